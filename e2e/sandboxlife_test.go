@@ -117,7 +117,7 @@ func TestSandboxLife(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// Its record is lost: its container says what it is.
-	if err := os.Remove(filepath.Join(u.state, "sandboxes", name, "record.json")); err != nil {
+	if err := os.Remove(filepath.Join(u.state, "registry", name, "record.json")); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(jsonOf[[]did](u, "gc"), did{"keep record", name, false}) || len(jsonOf[[]did](u, "gc")) != 0 {
@@ -138,7 +138,7 @@ func TestSandboxLife(t *testing.T) {
 		strings.Contains(c.stdout, "900") {
 		t.Errorf("exit code %d", c.code)
 	}
-	if left, err := filepath.Glob(filepath.Join(u.state, "sandboxes", "*")); err != nil || len(left) != 1 { // the history
+	if left, err := filepath.Glob(filepath.Join(u.state, "registry", "*")); err != nil || len(left) != 1 { // the history
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

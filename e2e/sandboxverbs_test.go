@@ -55,11 +55,11 @@ type portRow struct {
 	Addresses []string
 }
 
-// keeperOf is the process id of a sandbox's keeper; 0 where there is none.
-func (u *user) keeperOf(name string) int {
+// porterOf is the process id of a sandbox's porter; 0 where there is none.
+func (u *user) porterOf(name string) int {
 	u.t.Helper()
 	var k struct{ Process struct{ PID int } }
-	b, err := os.ReadFile(filepath.Join(u.state, "sandboxes", name, "keeper.json"))
+	b, err := os.ReadFile(filepath.Join(u.state, "registry", name, "porter.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &k)
 	}
@@ -107,9 +107,9 @@ func TestSandboxEndpoints(t *testing.T) {
 	if len(rows) != 3 || rows[0].Local != first || len(rows[0].Addresses) != 1 || rows[1].Local != second || rows[2].Local != third || len(rows[2].Addresses) != 0 {
 		t.Errorf("%+v", rows)
 	}
-	// The keeper dies.
-	keeper := u.keeperOf(name)
-	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+	// The porter dies.
+	porter := u.porterOf(name)
+	if err := syscall.Kill(porter, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	for until := time.Now().Add(time.Minute); u.says(first) != ""; time.Sleep(time.Millisecond) {
@@ -117,8 +117,8 @@ func TestSandboxEndpoints(t *testing.T) {
 			t.Fatal("it is served by nobody")
 		}
 	}
-	if c := u.run("", "exec", name, "--", "true"); c.code != 0 || u.says(first) != "hello" || u.says(second) != "hello" || u.keeperOf(name) == keeper {
-		t.Errorf("after the keeper's death: exit code %d, %q", c.code, u.says(first))
+	if c := u.run("", "exec", name, "--", "true"); c.code != 0 || u.says(first) != "hello" || u.says(second) != "hello" || u.porterOf(name) == porter {
+		t.Errorf("after the porter's death: exit code %d, %q", c.code, u.says(first))
 	}
 	for _, row := range []struct {
 		args []string
@@ -164,7 +164,7 @@ func TestSandboxEndpoints(t *testing.T) {
 			t.Errorf("it listens at %s", ip)
 		}
 	}
-	if c := u.run("", "down", name); c.code != 0 || u.says(first) != "" || u.keeperOf(name) != 0 || len(u.processes()) != 0 {
+	if c := u.run("", "down", name); c.code != 0 || u.says(first) != "" || u.porterOf(name) != 0 || len(u.processes()) != 0 {
 		t.Errorf("down: exit code %d, %v", c.code, u.processes())
 	}
 }

@@ -37,8 +37,8 @@ func (s Spec) wantsBox() bool { return s.Repo != "" || s.Box != nil }
 
 // boxes makes sandboxes of kind box.
 func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
-	dir := o.StateDir
-	if dir == "" {
+	dir, err := o.stateDir()
+	if err != nil {
 		dir = os.TempDir() // only a lock lies there
 	}
 	log := slog.New(slog.DiscardHandler)

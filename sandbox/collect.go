@@ -62,11 +62,12 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 		return c.done, err
 	}
 	there := map[string]bool{}
-	err = m.look(ctx, "", func(sb *Sandbox, b runtime.Box) {
+	err = m.look(ctx, "", func(sb *Sandbox, b runtime.Box) (more bool) {
 		there[sb.spec.Name] = true
 		if sb.owner == owner {
 			c.sandbox(ctx, sb, b)
 		}
+		return true
 	})
 	if err != nil { // what cannot be seen is not gone
 		return c.done, errors.Join(append(c.errs, err)...)

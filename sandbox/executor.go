@@ -35,7 +35,7 @@ func (e *Executor) Kind() Kind {
 
 // Healthy reports what keeps commands from running; nil if nothing does.
 func (e *Executor) Healthy(ctx context.Context) error {
-	_, _, err := e.m.choose(ctx, e.spec.Runtime, e.spec.wishes())
+	_, _, err := e.m.choose(ctx, e.spec)
 	return err
 }
 

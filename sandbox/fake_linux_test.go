@@ -64,7 +64,7 @@ func newFake(t *testing.T) *fake {
 
 func (f *fake) newManager(state string) *Manager {
 	return &Manager{
-		all:   []*place{{KindContainer, func() (runtime.Stander, error) { return f, nil }}},
+		all:   []*place{{KindContainer, namePrefix, func() (runtime.Stander, error) { return f, nil }}},
 		state: state, kept: registry.New(state), close: func() error { return nil },
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -38,7 +38,7 @@ func (m *Manager) lock(ctx context.Context, name string) (unlock func(), err err
 
 // endpoints ends those of a sandbox.
 func (m *Manager) endpoints(ctx context.Context, name string) error {
-	return keeper.End(ctx, m.kept.Dir(name))
+	return porter.End(ctx, m.kept.Dir(name))
 }
 
 // Forget drops what is kept of a sandbox that cannot be found or used any more, on another engine or of another version: its endpoints, and what it could be made anew
@@ -61,9 +61,9 @@ func (m *Manager) Forget(ctx context.Context, name string) error {
 
 // hasEndpoints reports whether some are kept of a sandbox.
 func (m *Manager) hasEndpoints(name string) bool {
-	k := keeper.Keeper{Dir: m.kept.Dir(name)}
+	k := porter.Porter{Dir: m.kept.Dir(name)}
 	ports, err := k.Ports()
-	return err != nil || len(ports) > 0 || keeper.Alive(k.Dir)
+	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
 }
 
 // made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: an engine has it.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -39,10 +42,13 @@ const stopGrace = 10 * time.Second
 
 // Options are how a Manager works. The zero value is what a command line uses.
 type Options struct {
-	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the state folder; nil is os.Getenv.
+	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the folders of state and configuration; nil is os.Getenv.
 	Getenv func(string) string
-	// StateDir is the folder with what is kept of named sandboxes beside the engine; "" is that of the command line. Sessions need none.
+	// StateDir is where jails and their files are, and what is kept of named sandboxes beside their runtime; "" means the command line's. Sessions in containers need
+	// none.
 	StateDir string
+	// AllowHost allows sandboxes that nothing isolates (KindHost), whatever the configuration says.
+	AllowHost bool
 	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
 	// Progress is told what is done until a sandbox is ready, a line each; nil tells nobody.
@@ -79,7 +85,20 @@ func Open(o Options) (*Manager, error) {
 		}
 		return e, err
 	})
-	m := &Manager{state: o.StateDir, kept: registry.New(o.StateDir), secrets: o.Secrets, close: func() error {
+	local := func(make func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
+		return sync.OnceValues(func() (runtime.Stander, error) {
+			dir, err := o.stateDir()
+			if err != nil {
+				return nil, err
+			}
+			return make(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
+		})
+	}
+	state, err := o.stateDir()
+	if err != nil {
+		state = "" // who needs one is told
+	}
+	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, close: func() error {
 		var errs []error
 		for _, c := range used {
 			errs = append(errs, c())
@@ -87,16 +106,37 @@ func Open(o Options) (*Manager, error) {
 		return errors.Join(errs...)
 	}}
 	m.all = []*place{
-		{KindContainer, func() (runtime.Stander, error) { return engine() }},
-		{KindBox, sync.OnceValues(func() (runtime.Stander, error) {
+		{KindJail, "", local(jail.New)},
+		{KindContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
+		{KindBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
 			e, err := engine()
 			if err != nil {
 				return nil, err
 			}
 			return m.boxes(e, o), nil
 		})},
+		{KindHost, "", local(jail.NewMachine)},
 	}
 	return m, nil
+}
+
+func (o Options) stateDir() (string, error) {
+	if o.StateDir != "" {
+		return filepath.Abs(o.StateDir)
+	}
+	return store.DefaultDir(o.Getenv)
+}
+
+// allowsHost says why there must be no sandbox that nothing isolates.
+func (o Options) allowsHost() error {
+	if o.AllowHost {
+		return nil
+	}
+	s, err := settings.Load(o.Getenv)
+	if err == nil && s.Security.RequireSandbox {
+		err = &kindError{ErrUnsupported, fmt.Errorf("it isolates nothing: to allow it, write `security: {require_sandbox: false}` into %s", s.File)}
+	}
+	return err
 }
 
 // Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
@@ -117,12 +157,12 @@ func (m *Manager) Healthy(ctx context.Context) error {
 
 // Create makes a sandbox and waits until it answers. After an error there is none.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
-	wishes := s.wishes()
+	asked := s
 	s, err := s.complete()
 	if err != nil {
 		return nil, err
 	}
-	p, has, err := m.choose(ctx, s.Runtime, wishes)
+	p, has, err := m.choose(ctx, asked)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
@@ -172,7 +212,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	}
 	stand := runtime.StandSpec{
 		Bundle: file,
-		Name:   namePrefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
+		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
 		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
@@ -233,7 +273,10 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 // find finds a sandbox where it is.
 func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 	var found *Sandbox
-	err := m.look(ctx, name, func(sb *Sandbox, _ runtime.Box) { found = sb })
+	err := m.look(ctx, name, func(sb *Sandbox, _ runtime.Box) (more bool) {
+		found = sb
+		return false
+	})
 	switch {
 	case found != nil:
 		return found, nil
@@ -243,9 +286,9 @@ func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 }
 
-// look shows all sandboxes of a name, or with an empty one all. With the error of a kind that does not answer it has shown those of the others. An engine is asked once,
-// for all kinds that are on it.
-func (m *Manager) look(ctx context.Context, name string, show func(*Sandbox, runtime.Box)) error {
+// look shows sandboxes of a name, or with an empty one all, until there is to be no more. With the error of a kind that does not answer, or of a record that cannot be
+// read, it has shown the others. An engine is asked once, for all kinds that are on it.
+func (m *Manager) look(ctx context.Context, name string, show func(*Sandbox, runtime.Box) (more bool)) error {
 	var errs []error
 	var asked bool
 	var onEngine []runtime.Box
@@ -268,16 +311,21 @@ func (m *Manager) look(ctx context.Context, name string, show func(*Sandbox, run
 			if known(b).Runtime != p.kind || b.Labels[labelName] == "" { // of another kind, or a container that somebody made of a snapshot
 				continue
 			}
-			show(m.known(r, b), b)
+			if !show(m.known(r, b), b) {
+				return nil
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// List is all sandboxes, by name. With the error of a kind that does not answer it has those of the others.
+// List is all sandboxes, by name. With the error of a kind that does not answer, or of a record that cannot be read, it has the others.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
-	err := m.look(ctx, "", func(sb *Sandbox, _ runtime.Box) { all = append(all, sb.Info()) })
+	err := m.look(ctx, "", func(sb *Sandbox, _ runtime.Box) (more bool) {
+		all = append(all, sb.Info())
+		return true
+	})
 	if err == nil { // else those that cannot be seen are not gone
 		var gone []Info
 		gone, err = m.gone(ctx, all)

@@ -18,14 +18,18 @@ type Kind string
 const (
 	// Auto is the first kind that can give what a Spec asks for.
 	Auto Kind = ""
+	// KindJail is processes of this machine in bubblewrap, with its programs: it needs no engine and has no image.
+	KindJail Kind = "jail"
 	// KindContainer is a container of the engine, of any image.
 	KindContainer Kind = "container"
 	// KindBox is a task's box without a task: our image, with an engine of its own inside, services, a network by names and a gateway to models.
 	KindBox Kind = "box"
+	// KindHost is this machine itself, with nothing between: never chosen by Auto, and refused unless Options.AllowHost or the configuration allows it.
+	KindHost Kind = "host"
 )
 
 // aliases are names that others give to our kinds.
-var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "dind": KindBox}
+var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "dind": KindBox, "bwrap": KindJail, "noop": KindHost}
 
 // refused are names of what could isolate a sandbox and does not here, with the reason.
 var refused = map[string]string{
@@ -49,8 +53,8 @@ func ParseKind(name string) (Kind, error) {
 	return "", fmt.Errorf("runtime %q is %w: there are %s", name, ErrSpec, strings.Join(kindNames(), ", "))
 }
 
-// kinds are all, in the order in which Auto tries them.
-var kinds = []Kind{KindContainer, KindBox}
+// kinds are all, in the order in which Auto tries them; the last is chosen by name only.
+var kinds = []Kind{KindJail, KindContainer, KindBox, KindHost}
 
 func kindNames() []string {
 	names := make([]string, 0, len(kinds))
@@ -131,7 +135,9 @@ func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo {
 // place is where sandboxes of a kind are. It opens what they are made by when it is used first.
 type place struct {
 	kind Kind
-	open func() (runtime.Stander, error)
+	// prefix sets the names of sandboxes apart from those of others.
+	prefix string
+	open   func() (runtime.Stander, error)
 }
 
 func (p *place) capabilities(ctx context.Context) ([]Capability, error) {
@@ -150,23 +156,28 @@ func (p *place) capabilities(ctx context.Context) ([]Capability, error) {
 	return all, nil
 }
 
-// choose is the place for wishes, with what it has: that of the kind, or the first that lacks nothing.
-func (m *Manager) choose(ctx context.Context, k Kind, wishes []Capability) (*place, []Capability, error) {
+// choose is the place for a spec as it was before defaults were filled in, with what it has: that of the kind, or the first that lacks nothing.
+func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, error) {
 	var errs []error
+	wishes := s.wishes()
 	for _, p := range m.all {
-		if k != Auto && p.kind != k {
+		if s.Runtime != p.kind && (s.Runtime != Auto || p.kind == KindHost) {
+			continue
+		}
+		if s.Image == "" && (p.kind == KindContainer || s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() && s.Network != NetworkRestricted) {
+			errs = append(errs, fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec))
 			continue
 		}
 		has, err := p.capabilities(ctx)
-		if err == nil {
-			err = lacks(p.kind, has, wishes)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("runtime %s: %w", p.kind, err))
+			continue
 		}
-		if err == nil {
-			return p, has, nil
-		}
-		if !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) { // kinds on one engine that does not answer
+		if err := lacks(p.kind, has, wishes); err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		return p, has, nil
 	}
 	return nil, nil, errors.Join(errs...)
 }
@@ -179,7 +190,16 @@ func lacks(k Kind, has, wishes []Capability) error {
 	return &UnsupportedError{k, wishes}
 }
 
-// sharesNames reports whether the sandboxes of both kinds are containers of one engine, which gives a name once.
-func (p *place) sharesNames(q *place) bool { return p.onEngine() == q.onEngine() }
+// place is where sandboxes of a kind are; nil for a kind that is not there.
+func (m *Manager) place(k Kind) *place {
+	if i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == k }); i >= 0 {
+		return m.all[i]
+	}
+	return nil
+}
 
-func (p *place) onEngine() bool { return p.kind == KindContainer || p.kind == KindBox }
+// onEngine reports whether its sandboxes are containers of the engine.
+func (p *place) onEngine() bool { return p.prefix == namePrefix }
+
+// sharesNames reports whether the sandboxes of both kinds are in one place, which gives a name once: containers of one engine, or folders of one state folder.
+func (p *place) sharesNames(q *place) bool { return p.prefix == q.prefix }

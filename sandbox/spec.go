@@ -55,7 +55,7 @@ type Spec struct {
 	Name string `json:"name"`
 	// Runtime is Auto if empty; a Spec that was completed has the one that was chosen.
 	Runtime Kind `json:"runtime,omitempty"`
-	// Image is one that the engine has.
+	// Image is one that the engine has; a jail has none.
 	Image string `json:"image,omitempty"`
 	// User runs commands: a name, uid or uid:gid of the image; "" means the image's user, or with a folder of this machine that can be written to, who calls
 	// unless that is root.
@@ -133,7 +133,7 @@ func (s Spec) complete() (Spec, error) {
 	if s.Runtime != Auto && !slices.Contains(kinds, s.Runtime) {
 		wrong("runtime %q: use %s", s.Runtime, strings.Join(kindNames(), ", "))
 	}
-	if s.Image == "" && !s.wantsBox() && (s.Runtime == Auto || s.Runtime == KindContainer) {
+	if s.Image == "" && s.Runtime == KindContainer && !s.wantsBox() {
 		wrong("there is no image")
 	}
 	errs = append(errs, s.Network.check())

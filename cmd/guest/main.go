@@ -2,12 +2,14 @@
 //
 //	init     the first process: starts serve, buries orphans
 //	serve    runs commands for whoever dials
+//	jail     the same with a socket and a configuration that it inherits
+//	keep     holds a jail from outside of it
 //	dial     joins its standard input and output to serve
 //	reap     supervises one command
 //	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only wires: what the roles do is in internal/guest/stand, serve, reap and files. It is small, since each command has one of it.
+// It only wires: what the roles do is in internal/guest/stand, serve, reap and files, and in internal/keep. It is small, since each command has one of it.
 package main
 
 import (
@@ -20,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
 
@@ -36,7 +39,7 @@ func run(ctx context.Context, args []string) int {
 		signals := make(chan os.Signal, 4) // the kernel drops signals to the first process that have no handler
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		var code int
-		if code, err = stand.Init(stand.Default().Self, signals); err == nil {
+		if code, err = stand.Init(stand.Self, signals); err == nil {
 			return code
 		}
 	case "serve":
@@ -46,6 +49,17 @@ func run(ctx context.Context, args []string) int {
 			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
 			return 0
 		}
+	case "jail":
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		if err = stand.ServeInherited(ctx); stand.Over(err) {
+			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
+			return 0
+		}
+	case "keep":
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		err = keep.Main(ctx, os.Stdin, os.Stdout)
 	case "dial":
 		err = stand.Dial(ctx, stand.Default(), os.Stdin, os.Stdout)
 	case "reap":
@@ -55,7 +69,7 @@ func run(ctx context.Context, args []string) int {
 	case "version":
 		fmt.Println(version.Get().Version)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: guest init | serve | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
+		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | keep | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
 		return 64
 	}
 	if err != nil {

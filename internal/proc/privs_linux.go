@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +29,37 @@ func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 		}
 		return cmd.Start()
 	})
+}
+
+// startTied starts cmd from a thread that lives until done: the kernel sends the signal when the thread ends that has forked. The thread is in the
+// child's control group of version 1 meanwhile, and is thrown away with what it entered.
+func startTied(cmd *exec.Cmd, c *Cgroup, sig syscall.Signal, done <-chan struct{}) error {
+	close, err := c.begin(cmd)
+	if err != nil {
+		return err
+	}
+	defer close()
+	cmd.SysProcAttr.Pdeathsig = sig
+	errc := make(chan error)
+	go func() {
+		errc <- onThrowawayThread(func() error {
+			err := c.enter()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				return err
+			}
+			errc <- nil
+			<-done
+			return nil
+		})
+	}()
+	err = <-errc
+	if err == nil {
+		go func() { <-errc }() // of the thread's end
+	}
+	return err
 }
 
 // onThrowawayThread calls f on a thread that ends after it: a goroutine that ends locked takes its thread with it. The process's first

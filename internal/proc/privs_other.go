@@ -5,9 +5,15 @@ package proc
 import (
 	"errors"
 	"os/exec"
+	"syscall"
 )
 
 // startApart has no equivalent here; only the guest, which is Linux, changes the user or the control group.
 func startApart(*exec.Cmd, *Cgroup, *Credential) error {
 	return errors.New("running as another user or in another control group is only supported on Linux")
+}
+
+// startTied has no equivalent here.
+func startTied(*exec.Cmd, *Cgroup, syscall.Signal, <-chan struct{}) error {
+	return errors.New("a child that ends with its starter is only supported on Linux")
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -67,6 +68,8 @@ type Spec struct {
 	Grace time.Duration
 	// ExtraFiles become descriptors 3 and up in the child.
 	ExtraFiles []*os.File
+	// Tied is sent to the child when this process ends, whatever ends it; 0 sends nothing. Linux only.
+	Tied syscall.Signal
 	// Started is told of the process before Start returns; nil means nobody is.
 	Started func(*Process)
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
@@ -127,24 +130,30 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	} else if s.Group != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(os.Geteuid()), Gid: s.Group, Groups: []uint32{uint32(os.Getegid())}}
 	}
+	p := &Process{cmd: cmd, done: make(chan struct{})}
 	start := cmd.Start
 	cgroup := s.Cgroup
 	if cgroup == nil && s.User != nil {
 		cgroup = s.User.Cgroup
 	}
-	if s.User != nil || cgroup != nil {
+	switch {
+	case s.Tied != 0 && s.User != nil:
+		return nil, fmt.Errorf("start %s: a child of another user cannot be tied", s.Argv[0]) // the kernel forgets the tie
+	case s.Tied != 0:
+		start = func() error { return startTied(cmd, cgroup, s.Tied, p.done) }
+	case s.User != nil || cgroup != nil:
 		start = func() error { return startApart(cmd, cgroup, s.User) }
 	}
-	if err := out.started(start()); err != nil {
+	if err := out.started(own.add(start, cmd)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	if s.OOMScoreAdj > 0 {
 		// Best effort: a kernel that refuses leaves the default, which is correct too.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0)
 	}
-	p := &Process{cmd: cmd, done: make(chan struct{})}
 	go func() {
 		err := cmd.Wait()
+		own.remove(cmd)
 		if errors.Is(err, exec.ErrWaitDelay) {
 			err = nil // it exited with 0 and had not read all of its input
 		}
@@ -290,6 +299,15 @@ func (l *limited) Write(p []byte) (int, error) {
 		return len(p), nil // keep draining: a full pipe would hang the child
 	}
 	return l.buf.Write(p)
+}
+
+// Find is the absolute path of a program on the caller's PATH.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
 }
 
 func lookPath(name string, env []string) (string, error) {

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync"
@@ -162,6 +163,21 @@ func oneOf(values []uint32, otherwise unix.Errno) []bpf.Instruction {
 }
 
 var nativeFilter = sync.OnceValues(func() ([]bpf.RawInstruction, error) { return callFilter(runtime.GOARCH) })
+
+// CallFilter is the filter as programs take it that put it on others: the kernel's array of struct sock_filter.
+func CallFilter() ([]byte, error) {
+	raw, err := nativeFilter()
+	if err != nil {
+		return nil, fmt.Errorf("assemble the filter of system calls: %w", err)
+	}
+	var b []byte
+	for _, r := range raw {
+		b = binary.NativeEndian.AppendUint16(b, r.Op)
+		b = append(b, r.Jt, r.Jf)
+		b = binary.NativeEndian.AppendUint32(b, r.K)
+	}
+	return b, nil
+}
 
 // filterCalls puts the filter on the calling thread and all that it starts. The thread
 // must have given up new privileges.

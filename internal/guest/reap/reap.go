@@ -31,6 +31,8 @@ type Spec struct {
 	User *User `json:"user,omitempty"`
 	// Terminal says that standard input is a terminal, which becomes the command's.
 	Terminal bool `json:"terminal,omitempty"`
+	// DataBytes bounds the memory that one process can have for itself; 0 does not.
+	DataBytes uint64 `json:"data_bytes,omitempty"`
 }
 
 // User is a user of the sandbox.
@@ -65,6 +67,12 @@ type Exit struct {
 	Error string `json:"error,omitempty"`
 }
 
+// Left is a process that was left behind.
+type Left struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // see proc.Relative
+}
+
 // Exit codes of a shell for what cannot be started.
 const (
 	cannotRun = 126
@@ -83,10 +91,10 @@ type request struct {
 // Command is one that runs.
 type Command struct {
 	conn *net.UnixConn
-	mu   sync.Mutex // of writes
-	done chan struct{}
-	exit Exit
-	err  error
+	mu     sync.Mutex // of writes
+	done   chan struct{}
+	exit   Exit
+	err    error
 }
 
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
@@ -116,14 +124,24 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 }
 
 func (c *Command) follow(p *proc.Process, argv0 string) {
-	err := json.NewDecoder(c.conn).Decode(&c.exit)
+	reports := json.NewDecoder(c.conn)
+	err := reports.Decode(&c.exit)
+	ended := err == nil
+	var left []Left
+	if ended {
+		close(c.done)
+		err = reports.Decode(&left)
+	}
 	if err == nil {
-		close(c.done) // the supervisor's own end tells nothing more
+		kin.Load().leave(left) // before its supervisor is gone, and they are orphans
 	}
 	wait := p.Wait()
 	_ = c.conn.Close()
 	if err != nil {
-		// Something killed the supervisor, which only its own user and root can do. What it watched is now with the sandbox's first process.
+		kin.Load().killStrays()
+	}
+	if !ended {
+		// Something killed the supervisor, which only its own user and root can do. What it watched was killed now.
 		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
 		close(c.done)
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 func TestMain(m *testing.M) {
@@ -177,25 +179,57 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-func TestReadStat(t *testing.T) {
-	t.Parallel()
-	tail := strings.Repeat(" 0", 14)
-	for stat, want := range map[string]process{
-		"7 (sh) S 3" + tail + " 0 1 0":            {parent: 3, alive: true},
-		"7 (a) b ) (c) R 3" + tail + " 0 1 0":     {parent: 3, alive: true},
-		"7 (dead) Z 3" + tail + " 0 1 0":          {parent: 3},
-		"7 (first ended) Z 3" + tail + " 0 4 0 0": {parent: 3, alive: true},
-	} {
-		parent, alive, ok := readStat(stat)
-		if got := (process{parent: parent, alive: alive}); got != want || !ok {
-			t.Errorf("%s: %+v, %t, want %+v", stat, got, ok, want)
-		}
+// A command that kills its supervisor takes nothing into freedom: what is nobody's is killed. What another command has left behind stays. It is no parallel
+// test: the children of others would be nobody's.
+func TestSupervisorKilled(t *testing.T) {
+	if err := Adopt(); err != nil {
+		t.Fatal(err)
 	}
-	for _, stat := range []string{"", "7", "7 (x", "7 (x) S", "7 (x) S y" + tail + " 0 1"} {
-		if _, _, ok := readStat(stat); ok {
-			t.Errorf("%q was read", stat)
-		}
+	mark := strconv.Itoa(700000 + os.Getpid()%100000)
+	stays := strconv.Itoa(800000 + os.Getpid()%100000)
+	// A server that forks and whose first process ends, as daemons do.
+	if got, err := start(t, "setsid sh -c 'sh -c \"sleep "+stays+" & exit\" & exit' >/dev/null 2>&1 & exit 0", nil).Wait(); got.Code != 0 || err != nil {
+		t.Fatalf("%+v, %v", got, err)
 	}
+	defer func() {
+		for _, pid := range pids(t, stays) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
+	for kin.Load().known() == 0 { // go test's own deadline ends the wait
+		time.Sleep(time.Millisecond)
+	}
+	alive := start(t, "sleep "+mark+"1", nil) // of a supervisor that lives
+	for running(t, mark+"1") == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	c := start(t, strings.ReplaceAll(strings.TrimSuffix(escapes, "\nsleep MARK"), "MARK", mark+"2")+`
+sleep 0.2
+kill -9 $PPID
+sleep `+mark+"2", nil)
+	if _, err := c.Wait(); err == nil {
+		t.Error("a supervisor that was killed is no error")
+	}
+	if n := running(t, mark+"2"); n != 0 {
+		t.Errorf("%d processes are left of a command that killed its supervisor", n)
+	}
+	if n := running(t, mark+"1"); n != 1 {
+		t.Errorf("%d processes of another command", n)
+	}
+	if n := running(t, stays); n != 1 {
+		t.Errorf("%d processes that another command had left behind", n)
+	}
+	alive.End(0, 0)
+	if _, err := alive.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// known is how much was left behind.
+func (f *family) known() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.left)
 }
 
 func running(t *testing.T, mark string) int { t.Helper(); return len(pids(t, mark)) }
@@ -203,10 +237,10 @@ func running(t *testing.T, mark string) int { t.Helper(); return len(pids(t, mar
 // pids are the processes with the mark in their command line.
 func pids(t *testing.T, mark string) (found []int) {
 	t.Helper()
-	for _, p := range processes() {
-		line, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline")
-		if err == nil && p.alive && bytes.HasPrefix(line, []byte("sleep\x00"+mark)) {
-			found = append(found, p.pid)
+	for _, p := range proc.Relatives() {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/cmdline")
+		if err == nil && p.Alive && bytes.HasPrefix(line, []byte("sleep\x00"+mark)) {
+			found = append(found, p.PID)
 		}
 	}
 	return found

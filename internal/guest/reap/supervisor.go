@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,12 +21,8 @@ import (
 // controlFD is the supervisor's end of the socket.
 const controlFD = 3
 
-const (
-	// killRounds bounds the rounds of a kill: each kills all that exist, so that what forks as fast as it dies loses within a few. By hand, three were
-	// needed at most.
-	killRounds = 500
-	killPause  = 2 * time.Millisecond
-)
+// lookPause is between two looks at whether what was to end has ended.
+const lookPause = 2 * time.Millisecond
 
 // Main is the life of a supervisor, a process that Start has started. It returns its exit code.
 func Main(ctx context.Context) int {
@@ -35,6 +31,7 @@ func Main(ctx context.Context) int {
 		return 1
 	}
 	unix.CloseOnExec(controlFD)
+	Hide()
 	// Its starter ends it by the socket. Signals are caught and dropped, since the command would inherit that they are ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
 	requests := json.NewDecoder(control)
@@ -43,14 +40,23 @@ func Main(ctx context.Context) int {
 		return 1 // the starter is gone
 	}
 	exit := supervise(ctx, s, requests)
-	if err := json.NewEncoder(control).Encode(exit); err != nil {
+	report := json.NewEncoder(control)
+	if err := report.Encode(exit); err != nil {
+		return 1
+	}
+	if err := report.Encode(linger()); err != nil {
 		return 1
 	}
 	return 0
 }
 
+// Hide makes this process's memory and descriptors unreachable to others of its user.
+func Hide() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it cannot fail with that argument
+}
+
 func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+	if err := proc.Adopt(); err != nil {
 		return Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}
 	}
 	children := make(chan os.Signal, 1)
@@ -63,9 +69,14 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 		}
 		spec.OOMScoreAdj = s.User.OOMScoreAdj
 	}
+	limitData(s.DataBytes)
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {
 		return refused(s.Argv[0], err)
+	}
+	if s.DataBytes > 0 {
+		// Of another user than this process's it stays as it was inherited.
+		_ = unix.Prlimit(p.PID(), unix.RLIMIT_DATA, &unix.Rlimit{Cur: s.DataBytes, Max: s.DataBytes}, nil)
 	}
 	// The command alone has them now: an end of its output is its own.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
@@ -74,10 +85,9 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	for {
 		select {
 		case <-p.Done():
-			bury(p.PID())
 			return exitOf(p.Wait())
 		case <-children:
-			bury(p.PID())
+			bury(proc.Relatives())
 		case r := <-asked:
 			if !r.End {
 				p.Signal(syscall.Signal(r.Signal))
@@ -86,6 +96,53 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 			end(p, syscall.Signal(r.Signal), time.Duration(r.GraceMS)*time.Millisecond)
 			return exitOf(p.Wait())
 		}
+	}
+}
+
+// dataSlack is what a supervisor may come to need after its start, in bytes.
+const dataSlack = 64 << 20
+
+// limitData bounds the memory of whatever this process starts: what it has itself is not in the way of that, and stays possible.
+func limitData(most uint64) {
+	if most == 0 {
+		return
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return // the keeper's watch is left
+	}
+	var kb uint64
+	if _, rest, ok := strings.Cut(string(status), "VmData:"); ok {
+		_, _ = fmt.Sscan(rest, &kb) // the kernel's own number
+	}
+	most += kb<<10 + dataSlack
+	_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}) // it fails only where less was inherited
+}
+
+const (
+	// lingerTime is how long a supervisor stays with what its command has left behind: a daemon that has just been started forks and ends, maybe twice, and
+	// its family is known only while it has a parent.
+	lingerTime = 2 * time.Second
+	lingerLook = 20 * time.Millisecond
+)
+
+// linger is what a command has left behind, once that has settled.
+func linger() []Left {
+	until := time.Now().Add(lingerTime)
+	for {
+		all := proc.Relatives()
+		bury(all)
+		var left []Left
+		for _, r := range proc.Below(all, os.Getpid()) {
+			left = append(left, Left{r.PID, r.Start})
+		}
+		if proc.Childless() {
+			return nil
+		}
+		if time.Now().After(until) {
+			return left
+		}
+		time.Sleep(lingerLook)
 	}
 }
 
@@ -104,9 +161,9 @@ func read(requests *json.Decoder, asked chan<- request) {
 // end ends all that descends from this process.
 func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 	if grace > 0 {
-		for _, pid := range descendants() {
-			_ = syscall.Kill(pid, sig)
-			_ = syscall.Kill(pid, syscall.SIGCONT) // a stopped process acts on nothing before
+		for _, r := range descendants() {
+			_ = syscall.Kill(r.PID, sig)
+			_ = syscall.Kill(r.PID, syscall.SIGCONT) // a stopped process acts on nothing before
 		}
 		over := time.NewTimer(grace)
 		defer over.Stop()
@@ -114,98 +171,27 @@ func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
 			select {
 			case <-over.C:
 				waiting = false
-			case <-time.After(killPause):
-				bury(p.PID())
-				waiting = len(descendants()) > 0
+			case <-time.After(lookPause):
+				bury(proc.Relatives())
+				waiting = !proc.Childless()
 			}
 		}
 	}
-	for range killRounds {
-		left := descendants()
-		if len(left) == 0 {
-			return
-		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		time.Sleep(killPause)
-		bury(p.PID())
-	}
+	proc.EndChildren(func() { bury(proc.Relatives()) })
 }
 
-// bury takes the exit codes of adopted children that have ended. The command's own is for whoever waits for it, so that a wait for any
-// child is not possible.
-func bury(command int) {
-	for _, p := range processes() {
-		if p.parent == os.Getpid() && !p.alive && p.pid != command {
-			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
+// bury takes the exit codes of adopted children that have ended. Those of this process's own are for whoever waits for them, so that a wait for any child is
+// not possible.
+func bury(all []proc.Relative) {
+	own := proc.Children()
+	for _, r := range all {
+		if r.Parent == os.Getpid() && !r.Alive && !slices.Contains(own, r.PID) {
+			_, _ = syscall.Wait4(r.PID, nil, syscall.WNOHANG, nil)
 		}
 	}
 }
 
-// descendants are the living processes below this one.
-func descendants() []int {
-	below := map[int][]int{}
-	for _, p := range processes() {
-		if p.alive {
-			below[p.parent] = append(below[p.parent], p.pid)
-		}
-	}
-	var all []int
-	for next := below[os.Getpid()]; len(next) > 0; {
-		pid := next[0]
-		next = append(next[1:], below[pid]...)
-		all = append(all, pid)
-	}
-	return all
-}
-
-type process struct {
-	pid, parent int
-	alive       bool
-}
-
-// processes are those that /proc shows.
-func processes() []process {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var all []process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue // gone meanwhile
-		}
-		if parent, alive, ok := readStat(string(b)); ok {
-			all = append(all, process{pid, parent, alive})
-		}
-	}
-	return all
-}
-
-// readStat reads a process's parent from its stat: "pid (name) state parent …", where the name can be whatever, parentheses too. A process
-// whose first thread has ended looks like a dead one and is not, as long as it has others.
-func readStat(stat string) (parent int, alive, ok bool) {
-	const state, parentAt, threadsAt = 0, 1, 17
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= threadsAt {
-		return 0, false, false
-	}
-	parent, err := strconv.Atoi(f[parentAt])
-	if err != nil {
-		return 0, false, false
-	}
-	threads, err := strconv.Atoi(f[threadsAt])
-	if err != nil {
-		return 0, false, false
-	}
-	return parent, f[state] != "X" && (f[state] != "Z" || threads > 1), true
-}
+func descendants() []proc.Relative { return proc.Below(proc.Relatives(), os.Getpid()) }
 
 // refused is the exit of a command that could not be started, with a shell's codes.
 func refused(argv0 string, err error) Exit {

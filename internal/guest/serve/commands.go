@@ -54,7 +54,8 @@ type command struct {
 	tty     *os.File // the guest's side of its terminal; nil if it has none
 
 	input   sync.Mutex
-	stdin   *os.File // nil once closed
+	stdin   *os.File      // nil once closed
+	begun   chan struct{} // closed when the input that came with the command is written
 	done    chan struct{}
 	exit    wire.Exit // once done is closed
 	timeout bool
@@ -69,7 +70,7 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 	if err := what.Check(); err != nil {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
 	}
-	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), done: make(chan struct{}), kills: cs.config.OOMKills()}
+	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), begun: make(chan struct{}), done: make(chan struct{}), kills: cs.config.OOMKills()}
 	cs.mu.Lock()
 	running := len(cs.all) - len(cs.ended)
 	if running < maxCommands {
@@ -97,7 +98,7 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("there is no folder %s in the sandbox", dir)}
 	}
-	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(cs.config.Env, c.what), User: cs.config.User, Terminal: c.what.Terminal != nil}
+	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(cs.config.Env, c.what), User: cs.config.User, Terminal: c.what.Terminal != nil, DataBytes: cs.config.DataBytes}
 	std, err := openFiles(c.what.Terminal, cs.config.User)
 	if err != nil {
 		return nil, reply.Failed("prepare the command's input and output", err)
@@ -132,7 +133,7 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	exit, err := c.run.Wait()
 	if err != nil {
-		// Its supervisor was killed, by what has the right to: what it ran is now nobody's, and ends with the sandbox.
+		// Its supervisor was killed, by what has the right to.
 		exit = reap.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Error: err.Error()}
 	}
 	until := time.Now().Add(settleTime)

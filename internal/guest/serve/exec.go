@@ -29,6 +29,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	go func() {
 		// An error means that the command takes no more, or that its client is gone.
 		_ = c.write(frames.Rest())
+		close(c.begun)
 		if !what.KeepInput {
 			c.closeInput()
 		}
@@ -149,6 +150,13 @@ func (s *Server) input(_ http.ResponseWriter, r *http.Request) error {
 	c, err := s.commands.get(r.PathValue("id"))
 	if err != nil {
 		return err
+	}
+	if c.what.KeepInput { // what came with the command comes first
+		select {
+		case <-c.begun:
+		case <-r.Context().Done():
+			return nil
+		}
 	}
 	if err := c.write(r.Body); err != nil {
 		return &wire.Error{Code: wire.CodeRefused, Text: "the command takes no more input"}

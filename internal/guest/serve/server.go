@@ -41,6 +41,8 @@ type Config struct {
 	Life time.Duration
 	// Silence ends the sandbox when its owner has given no sign of life for so long; 0 never does.
 	Silence time.Duration
+	// DataBytes bounds the memory that one process of a command can have for itself; 0 does not.
+	DataBytes uint64
 	// Network is what holds the sandbox's network; nil: not the guest.
 	Network Network
 	// OOMKills counts what the kernel has killed in the sandbox for lack of memory.

@@ -27,12 +27,13 @@ import (
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Paths are where a guest finds its files; Default but for tests.
-type Paths struct{ Config, Socket, Self string }
+type Paths struct{ Config, Socket string }
 
 // Default is where a container has them.
-func Default() Paths {
-	return Paths{Config: wire.ConfigFile, Socket: wire.SocketFile, Self: "/proc/self/exe"}
-}
+func Default() Paths { return Paths{Config: wire.ConfigFile, Socket: wire.SocketFile} }
+
+// Self is this program.
+const Self = "/proc/self/exe"
 
 // Serve serves until ctx ends or the sandbox is to end, with the reason: see serve.Server.
 func Serve(ctx context.Context, p Paths) error {
@@ -40,15 +41,13 @@ func Serve(ctx context.Context, p Paths) error {
 	if err != nil {
 		return fmt.Errorf("read the sandbox's configuration: %w", err)
 	}
-	var c wire.Config
-	if err := json.Unmarshal(b, &c); err != nil {
-		return fmt.Errorf("read the sandbox's configuration: %w", err)
-	}
-	config, err := configure(c)
+	config, _, err := read(b) // a container has control groups
 	if err != nil {
 		return err
 	}
-	config.Self, config.Reap, config.Files = p.Self, []string{"reap"}, []string{"files"}
+	if err := reap.Adopt(); err != nil {
+		return err
+	}
 	// The socket of a guest that was killed is still there. Only root reaches it: the folder is root's.
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("listen for users: %w", err)
@@ -62,6 +61,15 @@ func Serve(ctx context.Context, p Paths) error {
 		return fmt.Errorf("listen for users: %w", err)
 	}
 	return serve.New(config).Serve(ctx, l)
+}
+
+// read makes a configuration of what is read.
+func read(b []byte) (config serve.Config, c wire.Config, err error) {
+	if err := json.Unmarshal(b, &c); err != nil {
+		return serve.Config{}, c, fmt.Errorf("read the sandbox's configuration: %w", err)
+	}
+	config, err = configure(c)
+	return config, c, err
 }
 
 // configure completes a configuration with what the sandbox has.
@@ -79,19 +87,31 @@ func configure(c wire.Config) (serve.Config, error) {
 	}
 	env := append([]string{defaultPath}, os.Environ()...)
 	env = append(env, "HOME="+home, "USER="+name, "LOGNAME="+name)
-	groups, err := cgroups.Open()
-	if err != nil {
-		groups = nil // nothing is divided here
+	kills := func() int { return 0 }
+	if !c.Machine {
+		groups, err := cgroups.Open()
+		if err != nil {
+			groups = nil // nothing is divided here
+		}
+		kills = groups.OOMKills
 	}
 	return serve.Config{
-		User: who, Dir: dir, Home: home, Env: append(env, c.Env...), OOMKills: groups.OOMKills,
+		Self: Self, Reap: []string{"reap"}, Files: []string{"files"},
+		User: who, Dir: dir, Home: home, Env: append(env, c.Env...), OOMKills: kills, DataBytes: c.DataBytes,
 		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond, Silence: time.Duration(c.SilenceMS) * time.Millisecond,
 	}, nil
 }
 
-// lookUp finds a user of the sandbox, by its /etc/passwd and /etc/group; nil for root, which the guest is itself. A number need not be there.
+// lookUp finds a user of the sandbox, by its /etc/passwd and /etc/group; nil for the guest's own, which is root but in a jail of a plain user. A number need not be there.
 func lookUp(spec string) (who *reap.User, name, home string, err error) {
 	id, group, _ := strings.Cut(spec, ":")
+	if id == "" && os.Getuid() != 0 { // it cannot become another
+		me := strconv.Itoa(os.Getuid())
+		if u, err := user.LookupId(me); err == nil {
+			return nil, u.Username, u.HomeDir, nil
+		}
+		return nil, me, "/", nil
+	}
 	if id == "" || id == "0" || id == "root" {
 		return nil, "root", "/root", nil
 	}

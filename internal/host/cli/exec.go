@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -104,7 +104,7 @@ type execResult struct {
 }
 
 // command checks the options and makes a command of them.
-func (o *execOptions) command(argv []string) (c sandbox.Command, ports []keeper.Port, err error) {
+func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.Port, err error) {
 	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
 	var errs []error
 	if o.timeout < 0 {
@@ -214,7 +214,7 @@ func parseOutput(t string) (int, error) {
 }
 
 // leave starts the command in the background.
-func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []keeper.Port) error {
+func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
 		return sandboxError(err)
@@ -239,7 +239,7 @@ func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c 
 }
 
 // report runs the command to its end and prints a document.
-func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []keeper.Port) error {
+func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	r, err := sb.Run(ctx, c)
 	if err != nil {
 		return unknownEnd(ctx, err)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -28,7 +28,7 @@ const (
 )
 
 // listening waits until a command of the background listens at the ports. One that does not is ended, its endpoints too, and what it said last is in the error.
-func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Process, ports []keeper.Port) error {
+func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Process, ports []porter.Port) error {
 	wait, cancel := context.WithTimeout(ctx, exposeTime)
 	defer cancel()
 	out := proc.NewTail(saidTail)
@@ -46,7 +46,7 @@ func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Pro
 	why := ""
 	for why == "" {
 		all, err := sb.Ports(wait)
-		if err == nil && !slices.ContainsFunc(ports, func(p keeper.Port) bool { return !listens(all, p.Port) }) {
+		if err == nil && !slices.ContainsFunc(ports, func(p porter.Port) bool { return !listens(all, p.Port) }) {
 			return nil
 		}
 		select {

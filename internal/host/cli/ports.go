@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -92,14 +92,14 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 	return nil
 }
 
-func (a *App) tellEndpoints(ports []keeper.Port) {
+func (a *App) tellEndpoints(ports []porter.Port) {
 	for _, p := range ports {
 		fmt.Fprintf(a.Stdout, "%d is at %s\n", p.Port, local(p))
 	}
 }
 
 func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
-	k, err := a.keeperOf(sb.Name())
+	k, err := a.porterOf(sb.Name())
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func orDash(s string) string {
 }
 
 // portRows joins what listens and what is served, by port.
-func portRows(listening []sandbox.Port, served []keeper.Port) []portRow {
+func portRows(listening []sandbox.Port, served []porter.Port) []portRow {
 	rows := []portRow{}
 	row := func(port int) *portRow {
 		i := slices.IndexFunc(rows, func(r portRow) bool { return r.Port == port })
@@ -157,9 +157,9 @@ func portRows(listening []sandbox.Port, served []keeper.Port) []portRow {
 }
 
 // parsePorts reads PORT or PORT:LOCAL of each, or returns all that is wrong; a local port of 0 is any.
-func parsePorts(all []string) ([]keeper.Port, error) {
+func parsePorts(all []string) ([]porter.Port, error) {
 	var errs []error
-	ports := make([]keeper.Port, 0, len(all))
+	ports := make([]porter.Port, 0, len(all))
 	for _, t := range all {
 		inside, local, both := strings.Cut(t, ":")
 		in, err := strconv.ParseUint(inside, 10, 16)
@@ -170,10 +170,10 @@ func parsePorts(all []string) ([]keeper.Port, error) {
 		switch {
 		case err != nil || in == 0 || both && out == 0:
 			errs = append(errs, fmt.Errorf("%q is no port from 1 to 65535, or two with a colon between them", t))
-		case slices.ContainsFunc(ports, func(p keeper.Port) bool { return p.Port == int(in) }):
+		case slices.ContainsFunc(ports, func(p porter.Port) bool { return p.Port == int(in) }):
 			errs = append(errs, fmt.Errorf("port %d is named twice", in))
 		}
-		ports = append(ports, keeper.Port{Port: int(in), Local: int(out)})
+		ports = append(ports, porter.Port{Port: int(in), Local: int(out)})
 	}
 	return ports, errors.Join(errs...)
 }

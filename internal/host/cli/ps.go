@@ -96,9 +96,8 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	}
 	if engineErr != nil {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(engineErr.Error()))
-	} else {
-		a.tellSandboxes(ctx)
 	}
+	a.tellSandboxes(ctx, engineErr == nil)
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -50,8 +50,11 @@ func (a *App) tellRenewed(sb *sandbox.Sandbox) {
 // listSandboxes lists sandboxes without a task.
 func (a *App) listSandboxes(ctx context.Context, asJSON bool) error {
 	all, err := a.allSandboxes(ctx)
-	if err != nil {
+	if err != nil && len(all) == 0 {
 		return err
+	}
+	if err != nil {
+		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
 	}
 	if asJSON {
 		return a.json(all)
@@ -63,13 +66,15 @@ func (a *App) listSandboxes(ctx context.Context, asJSON bool) error {
 	return a.printSandboxes(all)
 }
 
-// tellSandboxes lists sandboxes without a task above something else, if there are any.
-func (a *App) tellSandboxes(ctx context.Context) {
+// tellSandboxes lists sandboxes without a task above something else, if there are any. Whoever has told of an engine that does not answer wants no warnings.
+func (a *App) tellSandboxes(ctx context.Context, warn bool) {
 	if a.Sandboxes == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	defer cancel()
 	all, err := a.allSandboxes(ctx)
-	if err != nil {
+	if err != nil && warn {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
 	}
 	if len(all) > 0 && a.printSandboxes(all) == nil {
@@ -134,7 +139,7 @@ func sandboxError(err error) error {
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
 	case errors.Is(err, sandbox.ErrSpec):
 		return fault.New(workorder.ExitInvalid, err, "")
-	case errors.Is(err, sandbox.ErrPort), errors.Is(err, keeper.ErrPort):
+	case errors.Is(err, sandbox.ErrPort), errors.Is(err, porter.ErrPort):
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
@@ -176,14 +181,17 @@ type upOptions struct {
 func newUpCmd(a *App) *cobra.Command {
 	o := &upOptions{}
 	cmd := &cobra.Command{
-		Use: "up SANDBOX --image IMAGE", Short: "Make a sandbox without a task, to run commands in",
-		Long: `Makes a sandbox from any image of the engine; ` + "`sandbox-agent exec`" + ` runs commands in it until ` + "`sandbox-agent down`" + `
-removes it. The image needs nothing of ours. Commands run as the image's user, with few capabilities and
-without new privileges; nothing of this machine is in it.
+		Use: "up SANDBOX [--image IMAGE]", Short: "Make a sandbox without a task, to run commands in",
+		Long: `Makes a sandbox; ` + "`sandbox-agent exec`" + ` runs commands in it until ` + "`sandbox-agent down`" + ` removes it.
+
+With --image it is a container of any image that the engine has, which needs nothing of ours. Without one it is
+a jail: processes of this machine in bubblewrap, with this machine's programs (/usr) and none of its files,
+which needs no engine and starts in some 20 ms; what is in /workspace and in the home folder stays.
+Commands have few capabilities or none, and get no new privileges.
 
 With --idle it ends when nobody has used it for that time, with --ttl after that time: its files
 stay, and the next command starts it again.`,
-		Example: "  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
+		Example: "  sandbox-agent up scratch\n  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
@@ -193,7 +201,7 @@ stay, and the next command starts it again.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.runtime, "runtime", "", "what isolates it (`sandbox-agent runtime list`; default: what can give the rest)")
+	f.StringVar(&o.runtime, "runtime", "", "what isolates it: jail, container or host (`sandbox-agent runtime list`; default: what can give the rest)")
 	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
 	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
@@ -344,18 +352,16 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		return err
 	}
 	defer m.Close()
+	var errs []error
 	if o.all {
-		all, err := a.allSandboxes(ctx)
-		if err != nil {
-			return err
-		}
+		all, err := m.List(ctx)
+		errs = append(errs, err) // it has the others
 		for _, i := range all {
 			if i.Own && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
 				names = append(names, i.Name)
 			}
 		}
 	}
-	var errs []error
 	for _, name := range names {
 		sb, err := m.Get(ctx, name)
 		switch {
@@ -391,10 +397,7 @@ func (a *App) completeSandboxes(several bool) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
 		defer cancel()
-		all, err := a.allSandboxes(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+		all, _ := a.allSandboxes(ctx) // of those that answer
 		var names []string
 		for _, i := range all {
 			if strings.HasPrefix(i.Name, begun) && !slices.Contains(args, i.Name) {

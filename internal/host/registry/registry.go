@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// Folder is the folder of sandboxes in a state folder. One of a sandbox is named after it; runtimes and keepers have files of their own in it.
-	Folder     = "sandboxes"
+	// Folder is the registry's in a state folder. That of a sandbox is named after it; its porter has files of its own in it.
+	Folder     = "registry"
 	recordFile = "record.json"
 	lockFile   = "lock"
 )

@@ -1,6 +1,6 @@
-// Package keeper is the detached process that holds the endpoints of one sandbox on this machine's loopback: they are there between two commands. It may be
+// Package porter is the detached process that holds the endpoints of one sandbox on this machine's loopback: they are there between two commands. It may be
 // killed at any time: what is wanted is in a file, and whoever comes next starts it again, at the same ports.
-package keeper
+package porter
 
 import (
 	"context"
@@ -22,23 +22,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// The files of a keeper in the sandbox's folder.
+// The files of a porter in the sandbox's folder.
 const (
 	wantedFile = "ports.json"  // what is wanted, written by commands
-	heldFile   = "keeper.json" // what is held, written by the keeper
-	logFile    = "keeper.log"
-	lockFile   = "keeper.lock" // of the command that changes what is wanted
+	heldFile   = "porter.json" // what is held, written by the porter
+	logFile    = "porter.log"
+	lockFile   = "porter.lock" // of the command that changes what is wanted
 )
 
 const (
-	// answerTime bounds the wait for a keeper: a program that starts needs some tenths of a second on a loaded machine.
+	// answerTime bounds the wait for a porter: a program that starts needs some tenths of a second on a loaded machine.
 	answerTime = 15 * time.Second
 	answerPoll = 5 * time.Millisecond
-	// endTime is what a keeper has to end; it then is killed.
+	// endTime is what a porter has to end; it then is killed.
 	endTime = 5 * time.Second
-	// reload tells a keeper that something else is wanted.
+	// reload tells a porter that something else is wanted.
 	reload = unix.SIGUSR1
-	// maxSaid bounds what is shown of a keeper that failed, in characters.
+	// maxSaid bounds what is shown of a porter that failed, in characters.
 	maxSaid = 500
 )
 
@@ -51,13 +51,13 @@ type Port struct {
 	Local int `json:"local"` // 0 is any, until it is held
 }
 
-// wanted is what a keeper has to hold.
+// wanted is what a porter has to hold.
 type wanted struct {
 	Turn  int64  `json:"turn"` // grows with each change
 	Ports []Port `json:"ports"`
 }
 
-// held is what a keeper says.
+// held is what a porter says.
 type held struct {
 	Process *store.Process `json:"process"`
 	Turn    int64          `json:"turn"` // of wanted, that it has seen
@@ -65,8 +65,8 @@ type held struct {
 	Errors  map[int]string `json:"errors,omitempty"` // by port of the sandbox
 }
 
-// Keeper is that of one sandbox, as commands see it.
-type Keeper struct {
+// Porter is that of one sandbox, as commands see it.
+type Porter struct {
 	// Dir is the sandbox's folder.
 	Dir string
 	// Argv is the command that runs Serve, and Env its environment.
@@ -74,14 +74,14 @@ type Keeper struct {
 }
 
 // Ports are those that are wanted, by port of the sandbox.
-func (k *Keeper) Ports() ([]Port, error) {
+func (k *Porter) Ports() ([]Port, error) {
 	w, err := readWanted(k.Dir)
 	return w.Ports, err
 }
 
 // Add makes endpoints for ports, as long as the sandbox is there, and returns them with their ports of this machine. One that is there already stays where it is.
 // After an error there are none but those of before.
-func (k *Keeper) Add(ctx context.Context, ports []Port) ([]Port, error) {
+func (k *Porter) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep endpoints: %w", err)
 	}
@@ -116,7 +116,7 @@ func (k *Keeper) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	}
 	for i, p := range now.Ports {
 		if j := slices.IndexFunc(h.Ports, func(q Port) bool { return q.Port == p.Port }); j >= 0 {
-			now.Ports[i].Local = h.Ports[j].Local // the next keeper has to have the same
+			now.Ports[i].Local = h.Ports[j].Local // the next porter has to have the same
 		}
 	}
 	if err := write(k.Dir, wantedFile, now); err != nil {
@@ -131,7 +131,7 @@ func (k *Keeper) Add(ctx context.Context, ports []Port) ([]Port, error) {
 }
 
 // Remove ends endpoints; one that is not there is an error, and then none is ended.
-func (k *Keeper) Remove(ctx context.Context, ports []int) error {
+func (k *Porter) Remove(ctx context.Context, ports []int) error {
 	l, err := lockfile.Take(ctx, filepath.Join(k.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("port %d has no endpoint: %w", ports[0], fs.ErrNotExist)
@@ -156,9 +156,9 @@ func (k *Keeper) Remove(ctx context.Context, ports []int) error {
 	return err
 }
 
-// Ensure starts the keeper where endpoints are wanted and none lives. The error holds ErrPort where another program has taken one of its ports meanwhile; the others
+// Ensure starts the porter where endpoints are wanted and none lives. The error holds ErrPort where another program has taken one of its ports meanwhile; the others
 // are held.
-func (k *Keeper) Ensure(ctx context.Context) error {
+func (k *Porter) Ensure(ctx context.Context) error {
 	w, err := readWanted(k.Dir)
 	if err != nil || len(w.Ports) == 0 {
 		return err
@@ -174,7 +174,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	if w, err = readWanted(k.Dir); err != nil || len(w.Ports) == 0 {
 		return err
 	}
-	w.Turn++ // a keeper tries again what it could not have
+	w.Turn++ // a porter tries again what it could not have
 	h, err := k.apply(ctx, w)
 	if err == nil {
 		err = h.failed(w.Ports)
@@ -182,13 +182,13 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	return err
 }
 
-// Alive reports whether the keeper of a sandbox lives.
+// Alive reports whether the porter of a sandbox lives.
 func Alive(dir string) bool {
 	h, err := readHeld(dir)
 	return err == nil && h.Process.Alive()
 }
 
-// End ends the endpoints of a sandbox, with its keeper and all that is kept of them.
+// End ends the endpoints of a sandbox, with its porter and all that is kept of them.
 func End(ctx context.Context, dir string) error {
 	l, err := lockfile.Take(ctx, filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,7 +200,7 @@ func End(ctx context.Context, dir string) error {
 	defer l.Release()
 	if h, err := readHeld(dir); err == nil && h.Process.Alive() {
 		if err := h.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("end the keeper of endpoints: %w", err)
+			return fmt.Errorf("end the porter of endpoints: %w", err)
 		}
 		for until := time.Now().Add(endTime); h.Process.Alive() && ctx.Err() == nil; time.Sleep(answerPoll) {
 			if time.Now().After(until) {
@@ -219,8 +219,8 @@ func End(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// apply writes what is wanted and returns what the keeper says of it. The lock is held.
-func (k *Keeper) apply(ctx context.Context, w wanted) (held, error) {
+// apply writes what is wanted and returns what the porter says of it. The lock is held.
+func (k *Porter) apply(ctx context.Context, w wanted) (held, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := write(k.Dir, wantedFile, w); err != nil {
@@ -238,7 +238,7 @@ func (k *Keeper) apply(ctx context.Context, w wanted) (held, error) {
 			return h, nil
 		case lives:
 			if err := h.Process.Signal(reload); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return held{}, fmt.Errorf("tell the keeper of endpoints: %w", err)
+				return held{}, fmt.Errorf("tell the porter of endpoints: %w", err)
 			}
 		case len(w.Ports) == 0:
 			return held{}, nil // it has ended, as it should
@@ -249,28 +249,28 @@ func (k *Keeper) apply(ctx context.Context, w wanted) (held, error) {
 		default:
 			select {
 			case <-started.Done():
-				return held{}, fmt.Errorf("the keeper of endpoints ended: %s", said(k.Dir))
+				return held{}, fmt.Errorf("the porter of endpoints ended: %s", said(k.Dir))
 			default:
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return held{}, fmt.Errorf("wait for the keeper of endpoints: %w", context.Cause(ctx))
+			return held{}, fmt.Errorf("wait for the porter of endpoints: %w", context.Cause(ctx))
 		case <-time.After(answerPoll):
 		}
 	}
 }
 
-// start starts a keeper, which outlives this program.
-func (k *Keeper) start(ctx context.Context) (*proc.Process, error) {
+// start starts a porter, which outlives this program.
+func (k *Porter) start(ctx context.Context) (*proc.Process, error) {
 	log, err := os.OpenFile(filepath.Join(k.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("start the keeper of endpoints: %w", err)
+		return nil, fmt.Errorf("start the porter of endpoints: %w", err)
 	}
 	defer log.Close()
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{Argv: k.Argv, Env: k.Env, Dir: "/", Stdout: log, Stderr: log})
 	if err != nil {
-		return nil, fmt.Errorf("start the keeper of endpoints: %w", err)
+		return nil, fmt.Errorf("start the porter of endpoints: %w", err)
 	}
 	return p, nil
 }
@@ -285,7 +285,7 @@ func (h held) failed(ports []Port) error {
 	return nil
 }
 
-// said is the end of a keeper's log.
+// said is the end of a porter's log.
 func said(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, logFile))
 	if s := strings.TrimSpace(string(b)); err == nil && s != "" {

@@ -1,4 +1,4 @@
-package keeper
+package porter
 
 import (
 	"context"
@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// lookEvery is how often a keeper looks whether its sandbox is still there.
+	// lookEvery is how often a porter looks whether its sandbox is still there.
 	lookEvery = 5 * time.Second
 	// lookTime bounds one look.
 	lookTime = 20 * time.Second
-	// awayTime is how long a keeper waits for an engine that does not answer: longer than one takes to be updated. The next command starts another.
+	// awayTime is how long a porter waits for an engine that does not answer: longer than one takes to be updated. The next command starts another.
 	awayTime = 10 * time.Minute
 )
 
 // ErrGone means that a sandbox is not there any more.
 var ErrGone = errors.New("the sandbox is gone")
 
-// Sandbox is what a keeper holds endpoints of.
+// Sandbox is what a porter holds endpoints of.
 type Sandbox interface {
 	// Reach connects to a port of the sandbox.
 	Reach(ctx context.Context, port int) (net.Conn, error)
@@ -34,7 +34,7 @@ type Sandbox interface {
 	Look(ctx context.Context) error
 }
 
-// Serve is the keeper: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
+// Serve is the porter: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
 func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, reload)

@@ -1,4 +1,4 @@
-package keeper_test
+package porter_test
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 )
 
-// TestMain is the keeper when this program is started as one: of a sandbox whose port n answers with n, and that is gone when its folder has a file of that name.
+// TestMain is the porter when this program is started as one: of a sandbox whose port n answers with n, and that is gone when its folder has a file of that name.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "keeper" {
+	if len(os.Args) == 3 && os.Args[1] == "porter" {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		if err := keeper.Serve(ctx, os.Args[2], echo(os.Args[2])); err != nil {
+		if err := porter.Serve(ctx, os.Args[2], echo(os.Args[2])); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -46,12 +46,12 @@ func (echo) Reach(_ context.Context, port int) (net.Conn, error) {
 
 func (e echo) Look(context.Context) error {
 	if _, err := os.Stat(filepath.Join(string(e), "gone")); err == nil {
-		return keeper.ErrGone
+		return porter.ErrGone
 	}
 	return nil
 }
 
-func newKeeper(t *testing.T) *keeper.Keeper {
+func newPorter(t *testing.T) *porter.Porter {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -59,15 +59,15 @@ func newKeeper(t *testing.T) *keeper.Keeper {
 	}
 	dir := t.TempDir()
 	t.Cleanup(func() {
-		if err := keeper.End(context.WithoutCancel(t.Context()), dir); err != nil {
+		if err := porter.End(context.WithoutCancel(t.Context()), dir); err != nil {
 			t.Error(err)
 		}
 	})
-	return &keeper.Keeper{Dir: dir, Argv: []string{self, "keeper", dir}}
+	return &porter.Porter{Dir: dir, Argv: []string{self, "porter", dir}}
 }
 
 // served is what an endpoint answers; "" if nothing serves it.
-func served(t *testing.T, p keeper.Port) string {
+func served(t *testing.T, p porter.Port) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local)))
 	if err != nil {
@@ -81,10 +81,10 @@ func served(t *testing.T, p keeper.Port) string {
 	return string(b)
 }
 
-// pid is the keeper's; 0 if there is none.
+// pid is the porter's; 0 if there is none.
 func pid(t *testing.T, dir string) (pid int) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "keeper.json"))
+	b, err := os.ReadFile(filepath.Join(dir, "porter.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0
 	}
@@ -99,21 +99,21 @@ func pid(t *testing.T, dir string) (pid int) {
 
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	k := newKeeper(t)
-	added, err := k.Add(t.Context(), []keeper.Port{{Port: 80}, {Port: 81}})
+	k := newPorter(t)
+	added, err := k.Add(t.Context(), []porter.Port{{Port: 80}, {Port: 81}})
 	if err != nil || len(added) != 2 || added[0].Local == 0 || served(t, added[0]) != "80" || served(t, added[1]) != "81" {
 		t.Fatalf("%v, %v", added, err)
 	}
-	more, err := k.Add(t.Context(), []keeper.Port{{Port: 82}, {Port: 80}})
+	more, err := k.Add(t.Context(), []porter.Port{{Port: 82}, {Port: 80}})
 	if err != nil || served(t, more[0]) != "82" || more[1] != added[0] {
 		t.Errorf("%v, %v", more, err)
 	}
-	// A keeper that is killed is started again by whoever comes next, at the same ports.
+	// A porter that is killed is started again by whoever comes next, at the same ports.
 	first := pid(t, k.Dir)
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(time.Minute); keeper.Alive(k.Dir); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(time.Minute); porter.Alive(k.Dir); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("it lives")
 		}
@@ -129,11 +129,11 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	// An error changes nothing.
-	taken := keeper.Port{Port: 83, Local: added[1].Local}
-	if _, err := k.Add(t.Context(), []keeper.Port{{Port: 84}, taken}); !errors.Is(err, keeper.ErrPort) {
+	taken := porter.Port{Port: 83, Local: added[1].Local}
+	if _, err := k.Add(t.Context(), []porter.Port{{Port: 84}, taken}); !errors.Is(err, porter.ErrPort) {
 		t.Errorf("a port that is taken: %v", err)
 	}
-	if _, err := k.Add(t.Context(), []keeper.Port{{Port: 80, Local: 1}}); !errors.Is(err, keeper.ErrPort) {
+	if _, err := k.Add(t.Context(), []porter.Port{{Port: 80, Local: 1}}); !errors.Is(err, porter.ErrPort) {
 		t.Errorf("another place for an endpoint: %v", err)
 	}
 	if err := k.Remove(t.Context(), []int{80, 99}); !errors.Is(err, fs.ErrNotExist) {
@@ -145,20 +145,20 @@ func TestEndpoints(t *testing.T) {
 	if err := k.Remove(t.Context(), []int{80}); err != nil || served(t, added[0]) != "" || served(t, added[1]) != "81" {
 		t.Errorf("%v", err)
 	}
-	// Without endpoints there is no keeper.
-	if err := k.Remove(t.Context(), []int{81, 82}); err != nil || keeper.Alive(k.Dir) || pid(t, k.Dir) != 0 {
+	// Without endpoints there is no porter.
+	if err := k.Remove(t.Context(), []int{81, 82}); err != nil || porter.Alive(k.Dir) || pid(t, k.Dir) != 0 {
 		t.Errorf("%v", err)
 	}
-	if err := k.Ensure(t.Context()); err != nil || keeper.Alive(k.Dir) {
-		t.Errorf("a keeper of nothing: %v", err)
+	if err := k.Ensure(t.Context()); err != nil || porter.Alive(k.Dir) {
+		t.Errorf("a porter of nothing: %v", err)
 	}
 }
 
 // One whose port another program has taken meanwhile is told, and the others are served.
 func TestTakenMeanwhile(t *testing.T) {
 	t.Parallel()
-	k := newKeeper(t)
-	added, err := k.Add(t.Context(), []keeper.Port{{Port: 80}, {Port: 81}})
+	k := newPorter(t)
+	added, err := k.Add(t.Context(), []porter.Port{{Port: 80}, {Port: 81}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestTakenMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := k.Ensure(t.Context()); !errors.Is(err, keeper.ErrPort) || served(t, added[1]) != "81" {
+	if err := k.Ensure(t.Context()); !errors.Is(err, porter.ErrPort) || served(t, added[1]) != "81" {
 		t.Errorf("%v", err)
 	}
 	_ = l.Close()
@@ -183,21 +183,21 @@ func TestTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// Commands at the same time have one keeper; it goes with its sandbox.
+// Commands at the same time have one porter; it goes with its sandbox.
 func TestTogether(t *testing.T) {
 	t.Parallel()
-	k := newKeeper(t)
+	k := newPorter(t)
 	type result struct {
-		p   keeper.Port
+		p   porter.Port
 		err error
 	}
 	results := make(chan result)
 	const many = 8
 	for i := range many {
 		go func() {
-			p, err := k.Add(t.Context(), []keeper.Port{{Port: 100 + i}})
+			p, err := k.Add(t.Context(), []porter.Port{{Port: 100 + i}})
 			if err != nil {
-				p = []keeper.Port{{}}
+				p = []porter.Port{{}}
 			}
 			results <- result{p[0], err}
 		}()
@@ -210,7 +210,7 @@ func TestTogether(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(k.Dir, "gone"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(time.Minute); keeper.Alive(k.Dir); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); porter.Alive(k.Dir); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("it outlives its sandbox")
 		}
@@ -222,7 +222,7 @@ func TestTogether(t *testing.T) {
 	if err := os.Remove(filepath.Join(k.Dir, "gone")); err != nil {
 		t.Fatal(err)
 	}
-	if err := keeper.End(t.Context(), k.Dir); err != nil {
+	if err := porter.End(t.Context(), k.Dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(k.Dir); !errors.Is(err, fs.ErrNotExist) {
@@ -230,12 +230,12 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// A keeper that cannot start is an error with what it said.
+// A porter that cannot start is an error with what it said.
 func TestDoesNotStart(t *testing.T) {
 	t.Parallel()
-	k := newKeeper(t)
+	k := newPorter(t)
 	k.Argv = []string{"/bin/sh", "-c", "echo why >&2; exit 1"}
-	if _, err := k.Add(t.Context(), []keeper.Port{{Port: 80}}); err == nil || !strings.Contains(err.Error(), "why") {
+	if _, err := k.Add(t.Context(), []porter.Port{{Port: 80}}); err == nil || !strings.Contains(err.Error(), "why") {
 		t.Errorf("%v", err)
 	}
 	if ports, err := k.Ports(); err != nil || len(ports) != 0 {

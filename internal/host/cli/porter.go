@@ -12,18 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keeper"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// keeperCommand is the hidden command that the process runs that holds a sandbox's endpoints.
-const keeperCommand = "keeper"
+// porterCommand is the hidden command that the process runs that holds a sandbox's endpoints.
+const porterCommand = "porter"
 
-func newKeeperCmd(a *App) *cobra.Command {
+func newPorterCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: keeperCommand + " SANDBOX", Hidden: true, Args: oneSandbox,
+		Use: porterCommand + " SANDBOX", Hidden: true, Args: oneSandbox,
 		Short: "Hold a sandbox's endpoints (started by what makes them)",
 		RunE:  func(cmd *cobra.Command, args []string) error { return a.keep(cmd.Context(), args[0]) },
 	}
@@ -38,13 +38,13 @@ func (a *App) registry() (*registry.Registry, error) {
 	return registry.New(st.Dir()), nil
 }
 
-// keeperOf is the keeper of a sandbox's endpoints; it is there from the first endpoint on.
-func (a *App) keeperOf(name string) (*keeper.Keeper, error) {
+// porterOf is the porter of a sandbox's endpoints; it is there from the first endpoint on.
+func (a *App) porterOf(name string) (*porter.Porter, error) {
 	st, err := a.store()
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper.Keeper{Dir: registry.New(st.Dir()).Dir(name)}
+	k := &porter.Porter{Dir: registry.New(st.Dir()).Dir(name)}
 	if a.Executable == nil {
 		return k, nil
 	}
@@ -53,13 +53,13 @@ func (a *App) keeperOf(name string) (*keeper.Keeper, error) {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	// It has another current folder than this command.
-	k.Argv, k.Env = []string{exe, keeperCommand, name}, append(os.Environ(), "SANDBOX_AGENT_STATE_DIR="+st.Dir())
+	k.Argv, k.Env = []string{exe, porterCommand, name}, append(os.Environ(), "SANDBOX_AGENT_STATE_DIR="+st.Dir())
 	return k, nil
 }
 
-// ensureEndpoints starts the keeper of a sandbox that has endpoints and none; that one cannot be served keeps no command from its work.
+// ensureEndpoints starts the porter of a sandbox that has endpoints and none; that one cannot be served keeps no command from its work.
 func (a *App) ensureEndpoints(ctx context.Context, name string) {
-	k, err := a.keeperOf(name)
+	k, err := a.porterOf(name)
 	if err == nil {
 		err = k.Ensure(ctx)
 	}
@@ -70,7 +70,7 @@ func (a *App) ensureEndpoints(ctx context.Context, name string) {
 
 // endpoints are a sandbox's, by its port: where each is on this machine.
 func (a *App) endpoints(name string) (map[string]string, error) {
-	k, err := a.keeperOf(name)
+	k, err := a.porterOf(name)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (a *App) endpoints(name string) (map[string]string, error) {
 	return endpointsOf(ports), err
 }
 
-func endpointsOf(ports []keeper.Port) map[string]string {
+func endpointsOf(ports []porter.Port) map[string]string {
 	all := map[string]string{}
 	for _, p := range ports {
 		all[strconv.Itoa(p.Port)] = local(p)
@@ -86,11 +86,11 @@ func endpointsOf(ports []keeper.Port) map[string]string {
 	return all
 }
 
-func local(p keeper.Port) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local)) }
+func local(p porter.Port) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local)) }
 
 // expose makes endpoints of a sandbox.
-func (a *App) expose(ctx context.Context, name string, ports []keeper.Port) ([]keeper.Port, error) {
-	k, err := a.keeperOf(name)
+func (a *App) expose(ctx context.Context, name string, ports []porter.Port) ([]porter.Port, error) {
+	k, err := a.porterOf(name)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (a *App) expose(ctx context.Context, name string, ports []keeper.Port) ([]k
 
 // unexpose ends endpoints of a sandbox.
 func (a *App) unexpose(ctx context.Context, name string, ports []int) error {
-	k, err := a.keeperOf(name)
+	k, err := a.porterOf(name)
 	if err == nil {
 		err = k.Remove(ctx, ports)
 	}
@@ -110,7 +110,7 @@ func (a *App) unexpose(ctx context.Context, name string, ports []int) error {
 	return sandboxError(err)
 }
 
-// keep is the keeper's life.
+// keep is the porter's life.
 func (a *App) keep(ctx context.Context, name string) error {
 	m, err := a.sandboxes()
 	if err != nil {
@@ -121,10 +121,10 @@ func (a *App) keep(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return keeper.Serve(ctx, r.Dir(name), &exposed{m: m, name: name})
+	return porter.Serve(ctx, r.Dir(name), &exposed{m: m, name: name})
 }
 
-// exposed is a sandbox as its keeper sees it.
+// exposed is a sandbox as its porter sees it.
 type exposed struct {
 	m    *sandbox.Manager
 	name string
@@ -132,7 +132,7 @@ type exposed struct {
 	sb   *sandbox.Sandbox
 }
 
-// Reach implements keeper.Sandbox.
+// Reach implements porter.Sandbox.
 func (e *exposed) Reach(ctx context.Context, port int) (net.Conn, error) {
 	sb, err := e.find(ctx, nil)
 	if err != nil {
@@ -165,11 +165,11 @@ func (e *exposed) find(ctx context.Context, stale *sandbox.Sandbox) (*sandbox.Sa
 	return e.sb, nil
 }
 
-// Look implements keeper.Sandbox.
+// Look implements porter.Sandbox.
 func (e *exposed) Look(ctx context.Context) error {
 	sb, err := e.m.Get(ctx, e.name)
 	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.StateGone {
-		return keeper.ErrGone
+		return porter.ErrGone
 	}
 	return err
 }

@@ -1,0 +1,78 @@
+package stand
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// ServeInherited serves as Serve does, on descriptors that the guest has inherited. Commands may be of its own user: they get none of its descriptors and reach
+// neither these nor its memory. Nothing that a command has started is left when it returns.
+func ServeInherited(ctx context.Context) error {
+	reap.Hide()
+	if err := reap.Adopt(); err != nil {
+		return err
+	}
+	proc.KeepFiles()
+	for _, fd := range []int{wire.ListenerFD, wire.ConfigFD, wire.KillsFD} {
+		unix.CloseOnExec(fd) // on old kernels, too
+	}
+	b, err := io.ReadAll(io.LimitReader(os.NewFile(wire.ConfigFD, "configuration"), wire.MaxDocument))
+	if err != nil {
+		return fmt.Errorf("read the sandbox's configuration: %w", err)
+	}
+	config, c, err := read(b)
+	if err != nil {
+		return err
+	}
+	if !c.Machine {
+		keepToItself() // or not: the threat model says so
+	}
+	if c.Processes > 0 {
+		// It holds for this process and all that it starts, counted in this user namespace alone.
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: c.Processes, Max: c.Processes}); err != nil {
+			return fmt.Errorf("limit processes: %w", err)
+		}
+	}
+	group := config.OOMKills
+	outside := countBytes(wire.KillsFD)
+	config.OOMKills = func() int { return group() + outside() }
+	l, err := net.FileListener(os.NewFile(wire.ListenerFD, "users"))
+	if err != nil {
+		return fmt.Errorf("listen for users: %w", err)
+	}
+	defer l.Close()
+	defer reap.EndAll()
+	// Who waits for it may have gone.
+	_, _ = os.Stdout.WriteString(wire.Ready)
+	return serve.New(config).Serve(ctx, l)
+}
+
+// countBytes counts what comes from a pipe, as far as it has come at a call.
+func countBytes(fd int) func() int {
+	var mu sync.Mutex
+	n := 0
+	_ = unix.SetNonblock(fd, true) // a descriptor that is none has nothing to count
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		var buf [64]byte
+		for {
+			got, err := unix.Read(fd, buf[:])
+			if err != nil || got <= 0 {
+				return n
+			}
+			n += got
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// program is bubblewrap's.
+const program = "bwrap"
+
+// Folders of a jail whose files stay.
+const (
+	workspace = "/workspace"
+	home      = "/home/sandbox"
+)
+
+// tryTime bounds the trial: by hand it takes 5 ms.
+const tryTime = 10 * time.Second
+
+const noBubblewrap = unfit("bubblewrap is missing: install the package bubblewrap")
+
+// tryBubblewrap makes an empty jail: nothing else shows whether this user may.
+func tryBubblewrap(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	argv := append([]string{program}, namespaces(os.Geteuid() == 0, true)...)
+	_, err := proc.Output(ctx, proc.Spec{Argv: append(argv, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true")})
+	switch {
+	case err == nil:
+		return nil
+	case proc.Missing(err) == program:
+		return noBubblewrap
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	said := err.Error()
+	if e, ok := errors.AsType[*proc.ExitError](err); ok {
+		said = strings.TrimSpace(e.Stderr)
+	}
+	if os.Geteuid() == 0 {
+		return unfit("this root may make no namespaces, as in an ordinary container: " + said)
+	}
+	for _, name := range []string{"kernel/apparmor_restrict_unprivileged_userns", "kernel/unprivileged_userns_clone", "user/max_user_namespaces"} {
+		if b, err := os.ReadFile("/proc/sys/" + name); err == nil {
+			said += fmt.Sprintf("; %s is %s", strings.ReplaceAll(name, "/", "."), strings.TrimSpace(string(b)))
+		}
+	}
+	return unfit("this user may make no namespaces: " + said)
+}
+
+// namespaces are the options for all namespaces. Root makes none for users: it would be root outside, who needs no capability for the kernel's settings. Its
+// commands are another user's instead.
+func namespaces(root, networkNone bool) []string {
+	if !root {
+		all := []string{"--unshare-all", "--unshare-user"}
+		if !networkNone {
+			all = append(all, "--share-net")
+		}
+		return all
+	}
+	all := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"}
+	if networkNone {
+		all = append(all, "--unshare-net")
+	}
+	return all
+}
+
+// guestCaps are what root's guest needs: it becomes the user of commands, ends them, gives them a terminal and looks into their folders. Commands have none.
+var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE"}
+
+// machine is what a jail takes of this machine.
+type machine struct {
+	// top are folders beside /usr, as links into it or as folders of their own.
+	top []topFolder
+	// etc are files and folders below /etc that are shown.
+	etc []string
+	// resolv is /etc/resolv.conf.
+	resolv []byte
+}
+
+type topFolder struct{ path, link string } // link is empty for a folder
+
+// topFolders are those beside /usr in which programs are looked for.
+var topFolders = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// shownEtc is what programs need of /etc and is the same for everybody.
+var shownEtc = []string{
+	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs",
+	"/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/etc/mime.types", "/etc/services", "/etc/protocols",
+}
+
+// look looks at this machine.
+func look() (machine, error) {
+	var m machine
+	for _, p := range topFolders {
+		st, err := os.Lstat(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return m, err
+		case st.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(p)
+			if err != nil {
+				return m, err
+			}
+			m.top = append(m.top, topFolder{p, to})
+		case st.IsDir():
+			m.top = append(m.top, topFolder{path: p})
+		}
+	}
+	for _, p := range shownEtc {
+		if _, err := os.Stat(p); err == nil {
+			m.etc = append(m.etc, p)
+		}
+	}
+	m.resolv, _ = os.ReadFile("/etc/resolv.conf") // without, nothing has a name
+	return m, nil
+}
+
+// jailed is one sandbox as bubblewrap makes it.
+type jailed struct {
+	standing
+	folder, guest string
+	root          bool
+	machine       machine
+	groups        []keep.Group
+	groupsInside  []string
+}
+
+// bubblewrap is its command line, and the data that it reads from descriptors. Most of the arguments are data, too: a jail sees the command line of its first
+// process, and paths of this machine are not its business.
+func (j jailed) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
+	args, data := j.arguments(filter)
+	data = append(data, []byte(strings.Join(args, "\x00")+"\x00"))
+	return []string{program, "--args", strconv.Itoa(keep.FirstData + len(data) - 1), "--", wire.GuestFile, "jail"}, data
+}
+
+// arguments are bubblewrap's, and the data that they name by its descriptors.
+func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
+	argv = namespaces(j.root, j.NetworkNone)
+	add := func(args ...string) { argv = append(argv, args...) }
+	fd := func(content []byte) string {
+		data = append(data, content)
+		return strconv.Itoa(keep.FirstData + len(data) - 1)
+	}
+	file := func(path, content string) { add("--perms", "0644", "--ro-bind-data", fd([]byte(content)), path) }
+	made := map[string]bool{"/": true}
+	// Folders that bubblewrap makes by itself are its user's alone.
+	var above func(p string)
+	above = func(p string) {
+		if p = path.Dir(p); !made[p] {
+			above(p)
+			add("--perms", "0755", "--dir", p)
+			made[p] = true
+		}
+	}
+	if !j.root {
+		add("--uid", strconv.Itoa(j.UID), "--gid", strconv.Itoa(j.GID))
+	}
+	add("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv", "--setenv", "LANG", "C.UTF-8", "--cap-drop", "ALL")
+	if j.root {
+		for _, c := range guestCaps {
+			add("--cap-add", c)
+		}
+	}
+	add("--ro-bind", "/usr", "/usr")
+	for _, t := range j.machine.top {
+		if t.link != "" {
+			add("--symlink", t.link, t.path)
+		} else {
+			add("--ro-bind", t.path, t.path)
+		}
+	}
+	add("--proc", "/proc")
+	if j.root {
+		add("--ro-bind", "/proc/sys", "/proc/sys") // bubblewrap does so only where its user could not write to it
+	}
+	add("--dev", "/dev")
+	for _, p := range []string{"/dev/shm", "/tmp"} {
+		add("--perms", "1777")
+		if j.MemoryBytes > 0 && len(j.groups) == 0 {
+			add("--size", strconv.FormatInt(j.MemoryBytes, 10)) // no group counts it
+		}
+		add("--tmpfs", p)
+	}
+	above("/run/x")
+	above("/var/x")
+	add("--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
+	above("/etc/x")
+	file("/etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", j.UID, j.GID, home))
+	file("/etc/group", fmt.Sprintf("root:x:0:\nsandbox:x:%d:\nnogroup:x:65534:\n", j.GID))
+	file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n")
+	file("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n")
+	file("/etc/hostname", "sandbox\n")
+	if !j.NetworkNone {
+		file("/etc/resolv.conf", string(j.machine.resolv))
+	}
+	for _, p := range j.machine.etc {
+		above(p)
+		add("--ro-bind", p, p)
+	}
+	for i, g := range j.groups {
+		above(j.groupsInside[i])
+		add("--ro-bind", g.Dir, j.groupsInside[i])
+	}
+	above(home)
+	add("--bind", filepath.Join(j.folder, workspaceDir), workspace, "--bind", filepath.Join(j.folder, homeDir), home)
+	// Of the guest's folder a plain user's commands are as much the owner as the guest is: it holds nothing but the program.
+	add("--perms", "0700", "--dir", wire.GuestDir, "--ro-bind", j.guest, wire.GuestFile)
+	for _, folder := range []string{"/usr", "/proc", "/dev", "/tmp", workspace, home} {
+		made[folder] = true
+	}
+	for _, m := range j.Mounts {
+		above(path.Clean(m.Inside))
+		made[path.Clean(m.Inside)] = true
+		add(mountOption(m), m.Host, path.Clean(m.Inside))
+	}
+	add("--remount-ro", "/dev", "--remount-ro", "/", "--seccomp", fd(filter), "--chdir", "/")
+	return argv, data
+}
+
+func mountOption(m runtime.Mount) string {
+	if m.ReadOnly {
+		return "--ro-bind"
+	}
+	return "--bind"
+}

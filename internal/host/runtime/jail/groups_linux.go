@@ -1,0 +1,151 @@
+package jail
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+)
+
+// controllers are what limits a sandbox, and what counts its use of processors.
+var controllers = []string{"memory", "pids", "cpu", "cpuacct"}
+
+// parents are where control groups can be made, by controller.
+type parents map[string]parent
+
+type parent struct {
+	dir     string
+	unified bool
+}
+
+// findParents looks for control groups below which this user can make others.
+func findParents() parents {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	found := parents{}
+	for c, p := range parseParents(string(mounts), string(own)) {
+		if unix.Access(p.dir, unix.W_OK) != nil {
+			continue
+		}
+		if p.unified {
+			// Of version 2, a group has controllers only that its parent hands on.
+			handed, _ := os.ReadFile(filepath.Join(p.dir, "cgroup.subtree_control")) // without, none
+			if !slices.Contains(strings.Fields(string(handed)), c) && os.WriteFile(filepath.Join(p.dir, "cgroup.subtree_control"), []byte("+"+c), 0) != nil {
+				continue
+			}
+		}
+		found[c] = p
+	}
+	return found
+}
+
+// parseParents reads where this process's groups are: of version 1 its own, of version 2 root's at the top, and of others the one above their own, since a
+// group there has either processes or groups with controllers.
+func parseParents(mountinfo, cgroup string) parents {
+	own := map[string]string{}
+	for line := range strings.Lines(cgroup) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			for c := range strings.SplitSeq(f[1], ",") {
+				own[c] = f[2] // "" is version 2
+			}
+		}
+	}
+	found := parents{}
+	for line := range strings.Lines(mountinfo) {
+		f := strings.Fields(line)
+		dash := slices.Index(f, "-")
+		if dash < 6 || len(f) < dash+4 {
+			continue
+		}
+		root, at := f[3], f[4]
+		below := func(path string) string {
+			return filepath.Join(at, strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
+		}
+		switch f[dash+1] {
+		case "cgroup":
+			for c := range strings.SplitSeq(f[dash+3], ",") {
+				if slices.Contains(controllers, c) {
+					found[c] = parent{dir: below(own[c])}
+				}
+			}
+		case "cgroup2":
+			dir := at
+			if os.Geteuid() != 0 {
+				dir = filepath.Dir(below(own[""]))
+			}
+			for _, c := range controllers[:3] { // the last is of version 1
+				if _, ok := found[c]; !ok {
+					found[c] = parent{dir: dir, unified: true}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// groups are those of a sandbox, and where they show in it.
+func (p parents) groups(folder string, s standing) (all []keep.Group, inside []string) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(folder)) // it never fails
+	name := fmt.Sprintf("sandbox-agent-%x", h.Sum64())
+	add := func(controller string, set func(unified bool) []keep.Setting) {
+		at, ok := p[controller]
+		if !ok {
+			return
+		}
+		dir := filepath.Join(at.dir, name)
+		i := slices.IndexFunc(all, func(g keep.Group) bool { return g.Dir == dir })
+		if i < 0 {
+			all = append(all, keep.Group{Dir: dir, Unified: at.unified})
+			shown := "/sys/fs/cgroup"
+			if !at.unified {
+				shown += "/" + controller
+			}
+			inside = append(inside, shown)
+			i = len(all) - 1
+		}
+		all[i].Set = append(all[i].Set, set(at.unified)...)
+	}
+	add("memory", func(unified bool) []keep.Setting {
+		n := strconv.FormatInt(s.MemoryBytes, 10)
+		switch {
+		case s.MemoryBytes <= 0:
+			return nil
+		case unified:
+			return []keep.Setting{{File: "memory.max", Value: n}, {File: "memory.swap.max", Value: "0", Optional: true}}
+		}
+		return []keep.Setting{{File: "memory.limit_in_bytes", Value: n}, {File: "memory.memsw.limit_in_bytes", Value: n, Optional: true}}
+	})
+	add("pids", func(bool) []keep.Setting {
+		if s.PIDs <= 0 {
+			return nil
+		}
+		return []keep.Setting{{File: "pids.max", Value: strconv.FormatInt(s.PIDs, 10)}}
+	})
+	add("cpu", func(unified bool) []keep.Setting {
+		const period = 100000 // the kernel's default, in microseconds
+		quota := strconv.FormatInt(int64(s.CPUs*period), 10)
+		switch {
+		case s.CPUs <= 0:
+			return nil
+		case unified:
+			return []keep.Setting{{File: "cpu.max", Value: fmt.Sprintf("%s %d", quota, period)}}
+		}
+		return []keep.Setting{{File: "cpu.cfs_period_us", Value: strconv.Itoa(period)}, {File: "cpu.cfs_quota_us", Value: quota}}
+	})
+	add("cpuacct", func(bool) []keep.Setting { return nil })
+	return all, inside
+}

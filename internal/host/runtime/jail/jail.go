@@ -1,0 +1,39 @@
+// Package jail makes sandboxes that are processes of this machine: in bubblewrap, with the filter of system calls that commands in boxes have, or held by
+// nothing at all. Neither needs an engine. Each has a folder below the state folder, with a record of it, the socket of its guest and what stays of its
+// files, and a keeper (internal/keep) for a parent.
+package jail
+
+import (
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+// Options are where sandboxes are, and who may have them.
+type Options struct {
+	// State is the state folder.
+	State  string
+	Getenv func(string) string
+	// Guest returns the guest's program for an architecture, named as Go names it.
+	Guest func(arch string) ([]byte, error)
+	// Allowed says of a sandbox that nothing holds why there must be none; nil where there may be.
+	Allowed func() error
+}
+
+// Kinds of sandboxes, in their records.
+const (
+	kindJail    = "jail"
+	kindMachine = "host"
+)
+
+// New returns what makes jails. It looks at nothing.
+func New(o Options) runtime.Stander { return newStander(kindJail, o) }
+
+// NewMachine returns what makes sandboxes that are this machine itself. It looks at nothing.
+func NewMachine(o Options) runtime.Stander { return newStander(kindMachine, o) }
+
+// unfit is why there can be no such sandbox here.
+type unfit string
+
+func (u unfit) Error() string { return string(u) }
+
+// Unwrap makes it a runtime.ErrIsolation, whose text is of engines.
+func (u unfit) Unwrap() error { return runtime.ErrIsolation }

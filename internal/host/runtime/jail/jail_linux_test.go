@@ -1,0 +1,190 @@
+package jail
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// What a jail may do, and what of this machine is in it.
+func TestBubblewrap(t *testing.T) {
+	t.Parallel()
+	m := machine{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, resolv: []byte("nameserver 192.0.2.1\n")}
+	for name, j := range map[string]jailed{
+		"root": {
+			standing: standing{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Host: "/src/a", Inside: "/src/deep/a/"}, {Host: "/data", Inside: "/data", ReadOnly: true}}},
+			root:     true, groups: []keep.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
+		},
+		"user": {standing: standing{UID: 1000, GID: 1001, NetworkNone: true, MemoryBytes: 64 << 20}},
+	} {
+		j.folder, j.guest, j.machine = "/state/sandboxes/x", "/state/guest-0", m
+		argv, data := j.arguments([]byte("filter"))
+		var b strings.Builder
+		for _, a := range argv {
+			if strings.HasPrefix(a, "--") {
+				b.WriteString("\n" + a)
+			} else {
+				b.WriteString(" " + a)
+			}
+		}
+		for i, d := range data {
+			b.WriteString("\n\n" + string(rune('0'+(keep.FirstData+i)/10)) + string(rune('0'+(keep.FirstData+i)%10)) + ":\n" + strings.TrimSpace(string(d)))
+		}
+		golden := filepath.Join("testdata", name+".golden")
+		got := strings.TrimPrefix(b.String(), "\n") + "\n"
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s: got\n%s", name, got)
+		}
+		line, packed := j.bubblewrap("/usr/bin/bwrap", []byte("filter"))
+		if slices.Contains(line, "/src/a") || string(packed[len(packed)-1]) != strings.Join(argv, "\x00")+"\x00" {
+			t.Errorf("%s: %q", name, line)
+		}
+	}
+}
+
+// Folders and records that are not what this user has made are told of, are no sandbox, and stay.
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	s := newStander(kindJail, Options{State: state}).(*stander)
+	add := func(name string) *folder {
+		f, err := s.make(name, record{Kind: kindJail, Labels: map[string]string{"name": name}, standing: standing{UID: os.Getuid(), GID: os.Getgid()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		return f
+	}
+	good := add("good")
+	if _, err := s.make("good", record{}); !errors.Is(err, runtime.ErrConflict) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	elsewhere := t.TempDir()
+	content, err := os.ReadFile(filepath.Join(good.path, recordFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(elsewhere, recordFile), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	swap := func(name string, make func(path string) error) {
+		path := filepath.Join(add(name).path, recordFile)
+		if err := errors.Join(os.Remove(path), make(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap("linked-record", func(path string) error { return os.Symlink(filepath.Join(elsewhere, recordFile), path) })
+	swap("second-name", func(path string) error { return os.Link(filepath.Join(elsewhere, recordFile), path) })
+	swap("garbage", func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) })
+	swap("no-record", func(string) error { return nil })
+	if err := os.Symlink(elsewhere, filepath.Join(s.dir, "linked-folder")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.sweep(t.Context())
+	all, err := s.Boxes(t.Context(), map[string]string{"name": ""})
+	if len(all) != 1 || all[0].ID != "good" || all[0].Live() || err == nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, name := range []string{"linked-record", "second-name", "garbage", "no-record", "linked-folder", "file"} {
+		if !strings.Contains(err.Error(), string(filepath.Separator)+name) {
+			t.Errorf("nothing is told of %s: %v", name, err)
+		}
+		if err := s.StartAgain(t.Context(), name); err == nil {
+			t.Errorf("%s was started", name)
+		}
+		if _, err := os.Lstat(filepath.Join(s.dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Remove(t.Context(), "linked-folder"); !errors.Is(err, untrusted.ErrForeign) {
+		t.Errorf("remove a link: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(elsewhere, recordFile)); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"..", "nothing"} {
+		if _, err := s.Stream(t.Context(), name); err == nil {
+			t.Errorf("a stream to %s", name)
+		}
+	}
+}
+
+// Of two kinds each sees its own, and a name is given once.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	jails, machines := newStander(kindJail, Options{State: state}).(*stander), newStander(kindMachine, Options{State: state}).(*stander)
+	me := standing{UID: os.Getuid(), GID: os.Getgid()}
+	for _, row := range []struct {
+		s    *stander
+		name string
+	}{{jails, "a"}, {machines, "b"}} {
+		f, err := row.s.make(row.name, record{Kind: row.s.kind, standing: me})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		all, err := row.s.Boxes(t.Context(), nil)
+		if len(all) != 1 || all[0].Name != row.name || err != nil {
+			t.Errorf("%+v, %v", all, err)
+		}
+	}
+	if _, err := jails.make("b", record{Kind: kindJail, standing: me}); !errors.Is(err, runtime.ErrConflict) {
+		t.Errorf("a name of the other kind: %v", err)
+	}
+	if err := jails.Remove(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if err := jails.Remove(t.Context(), "a"); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+func TestParseParents(t *testing.T) {
+	t.Parallel()
+	const v1 = `30 20 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+31 20 0:27 /docker/abc /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
+32 20 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 20 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+`
+	got := parseParents(v1, "4:memory:/a/b\n3:pids:/docker/abc/x\n2:cpu,cpuacct:/\n0::/\n")
+	for c, want := range map[string]parent{
+		"memory": {dir: "/sys/fs/cgroup/memory/a/b"}, "pids": {dir: "/sys/fs/cgroup/pids/x"},
+		"cpu": {dir: "/sys/fs/cgroup/cpu,cpuacct"}, "cpuacct": {dir: "/sys/fs/cgroup/cpu,cpuacct"},
+	} {
+		if got[c] != want {
+			t.Errorf("%s: %+v, want %+v", c, got[c], want)
+		}
+	}
+	groups, inside := got.groups("/state/x", standing{MemoryBytes: 1, CPUs: 0.5, PIDs: 7})
+	if len(groups) != 3 || len(inside) != 3 || groups[2].Set[1] != (keep.Setting{File: "cpu.cfs_quota_us", Value: "50000"}) {
+		t.Errorf("%+v, %v", groups, inside)
+	}
+	for _, p := range parseParents("30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n") {
+		if !p.unified || !strings.HasPrefix(p.dir, "/sys/fs/cgroup") {
+			t.Errorf("%+v", p)
+		}
+	}
+}

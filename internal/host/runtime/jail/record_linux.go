@@ -1,0 +1,223 @@
+package jail
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Names in a sandbox's folder, beside the keeper's log.
+const (
+	recordFile   = "record.json"
+	keeperFile   = "keeper.json"
+	socketFile   = "wire.sock"
+	workspaceDir = "workspace"
+	homeDir      = "home"
+)
+
+// Folders that are being made or removed; their beginning is no sandbox's name.
+const (
+	beginning = ".new-"
+	goingAway = ".gone-"
+)
+
+const (
+	// maxRecord bounds a record, in bytes; a command's environment is the largest part of one.
+	maxRecord = 8 << 20
+	// lockTime is how long another command may be busy with a sandbox: it waits for its start or end.
+	lockTime = 60 * time.Second
+	lockLook = 5 * time.Millisecond
+)
+
+// record is what a sandbox was made of. It is written once.
+type record struct {
+	Kind    string            `json:"kind"`
+	Labels  map[string]string `json:"labels"`
+	Created time.Time         `json:"created"`
+	standing
+}
+
+// standing is what of a runtime.StandSpec is needed to start the sandbox again.
+type standing struct {
+	Config      wire.Config     `json:"config"`
+	NetworkNone bool            `json:"network_none,omitempty"`
+	MemoryBytes int64           `json:"memory_bytes,omitempty"`
+	CPUs        float64         `json:"cpus,omitempty"`
+	PIDs        int64           `json:"pids,omitempty"`
+	Mounts      []runtime.Mount `json:"mounts,omitempty"`
+	Throwaway   bool            `json:"throwaway,omitempty"`
+	// UID and GID are those of commands.
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+}
+
+// folder is a sandbox's, open. Whoever holds its lock may start, stop or remove the sandbox.
+type folder struct {
+	path string
+	dir  *os.File
+	root *os.Root
+}
+
+func (f *folder) close() {
+	_ = f.root.Close()
+	_ = f.dir.Close() // with the lock
+}
+
+// openFolder opens one that is there, as a folder of ours and no link.
+func openFolder(path string) (*folder, error) {
+	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, runtime.ErrNotFound
+	}
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, untrusted.ErrForeign
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := dir.Stat()
+	if err == nil && st.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		err = untrusted.ErrForeign
+	}
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	}
+	if err != nil {
+		_ = dir.Close()
+		return nil, err
+	}
+	return &folder{path, dir, root}, nil
+}
+
+// lock waits until nobody else has the lock of the folder, and sees that it is still there.
+func (f *folder) lock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	for {
+		if f.tryLock() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for another command that starts or ends the sandbox: %w", context.Cause(ctx))
+		case <-time.After(lockLook):
+		}
+	}
+	if !f.there() {
+		return runtime.ErrNotFound
+	}
+	return nil
+}
+
+// there reports whether the folder still has its name.
+func (f *folder) there() bool {
+	there, err := os.Lstat(f.path)
+	if err != nil {
+		return false
+	}
+	here, err := f.dir.Stat()
+	return err == nil && os.SameFile(here, there)
+}
+
+func (f *folder) tryLock() bool {
+	return unix.Flock(int(f.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+// record reads the folder's record: a file of ours and no link.
+func (f *folder) record() (r record, err error) {
+	return r, f.read(recordFile, &r)
+}
+
+func (f *folder) read(name string, v any) error {
+	me := uint32(os.Geteuid())
+	b, err := untrusted.Read(f.root, name, &me, maxRecord)
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Join(f.path, name), err)
+	}
+	return nil
+}
+
+// write replaces a file of the folder as a whole.
+func (f *folder) write(name string, v any) error {
+	b, err := json.Marshal(v)
+	// Not synced to the disk: it costs as much as all else of a start, and nothing runs after a loss of power.
+	if err == nil {
+		err = f.root.WriteFile(name+".new", b, 0o600)
+	}
+	if err == nil {
+		err = f.root.Rename(name+".new", name)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(f.path, name), err)
+	}
+	return nil
+}
+
+// at is a path to a name in the folder that is short, however long the folder's own is: a socket's has at most 108 bytes.
+func (f *folder) at(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
+}
+
+// keeper is the process that holds the sandbox; one that does not live if there is none.
+func (f *folder) keeper() *store.Process {
+	var p store.Process
+	if f.read(keeperFile, &p) != nil {
+		return nil
+	}
+	return &p
+}
+
+// make makes the folder of a new sandbox, with its lock. A name that is taken is a runtime.ErrConflict.
+func (s *stander) make(name string, r record) (*folder, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of sandboxes: %w", err)
+	}
+	path := filepath.Join(s.dir, beginning+strings.ToLower(rand.Text()))
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the sandbox's folder: %w", err)
+	}
+	f, err := openFolder(path)
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(path))
+	}
+	f.tryLock() // nobody else knows it
+	err = f.write(recordFile, r)
+	for _, sub := range []string{workspaceDir, homeDir} {
+		if err == nil {
+			err = f.root.Mkdir(sub, 0o755)
+		}
+		if err == nil && os.Geteuid() == 0 {
+			err = f.root.Chown(sub, r.UID, r.GID)
+		}
+	}
+	if err == nil {
+		f.path = filepath.Join(s.dir, name)
+		if err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, f.path, unix.RENAME_NOREPLACE); errors.Is(err, fs.ErrExist) {
+			err = fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
+		}
+	}
+	if err != nil {
+		f.close()
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return f, nil
+}

@@ -1,0 +1,376 @@
+package jail
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+)
+
+const (
+	// endTime bounds the end of a keeper that was told to end: it kills what it holds, and removes it if it is a throw-away one's.
+	endTime = 15 * time.Second
+	endLook = 2 * time.Millisecond
+	// maxLog is more than a keeper writes, in bytes.
+	maxLog = 1 << 20
+)
+
+// stander makes sandboxes of one kind.
+type stander struct {
+	kind string
+	o    Options
+	dir  string // of all sandboxes of the state folder, of both kinds
+
+	mu   sync.Mutex
+	fits bool // it was tried
+}
+
+func newStander(kind string, o Options) runtime.Stander {
+	return &stander{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
+}
+
+// Capabilities implements runtime.Stander.
+func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
+	if s.kind == kindMachine {
+		if err := s.o.Allowed(); err != nil {
+			return nil, err
+		}
+		return []runtime.Capability{runtime.CapNetworkFull, runtime.CapPersistent}, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.fits {
+		if err := tryBubblewrap(ctx); err != nil {
+			return nil, err
+		}
+		s.fits = true
+	}
+	all := []runtime.Capability{runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapMemory}
+	p := findParents()
+	if _, ok := p["pids"]; ok || os.Geteuid() != 0 && countsByNamespace() {
+		all = append(all, runtime.CapPIDs)
+	}
+	if _, ok := p["cpu"]; ok {
+		all = append(all, runtime.CapCPUs)
+	}
+	return all, nil
+}
+
+// countsByNamespace reports whether the kernel counts a user's processes in each user namespace apart: since Linux 5.14.
+func countsByNamespace() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	const fifth, fourteenth = 5, 14
+	return major > fifth || major == fifth && minor >= fourteenth
+}
+
+// Stand implements runtime.Stander.
+func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, error) {
+	s.sweep(ctx)
+	r := record{Kind: s.kind, Labels: spec.Labels, Created: time.Now(), standing: standing{
+		Config: spec.Config, NetworkNone: spec.NetworkNone, MemoryBytes: spec.MemoryBytes, CPUs: spec.CPUs, PIDs: spec.PIDs, Mounts: spec.Mounts,
+		Throwaway: spec.Throwaway,
+	}}
+	r.UID, r.GID = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts)
+	guest, err := s.guest(spec.Guest)
+	if err != nil {
+		return "", err
+	}
+	f, err := s.make(spec.Name, r)
+	if err != nil {
+		return "", err
+	}
+	defer f.close()
+	if err := s.start(ctx, f, r, guest); err != nil {
+		return "", errors.Join(fmt.Errorf("make the sandbox: %w", err), s.remove(context.WithoutCancel(ctx), f))
+	}
+	return spec.Name, nil
+}
+
+// unassigned is the first of the uids that nobody has: systemd, containers and distributions assign lower ones.
+const unassigned = 0x70000000
+
+// userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's settings without a capability: it is
+// the user to whom the first folder belongs that they may write to, or else one of the sandbox's own.
+func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int) {
+	if os.Geteuid() != 0 || s.kind == kindMachine {
+		return os.Geteuid(), os.Getegid()
+	}
+	for _, m := range mounts {
+		if st, err := os.Stat(m.Host); err == nil && !m.ReadOnly {
+			if sys := st.Sys().(*syscall.Stat_t); sys.Uid != 0 && sys.Gid != 0 {
+				return int(sys.Uid), int(sys.Gid)
+			}
+			break
+		}
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(path)) // it never fails
+	own := unassigned + int(h.Sum32()&0x0fffffff)
+	return own, own
+}
+
+// StartAgain implements runtime.Stander.
+func (s *stander) StartAgain(ctx context.Context, id string) error {
+	f, err := s.open(id)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if f.keeper().Alive() {
+		return nil
+	}
+	if err := f.lock(ctx); err != nil {
+		return err
+	}
+	if f.keeper().Alive() { // another command was faster
+		return nil
+	}
+	r, err := f.record()
+	if err != nil {
+		return err
+	}
+	guest, err := s.guest(nil)
+	if err != nil {
+		return err
+	}
+	if err := s.start(ctx, f, r, guest); err != nil {
+		return fmt.Errorf("start the sandbox again: %w", err)
+	}
+	return nil
+}
+
+// open opens the folder of a sandbox.
+func (s *stander) open(id string) (*folder, error) {
+	f, err := openFolder(filepath.Join(s.dir, id))
+	if err != nil {
+		return nil, fmt.Errorf("open the sandbox's folder %s: %w", filepath.Join(s.dir, id), err)
+	}
+	return f, nil
+}
+
+// Stream implements runtime.Stander.
+func (s *stander) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+	f, err := s.open(id)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.at(socketFile))
+	if err != nil {
+		return nil, fmt.Errorf("reach the sandbox's guest: it has ended: %w", errors.Unwrap(err))
+	}
+	return conn, nil
+}
+
+// Boxes implements runtime.Stander. With the error of those that cannot be read it has the others.
+func (s *stander) Boxes(_ context.Context, labels map[string]string) ([]runtime.Box, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for sandboxes: %w", err)
+	}
+	var all []runtime.Box
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		b, err := s.box(e.Name(), labels)
+		if err != nil && !errors.Is(err, runtime.ErrNotFound) { // it has gone meanwhile
+			errs = append(errs, err)
+		}
+		if b != nil {
+			all = append(all, *b)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// box is the sandbox of a folder; nil if it is of another kind or has not all the labels.
+func (s *stander) box(name string, labels map[string]string) (*runtime.Box, error) {
+	f, err := s.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	r, err := f.record()
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range labels {
+		if have, ok := r.Labels[k]; !ok || v != "" && have != v {
+			return nil, nil
+		}
+	}
+	if r.Kind != s.kind {
+		return nil, nil
+	}
+	b := &runtime.Box{ID: name, Name: name, Labels: r.Labels, State: "exited", Created: r.Created}
+	if f.keeper().Alive() {
+		b.State = "running"
+	}
+	return b, nil
+}
+
+// Logs implements runtime.Stander: what the guest and its keeper said.
+func (s *stander) Logs(_ context.Context, id string, o runtime.LogOptions) error {
+	f, err := s.open(id)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	me := uint32(os.Geteuid())
+	b, err := untrusted.Read(f.root, keep.LogFile, &me, maxLog)
+	if errors.Is(err, fs.ErrNotExist) || o.Stderr == nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the log of the sandbox: %w", err)
+	}
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	if n := len(lines); n > 0 && len(lines[n-1]) == 0 {
+		lines = lines[:n-1]
+	}
+	if o.Tail > 0 {
+		lines = lines[max(0, len(lines)-o.Tail):]
+	}
+	_, err = o.Stderr.Write(bytes.Join(lines, nil))
+	return err
+}
+
+// Stop implements runtime.Stander. A keeper kills at once, whatever the grace is.
+func (s *stander) Stop(ctx context.Context, id string, _ time.Duration) error {
+	f, err := s.open(id)
+	if errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.lock(ctx); err != nil && !errors.Is(err, runtime.ErrNotFound) {
+		return err
+	}
+	return f.stop(ctx)
+}
+
+// stop ends the keeper with all that it holds. Who calls it has the lock.
+func (f *folder) stop(ctx context.Context) error {
+	k := f.keeper()
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := k.Signal(sig); errors.Is(err, os.ErrProcessDone) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("end the sandbox's keeper: %w", err)
+		}
+		until := time.After(endTime / 3)
+		for waiting := true; waiting; {
+			if !k.Alive() {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait for the end of the sandbox's keeper: %w", context.Cause(ctx))
+			case <-until:
+				waiting = false
+			case <-time.After(endLook):
+			}
+		}
+	}
+	return fmt.Errorf("the sandbox's keeper, process %d, cannot be ended", k.PID)
+}
+
+// Remove implements runtime.Stander.
+func (s *stander) Remove(ctx context.Context, id string) error {
+	f, err := s.open(id)
+	if errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.lock(ctx); errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return s.remove(ctx, f)
+}
+
+// remove ends and removes a sandbox whose lock the caller has.
+func (s *stander) remove(ctx context.Context, f *folder) error {
+	if err := f.stop(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	if r, err := f.record(); err == nil { // a throw-away one is gone
+		groups, _ := findParents().groups(f.path, r.standing)
+		for _, g := range groups {
+			errs = append(errs, keep.RemoveGroup(g.Dir))
+		}
+	}
+	// The name is free at once, and a folder that is half removed is no sandbox.
+	away := filepath.Join(s.dir, goingAway+filepath.Base(f.path))
+	if err := errors.Join(keep.RemoveAll(away), os.Rename(f.path, away)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(append(errs, fmt.Errorf("remove the sandbox's folder: %w", err))...)
+	}
+	return errors.Join(append(errs, keep.RemoveAll(away))...)
+}
+
+// freshTime is how long a folder is somebody's that is being made or removed.
+const freshTime = 10 * time.Minute
+
+// sweep removes what commands that were killed have left: folders half made or half removed, and throw-away sandboxes whose keeper was killed.
+func (s *stander) sweep(ctx context.Context) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		f, err := s.open(e.Name())
+		if err != nil {
+			continue // somebody else's, or gone
+		}
+		if s.stale(f) && f.tryLock() && f.there() && s.stale(f) {
+			_ = s.remove(ctx, f) // the next one tries again
+		}
+		f.close()
+	}
+}
+
+func (s *stander) stale(f *folder) bool {
+	if name := filepath.Base(f.path); strings.HasPrefix(name, beginning) || strings.HasPrefix(name, goingAway) {
+		st, err := f.dir.Stat()
+		return err == nil && time.Since(st.ModTime()) > freshTime
+	}
+	r, err := f.record()
+	return err == nil && r.Throwaway && r.Kind == s.kind && !f.keeper().Alive()
+}

@@ -1,0 +1,201 @@
+package jail
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+const (
+	// startTime bounds a start: by hand it takes some 15 ms.
+	startTime = 20 * time.Second
+	// maxAnswer bounds a keeper's answer, in bytes.
+	maxAnswer = 64 << 10
+	// hashLength is how much of the guest's hash its file is named by.
+	hashLength = 16
+)
+
+// guest is the path of the guest's program, written where it is not there yet. Its file can be run and not read: what runs it is hidden from others of its
+// user from its first instruction on.
+func (s *stander) guest(content func(arch string) ([]byte, error)) (string, error) {
+	if content == nil {
+		content = s.o.Guest
+	}
+	b, err := content(goruntime.GOARCH)
+	if err != nil {
+		return "", fmt.Errorf("make the sandbox: %w", err)
+	}
+	path := filepath.Join(s.o.State, fmt.Sprintf("guest-%.*x", hashLength, sha256.Sum256(b)))
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(b)) {
+		return path, nil
+	}
+	if err := os.MkdirAll(s.o.State, 0o700); err != nil {
+		return "", fmt.Errorf("make state folder: %w", err)
+	}
+	f, err := os.CreateTemp(s.o.State, ".guest-")
+	if err != nil {
+		return "", fmt.Errorf("write the guest's program: %w", err)
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Chmod(0o111), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("write the guest's program: %w", err), os.Remove(f.Name()))
+	}
+	return path, nil
+}
+
+// start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
+func (s *stander) start(ctx context.Context, f *folder, r record, guest string) error {
+	plan, err := s.plan(f, r, guest)
+	if err != nil {
+		return err
+	}
+	listener, err := f.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	log, err := os.OpenFile(f.at(keep.LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the sandbox's log: %w", err)
+	}
+	defer log.Close()
+	// Real pipes: the keeper outlives this process.
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer inW.Close()
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		_ = inR.Close()
+		return err
+	}
+	defer outR.Close()
+	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
+		Argv: []string{guest, "keep"}, Dir: "/", Env: []string{}, Stdin: inR, Stdout: outW, Stderr: log, ExtraFiles: []*os.File{listener},
+	})
+	_, _ = inR.Close(), outW.Close()
+	if err != nil {
+		return fmt.Errorf("start the sandbox's keeper: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _, _ = inW.Close(), outR.Close() })
+	defer stop()
+	err = f.write(keeperFile, store.ProcessOf(p.PID()))
+	if err == nil {
+		to := json.NewEncoder(inW)
+		err = errors.Join(to.Encode(plan), to.Encode(keep.Go), inW.Close())
+	}
+	var answer keep.Answer
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(outR, maxAnswer)).Decode(&answer)
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err != nil:
+		err = fmt.Errorf("the sandbox's keeper ended without an answer: %w", err)
+	case answer.Error != "":
+		err = fmt.Errorf("it ended: %s", strings.TrimSpace(answer.Error))
+	default:
+		return nil
+	}
+	return errors.Join(err, f.stop(context.WithoutCancel(ctx)))
+}
+
+// listen makes the socket of the guest, for this user alone: the folder is nobody else's.
+func (f *folder) listen(ctx context.Context) (*os.File, error) {
+	if err := f.root.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("make the sandbox's socket: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", f.at(socketFile))
+	if err != nil {
+		return nil, fmt.Errorf("make the sandbox's socket: %w", err)
+	}
+	u := l.(*net.UnixListener)
+	u.SetUnlinkOnClose(false)
+	defer u.Close()
+	if err := f.root.Chmod(socketFile, 0o600); err != nil {
+		return nil, fmt.Errorf("make the sandbox's socket: %w", err)
+	}
+	return u.File()
+}
+
+// plan is what the keeper does.
+func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
+	p := keep.Plan{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
+	config := r.Config
+	if s.kind == kindMachine {
+		config.Machine = true
+		if config.Dir == "" {
+			config.Dir = filepath.Join(f.path, workspaceDir)
+		}
+		p.Argv, p.End, p.Env = []string{guest, "jail"}, syscall.SIGTERM, s.environment()
+	} else {
+		if config.Dir == "" {
+			config.Dir = workspace
+		}
+		config.User = ""
+		if os.Geteuid() == 0 {
+			config.User = fmt.Sprintf("%d:%d", r.UID, r.GID)
+		}
+		at := findParents()
+		var inside []string
+		p.Groups, inside = at.groups(f.path, r.standing)
+		if _, held := at["memory"]; !held && r.MemoryBytes > 0 {
+			p.WatchBytes, config.DataBytes = r.MemoryBytes, uint64(r.MemoryBytes)
+		}
+		if _, held := at["pids"]; !held && r.PIDs > 0 {
+			config.Processes = uint64(r.PIDs)
+		}
+		filter, err := proc.CallFilter()
+		if err != nil {
+			return keep.Plan{}, err
+		}
+		m, err := look()
+		if err != nil {
+			return keep.Plan{}, err
+		}
+		j := jailed{standing: r.standing, folder: f.path, guest: guest, root: os.Geteuid() == 0, machine: m, groups: p.Groups, groupsInside: inside}
+		bwrap, err := proc.Find(program)
+		if err != nil {
+			return keep.Plan{}, noBubblewrap
+		}
+		p.Argv, p.Data = j.bubblewrap(bwrap, filter)
+	}
+	var err error
+	p.Config, err = json.Marshal(config)
+	return p, err
+}
+
+// passed are the variables of this machine that a sandbox which is the machine itself has.
+var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
+
+func (s *stander) environment() []string {
+	env := []string{}
+	for _, name := range passed {
+		if v := s.o.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}

@@ -1,0 +1,54 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		content string
+		require bool
+		wrong   bool
+	}{
+		"nothing":           {"", true, false},
+		"a comment":         {"# x\n", true, false},
+		"allowed":           {"security: {require_sandbox: false}\n", false, false},
+		"said":              {"security:\n  require_sandbox: true\n", true, false},
+		"no settings in it": {"security:\n", true, false},
+		"an unknown one":    {"security: {require_sandbox: false, x: 1}\n", false, true},
+		"unknown":           {"secrity: {}\n", true, true},
+		"a text":            {"security: {require_sandbox: \"false\"}\n", true, true},
+		"a number":          {"security: {require_sandbox: 0}\n", true, true},
+		"a list":            {"- x\n", true, true},
+		"no YAML":           {"{", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "sandbox-agent", "config.yaml")
+			if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(row.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Load(func(name string) string { return map[string]string{"XDG_CONFIG_HOME": dir}[name] })
+			if (err != nil) != row.wrong || s.Security.RequireSandbox != row.require || s.File != file {
+				t.Errorf("%+v, %v", s, err)
+			}
+		})
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	t.Parallel()
+	for _, home := range []string{"", t.TempDir()} {
+		s, err := Load(func(name string) string { return map[string]string{"HOME": home}[name] })
+		if err != nil || !s.Security.RequireSandbox || s.File == "" {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+}
