@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
@@ -32,6 +28,7 @@ const plainImage = "sandbox-agent/base:debian-trixie"
 
 type execAnswer struct {
 	ID          string `json:"id"`
+	Sandbox     string `json:"sandbox"`
 	Stdout      string `json:"stdout"`
 	Stderr      string `json:"stderr"`
 	ExitCode    int    `json:"exit_code"`
@@ -44,19 +41,18 @@ type execAnswer struct {
 func (u *user) sandbox(name string, args ...string) string {
 	u.t.Helper()
 	name = fmt.Sprintf("%s-%s-%d", name, u.kind.spec()[0], os.Getpid()) // a name is given once, over all kinds
+	if !u.kind.jail { // those its user's clean-up removes
+		u.claim(name)
+	}
 	if c := u.run("", u.kind.up(name, args...)...); c.code != 0 {
 		u.t.Fatalf("exit code %d", c.code)
 	}
-	if u.kind.jail {
-		return name // its user's clean-up removes it
-	}
-	u.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), time.Minute)
-		defer cancel()
-		if err := eng.ContainerRemove(ctx, "sandbox-agent-sandbox-"+name, container.RemoveOptions{Force: true}); err != nil && !cerrdefs.IsNotFound(err) {
-			u.t.Error(err)
-		}
-	})
+	return name
+}
+
+// claim is a sandbox's name that is removed at the test's end.
+func (u *user) claim(name string) string {
+	u.removeLater(name)
 	return name
 }
 
@@ -223,76 +219,6 @@ func testBackground(t *testing.T, u *user, name string) {
 	}
 }
 
-// A port of a sandbox without a network is served on this machine's loopback, also when nothing has listened there yet.
-func TestSandboxPorts(t *testing.T) {
-	t.Parallel()
-	ofEachKind(t, func(t *testing.T, u *user) { testPorts(t, u, u.sandbox("ports", "--network", "none")) })
-}
-
-// pong answers each connection to port 6379, with a language that every Debian has.
-const pong = `use IO::Socket::INET; $l = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => "127.0.0.1", LocalPort => 6379) or die; while ($c = $l->accept) { <$c>; print $c "+PONG\r\n"; close $c }`
-
-func testPorts(t *testing.T, u *user, name string) {
-	s := u.start("", "ports", name, "--json", "6379")
-	s.waitFor("127.0.0.1:")
-	var rows []struct {
-		Port  int
-		Local string
-	}
-	for json.Unmarshal([]byte(s.out.String()), &rows) != nil { // the rest of it is on its way; go test's own deadline ends the wait
-		time.Sleep(10 * time.Millisecond)
-	}
-	if len(rows) != 1 || rows[0].Port != 6379 {
-		t.Fatalf("%+v", rows)
-	}
-	ping := func() string {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", rows[0].Local)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
-			return ""
-		}
-		line, _ := bufio.NewReader(conn).ReadString('\n') // an error is an empty line
-		return line
-	}
-	if got := ping(); got != "" {
-		t.Errorf("before anything listens: %q", got)
-	}
-	if c := u.run("", "exec", name, "--background", "--", "perl", "-e", pong); c.code != 0 {
-		t.Fatalf("exit code %d", c.code)
-	}
-	for until := time.Now().Add(time.Minute); ping() != "+PONG\r\n"; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("no answer")
-		}
-	}
-	if c := u.run("", "ports", name, "--json"); !strings.Contains(c.stdout, "6379") {
-		t.Errorf("listening: %s", c.stdout)
-	}
-	taken := strings.TrimPrefix(rows[0].Local, "127.0.0.1:")
-	for _, row := range []struct{ port string }{{"0"}, {"65536"}, {"x"}, {"80:0"}, {"80:" + taken}} {
-		if c := u.run("", "ports", name, row.port); c.code != workorder.ExitUsage {
-			t.Errorf("%s: exit code %d", row.port, c.code)
-		}
-	}
-	s.Signal(syscall.SIGINT)
-	if c := s.wait(); c.code != 130 {
-		t.Errorf("exit code %d", c.code)
-	}
-	if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", rows[0].Local); err == nil {
-		conn.Close()
-		t.Error("the port is still served")
-	}
-	if c := u.run("", "stop", name); c.code != 0 {
-		t.Errorf("stop: exit code %d", c.code)
-	}
-	if c := u.run("", "ports", name, "--json"); strings.Contains(c.stdout, "6379") || c.code != 0 {
-		t.Errorf("a server outlived the stop: %s", c.stdout)
-	}
-}
-
 // One clear error each, with nothing made.
 func TestSandboxBadInput(t *testing.T) {
 	t.Parallel()
@@ -309,7 +235,10 @@ func TestSandboxBadInput(t *testing.T) {
 		{[]string{"up"}, workorder.ExitUsage},
 		{up("--memory", "0x"), workorder.ExitUsage},
 		{up("--memory", "-1g"), workorder.ExitUsage},
-		{up("--memory", "512"), workorder.ExitInvalid},
+		{up("--memory", "512"), workorder.ExitUsage},
+		{up("--memory", "1t"), workorder.ExitUsage},
+		{up("--memory", "0m"), workorder.ExitUsage},
+		{up("--memory", "1m"), workorder.ExitInvalid},
 		{up("--cpus", "1.0abc"), workorder.ExitUsage},
 		{up("--cpus", "-1"), workorder.ExitUsage},
 		{up("--pids", "3"), workorder.ExitInvalid},
@@ -319,6 +248,25 @@ func TestSandboxBadInput(t *testing.T) {
 		{up("--oci-runtime", "nope"), workorder.ExitInvalid},
 		{[]string{"exec", name, "--", "true"}, workorder.ExitNotFound},
 		{[]string{"exec", name}, workorder.ExitUsage},
+		{[]string{"exec", name, "--shell", "python", "--", "1"}, workorder.ExitUsage},
+		{[]string{"exec", name, "--image", plainImage, "--", "true"}, workorder.ExitUsage},
+		{[]string{"exec", "--"}, workorder.ExitUsage},
+		{[]string{"exec", "T-00000000", "--", "true"}, workorder.ExitNotFound},
+		{[]string{"exec", "T-00000000", "--timeout", "1s", "--", "true"}, workorder.ExitUsage},
+		{[]string{"shell", name}, workorder.ExitNotFound},
+		{[]string{"status", name}, workorder.ExitNotFound},
+		{[]string{"inspect", name}, workorder.ExitNotFound},
+		{[]string{"inspect", name, "--history"}, workorder.ExitNotFound},
+		{[]string{"logs", name}, workorder.ExitNotFound},
+		{[]string{"stop", name}, workorder.ExitNotFound},
+		{[]string{"resume", name}, workorder.ExitNotFound},
+		{[]string{"rm", name}, workorder.ExitNotFound},
+		{[]string{"ports", name}, workorder.ExitNotFound},
+		{[]string{"reset", name}, workorder.ExitNotFound},
+		{[]string{"fork", name, name + "-2"}, workorder.ExitNotFound},
+		{[]string{"snapshot", "create", name}, workorder.ExitNotFound},
+		{[]string{"snapshot", "restore", name, "x"}, workorder.ExitNotFound},
+		{[]string{"snapshot", "rm", name, "x"}, workorder.ExitNotFound},
 		{[]string{"down"}, workorder.ExitUsage},
 		{[]string{"down", name}, workorder.ExitNotFound},
 	} {

@@ -33,6 +33,17 @@ var scaffolds = map[string]scaffold{
 		"package.json":   `{"scripts": {"test": "true"}}`,
 		"pnpm-lock.yaml": "lockfileVersion: '9.0'\n\nsettings:\n  autoInstallPeers: true\n  excludeLinksFromLockfile: false\n\nimporters:\n\n  .: {}\n",
 	}, []string{"test"}},
+	"pnpm workspace": {map[string]string{
+		"package.json": `{"private": true}`, "pnpm-workspace.yaml": "packages: [\"libs/*\"]\n", ".gitignore": "node_modules/\n",
+		"libs/a/package.json": `{"name": "a", "version": "1.0.0", "scripts": {"test": "node -e \"require('b')\""}, "dependencies": {"b": "workspace:*"}}`,
+		"libs/b/package.json": `{"name": "b", "version": "1.0.0", "main": "b.js"}`, "libs/b/b.js": "",
+		"pnpm-lock.yaml": "lockfileVersion: '9.0'\n\nsettings:\n  autoInstallPeers: true\n  excludeLinksFromLockfile: false\n\nimporters:\n\n  .: {}\n\n  libs/a:\n    dependencies:\n      b:\n        specifier: workspace:*\n        version: link:../b\n\n  libs/b: {}\n",
+	}, []string{"test"}},
+	"yarn workspace": {map[string]string{
+		"package.json": `{"private": true, "workspaces": ["packages/*"]}`, "yarn.lock": "# yarn lockfile v1\n", ".gitignore": "node_modules/\n",
+		"packages/a/package.json": `{"name": "a", "version": "1.0.0", "scripts": {"test": "node -e \"require('b')\""}, "dependencies": {"b": "1.0.0"}}`,
+		"packages/b/package.json": `{"name": "b", "version": "1.0.0", "main": "b.js", "scripts": {"test": "true"}}`, "packages/b/b.js": "",
+	}, []string{"test"}},
 	"yarn": {map[string]string{"package.json": `{"scripts": {"test": "true"}}`, "yarn.lock": "# yarn lockfile v1\n"}, []string{"test"}},
 	"berry": {map[string]string{
 		"package.json": `{"name": "a", "packageManager": "yarn@4.9.1", "scripts": {"test": "true"}}`,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -94,6 +95,61 @@ validate: {test: 'date +%N; cat deps/dep $HOME/setups && [ ! -e deps/evil ] || [
 	}
 	if gone := u.cache("prune", "--all").RemovedSnapshots; len(gone) != 1 || gone[0].ID != kept[0].ID {
 		t.Errorf("%+v", gone)
+	}
+	if got := u.cache("ls").Snapshots; len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The checks run on the base before the agent also where they change a service: the agent finds it as if they had not.
+func TestServicesAreAnewAfterTheChecks(t *testing.T) {
+	t.Parallel()
+	u := newCacheUser(t)
+	const incr = `printf 'INCR n\r\nQUIT\r\n' | nc redis 6379`
+	// It passes in a service that nothing was written to, and leaves a cache, which git ignores.
+	const head = "services:\n  redis: {image: " + redisImage + "}\nlifecycle: {setup: [npm ci --ignore-scripts]}\n" +
+		"validate: {test: \"" + `[ -e cache ] && cat cache || date +%N >cache; ` + incr + ` | grep -qx ':1.'` + "\"}\n"
+	lock := `{"name": "x", "version": "1.0.0", "lockfileVersion": 3, "requires": true, "packages": {"": {"name": "x", "version": "1.0.0"}}}`
+	repo := u.repo(map[string]string{".gitignore": "cache\nnode_modules\n", "package.json": `{"name": "x", "version": "1.0.0"}`, "package-lock.json": lock})
+	// A second INCR of the agent's own is what the proof must not see.
+	file := u.project(scripted(strings.ReplaceAll(head, `\r\n`, `\\r\\n`), "cat cache >seen; "+incr+` | head -n 1 | tr -d '\r' >>seen`))
+	var caches []string
+	for range 2 {
+		c := u.run("", "create", "--task", "x", "--repo", repo, "-p", file)
+		r := u.plainResult(c.task(t))
+		// After the agent's own, the check of the work tree finds 2.
+		if r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
+			t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
+		}
+		cache, counted, _ := strings.Cut(gittest.Git(t, repo, "show", r.Branch+":seen"), "\n")
+		if cache == "" || counted != ":1" {
+			t.Errorf("the agent found the cache %q and counted %q", cache, counted)
+		}
+		caches = append(caches, cache)
+		if _, err := os.Stat(filepath.Join(u.state, r.TaskID, workorder.LogsDir, "proof-base-setup-1.log")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("base was proven again: %v", err)
+		}
+	}
+	if caches[0] != caches[1] {
+		t.Errorf("the second task began with another cache: %q", caches)
+	}
+}
+
+// Where setup leaves a container that has the work tree, it is the agent's work tree, and no later task's.
+func TestContainerOfSetupSeesTheWork(t *testing.T) {
+	t.Parallel()
+	u := newCacheUser(t)
+	const head = "services:\n  redis: {image: " + redisImage + "}\nlifecycle:\n  setup:\n    - docker run -d --name watcher -v /workspace:/w " + redisImage + " sleep 600\n"
+	repo := u.repo(map[string]string{"f": "0\n"})
+	c := u.run("", "create", "--task", "x", "--repo", repo, "-p", u.project(scripted(head, "echo work >new; docker exec watcher cat /w/new >seen; docker exec watcher cp /w/new /w/copy")))
+	r := u.plainResult(c.task(t))
+	if c.code != 0 || r.Status != workorder.StatusSuccess {
+		t.Fatalf("exit code %d, %s, %+v", c.code, r.Status, r.Reasons)
+	}
+	for _, name := range []string{"seen", "copy"} {
+		if got := gittest.Git(t, repo, "show", r.Branch+":"+name); got != "work" {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 	if got := u.cache("ls").Snapshots; len(got) != 0 {
 		t.Errorf("%+v", got)

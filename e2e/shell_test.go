@@ -69,6 +69,13 @@ validate: {alone: "! pgrep -u sandbox sleep"}
 			t.Errorf("%q: exit code %d, want %d", c.argv, got.code, c.want)
 		}
 	}
+	// exec does the same, with exec's options.
+	if got, code := u.exec(w.id, "in", "--env", "A=b", "--workdir", "/tmp", "--", "sh", "-c", "cat; pwd; echo $A; id -un; echo noise >&2; exit 9"); code != 9 || got.Stdout != "in/tmp\nb\nsandbox\n" || got.Stderr != "noise\n" || got.ExitCode != 9 {
+		t.Errorf("exec: %+v, exit code %d", got, code)
+	}
+	if c := u.run("", "exec", w.id, "--", "sh", "/tmp/held.sh"); c.code != 0 || cmp.Diff(agent.stdout, c.stdout) != "" {
+		t.Errorf("exec is held otherwise: exit code %d\n%s", c.code, cmp.Diff(agent.stdout, c.stdout))
+	}
 	if c := u.run("through a pipe", "shell", w.id, "--", "sh", "-c", "cat; cat /dev/stdin; echo noise >/dev/stderr"); c.stdout != "through a pipe" || c.stderr != "noise\n" {
 		t.Errorf("%q, %q", c.stdout, c.stderr)
 	}

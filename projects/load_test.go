@@ -249,8 +249,12 @@ func TestOverride(t *testing.T) {
 	if err := p.Override("harness", "claude-code", "--harness"); err != nil || p.Harness.Name != "claude-code" || p.Harness.Command != nil {
 		t.Errorf("harness: %v %+v", err, p.Harness)
 	}
+	if err := p.Override("harness.command", "sh -c 'a: {b}' # c", "--command"); err != nil || p.Harness.Name != "command" || !slices.Equal(p.Harness.Command, []string{"sh", "-c", "sh -c 'a: {b}' # c"}) || p.Harness.Model != "" {
+		t.Errorf("command: %v %+v", err, p.Harness)
+	}
 	for key, val := range map[string]string{
-		"repo": "https://user:hunter2@x/y", "branch": "-x", "timeout_minutes": "0", "isolation": "none", "harness": "copilot",
+		"harness.command": "",
+		"repo":            "https://user:hunter2@x/y", "branch": "-x", "timeout_minutes": "0", "isolation": "none", "harness": "copilot",
 		"network": "nothing", "network.allow": "https://example.com", "image": "--privileged", "services": "x", "oci_runtime": "", "max_budget_usd": "NaN",
 	} {
 		before := p.Show(true)

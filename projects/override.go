@@ -29,6 +29,9 @@ func (p *Project) Override(name, val, source string) error {
 	if name == KeyAllow {
 		return p.allow(val, source)
 	}
+	if name == KeyCommand {
+		return p.command(val, source)
+	}
 	root := definition()
 	k, ok := root.find(name)
 	if !ok {
@@ -43,7 +46,7 @@ func (p *Project) Override(name, val, source string) error {
 	if problems := d.found(); len(problems) > 0 {
 		first := problems[0]
 		if first.Code == codeMissing { // what a single value has no room for
-			first.Hint = "in the project file, " + first.Hint + "; `sandbox-agent project init` makes one"
+			first.Hint = "add --command, or in the project file, " + first.Hint + "; `sandbox-agent project init` makes one"
 		}
 		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
 	}
@@ -61,6 +64,26 @@ func (p *Project) Override(name, val, source string) error {
 
 // KeyAllow is the key of the rules of a restricted network. It is added to, not replaced.
 const KeyAllow = "network.allow"
+
+// KeyCommand is the key of the command harness's program. To replace it chooses that harness.
+const KeyCommand = "harness.command"
+
+func (p *Project) command(val, source string) error {
+	root := definition()
+	k, _ := root.find("harness") // it is in the table
+	d := &decoder{src: newSource(source, ""), root: root, origin: source}
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, text := range []string{"name", workorder.HarnessCommand, "command", val} {
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: text})
+	}
+	v := d.decode(k.schema, n, n, "harness")
+	if problems := d.found(); len(problems) > 0 {
+		return &OptionError{Name: source, Message: problems[0].Message, Hint: problems[0].Hint}
+	}
+	p.tree.set("harness", v)
+	bind(p)
+	return nil
+}
 
 // networkOf is the project's network in another mode: its resolvers stay, and its
 // rules where the mode has any.

@@ -9,7 +9,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -58,6 +60,22 @@ type Result struct {
 	Reason string
 }
 
+// Check returns what keeps the command from being run, all of it: an ErrSpec.
+func (c Command) Check() error {
+	if err := c.wire().Check(); err != nil {
+		return fmt.Errorf("command is %w: %w", ErrSpec, err)
+	}
+	return nil
+}
+
+func (c Command) wire() wire.Command {
+	what := wire.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, TimeoutMS: timeout(c.Timeout), Background: c.Background}
+	if c.Terminal != nil {
+		what.Terminal = &wire.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
+	}
+	return what
+}
+
 // Run runs a command to its end. A command that fails is no error: see Result.ExitCode. When ctx ends, the command is ended, unless it is of
 // the background.
 func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
@@ -69,32 +87,34 @@ func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	if most == 0 {
 		most = DefaultMaxOutput
 	}
-	out, errOut := newClip(most), newClip(most)
+	out, errOut := text.NewEnds(most), text.NewEnds(most)
 	r, err := p.Wait(ctx, out, errOut)
 	if err != nil {
 		return Result{}, err
 	}
-	r.Stdout, r.Stderr, r.Truncated = out.bytes(), errOut.bytes(), out.cut() || errOut.cut()
+	r.Stdout, r.Stderr, r.Truncated = out.Bytes(), errOut.Bytes(), out.Cut() || errOut.Cut()
 	return r, nil
 }
 
 // Start starts a command. The caller calls Wait or Close of the Process.
 func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
-	what := wire.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, TimeoutMS: timeout(c.Timeout), Background: c.Background}
-	if c.Terminal != nil {
-		what.Terminal = &wire.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
+	if err := c.Check(); err != nil {
+		return nil, err
 	}
-	if err := what.Check(); err != nil {
-		return nil, fmt.Errorf("command is %w: %w", ErrSpec, err)
-	}
+	what := c.wire()
 	var p *Process
 	err := sb.use(ctx, func(client *wireclient.Client) error {
 		started, err := client.Start(ctx, what, c.Stdin)
-		p = &Process{client, started}
+		p = &Process{client: client, p: started}
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	if c.Background {
+		sb.note(registry.Event{Event: registry.Executed, Program: c.Argv[0], Background: true})
+	} else {
+		p.sb, p.program = sb, c.Argv[0]
 	}
 	return p, nil
 }
@@ -113,7 +133,7 @@ func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process,
 	var p *Process
 	err := sb.use(ctx, func(client *wireclient.Client) error {
 		attached, err := client.Attach(ctx, id, from)
-		p = &Process{client, attached}
+		p = &Process{client: client, p: attached}
 		return err
 	})
 	if err != nil {
@@ -132,6 +152,10 @@ func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	return commandInfos(list), nil
+}
+
+func commandInfos(list []wire.Execution) []CommandInfo {
 	all := make([]CommandInfo, 0, len(list))
 	for _, e := range list {
 		i := CommandInfo{ID: e.ID, Argv: e.Argv, Started: e.Started, Background: e.Background, Output: e.Output, Running: e.Exit == nil}
@@ -140,7 +164,7 @@ func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
 		}
 		all = append(all, i)
 	}
-	return all, nil
+	return all
 }
 
 // CommandInfo is a row of Commands.
@@ -167,8 +191,10 @@ func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn,
 
 // Process is a command that was started, or attached to.
 type Process struct {
-	client *wireclient.Client
-	p      *wireclient.Process
+	client  *wireclient.Client
+	p       *wireclient.Process
+	sb      *Sandbox // that notes the end; nil where another does
+	program string
 }
 
 // ID names the command for Attach, as long as the sandbox runs.
@@ -181,6 +207,9 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, e
 	exit, err := p.p.Follow(ctx, stdout, stderr, func(n int64) { lost += n })
 	if err != nil {
 		return Result{}, public(err)
+	}
+	if p.sb != nil {
+		p.sb.note(registry.Event{Event: registry.Executed, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
 	}
 	return Result{
 		ID: p.ID(), ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,

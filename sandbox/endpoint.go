@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
-	"sync"
-	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/endpoint"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -30,11 +28,15 @@ func (sb *Sandbox) Ports(ctx context.Context) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	return portsOf(list), nil
+}
+
+func portsOf(list []wire.Port) []Port {
 	all := make([]Port, 0, len(list))
 	for _, p := range list {
 		all = append(all, Port{p.Port, p.Address})
 	}
-	return all, nil
+	return all
 }
 
 // Endpoint is a port of a sandbox on this machine's loopback, as long as this program serves it.
@@ -42,110 +44,38 @@ type Endpoint struct {
 	Port  int    // in the sandbox
 	Local string // 127.0.0.1:port
 
-	sb *Sandbox
-	l  net.Listener
-	wg sync.WaitGroup
-	mu sync.Mutex
-	on map[net.Conn]bool
+	e *endpoint.Endpoint
 }
 
-// Expose serves a port of the sandbox on this machine's loopback, whatever the sandbox's network; with a local port of 0 on any that is free. Something may
-// listen in the sandbox later; until then connections end at once. ctx bounds the call and not the endpoint, which serves until Close.
-func (sb *Sandbox) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
-	const highest = 65535
-	if port < 1 || port > highest || local < 0 || local > highest {
-		return nil, fmt.Errorf("port %d at %d is %w: ports are 1 to %d", port, local, ErrSpec, highest)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(local)))
-	if err != nil {
-		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, sb.spec.Name, ErrPort, err)
-	}
-	e := &Endpoint{Port: port, Local: l.Addr().String(), sb: sb, l: l, on: map[net.Conn]bool{}}
-	e.wg.Go(func() { e.serve(context.WithoutCancel(ctx)) })
-	return e, nil
-}
+// highestPort is that of TCP.
+const highestPort = 65535
 
 // ErrPort means that a port of this machine cannot be had.
 var ErrPort = errors.New("the port cannot be had")
 
-// acceptPause keeps a listener that fails, for want of descriptors, from using a processor for it.
-const acceptPause = 10 * time.Millisecond
-
-func (e *Endpoint) serve(ctx context.Context) {
-	for {
-		conn, err := e.l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(acceptPause)
-			continue
-		}
-		if !e.keep(conn) {
-			return
-		}
-		e.wg.Go(func() {
-			defer e.drop(conn)
-			e.join(ctx, conn)
-		})
+// Expose serves a port of the sandbox on this machine's loopback, whatever the sandbox's network; with a local port of 0 on any that is free. Something may
+// listen in the sandbox later; until then, and while the sandbox is stopped, connections end at once. ctx bounds the call and not the endpoint, which serves until
+// Close.
+func (sb *Sandbox) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
+	if port < 1 || port > highestPort || local < 0 || local > highestPort {
+		return nil, fmt.Errorf("port %d at %d is %w: ports are 1 to %d", port, local, ErrSpec, highestPort)
 	}
-}
-
-// join brings one connection to the port.
-func (e *Endpoint) join(ctx context.Context, conn net.Conn) {
-	inside, err := e.sb.Dial(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(e.Port)))
+	e, err := endpoint.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return sb.Reach(ctx, port) })
 	if err != nil {
-		return // the caller sees a connection that ends
+		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, sb.spec.Name, ErrPort, err)
 	}
-	if !e.keep(inside) {
-		return
-	}
-	defer e.drop(inside)
-	var both sync.WaitGroup
-	both.Go(func() { pass(inside, conn) })
-	both.Go(func() { pass(conn, inside) })
-	both.Wait()
+	return &Endpoint{Port: port, Local: e.Addr(), e: e}, nil
 }
 
-// pass copies one way, and then says that no more comes.
-func pass(to, from net.Conn) {
-	if _, err := io.Copy(to, from); err != nil {
-		_ = to.Close() // the other way ends too
-		return
-	}
-	if half, ok := to.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-}
-
-// keep notes a connection, for Close; it closes it where that was already.
-func (e *Endpoint) keep(c net.Conn) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.on == nil {
-		_ = c.Close()
-		return false
-	}
-	e.on[c] = true
-	return true
-}
-
-func (e *Endpoint) drop(c net.Conn) {
-	_ = c.Close()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.on, c)
+// Reach connects to a port of the sandbox's loopback as Dial does, but never starts a sandbox that has ended: nothing listens in one that has just begun.
+func (sb *Sandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
+	var conn net.Conn
+	err := sb.useAsItIs(ctx, func(client *wireclient.Client) (err error) {
+		conn, err = client.Dial(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(port)))
+		return err
+	})
+	return conn, err
 }
 
 // Close ends the endpoint and its connections.
-func (e *Endpoint) Close() error {
-	err := e.l.Close()
-	e.mu.Lock()
-	for c := range e.on {
-		_ = c.Close()
-	}
-	e.on = nil
-	e.mu.Unlock()
-	e.wg.Wait()
-	return err
-}
+func (e *Endpoint) Close() error { return e.e.Close() }

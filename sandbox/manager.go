@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
@@ -23,10 +25,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Labels of a sandbox. They are the truth about it: there is no other record.
+// Labels of a sandbox. They are the truth about it.
 const (
 	labelName = runtime.LabelSandbox
 	labelSpec = "sandbox-agent.sandbox.spec"
+	// labelOwner names the state folder that it was made with.
+	labelOwner = "sandbox-agent.sandbox.owner"
+	// labelImage is the snapshot that it was made of; empty for one that was made of its spec's image.
+	labelImage = "sandbox-agent.sandbox.image"
 	// namePrefix of a container sets sandboxes apart from the boxes of tasks.
 	namePrefix = "sandbox-agent-sandbox-"
 )
@@ -38,7 +44,8 @@ const stopGrace = 10 * time.Second
 type Options struct {
 	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the folders of state and configuration; nil is os.Getenv.
 	Getenv func(string) string
-	// StateDir is where jails and their files are; "" means the command line's.
+	// StateDir is where jails and their files are, and what is kept of named sandboxes beside their runtime; "" means the command line's. Sessions in containers need
+	// none.
 	StateDir string
 	// AllowHost allows sandboxes that nothing isolates (KindHost), whatever the configuration says.
 	AllowHost bool
@@ -53,6 +60,8 @@ type Options struct {
 // Manager makes, finds and lists sandboxes.
 type Manager struct {
 	all     []*place // in the order in which Auto tries them
+	state   string   // folder; "" where there can be none
+	kept    *registry.Registry
 	secrets func(context.Context, Spec) (Secrets, error)
 	close   func() error
 }
@@ -61,6 +70,12 @@ type Manager struct {
 func Open(o Options) (*Manager, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
+	}
+	if o.StateDir == "" {
+		dir, err := store.DefaultDir(o.Getenv)
+		if err == nil {
+			o.StateDir = dir
+		}
 	}
 	var used []func() error
 	engine := sync.OnceValues(func() (*docker.Engine, error) {
@@ -79,7 +94,11 @@ func Open(o Options) (*Manager, error) {
 			return make(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
 		})
 	}
-	m := &Manager{secrets: o.Secrets, close: func() error {
+	state, err := o.stateDir()
+	if err != nil {
+		state = "" // who needs one is told
+	}
+	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, close: func() error {
 		var errs []error
 		for _, c := range used {
 			errs = append(errs, c())
@@ -153,11 +172,31 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	}
 	s.Runtime = p.kind
 	s.Limits.hold(has)
-	if s.Lifetime == Named {
-		if err := m.free(ctx, p, s.Name); err != nil {
-			return nil, err
+	if s.Lifetime != Named {
+		sb, err := m.make(ctx, r, s, "")
+		if err == nil {
+			sb.own = true
+			sb.live(context.WithoutCancel(ctx))
 		}
+		return sb, err
 	}
+	unlock, err := m.lock(ctx, s.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := m.free(ctx, p, s.Name); err != nil {
+		return nil, err
+	}
+	sb, err := m.make(ctx, r, s, "")
+	if err != nil {
+		return nil, err
+	}
+	return sb, m.made(ctx, sb, registry.Created, s.Image)
+}
+
+// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers.
+func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
 	file, remove, err := s.bundle(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -167,9 +206,14 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	owner, err := m.owner(s.Lifetime == Named)
+	if err != nil {
+		return nil, err
+	}
 	stand := runtime.StandSpec{
 		Bundle: file,
-		Name:   p.prefix + s.Name, Image: s.Image, Labels: map[string]string{labelName: s.Name, labelSpec: string(spec)}, Guest: image.Guest,
+		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
+		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
@@ -182,7 +226,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if s.Lifetime == Session {
 		stand.Config.SilenceMS = s.Silence.Milliseconds()
 	}
-	if p.kind == KindBox {
+	if s.Runtime == KindBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
 		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -192,14 +236,11 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, own: s.Lifetime == Session, running: true}
-	if _, err := sb.client(ctx); err != nil {
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner}
+	if _, err := sb.client(ctx, false); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
 		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
-	}
-	if s.Lifetime == Session {
-		sb.live(context.WithoutCancel(ctx))
 	}
 	return sb, nil
 }
@@ -219,68 +260,114 @@ func (m *Manager) free(ctx context.Context, but *place, name string) error {
 	return nil
 }
 
-// Get finds a sandbox by its name.
+// Get finds a sandbox by its name. Of a named one whose container is gone, removed by somebody else than Remove, there is what is kept: its first use makes it
+// anew, without the files that it had (see Sandbox.Renewed).
 func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
-	var errs []error
-	for _, p := range m.all {
-		r, err := p.open()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		boxes, err := r.Boxes(ctx, map[string]string{labelName: name})
-		if err != nil {
-			errs = append(errs, public(err)) // it may have others
-		}
-		for _, b := range boxes {
-			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
-				return sb, nil
-			}
-		}
+	sb, err := m.find(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return m.remember(ctx, name)
 	}
-	if err := errors.Join(errs...); err != nil {
+	return sb, err
+}
+
+// find finds a sandbox where it is.
+func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
+	var found *Sandbox
+	err := m.look(ctx, name, func(sb *Sandbox, _ runtime.Box) (more bool) {
+		found = sb
+		return false
+	})
+	switch {
+	case found != nil:
+		return found, nil
+	case err != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, err)
 	}
 	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 }
 
-// List is all sandboxes, by name. With the error of a kind that does not answer, or of a record that cannot be read, it has the others.
-func (m *Manager) List(ctx context.Context) ([]Info, error) {
-	all := []Info{}
+// look shows sandboxes of a name, or with an empty one all, until there is to be no more. With the error of a kind that does not answer, or of a record that cannot be
+// read, it has shown the others. An engine is asked once, for all kinds that are on it.
+func (m *Manager) look(ctx context.Context, name string, show func(*Sandbox, runtime.Box) (more bool)) error {
 	var errs []error
+	var asked bool
+	var onEngine []runtime.Box
 	for _, p := range m.all {
 		r, err := p.open()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		boxes, err := r.Boxes(ctx, map[string]string{labelName: ""})
-		if err != nil {
-			errs = append(errs, public(err)) // it may have others
+		boxes := onEngine
+		if !p.onEngine() || !asked {
+			if boxes, err = r.Boxes(ctx, map[string]string{labelName: name}); err != nil {
+				errs = append(errs, public(err))
+			}
+		}
+		if p.onEngine() {
+			asked, onEngine = true, boxes
 		}
 		for _, b := range boxes {
-			if sb := m.known(r, b); sb.spec.Runtime == p.kind {
-				all = append(all, Info{Name: sb.spec.Name, Runtime: p.kind, Image: sb.spec.Image, Running: b.Live(), Created: b.Created, Spec: sb.spec})
+			if known(b).Runtime != p.kind || b.Labels[labelName] == "" { // of another kind, or a container that somebody made of a snapshot
+				continue
+			}
+			if !show(m.known(r, b), b) {
+				return nil
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
-	return all, errors.Join(errs...)
+	return errors.Join(errs...)
 }
+
+// List is all sandboxes, by name. With the error of a kind that does not answer, or of a record that cannot be read, it has the others.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	all := []Info{}
+	err := m.look(ctx, "", func(sb *Sandbox, _ runtime.Box) (more bool) {
+		all = append(all, sb.Info())
+		return true
+	})
+	if err == nil { // else those that cannot be seen are not gone
+		var gone []Info
+		gone, err = m.gone(ctx, all)
+		all = append(all, gone...)
+	}
+	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// State is whether a sandbox can be used as it is.
+type State string
+
+// The states of sandboxes.
+const (
+	StateRunning State = "running"
+	StateStopped State = "stopped" // the next use starts it again, with its files
+	StateGone    State = "gone"    // somebody removed what it was: the next use makes it anew, without the files that it had
+	// StateElsewhere is on another engine than this one: see Info.Engine.
+	StateElsewhere State = "elsewhere"
+)
 
 // Info is a row of List.
 type Info struct {
 	Name    string    `json:"name"`
+	State   State     `json:"state"`
 	Runtime Kind      `json:"runtime"`
 	Image   string    `json:"image,omitempty"`
-	Running bool      `json:"running"` // otherwise it has ended, and the next use starts it again
 	Created time.Time `json:"created"`
-	Spec    Spec      `json:"spec"`
+	// Own reports that it was made with this state folder.
+	Own bool `json:"own"`
+	// Snapshot is what it was made of, where that is not the image.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Engine is where one is that is elsewhere.
+	Engine string `json:"engine,omitempty"`
+	Spec   Spec   `json:"spec"`
 }
 
 // known makes a sandbox of what a runtime has.
 func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
-	return &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), spec: known(b)}
+	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b)}
+	m.networkNow(sb, b)
+	return sb
 }
 
 // known is the spec of a sandbox. One that does not decode is of another version: its name is all that is needed.

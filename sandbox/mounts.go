@@ -48,16 +48,16 @@ func checkMounts(all []Mount) error {
 			wrong(m, "it needs an absolute path of this machine")
 			continue
 		}
-		real, err := filepath.EvalSymlinks(m.Host)
+		target, err := filepath.EvalSymlinks(m.Host)
 		if err != nil {
 			wrong(m, "%s", errors.Unwrap(err))
 			continue
 		}
-		if slices.Contains(machine, real) || slices.ContainsFunc(machine[1:], func(t string) bool { return below(real, t) }) {
+		if slices.Contains(machine, target) || slices.ContainsFunc(machine[1:], func(t string) bool { return below(target, t) }) {
 			wrong(m, "it is the machine itself")
 		}
 		for _, s := range engineSockets {
-			if s, err := filepath.EvalSymlinks(s); err == nil && below(s, real) {
+			if s, err := filepath.EvalSymlinks(s); err == nil && below(s, target) {
 				wrong(m, "%s is in it, with which a sandbox has the machine", s)
 				break
 			}

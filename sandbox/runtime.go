@@ -190,5 +190,16 @@ func lacks(k Kind, has, wishes []Capability) error {
 	return &UnsupportedError{k, wishes}
 }
 
+// place is where sandboxes of a kind are; nil for a kind that is not there.
+func (m *Manager) place(k Kind) *place {
+	if i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == k }); i >= 0 {
+		return m.all[i]
+	}
+	return nil
+}
+
+// onEngine reports whether its sandboxes are containers of the engine.
+func (p *place) onEngine() bool { return p.prefix == namePrefix }
+
 // sharesNames reports whether the sandboxes of both kinds are in one place, which gives a name once: containers of one engine, or folders of one state folder.
 func (p *place) sharesNames(q *place) bool { return p.prefix == q.prefix }

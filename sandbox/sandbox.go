@@ -12,11 +12,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -49,8 +51,13 @@ type Sandbox struct {
 	spec Spec
 	own  bool // of a session that this program has made
 
+	from, owner string // its labels
+	created     time.Time
+
 	mu      sync.Mutex
 	running bool // when it was seen last
+	ended   bool // when it was seen first
+	renewed bool
 	c       *wireclient.Client
 	stop    context.CancelFunc // of the signs of life
 }
@@ -58,28 +65,106 @@ type Sandbox struct {
 // Name is the sandbox's name.
 func (sb *Sandbox) Name() string { return sb.spec.Name }
 
-// Spec is what the sandbox was made of, with defaults filled in.
-func (sb *Sandbox) Spec() Spec { return sb.spec }
+// Spec is what the sandbox was made of, with defaults filled in, and the network that it has now.
+func (sb *Sandbox) Spec() Spec {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.spec
+}
+
+// Renewed reports whether the sandbox was made anew since Get, because somebody had removed what it was: the files are gone that were not on mounts.
+func (sb *Sandbox) Renewed() bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.renewed
+}
 
 // Stop ends everything in the sandbox and keeps its files; the next use starts it again. To stop a stopped one is not an error.
 func (sb *Sandbox) Stop(ctx context.Context) error {
 	sb.drop()
-	return public(sb.r.Stop(ctx, sb.id, stopGrace))
+	if sb.id == "" {
+		return nil // there is nothing that runs
+	}
+	err := public(sb.r.Stop(ctx, sb.id, stopGrace))
+	if err != nil {
+		return err
+	}
+	sb.mu.Lock()
+	sb.running, sb.ended = false, true
+	sb.mu.Unlock()
+	sb.note(registry.Event{Event: registry.Stopped})
+	return nil
 }
 
-// Remove ends the sandbox and removes it with its files. To remove one that is gone is not an error.
+// Logs writes what the guest of the sandbox says, to follow it until it ends: why it ended, and no command's output.
+func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
+	if sb.id == "" {
+		return fmt.Errorf("sandbox %s: %w: what it was is gone", sb.spec.Name, ErrNotFound)
+	}
+	return public(sb.r.Logs(ctx, sb.id, runtime.LogOptions{Follow: follow, Stdout: w, Stderr: w}))
+}
+
+// Resume starts a sandbox that has ended. To resume a running one is not an error.
+func (sb *Sandbox) Resume(ctx context.Context) error {
+	return sb.use(ctx, func(*wireclient.Client) error { return nil })
+}
+
+// Remove ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To remove one that is gone is not an error.
 func (sb *Sandbox) Remove(ctx context.Context) error {
 	sb.drop()
-	return public(sb.r.Remove(ctx, sb.id))
+	if sb.spec.Lifetime == Session || sb.m.state == "" {
+		return public(sb.r.Remove(ctx, sb.id))
+	}
+	unlock, err := sb.m.lock(ctx, sb.spec.Name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := sb.m.endpoints(ctx, sb.spec.Name); err != nil {
+		return err
+	}
+	if sb.id != "" {
+		if err := sb.r.Remove(ctx, sb.id); err != nil {
+			return public(err)
+		}
+	}
+	if err := errors.Join(sb.unfork(ctx), sb.m.kept.Forget(sb.spec.Name)); err != nil {
+		return err
+	}
+	sb.note(registry.Event{Event: registry.Removed})
+	return nil
 }
 
-// Reset removes the sandbox and makes it anew of the same Spec, with nothing of before in it. The one that it returns takes this one's place; after an error
-// there may be none.
+// Reset removes the sandbox and makes it anew of the same Spec, with nothing of before in it; its endpoints stay. The one that it returns takes this one's place;
+// after an error there may be none but what is kept.
 func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
-	if err := sb.Remove(ctx); err != nil {
+	if sb.spec.Lifetime == Session {
+		if err := sb.Remove(ctx); err != nil {
+			return nil, err
+		}
+		return sb.m.Create(ctx, sb.Spec())
+	}
+	return sb.replace(ctx, sb.Spec(), "", registry.Event{Event: registry.Created, Detail: sb.spec.Image})
+}
+
+// replace makes the sandbox anew, of a snapshot if one is named.
+func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
+	sb.drop()
+	unlock, err := sb.m.lock(ctx, s.Name)
+	if err != nil {
 		return nil, err
 	}
-	return sb.m.Create(ctx, sb.spec)
+	defer unlock()
+	if sb.id != "" {
+		if err := sb.r.Remove(ctx, sb.id); err != nil {
+			return nil, public(err)
+		}
+	}
+	again, err := sb.m.make(ctx, sb.r, s, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return again, errors.Join(sb.unfork(ctx), sb.m.made(ctx, again, what.Event, what.Detail))
 }
 
 // Close removes the sandbox of a Session that Create has returned. Of any other it drops the connection: one that Get has found is somebody else's.
@@ -105,28 +190,38 @@ func (sb *Sandbox) drop() {
 	}
 }
 
-// client is the connection, made where there is none.
-func (sb *Sandbox) client(ctx context.Context) (*wireclient.Client, error) {
+// client is the connection, made where there is none. With wake a sandbox that has ended is started for it, and one that is gone is made anew.
+func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, error) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	if sb.c != nil {
 		return sb.c, nil
 	}
-	c, err := sb.connect(ctx)
-	if err != nil && sb.running && sb.spec.Lifetime != Session { // it has ended since it was seen
-		sb.running = false
-		c, err = sb.connect(ctx)
+	wake = wake && sb.spec.Lifetime != Session
+	c, err := sb.connect(ctx, wake)
+	if err != nil && wake && sb.running { // it has ended since it was seen
+		sb.running, sb.ended = false, true
+		c, err = sb.connect(ctx, wake)
+	}
+	if wake && errors.Is(err, runtime.ErrNotFound) {
+		c, err = sb.renew(ctx)
 	}
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
 	}
-	sb.c, sb.running = c, false
+	if wake && sb.ended {
+		sb.note(registry.Event{Event: registry.Started})
+	}
+	sb.c, sb.running, sb.ended = c, false, false
 	return c, nil
 }
 
-// connect starts a sandbox that is not known to run, and makes a connection.
-func (sb *Sandbox) connect(ctx context.Context) (*wireclient.Client, error) {
-	if !sb.running && sb.spec.Lifetime != Session {
+// connect makes a connection, to a sandbox that is started where it is not known to run.
+func (sb *Sandbox) connect(ctx context.Context, wake bool) (*wireclient.Client, error) {
+	if sb.id == "" {
+		return nil, runtime.ErrNotFound
+	}
+	if wake && !sb.running {
 		if err := sb.r.StartAgain(ctx, sb.id); err != nil {
 			return nil, err
 		}
@@ -140,7 +235,16 @@ func (sb *Sandbox) connect(ctx context.Context) (*wireclient.Client, error) {
 
 // use calls f with the connection, and again with a new one where that had ended before f's request was sent.
 func (sb *Sandbox) use(ctx context.Context, f func(*wireclient.Client) error) error {
-	c, err := sb.client(ctx)
+	return sb.with(ctx, true, f)
+}
+
+// useAsItIs is use, of a sandbox that is not started for it.
+func (sb *Sandbox) useAsItIs(ctx context.Context, f func(*wireclient.Client) error) error {
+	return sb.with(ctx, false, f)
+}
+
+func (sb *Sandbox) with(ctx context.Context, wake bool, f func(*wireclient.Client) error) error {
+	c, err := sb.client(ctx, wake)
 	if err != nil {
 		return err
 	}
@@ -153,7 +257,7 @@ func (sb *Sandbox) use(ctx context.Context, f func(*wireclient.Client) error) er
 		sb.c = nil
 	}
 	sb.mu.Unlock()
-	if c, err = sb.client(ctx); err != nil {
+	if c, err = sb.client(ctx, wake); err != nil {
 		return err
 	}
 	return public(f(c))
@@ -202,7 +306,7 @@ func public(err error) error {
 		return nil
 	}
 	for from, to := range map[error]error{
-		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
+		runtime.ErrUnsupported: ErrUnsupported, runtime.ErrInUse: ErrInUse, runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
 		wireclient.ErrLost: ErrLost, wireclient.ErrMany: ErrTooMuch,
 	} {
 		if errors.Is(err, from) {
@@ -215,6 +319,8 @@ func public(err error) error {
 			return &kindError{ErrNotFound, err}
 		case wire.CodeRefused:
 			return &kindError{ErrRefused, err}
+		case wire.CodeUnsupported:
+			return &kindError{ErrUnsupported, err}
 		case wire.CodeBadRequest:
 			return &kindError{ErrSpec, err}
 		case wire.CodeDenied:

@@ -1,14 +1,12 @@
 package sandbox
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
@@ -37,48 +35,6 @@ func TestSpec(t *testing.T) {
 		if _, err := (Spec{Name: name, Image: "i"}).complete(); !errors.Is(err, ErrSpec) {
 			t.Errorf("name %q: %v", name, err)
 		}
-	}
-}
-
-func TestClip(t *testing.T) {
-	t.Parallel()
-	all := strings.Repeat("é€😀x", 100) // 1,000 bytes
-	for most := range 1100 {
-		for _, step := range []int{1, 7, len(all)} {
-			c := newClip(most)
-			for i := 0; i < len(all); i += step {
-				if n, err := c.Write([]byte(all[i:min(i+step, len(all))])); err != nil || n == 0 {
-					t.Fatal(n, err)
-				}
-			}
-			got := c.bytes()
-			if c.cut() != (most < len(all)) {
-				t.Fatalf("%d: cut %t", most, c.cut())
-			}
-			if !utf8.Valid(got) {
-				t.Fatalf("%d in steps of %d: a character was cut: %q", most, step, got)
-			}
-			if !c.cut() {
-				if string(got) != all {
-					t.Fatalf("%d: %q", most, got)
-				}
-				continue
-			}
-			var left int
-			head, rest, ok := bytes.Cut(got, []byte("\n[… "))
-			if _, err := fmt.Sscanf(string(rest), "%d bytes", &left); err != nil || !ok {
-				t.Fatalf("%d: %q, %v", most, got, err)
-			}
-			_, tail, _ := bytes.Cut(rest, []byte("…]\n"))
-			if len(head)+left+len(tail) != len(all) || !strings.HasPrefix(all, string(head)) || !strings.HasSuffix(all, string(tail)) || len(head)+len(tail) > most {
-				t.Fatalf("%d in steps of %d: %d, %d left out, %d", most, step, len(head), left, len(tail))
-			}
-		}
-	}
-	c := newClip(NoLimit)
-	_, _ = c.Write([]byte(all))
-	if c.cut() || string(c.bytes()) != all {
-		t.Error("cut without a limit")
 	}
 }
 

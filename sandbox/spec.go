@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -12,19 +13,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
-)
-
-// Network is what a sandbox reaches.
-type Network string
-
-// The networks of sandboxes.
-const (
-	// NetworkFull reaches what the engine's containers do.
-	NetworkFull Network = "full"
-	// NetworkRestricted reaches the hosts of Spec.Allow alone.
-	NetworkRestricted Network = "restricted"
-	// NetworkNone reaches nothing. Dial works all the same.
-	NetworkNone Network = "none"
 )
 
 // Lifetime is how long a sandbox stays.
@@ -114,9 +102,9 @@ func (s Spec) wishes() []Capability {
 	}
 	want(CapAnyImage, s.Image != "")
 	want(CapUsers, s.User != "")
-	want(CapNetworkNone, s.Network == NetworkNone)
-	want(CapNetworkFull, s.Network == NetworkFull || s.Network == "")
-	want(CapNetworkRestricted, s.Network == NetworkRestricted)
+	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
+		all = append(all, c)
+	}
 	want(CapRepository, s.wantsBox())
 	want(CapMounts, len(s.Mounts) > 0)
 	want(CapOCIRuntime, s.OCIRuntime != "")
@@ -148,9 +136,7 @@ func (s Spec) complete() (Spec, error) {
 	if s.Image == "" && s.Runtime == KindContainer && !s.wantsBox() {
 		wrong("there is no image")
 	}
-	if !slices.Contains([]Network{NetworkFull, NetworkRestricted, NetworkNone}, s.Network) {
-		wrong("network %q: use %s, %s or %s", s.Network, NetworkFull, NetworkRestricted, NetworkNone)
-	}
+	errs = append(errs, s.Network.check())
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("rules for network %s: only %s has rules", s.Network, NetworkRestricted)
 	}

@@ -60,6 +60,7 @@ const (
 	ExitGeneral     = 1
 	ExitNotFound    = 2  // task or sandbox
 	ExitNoProject   = 3  // project
+	ExitPort        = 4  // a port of this machine
 	ExitBox         = 5  // the box did not start
 	ExitInvalid     = 6  // project or order
 	ExitGit         = 7  // git or forge

@@ -82,6 +82,7 @@ func Before(ctx context.Context, c Config, commit string) *Known {
 	s.root = root
 	s.before = r.lookAround(s)
 	s.settled = s.before
+	defer r.rest(ctx, s)
 	known := &Known{Commit: commit, Made: time.Now().UTC(), Bounds: boundsOf(c.Order)}
 	for i, one := range r.checks {
 		one.skip = false // this is the work tree

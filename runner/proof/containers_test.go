@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -38,5 +39,17 @@ func TestContainersDoNotStandBesideTheChecks(t *testing.T) {
 	b.Containers = c
 	if p := b.prove(t.Context(), head); !p.Reasons.Has(workorder.ReasonRemains) {
 		t.Errorf("reasons %q", p.Reasons)
+	}
+}
+
+// What the checks on the base start is gone before a task begins.
+func TestBeforeLeavesNoContainer(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, map[string]string{"f": "1\n"})
+	b.Order.Validate = []workorder.Command{{Name: "test", Run: "true"}}
+	c := &beside{there: 1}
+	b.Containers = c
+	if known := proof.Before(t.Context(), b.Config, b.base); known == nil || c.there != 0 {
+		t.Errorf("%+v, %+v", known, c)
 	}
 }

@@ -167,7 +167,7 @@ func (p *parts) addSnapshots() {
 		return
 	}
 	c := snapshots.Config{
-		Dir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log,
+		Dir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log, Binding: p.engine.Binding,
 		Places: []snapshots.Place{
 			// The repository stays in the box's own file system: what of it was not pushed is taken out of a stopped box.
 			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{workspace.EnvFile}},
@@ -176,7 +176,7 @@ func (p *parts) addSnapshots() {
 		},
 	}
 	if len(o.SecretNames) > 0 {
-		c.Secret = p.mask.In
+		c.Secret, c.Unseen = p.mask.In, p.mask.Ignored()
 	}
 	if err := snapshots.Reserve(workorder.CacheDir, c.Dir); err != nil {
 		p.log.Warn("nothing of earlier sandboxes is used", "error", err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
@@ -63,11 +64,18 @@ func (s *stander) config() serve.Config {
 	if u.Place != nil {
 		user.Place = u.Place.Name()
 	}
+	crowd := reap.Crowd{Of: &u.UID}
+	if g := u.Cgroup; g != nil {
+		for _, dir := range append(slices.Clone(g.V1), g.Unified) {
+			crowd.Dirs = append(crowd.Dirs, filepath.Dir(dir)) // the limit is that of all work
+		}
+	}
 	o := s.p.order.Stand
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return serve.Config{
 		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
 		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.p.groups.OOMKills,
+		Crowd:   crowd,
 		Network: &policy{p: s.p, now: networkOf(s.p.order.Network)},
 		Idle:    ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
 	}

@@ -65,6 +65,8 @@ type Services interface {
 	// Up creates all services and returns when each is ready or has failed. Down names those that failed; where the project declared them,
 	// that is all. Found ones are left out from then on, and the others are in use. With another error nothing is.
 	Up(ctx context.Context) (down, err error)
+	// Anew makes the engine and the services what they were after Up.
+	Anew(ctx context.Context) error
 	// Supabase brings up the Supabase stack of the workspace and returns its variables.
 	Supabase(ctx context.Context) (map[string]string, error)
 	// Ends returns the last known state of each service.
@@ -139,8 +141,10 @@ type Prover interface {
 
 // Snapshots keep what setup left, for later boxes.
 type Snapshots interface {
-	// Done is how many setup commands, from the first on, need not run, because what they would leave is there.
-	Done() int
+	// Begin is called before setup. It returns how many of its commands, from the first on, need not run, because what they would leave is there.
+	Begin() int
+	// Installs reports that the setup commands only install what files of the commit name, and do nothing beside the work tree and the home.
+	Installs() bool
 	// Keeps reports whether Keep would keep anything.
 	Keeps() bool
 	// Keep keeps what setup left in the work tree and the home. Call it on a task's first commit, before any code that may not write to later

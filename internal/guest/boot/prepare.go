@@ -121,7 +121,7 @@ func (b prep) setup(ctx context.Context) error {
 func (b prep) runSetup(ctx context.Context) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
-		done = b.Snapshots.Done()
+		done = b.Snapshots.Begin()
 	}
 	for i, command := range b.Order.Setup {
 		name := fmt.Sprintf("setup-%d", i+1)
@@ -154,21 +154,30 @@ func (b prep) keepSetup(ctx context.Context) error {
 	var inner workorder.Host
 	b.Engine.Describe(&inner)
 	whole := inner.InnerVersion == "" && !b.needsDocker()
-	if whole && b.Prover != nil && len(b.Order.Validate) > 0 {
+	// Checks may change what is in a service. Services can be made anew, but setup's part in them would be gone.
+	anew := len(b.Order.Services) > 0 && !b.Order.Supabase && b.Snapshots.Installs()
+	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0
+	if warm {
 		b.warm(ctx)
 	}
 	why, err := b.Snapshots.Keep(ctx, whole)
-	if err == nil && why != nil && ctx.Err() == nil {
+	if err != nil {
+		return err
+	}
+	if why != nil && ctx.Err() == nil {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "what setup left is not kept for later tasks: " + why.Error()})
 	}
-	return err
+	if warm && anew {
+		return b.found("services", b.Services.Anew)(ctx)
+	}
+	return nil
 }
 
 // warmLimit bounds running the checks for their caches. What they have by then is kept.
 const warmLimit = 10 * time.Minute
 
 // warm runs the checks on the base. Their caches are kept, too: the agent's own runs and both sides of the proof begin with them. And base is
-// proven by it, for this task and for later ones on this commit. It costs no more than the first of these would. Checks that change a service are not run: the agent would find that.
+// proven by it, for this task and for later ones on this commit. It costs no more than the first of these would.
 func (b prep) warm(ctx context.Context) {
 	undo, err := b.Repo.Tidier(ctx)
 	if err != nil {

@@ -13,12 +13,14 @@ import (
 type fakeSnapshots struct {
 	*fake
 	done int
+	more bool // setup does more than install
 	why  error
 	err  error
 }
 
-func (s *fakeSnapshots) Done() int   { return s.done }
-func (s *fakeSnapshots) Keeps() bool { return s.done == 0 }
+func (s *fakeSnapshots) Begin() int     { return s.done }
+func (s *fakeSnapshots) Keeps() bool    { return s.done == 0 }
+func (s *fakeSnapshots) Installs() bool { return !s.more }
 func (s *fakeSnapshots) Keep(_ context.Context, whole bool) (why, err error) {
 	if s.did("keep"); whole {
 		s.did("keep whole")
@@ -36,10 +38,13 @@ func TestSetupIsKept(t *testing.T) {
 		o.Services = nil
 		return o
 	}
+	supabase := order()
+	supabase.Supabase = true
 	for name, c := range map[string]struct {
 		order *workorder.Order
 		fake  *fake
 		done  int
+		more  bool
 		why   error
 		err   error
 		want  []string // of these calls, in order
@@ -47,7 +52,10 @@ func TestSetupIsKept(t *testing.T) {
 	}{
 		"a new task":         {order: plain(), fake: &fake{}, want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}},
 		"not kept":           {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}},
-		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
+		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "baseline", "agent", "leave"}},
+		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
+		"that stay down":     {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "leave"}, fails: true},
+		"supabase":           {order: supabase, fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
 		"all is there":       {order: plain(), fake: &fake{}, done: 2, want: []string{"baseline", "agent", "leave"}},
 		"a later attempt":    {order: plain(), fake: &fake{cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
@@ -55,11 +63,11 @@ func TestSetupIsKept(t *testing.T) {
 	} {
 		o, p := c.order, &fakeProver{}
 		r := playBox(t, c.fake, o, func(b *Box) {
-			b.Prover, b.Snapshots = p, &fakeSnapshots{fake: c.fake, done: c.done, why: c.why, err: c.err}
+			b.Prover, b.Snapshots = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, why: c.why, err: c.err}
 		})
 		var got []string
 		for _, call := range c.fake.calls {
-			if slices.Contains([]string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}, call) {
+			if slices.Contains([]string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "anew", "baseline", "agent", "leave"}, call) {
 				got = append(got, call)
 			}
 		}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 )
 
 // sweepPasses bounds the rounds for containers that another one makes during the removal: a container with access to the
@@ -31,6 +33,26 @@ func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	}
 	for i := range all {
 		ids = append(ids, all[i].ID)
+	}
+	return ids, nil
+}
+
+// Binders lists the ids of the containers that run, or may run at any moment, and have a folder that is not the engine's.
+func (e *Engine) Binders(ctx context.Context) (ids []string, err error) {
+	if e.Info().Version == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	all, err := e.cli.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return nil, fmt.Errorf("list inner containers: %w", err)
+	}
+	for i := range all {
+		stopped := all[i].State == container.StateExited || all[i].State == container.StateCreated || all[i].State == container.StateDead
+		if !stopped && slices.ContainsFunc(all[i].Mounts, func(m container.MountPoint) bool { return m.Type == mount.TypeBind }) {
+			ids = append(ids, all[i].ID)
+		}
 	}
 	return ids, nil
 }

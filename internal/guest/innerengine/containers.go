@@ -62,6 +62,21 @@ func (c *Containers) Extra(ctx context.Context) (int, error) {
 	return n, err
 }
 
+// Binding is how many of the others run and have folders of the user's.
+func (c *Containers) Binding(ctx context.Context) (n int, err error) {
+	keep, err := c.marked()
+	if err != nil {
+		return 0, err
+	}
+	ids, err := c.engine.Binders(ctx)
+	for _, id := range ids {
+		if !keep[id] {
+			n++
+		}
+	}
+	return n, err
+}
+
 // Remove removes all others.
 func (c *Containers) Remove(ctx context.Context) error {
 	keep, err := c.marked()

@@ -53,18 +53,28 @@ func (s *Services) Up(ctx context.Context) (down, err error) {
 	return down, s.seal(ctx)
 }
 
-// Renew makes the engine and the services what they were before code of the task used them.
+// Renew is Anew for a proof: how the services end, and their logs, are what the agent's side left.
 func (s *Services) Renew(ctx context.Context) error {
 	if s.ended == nil {
 		s.ended = s.Ends()
 	}
+	return s.anew(ctx, "proof")
+}
+
+// Anew makes the engine and the services what they were before code of the repository used them.
+func (s *Services) Anew(ctx context.Context) error {
+	return s.anew(ctx, "")
+}
+
+// anew puts the logs of the services to a folder of the logs.
+func (s *Services) anew(ctx context.Context, folder string) error {
 	s.Unwatch()
 	renewed, err := s.Engine.Renew(ctx)
 	if err != nil || !renewed {
 		return err
 	}
 	if len(s.Order.Services) > 0 {
-		logs := filepath.Join(s.Logs, "proof")
+		logs := filepath.Join(s.Logs, folder)
 		if err := os.MkdirAll(logs, 0o755); err != nil {
 			return err
 		}

@@ -208,6 +208,47 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 	}
 }
 
+// What setup left costs no more than reading it: tens of thousands of files need not be written as objects. The agent's changes of it count.
+func TestSetupsLeftoversAreNotWritten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})
+	for path, content := range map[string]string{"tracked": "setup", "deps/same": "of setup: same", "deps/changed": "of setup: changed", "deps/taken": "of setup: taken", "deps/gone": "of setup: gone"} {
+		f.write(t, path, content)
+	}
+	if err := f.Snapshots.Baseline(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ws := f.Repos.Workspace
+	has := func(content string) bool {
+		id, err := f.Repos.Tree().Output(t.Context(), "hash-object", filepath.Join(ws, content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Repos.Tree().Run(t.Context(), "cat-file", "-e", strings.TrimSpace(string(id))) == nil
+	}
+	// Of a file of the base, two versions are known, and a commit may have either.
+	for path, want := range map[string]bool{"tracked": true, "deps/same": false, "deps/changed": false, "deps/taken": false} {
+		if has(path) != want {
+			t.Errorf("the content of %s is written: %v", path, !want)
+		}
+	}
+	f.write(t, "deps/changed", "of the agent")
+	gittest.Git(t, ws, "add", "deps/taken")
+	gittest.Git(t, ws, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "take")
+	if err := os.Remove(filepath.Join(ws, "deps/gone")); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+		t.Fatalf("saved %+v", s)
+	}
+	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD")); !slices.Equal(got, []string{"deps/changed", "deps/taken"}) {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
 // Files that setup left are in no checkpoint; restored files are the agent's, even if setup changes them.
 func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
 	t.Parallel()

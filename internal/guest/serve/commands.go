@@ -104,11 +104,15 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 		return nil, reply.Failed("prepare the command's input and output", err)
 	}
 	c.run, err = reap.Start(ctx, cs.config.Self, cs.config.Reap, spec, std.in, std.out, std.err)
+	if errors.Is(err, syscall.EAGAIN) && cs.config.Crowd.Full() {
+		cs.config.Crowd.Disperse()
+		c.run, err = reap.Start(ctx, cs.config.Self, cs.config.Reap, spec, std.in, std.out, std.err)
+	}
 	std.closeTheirs()
 	if err != nil {
 		std.closeOurs()
 		if errors.Is(err, syscall.EAGAIN) {
-			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has as many processes as it may have"}
+			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has as many processes as it may have: what commands that have ended left behind is ended within seconds, what runs is not"}
 		}
 		return nil, reply.Failed("start the command", err)
 	}

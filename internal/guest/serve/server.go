@@ -45,6 +45,8 @@ type Config struct {
 	DataBytes uint64
 	// Network is what holds the sandbox's network; nil: not the guest.
 	Network Network
+	// Crowd finds and ends what commands left behind that fills the sandbox.
+	Crowd reap.Crowd
 	// OOMKills counts what the kernel has killed in the sandbox for lack of memory.
 	OOMKills func() int
 }
@@ -263,6 +265,9 @@ func (l *life) wait(ctx context.Context, c Config, running func() int) error {
 		case err := <-l.ended:
 			return err
 		case <-tick.C:
+		}
+		if c.Crowd.Full() {
+			c.Crowd.Disperse()
 		}
 		l.mu.Lock()
 		if l.users > 0 || running() > 0 {

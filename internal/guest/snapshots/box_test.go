@@ -4,6 +4,7 @@ package snapshots
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -109,6 +110,7 @@ func (b *box) lay(w Want) {
 	if note, err := b.Lay(b.t.Context(), w); err != nil || !b.Laid() {
 		b.t.Fatalf("%q, %v", note, err)
 	}
+	b.note()
 }
 
 // sh runs a script as the user, in the user's mount namespace.
@@ -296,8 +298,16 @@ func TestNotKept(t *testing.T) {
 		"a link":       {"ln -s /VALUE d2", true},
 		"a name":       {"touch VALUE", true},
 		"an open file": {"", false},
-		"a submodule":  {"mkdir -p .git/modules/lib", false},
-		"a work tree":  {"mkdir -p .git/worktrees/other", false},
+		// It has the name that the work tree's own file has.
+		"a file of the home":   {"echo VALUE >$HOME/.env", true},
+		"an attribute":         {"touch f", true},
+		"a folder's attribute": {"mkdir f", true},
+		"a short secret":       {"touch f", true},
+		"an env file":          {"mkdir .env", false},
+		"a link for it":        {"ln -s other .env", false},
+		"a container":          {"touch f", false},
+		"a submodule":          {"mkdir -p .git/modules/lib", false},
+		"a work tree":          {"mkdir -p .git/worktrees/other", false},
 	} {
 		a := w.box(strings.ReplaceAll(name, " ", "-"))
 		if c.secret {
@@ -306,8 +316,19 @@ func TestNotKept(t *testing.T) {
 				return bytes.Contains(b, []byte("VALUE")), err
 			}
 		}
+		switch name {
+		case "a short secret":
+			a.cfg.Unseen = []string{"SHORT"}
+		case "a container":
+			a.cfg.Binding = func(context.Context) (int, error) { return 1, nil }
+		}
 		a.lay(want(name))
 		a.must(c.script+"\n echo mine >$HOME/mine; cat $HOME/mine", "mine")
+		if strings.HasSuffix(name, "attribute") { // the volume of this test has none that a user may set
+			if err := unix.Setxattr(a.tree+"/f", "trusted.x", []byte("a VALUE"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if c.script == "" {
 			f, err := os.Create(a.home + "/open")
 			if err != nil {
@@ -322,6 +343,30 @@ func TestNotKept(t *testing.T) {
 		a.must("echo more >>$HOME/mine; cat $HOME/mine", "mine\nmore")
 		if all, err := project(w.path("kept", a.project)); err != nil || len(all) > 0 {
 			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+}
+
+// What setup does to the repository is in no snapshot: where it did anything, the commands run again.
+func TestNotWhole(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		script string
+		whole  bool
+	}{
+		"nothing":    {"touch f", true},
+		"a look":     {"touch .git/index .git/index.lock .git/FETCH_HEAD && mkdir -p .git/objects/aa .git/logs && touch .git/objects/aa/x .git/logs/HEAD", true},
+		"a hook":     {"mkdir -p .git/hooks && touch .git/hooks/pre-commit", false},
+		"a setting":  {"echo '[core]' >>.git/config", false},
+		"a tag":      {"mkdir -p .git/refs/tags && echo x >.git/refs/tags/v1", false},
+		"an objects": {"mkdir -p .git/refs/objects && echo x >.git/refs/objects/index", false},
+	} {
+		a := w.box(strings.ReplaceAll(name, " ", "-"))
+		a.lay(want(name))
+		a.must(c.script, "")
+		a.keep()
+		if _, same := a.Fits(); same != c.whole {
+			t.Errorf("%s: %v", name, same)
 		}
 	}
 }

@@ -25,6 +25,8 @@ const (
 	maxIndex = 128 << 20
 	// maxKept bounds the entries of a snapshot: more cannot be looked through in a time that a run can spend.
 	maxKept = 2_000_000
+	// lookTime bounds the look for secrets: some 200 MB are read in a second, and a setup that leaves more than that is rarely worth the wait.
+	lookTime = 2 * time.Minute
 )
 
 // Keep makes a snapshot of what the places have now, and lays new folders of the box's own above it. Call it after setup, before any
@@ -35,9 +37,10 @@ func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	if len(kept) == 0 || s.fits {
 		return nil, nil
 	}
-	if why := s.quiet(); why != nil {
+	if why := s.quiet(ctx); why != nil {
 		return why, nil
 	}
+	whole = whole && s.settled()
 	for i, l := range kept {
 		if why := freeze(s.at("mounts", l.upper)); why != nil {
 			return why, s.thaw(kept[:i])
@@ -73,14 +76,21 @@ func (s *Store) kept() []*laid {
 }
 
 // quiet refuses while processes run that setup left: they could go on writing, or have the old folders open.
-func (s *Store) quiet() error {
-	if s.cfg.User == nil {
+// Containers that bind a folder would have the old one, too.
+func (s *Store) quiet(ctx context.Context) error {
+	if s.cfg.User != nil {
+		if n := len(proc.OfUser(s.cfg.User.UID)); n > 0 {
+			return fmt.Errorf("setup left %d processes", n)
+		}
+	}
+	if s.cfg.Binding == nil {
 		return nil
 	}
-	if n := len(proc.OfUser(s.cfg.User.UID)); n > 0 {
-		return fmt.Errorf("setup left %d processes", n)
+	n, err := s.cfg.Binding(ctx)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("setup left %d containers that bind folders of the sandbox", n)
 	}
-	return nil
+	return err
 }
 
 // thaw lets the box write again.
@@ -106,13 +116,18 @@ func (s *Store) fit(ctx context.Context) error {
 		return fmt.Errorf("the disk has %d MiB free, %d are wanted", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
 	}
 	for _, l := range s.kept() {
-		if err := s.complete(l); err != nil {
+		if err := errors.Join(s.complete(l), s.plain(l)); err != nil {
 			return err
 		}
 	}
 	if s.cfg.Secret == nil {
 		return nil
 	}
+	if len(s.cfg.Unseen) > 0 {
+		return fmt.Errorf("secrets are too short to be looked for: %s", strings.Join(s.cfg.Unseen, ", "))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("to look for secrets in all of it takes more than %s", lookTime))
+	defer cancel()
 	entries := 0
 	for _, l := range s.kept() {
 		top := s.at("run", l.upper, "upper")
@@ -126,7 +141,7 @@ func (s *Store) fit(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return s.clean(strings.TrimPrefix(path, top+"/"), path, info)
+			return s.clean(ctx, l, strings.TrimPrefix(path, top+"/"), path, info)
 		})
 		if err != nil {
 			return err
@@ -156,9 +171,28 @@ func (s *Store) complete(l *laid) error {
 	return nil
 }
 
-// clean refuses an entry with a secret in its name, its content or its target.
-func (s *Store) clean(name, path string, info fs.FileInfo) error {
-	texts := []string{name}
+// plain refuses where a file of the box's own is none that can be carried to another folder.
+func (s *Store) plain(l *laid) error {
+	for _, o := range l.Own {
+		info, err := os.Lstat(filepath.Join(s.at("run", l.upper, "upper"), o))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case !info.Mode().IsRegular() || info.Size() > maxOwn:
+			return fmt.Errorf("setup made %s something else than a small file", o)
+		}
+	}
+	return nil
+}
+
+// clean refuses an entry with a secret in its name, its content, its target or its attributes.
+func (s *Store) clean(ctx context.Context, l *laid, name, path string, info fs.FileInfo) error {
+	texts, err := attributes(path)
+	if err != nil {
+		return fmt.Errorf("look for secrets in the attributes of %s: %w", name, err)
+	}
+	texts = append(texts, name)
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := os.Readlink(path)
 		if err != nil {
@@ -167,13 +201,13 @@ func (s *Store) clean(name, path string, info fs.FileInfo) error {
 		texts = append(texts, target)
 	}
 	var in io.Reader = strings.NewReader(strings.Join(texts, "\n"))
-	if info.Mode().IsRegular() && info.Size() > 0 && !slices.Contains(s.ownNames(), name) {
+	if info.Mode().IsRegular() && info.Size() > 0 && !slices.Contains(l.Own, name) {
 		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		in = io.MultiReader(in, strings.NewReader("\n"), f)
+		in = io.MultiReader(in, strings.NewReader("\n"), &until{ctx, f})
 	}
 	switch found, err := s.cfg.Secret(in); {
 	case err != nil:
@@ -184,11 +218,38 @@ func (s *Store) clean(name, path string, info fs.FileInfo) error {
 	return nil
 }
 
-func (s *Store) ownNames() (all []string) {
-	for _, l := range s.laid {
-		all = append(all, l.Own...)
+// attributes are the extended ones of a file, which tools write addresses and users into. A link has none of its own that a user may write.
+func attributes(path string) (texts []string, err error) {
+	names := make([]byte, 64<<10) // the kernel's bound of a list, and of a value
+	n, err := unix.Llistxattr(path, names)
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil, nil
 	}
-	return all
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	value := make([]byte, 64<<10)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		n, err := unix.Lgetxattr(path, name, value)
+		if err != nil && !errors.Is(err, unix.ENODATA) {
+			return nil, err
+		}
+		texts = append(texts, name, string(value[:max(n, 0)]))
+	}
+	return texts, nil
+}
+
+// until ends reading with a context: a file may be sparse and of any size.
+type until struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (u *until) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.in.Read(p)
 }
 
 // put moves the places' own folders to where snapshots are. The description is written last: without it there is no snapshot.

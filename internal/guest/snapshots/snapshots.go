@@ -71,7 +71,11 @@ type Config struct {
 	User *proc.Credential
 	// Secret reports whether a text has a secret that setup knew. Nil means that it knew none.
 	Secret func(io.Reader) (bool, error)
-	Log    *slog.Logger
+	// Unseen are secrets that Secret cannot find.
+	Unseen []string
+	// Binding counts the running containers that have folders of the user's. Nil means that there are none.
+	Binding func(context.Context) (int, error)
+	Log     *slog.Logger
 }
 
 // Meta describes a snapshot.
@@ -103,6 +107,7 @@ type Store struct {
 	laid    []*laid
 	uppers  int // made so far
 	attach  []byte
+	apartAt string // how the folders apart were before setup
 }
 
 // laid is a place and what it lies on.

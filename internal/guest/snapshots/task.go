@@ -3,6 +3,7 @@ package snapshots
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -37,8 +38,16 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 // Keeps reports whether Keep would keep anything.
 func (t *Task) Keeps() bool { return len(t.kept()) > 0 && !t.fits }
 
-// Done is how many of the setup commands, from the first on, need not run where the box began.
-func (t *Task) Done() int { return t.done(t.at) }
+// Installs reports that the setup commands only install what files of the commit name: they do nothing beside the places.
+func (t *Task) Installs() bool {
+	return !slices.ContainsFunc(t.Order.Setup, func(command string) bool { return !t.at.installsOnly(command) })
+}
+
+// Begin is called before setup. It returns how many of its commands, from the first on, need not run.
+func (t *Task) Begin() int {
+	t.note()
+	return t.done(t.at)
+}
 
 // done is Done for a commit. Where setup did nothing beside the folders that were kept, all of it counts for the same files; else a command
 // that only installs what the same lock files name. One that runs may undo what a later one did, so that later ones run, too.

@@ -136,6 +136,14 @@ func exitCode(err error) int {
 	return workorder.ExitGeneral
 }
 
+// kinds are names of our own exit codes, for programs that cannot see them: behind a command that was passed one through.
+var kinds = map[int]string{
+	workorder.ExitNotFound: "not_found", workorder.ExitNoProject: "no_project", workorder.ExitPort: "port", workorder.ExitBox: "unavailable",
+	workorder.ExitInvalid: "invalid", workorder.ExitGit: "git", workorder.ExitUsage: "usage", exitOurs: "lost",
+}
+
+func kindOf(code int) string { return cmp.Or(kinds[code], "failed") }
+
 // hint is the advice for an error; empty if there is none.
 func hint(err error) string {
 	// These are at the bottom of errors whose own hint is about something else.
@@ -174,11 +182,12 @@ func (a *App) printError(err error, code int, asJSON bool) {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
 			Error    string    `json:"error"`
 			Hint     string    `json:"hint,omitempty"`
+			Kind     string    `json:"kind"`
 			ExitCode int       `json:"exit_code"`
 			Problems diag.List `json:"problems,omitempty"`
 			// Untrusted lists the requests of a project file that came with a repository.
 			Untrusted *resolve.UntrustedError `json:"untrusted,omitempty"`
-		}{err.Error(), hint, code, list, untrusted})
+		}{err.Error(), hint, kindOf(code), code, list, untrusted})
 		fmt.Fprintln(a.Stderr, string(text.EscapeControls(b)))
 		return
 	}

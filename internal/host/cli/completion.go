@@ -60,6 +60,7 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 		// It can only fail for a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+	_ = cmd.RegisterFlagCompletionFunc("command", cobra.NoFileCompletions)
 	a.completeProjectFlag(cmd)
 }
 

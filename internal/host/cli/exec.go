@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -25,28 +28,39 @@ const (
 
 type execOptions struct {
 	json, interactive, terminal, background bool
-	env                                     []string
-	dir, most                               string
+	env, expose                             []string
+	dir, most, shell, image                 string
 	timeout                                 time.Duration
 }
 
 func newExecCmd(a *App) *cobra.Command {
 	o := &execOptions{}
 	cmd := &cobra.Command{
-		Use: "exec SANDBOX -- COMMAND...", Short: "Run a command in a sandbox without a task",
+		Use: "exec [SANDBOX | TASK] -- COMMAND...", Short: "Run a command in a sandbox without a task, or in a task's",
 		Long: `Runs a command in a sandbox that ` + "`sandbox-agent up`" + ` has made, and ends with its exit code; 124 means that
 --timeout was over, 125 that the command's end is not known. Standard input goes in where it is no
 terminal, or with -i. Interrupted, it ends the command and everything that the command started. With --background it prints an id and leaves: ` + "`sandbox-agent attach`" + `
-shows what the command prints, from its beginning.`,
-		Example: "  sandbox-agent exec dev -- uname -a\n  echo hi | sandbox-agent exec dev --timeout 5s -- cat\n  sandbox-agent exec -t dev -- bash\n  sandbox-agent exec dev --background -- sh -c 'while date; do sleep 1; done'",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
+shows what the command prints, from its beginning. With --expose it waits until the command listens at the port, ` + exposeTime.String() + ` at most, and
+prints where that is on this machine.
+
+Without a name it is the sandbox that SANDBOX_AGENT_SANDBOX names, or else one of its own for the
+current folder, of which nothing is in it: made at the first use of --image, or SANDBOX_AGENT_IMAGE, or else the image of
+tasks. Nothing ever runs on this machine itself instead.
+
+A task by its id, T-XXXXXXXX, is looked into while its agent works, as ` + "`sandbox-agent shell`" + ` does: as the user
+sandbox, held as the agent is.`,
+		Example: "  sandbox-agent exec dev -- uname -a\n  sandbox-agent exec -- python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent exec dev --timeout 5s -- cat\n  sandbox-agent exec -t dev -- bash\n  sandbox-agent exec dev --shell bash -- 'for i in 1 2; do echo $i; done'\n  sandbox-agent exec dev --background --expose 8000 -- python3 -m http.server 8000\n  sandbox-agent exec T-A1B2C3D4 -- git status --short",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); dash == 0 && len(args) > 0 || len(args) > 1 && dash <= 1 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name a sandbox and a command"), "for example: sandbox-agent exec dev -- uname -a")
+			return fault.New(workorder.ExitUsage, errors.New("name a sandbox and a command, or a command behind --"), "for example: sandbox-agent exec dev -- uname -a")
 		},
-		ValidArgsFunction: a.completeSandboxes(false),
+		ValidArgsFunction: a.completeEither(false, mayRun),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() == 0 {
+				return o.do(cmd.Context(), a, "", args)
+			}
 			return o.do(cmd.Context(), a, args[0], args[1:])
 		},
 	}
@@ -55,18 +69,27 @@ shows what the command prints, from its beginning.`,
 	f.BoolVarP(&o.interactive, "interactive", "i", false, "hand on standard input, also from a terminal")
 	f.BoolVarP(&o.terminal, "tty", "t", false, "give it a terminal; Ctrl-C goes in")
 	f.BoolVar(&o.background, "background", false, "print the command's id and leave it running")
+	f.StringArrayVar(&o.expose, "expose", nil, "PORT or PORT:LOCAL at which it listens: on this machine's loopback, also with --network none; can be repeated")
 	f.StringArrayVar(&o.env, "env", nil, "NAME=value; can be repeated")
 	f.StringVar(&o.dir, "workdir", "", "where it begins")
+	f.StringVar(&o.shell, "shell", "", "hand the words to this shell of the sandbox as one script: "+strings.Join(shells, ", "))
 	f.DurationVar(&o.timeout, "timeout", 0, "end it and everything it started after that time, as 30s")
 	f.StringVar(&o.most, "max-output", "", "with --json: bound of each stream, as 64k; none for no bound (default 1m)")
+	f.StringVar(&o.image, "image", "", "image of the current folder's sandbox, where no sandbox is named and that one is not there")
 	cmd.MarkFlagsMutuallyExclusive("background", "tty")
 	cmd.MarkFlagsMutuallyExclusive("json", "tty")
+	// It can only fail for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions(shells, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
+
+// shells are those that a script can be handed to.
+var shells = []string{"sh", "bash", "zsh", "ash"}
 
 // execResult is what --json prints.
 type execResult struct {
 	ID          string `json:"id"`
+	Sandbox     string `json:"sandbox"`
 	Stdout      string `json:"stdout"`
 	Stderr      string `json:"stderr"`
 	ExitCode    int    `json:"exit_code"`
@@ -76,58 +99,100 @@ type execResult struct {
 	Truncated   bool   `json:"truncated"`
 	DurationMS  int64  `json:"duration_ms"`
 	Error       string `json:"error,omitempty"` // why it could not be started
+	// Endpoints are where the ports of --expose are on this machine.
+	Endpoints map[string]string `json:"endpoints,omitempty"`
+}
+
+// command checks the options and makes a command of them.
+func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.Port, err error) {
+	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
+	var errs []error
+	if o.timeout < 0 {
+		errs = append(errs, fmt.Errorf("--timeout %s is less than nothing", o.timeout))
+	}
+	if c.MaxOutput, err = parseOutput(o.most); err != nil {
+		errs = append(errs, err)
+	}
+	if ports, err = parsePorts(o.expose); err != nil {
+		errs = append(errs, err)
+	}
+	switch {
+	case o.shell == "":
+	case slices.Contains(shells, o.shell):
+		c.Argv = []string{o.shell, "-c", strings.Join(argv, " ")}
+	default:
+		errs = append(errs, fmt.Errorf("--shell %q: use %s", o.shell, strings.Join(shells, ", ")))
+	}
+	return c, ports, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
 func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string) error {
-	c := sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
-	if o.timeout < 0 {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--timeout %s is less than nothing", o.timeout), "")
-	}
-	most, err := parseOutput(o.most)
+	c, ports, err := o.command(argv)
 	if err != nil {
-		return fault.New(workorder.ExitUsage, err, "")
+		return err
 	}
-	c.MaxOutput = most
 	if in, ok := a.Stdin.(*os.File); o.interactive || o.terminal || !ok || !term.IsTerminal(int(in.Fd())) {
 		c.Stdin = a.Stdin
+	}
+	if isTask(name) {
+		return o.inTask(ctx, a, name, c)
+	}
+	if name == "" {
+		if name, err = o.anySandbox(ctx, a); err != nil {
+			return err
+		}
+	} else if o.image != "" {
+		return usage("--image is for the sandbox of the current folder: %s has the image that it was made of", name)
 	}
 	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer done()
-	switch {
-	case o.background:
-		return o.leave(ctx, a, sb, c)
-	case o.json:
-		return o.report(ctx, a, sb, c)
-	case o.terminal:
-		t, restore, err := a.terminal()
-		if err != nil {
+	if len(ports) > 0 {
+		if ports, err = a.expose(ctx, name, ports); err != nil {
 			return err
 		}
-		defer restore()
-		c.Terminal = &sandbox.Size{Rows: defaultRows, Cols: defaultCols}
-		var resized <-chan sandbox.Size
-		if t != nil {
-			c.Terminal = &sandbox.Size{Rows: uint16(t.Size.Height), Cols: uint16(t.Size.Width)}
-			sizes := make(chan sandbox.Size)
-			go func() {
-				for {
-					select {
-					case s := <-t.Resized:
-						sizes <- sandbox.Size{Rows: uint16(s.Height), Cols: uint16(s.Width)}
-					case <-ctx.Done():
-						return
-					}
-				}
-			}()
-			resized = sizes
-		}
-		return a.runIn(ctx, sb, c, resized)
-	default:
-		return a.runIn(ctx, sb, c, nil)
 	}
+	switch {
+	case o.background:
+		return o.leave(ctx, a, sb, c, ports)
+	case o.json:
+		return o.report(ctx, a, sb, c, ports)
+	case o.terminal:
+		return a.runInTerminal(ctx, sb, c)
+	}
+	for _, p := range ports {
+		fmt.Fprintf(a.Stderr, "%d is at %s\n", p.Port, local(p))
+	}
+	return a.runIn(ctx, sb, c, nil)
+}
+
+// runInTerminal runs the command in a terminal of the sandbox, joined to the user's where there is one.
+func (a *App) runInTerminal(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command) error {
+	t, restore, err := a.terminal()
+	if err != nil {
+		return err
+	}
+	defer restore()
+	c.Terminal = &sandbox.Size{Rows: defaultRows, Cols: defaultCols}
+	var resized <-chan sandbox.Size
+	if t != nil {
+		c.Terminal = &sandbox.Size{Rows: uint16(t.Size.Height), Cols: uint16(t.Size.Width)}
+		sizes := make(chan sandbox.Size)
+		go func() {
+			for {
+				select {
+				case s := <-t.Resized:
+					sizes <- sandbox.Size{Rows: uint16(s.Height), Cols: uint16(s.Width)}
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+		resized = sizes
+	}
+	return a.runIn(ctx, sb, c, resized)
 }
 
 // The size of a terminal where the user has none.
@@ -149,29 +214,39 @@ func parseOutput(t string) (int, error) {
 }
 
 // leave starts the command in the background.
-func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command) error {
+func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
 		return sandboxError(err)
 	}
 	defer p.Close()
+	a.tellRenewed(sb)
+	if len(ports) > 0 {
+		if err := a.listening(ctx, sb, p, ports); err != nil {
+			return err
+		}
+	}
 	if o.json {
 		return a.json(struct {
-			ID string `json:"id"`
-		}{p.ID()})
+			ID        string            `json:"id"`
+			Sandbox   string            `json:"sandbox"`
+			Endpoints map[string]string `json:"endpoints,omitempty"`
+		}{p.ID(), sb.Name(), endpointsOf(ports)})
 	}
 	fmt.Fprintln(a.Stdout, p.ID())
+	a.tellEndpoints(ports)
 	return nil
 }
 
 // report runs the command to its end and prints a document.
-func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command) error {
+func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	r, err := sb.Run(ctx, c)
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
+	a.tellRenewed(sb)
 	if err := a.json(execResult{
-		ID: r.ID, Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
+		ID: r.ID, Sandbox: sb.Name(), Endpoints: endpointsOf(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
 		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason,
 	}); err != nil {
 		return err
@@ -185,6 +260,7 @@ func (a *App) runIn(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command,
 	if err != nil {
 		return sandboxError(err)
 	}
+	a.tellRenewed(sb)
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -234,60 +310,4 @@ func exitOf(r sandbox.Result) error {
 		return &ending{r.ExitCode}
 	}
 	return nil
-}
-
-type attachOptions struct{ from int64 }
-
-func newAttachCmd(a *App) *cobra.Command {
-	o := &attachOptions{}
-	cmd := &cobra.Command{
-		Use: "attach SANDBOX [ID]", Short: "Show what a command in a sandbox's background prints",
-		Long: `Shows what a command prints that ` + "`exec --background`" + ` has started, from its beginning, until it ends, and ends
-with its exit code. An interrupt ends only the showing. Without an id it is the last one; an id can be shortened. The sandbox keeps the last 8 MB of
-each command's output.`,
-		Example: "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 2 {
-				return nil
-			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and an id where it is not the last command", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
-		},
-		ValidArgsFunction: a.completeSandboxes(false),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id := ""
-			if len(args) == 2 {
-				id = args[1]
-			}
-			return o.do(cmd.Context(), a, args[0], id)
-		},
-	}
-	cmd.Flags().Int64Var(&o.from, "from", 0, "begin at that byte of the output")
-	return cmd
-}
-
-func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
-	sb, done, err := a.sandbox(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if id == "" {
-		all, err := sb.Commands(ctx)
-		if err != nil {
-			return sandboxError(err)
-		}
-		for _, c := range all {
-			if c.Background {
-				id = c.ID
-			}
-		}
-		if id == "" {
-			return fault.New(workorder.ExitNotFound, fmt.Errorf("sandbox %s knows no command of its background", name), "`sandbox-agent exec "+name+" --background -- COMMAND` starts one")
-		}
-	}
-	p, err := sb.Attach(ctx, id, o.from)
-	if err != nil {
-		return sandboxError(err)
-	}
-	return a.waitFor(ctx, p, a.Stdout, a.Stderr)
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-type gcOptions struct{ dryRun, images, cache, json bool }
+type gcOptions struct{ dryRun, images, cache, force, json bool }
 
 func newGcCmd(a *App) *cobra.Command {
 	o := &gcOptions{}
@@ -26,6 +27,11 @@ for projects that no task would use any more: none that has another tag or a con
 A sandbox that runs, a task that another command follows, and one whose sandbox is on another
 engine are left alone.
 
+Of sandboxes without a task it removes what dead programs have left of those that were made with this state
+folder, and the images of forks that are gone; it puts right what is kept of the others. One whose container somebody has
+removed would be made anew by its next use: it is named, and with --force forgotten. Snapshots stay:
+` + "`sandbox-agent snapshot rm`" + `.
+
 With --cache it removes the layer cache too, the volume ` + start.CacheVolume + ` that all
 sandboxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a sandbox runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
@@ -33,6 +39,7 @@ sandboxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names)
 	}
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
 	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, and those made for projects that are too old to be used, unless they have another tag or a container")
+	cmd.Flags().BoolVar(&o.force, "force", false, "also forget sandboxes without a task whose container somebody has removed")
 	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that sandboxes share")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd
@@ -56,6 +63,10 @@ func (o *gcOptions) do(ctx context.Context, a *App) error {
 		sweep.Cache = a.cacheVolume()
 	}
 	done, err := sweep.Run(ctx)
+	if a.Sandboxes != nil && ctx.Err() == nil {
+		more, serr := o.sandboxes(ctx, a)
+		done, err = append(done, more...), errors.Join(err, serr)
+	}
 	if done != nil {
 		err = errors.Join(o.report(a, done), err)
 	}
@@ -63,6 +74,21 @@ func (o *gcOptions) do(ctx context.Context, a *App) error {
 		return tasks.ErrLeft
 	}
 	return err
+}
+
+// sandboxes collects those without a task.
+func (o *gcOptions) sandboxes(ctx context.Context, a *App) ([]upkeep.Action, error) {
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	all, err := m.Collect(ctx, sandbox.CollectOptions{DryRun: o.dryRun, Force: o.force})
+	actions := make([]upkeep.Action, 0, len(all))
+	for _, c := range all {
+		actions = append(actions, upkeep.Action{Do: upkeep.Do(c.Action), Target: c.Target, NeedsForce: c.NeedsForce})
+	}
+	return actions, sandboxError(err)
 }
 
 func (o *gcOptions) report(a *App, done []upkeep.Action) error {
@@ -74,7 +100,10 @@ func (o *gcOptions) report(a *App, done []upkeep.Action) error {
 		would = "would "
 	}
 	for _, act := range done {
-		if act.Error == "" {
+		switch {
+		case act.NeedsForce:
+			fmt.Fprintf(a.Stdout, "would %s %s: only with --force\n", act.Do, act.Target)
+		case act.Error == "":
 			fmt.Fprintf(a.Stdout, "%s%s %s\n", would, act.Do, act.Target)
 		}
 	}

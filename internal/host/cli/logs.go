@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 
@@ -9,6 +10,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -24,15 +27,18 @@ type logsOptions struct {
 func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
-		Use: "logs TASK", Short: "Show what happened in a task, or follow it", Args: oneTask,
-		ValidArgsFunction: a.completeTasks(false),
+		Use: "logs TASK | SANDBOX", Short: "Show what happened in a task, or follow it; or what a sandbox without a task says itself", Args: oneTask,
+		ValidArgsFunction: a.completeEither(false),
 		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
 task has ended, --follow collects its result and ends with the task's exit code (see
 ` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
 the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.
 
 Without a terminal there are steps and failures; --verbose, or SANDBOX_AGENT_VERBOSE=true, shows
-what the agent says and what commands print as well.`,
+what the agent says and what commands print as well.
+
+Of a sandbox without a task, by its name, it shows what its guest says: why it ended. What was done to it is
+in ` + "`sandbox-agent inspect --history`" + `. What a command prints is shown by ` + "`sandbox-agent attach`" + `.`,
 		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
@@ -43,6 +49,14 @@ what the agent says and what commands print as well.`,
 }
 
 func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
+	sb, done, err := a.eitherSandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	if sb != nil {
+		defer done()
+		return o.sandbox(ctx, a, sb)
+	}
 	st, rec, err := a.task(ctx, id)
 	if err == nil {
 		rec, err = at(rec, o.attempt)
@@ -71,6 +85,21 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 		return &ending{exitLeft}
 	}
 	return err
+}
+
+// maxLog bounds a line of a guest, in bytes: what runs there is not trusted to be brief.
+const maxLog = 4 << 10
+
+// sandbox shows what the guest of one without a task says.
+func (o *logsOptions) sandbox(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
+	if o.json || o.attempt != 0 {
+		return usage("--json and --attempt are for tasks: `sandbox-agent inspect --history %s` prints JSON", sb.Name())
+	}
+	err := sb.Logs(ctx, o.follow, text.WholeLines(maxLog, func(line []byte) { fmt.Fprintln(a.Stdout, text.Clean(string(line))) }))
+	if err != nil && ctx.Err() != nil {
+		return &ending{exitLeft}
+	}
+	return sandboxError(err)
 }
 
 // at is the record of an attempt of the task.

@@ -4,56 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-type portsOptions struct{ json bool }
+type portsOptions struct{ json, remove bool }
 
 func newPortsCmd(a *App) *cobra.Command {
 	o := &portsOptions{}
 	cmd := &cobra.Command{
 		Use: "ports SANDBOX [PORT[:LOCAL]...]", Short: "List what listens in a sandbox without a task, or serve it on this machine",
-		Long: `Lists what listens in a sandbox. With ports it serves these on this machine's loopback until it is interrupted, at
-a free port or at the one that follows the colon: whatever the sandbox's network is, and also what will listen
-only later.`,
-		Example: "  sandbox-agent ports dev\n  sandbox-agent ports dev 3000\n  sandbox-agent ports dev 3000:8080 5432",
+		Long: `Lists what listens in a sandbox, and its endpoints: ports of it that are on this machine's loopback. With ports
+it makes such endpoints, at a free port or at the one that follows the colon: whatever the sandbox's
+network is, and also for what will listen only later. They stay until --remove or ` + "`sandbox-agent down`" + `,
+also when the sandbox is stopped, reset or made anew.`,
+		Example: "  sandbox-agent ports dev\n  sandbox-agent ports dev 3000:8080 5432\n  sandbox-agent ports dev --remove 5432",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return nil
+			switch {
+			case len(args) == 0:
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
+			case o.remove && len(args) == 1:
+				return fault.New(workorder.ExitUsage, errors.New("name the ports whose endpoints are to end"), "for example: sandbox-agent ports dev --remove 3000")
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
+			return nil
 		},
 		ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd.Context(), a, args[0], args[1:])
 		},
 	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list: what listens, or what is served where")
+	cmd.Flags().BoolVar(&o.remove, "remove", false, "end the endpoints of these ports")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list: what listens and is served, or what is served now")
 	return cmd
 }
 
-// endpointRow is a row of the JSON list of endpoints.
-type endpointRow struct {
-	Port  int    `json:"port"`
-	Local string `json:"local"`
+// portRow is a row of the JSON lists: of a port that is served, that listens, or both.
+type portRow struct {
+	Port int `json:"port"`
+	// Addresses are where something listens in the sandbox.
+	Addresses []string `json:"addresses,omitempty"`
+	// Local is where it is on this machine.
+	Local string `json:"local,omitempty"`
 }
 
 func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []string) error {
-	var pairs [][2]int
-	var errs []error
-	for _, w := range wanted {
-		p, err := parsePorts(w)
-		pairs, errs = append(pairs, p), append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
+	ports, err := parsePorts(wanted)
+	if err != nil {
 		return fault.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 3000:8080")
 	}
 	sb, done, err := a.sandbox(ctx, name)
@@ -61,58 +67,113 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 		return err
 	}
 	defer done()
-	if len(pairs) == 0 {
+	switch {
+	case o.remove:
+		inside := make([]int, 0, len(ports))
+		for _, p := range ports {
+			inside = append(inside, p.Port)
+		}
+		return a.unexpose(ctx, name, inside)
+	case len(ports) == 0:
 		return o.list(ctx, a, sb)
 	}
-	rows := make([]endpointRow, 0, len(pairs))
-	for _, p := range pairs {
-		e, err := sb.Expose(ctx, p[0], p[1])
-		if err != nil {
-			return sandboxError(err)
-		}
-		defer e.Close()
-		rows = append(rows, endpointRow{e.Port, e.Local})
-	}
-	if o.json {
-		if err := a.json(rows); err != nil {
-			return err
-		}
-	} else {
-		for _, r := range rows {
-			fmt.Fprintf(a.Stdout, "%d is at %s\n", r.Port, r.Local)
-		}
-	}
-	<-ctx.Done()
-	return &ending{exitLeft}
-}
-
-func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
-	all, err := sb.Ports(ctx)
+	added, err := a.expose(ctx, name, ports)
 	if err != nil {
-		return sandboxError(err)
+		return err
 	}
 	if o.json {
-		return a.json(all)
+		rows := make([]portRow, 0, len(added))
+		for _, p := range added {
+			rows = append(rows, portRow{Port: p.Port, Local: local(p)})
+		}
+		return a.json(rows)
 	}
-	if len(all) == 0 {
-		fmt.Fprintln(a.Stdout, "nothing listens in "+sb.Name())
-	}
-	for _, p := range all {
-		fmt.Fprintf(a.Stdout, "%d\t%s\n", p.Port, text.Clean(p.Address))
-	}
+	a.tellEndpoints(added)
 	return nil
 }
 
-// parsePorts reads PORT or PORT:LOCAL; a local port of 0 is any.
-func parsePorts(t string) ([2]int, error) {
-	inside, local, both := strings.Cut(t, ":")
-	in, err := strconv.ParseUint(inside, 10, 16)
-	out := uint64(0)
-	if err == nil && both {
-		out, err = strconv.ParseUint(local, 10, 16)
+func (a *App) tellEndpoints(ports []porter.Port) {
+	for _, p := range ports {
+		fmt.Fprintf(a.Stdout, "%d is at %s\n", p.Port, local(p))
 	}
-	if err != nil || in == 0 || both && out == 0 {
-		return [2]int{}, fmt.Errorf("%q is no port from 1 to 65535, or two with a colon between them", t)
+}
+
+func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
+	k, err := a.porterOf(sb.Name())
+	if err != nil {
+		return err
 	}
-	return [2]int{int(in), int(out)}, nil
+	served, err := k.Ports()
+	if err != nil {
+		return err
+	}
+	s, err := sb.Status(ctx)
+	if err != nil {
+		return sandboxError(err)
+	}
+	rows := portRows(s.Ports, served)
+	if o.json {
+		return a.json(rows)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.Stdout, "nothing listens in "+sb.Name()+", and nothing of it is served")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "PORT\tLISTENS AT\tSERVED AT")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%d\t%s\t%s\n", r.Port, orDash(text.Clean(strings.Join(r.Addresses, " "))), orDash(r.Local))
+	}
+	return w.Flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// portRows joins what listens and what is served, by port.
+func portRows(listening []sandbox.Port, served []porter.Port) []portRow {
+	rows := []portRow{}
+	row := func(port int) *portRow {
+		i := slices.IndexFunc(rows, func(r portRow) bool { return r.Port == port })
+		if i < 0 {
+			i = len(rows)
+			rows = append(rows, portRow{Port: port})
+		}
+		return &rows[i]
+	}
+	for _, p := range listening {
+		r := row(p.Port)
+		r.Addresses = append(r.Addresses, p.Address)
+	}
+	for _, p := range served {
+		row(p.Port).Local = local(p)
+	}
+	slices.SortFunc(rows, func(a, b portRow) int { return a.Port - b.Port })
+	return rows
+}
+
+// parsePorts reads PORT or PORT:LOCAL of each, or returns all that is wrong; a local port of 0 is any.
+func parsePorts(all []string) ([]porter.Port, error) {
+	var errs []error
+	ports := make([]porter.Port, 0, len(all))
+	for _, t := range all {
+		inside, local, both := strings.Cut(t, ":")
+		in, err := strconv.ParseUint(inside, 10, 16)
+		out := uint64(0)
+		if err == nil && both {
+			out, err = strconv.ParseUint(local, 10, 16)
+		}
+		switch {
+		case err != nil || in == 0 || both && out == 0:
+			errs = append(errs, fmt.Errorf("%q is no port from 1 to 65535, or two with a colon between them", t))
+		case slices.ContainsFunc(ports, func(p porter.Port) bool { return p.Port == int(in) }):
+			errs = append(errs, fmt.Errorf("port %d is named twice", in))
+		}
+		ports = append(ports, porter.Port{Port: int(in), Local: int(out)})
+	}
+	return ports, errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -21,9 +22,9 @@ type rmOptions struct{ force bool }
 func newRmCmd(a *App) *cobra.Command {
 	o := &rmOptions{}
 	cmd := &cobra.Command{
-		Use: "rm TASK...", Short: "Forget tasks and delete their output",
-		ValidArgsFunction: a.completeTasks(true),
-		Long:              "Rm deletes what is known of a task: its record and its output folder. A sandbox that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays, and the task's\nrefs on the remote do: docs/tasks.md has the git command that removes these.",
+		Use: "rm TASK | SANDBOX...", Short: "Forget tasks and delete their output, or remove sandboxes without a task",
+		ValidArgsFunction: a.completeEither(true),
+		Long:              "Rm deletes what is known of a task: its record and its output folder. A sandbox that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays, and the task's\nrefs on the remote do: docs/tasks.md has the git command that removes these.\n\nA sandbox without a task, by its name, is removed as `sandbox-agent down` does; one that runs only with --force.",
 		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
@@ -34,17 +35,20 @@ func newRmCmd(a *App) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return oneTask(cmd, args)
-		}
-		return nil
-	}
+	cmd.Args = someTasks
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a sandbox that runs, and leave one that is on another engine")
 	return cmd
 }
 
 func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
+	sb, done, err := a.eitherSandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	if sb != nil {
+		defer done()
+		return o.sandbox(ctx, sb, a)
+	}
 	st, rec, err := a.task(ctx, id)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
 		return forget(ctx, a, st, damaged.TaskID)
@@ -79,6 +83,18 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		return err
 	}
 	fmt.Fprintln(a.Stdout, rec.TaskID)
+	return nil
+}
+
+// sandbox removes one without a task.
+func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) error {
+	if sb.Info().State == sandbox.StateRunning && !o.force {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()), "stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
+	}
+	if err := sb.Remove(ctx); err != nil {
+		return sandboxError(err)
+	}
+	fmt.Fprintln(a.Stdout, sb.Name())
 	return nil
 }
 

@@ -14,8 +14,8 @@ import (
 const rootLong = `sandbox-agent hands a repository and a task to a coding agent and gives back a
 branch and proof, from a throw-away Docker-in-Docker sandbox.
 
-Exit codes: 0 done · 1 general · 2 task not found · 3 project not found ·
-5 the sandbox did not start, or was lost · 6 project or order invalid ·
+Exit codes: 0 done · 1 general · 2 task or sandbox not found · 3 project not found ·
+4 a port of this machine cannot be had · 5 the sandbox did not start, or was lost · 6 project or order invalid ·
 7 git, or another sandbox has the task · 10 the task failed (agent or validation) ·
 11 interrupted · 12 timeout · 13 budget · 14 parked · 64 usage.`
 
@@ -53,8 +53,8 @@ func newRootCmd(a *App) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newResetCmd(a), newDownCmd(a), newRuntimeCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
-		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a),
+		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a), newRuntimeCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
+		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
 	)
 	return root
 }
@@ -84,6 +84,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		hint = "give the task with --task; " + hint
 	}
 	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint)
+}
+
+// someTasks accepts one task id or more.
+func someTasks(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return oneTask(cmd, args)
 }
 
 // oneTask accepts exactly one task id.

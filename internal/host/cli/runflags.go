@@ -20,6 +20,7 @@ type runOptions struct {
 	repo, branch           string
 	isolation, ociRuntime  string
 	image, harness         string
+	command                string
 	timeoutMinutes, budget string
 	network                string
 	allow                  ruleList
@@ -51,6 +52,7 @@ func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f.StringVar(&o.branch, "branch", "", "branch to start from")
 	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
 	f.StringVar(&o.harness, "harness", "", "agent to run: "+strings.Join(workorder.Harnesses(), ", "))
+	f.StringVar(&o.command, "command", "", "program to run as the agent, for sh -c; it gets the task on standard input")
 	f.StringVar(&o.timeoutMinutes, "timeout-minutes", "", "wall-clock limit; fractions count")
 	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend on the task, all attempts together, in US dollars")
 	f.StringVar(&o.image, "image", "", "image of the sandbox (default: built by this program)")
@@ -134,7 +136,7 @@ func envName(flag string) string {
 func (o *runOptions) overrides() map[string]*string {
 	return map[string]*string{
 		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
-		"harness": &o.harness, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
+		"harness": &o.harness, "command": &o.command, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
 		"network": &o.network, "allow": (*string)(&o.allow),
 	}
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -38,7 +36,15 @@ func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, do
 	if sb, err = m.Get(ctx, name); err != nil {
 		return nil, nil, errors.Join(sandboxError(err), m.Close())
 	}
+	a.ensureEndpoints(ctx, name)
 	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+}
+
+// tellRenewed says that a sandbox was made anew, where it was.
+func (a *App) tellRenewed(sb *sandbox.Sandbox) {
+	if sb.Renewed() {
+		fmt.Fprintf(a.Stderr, "note: sandbox %s was gone and is made anew, as `sandbox-agent up` had made it: the files are gone that were not on mounts\n", sb.Name())
+	}
 }
 
 // listSandboxes lists sandboxes without a task.
@@ -76,25 +82,42 @@ func (a *App) tellSandboxes(ctx context.Context, warn bool) {
 	}
 }
 
-func (a *App) allSandboxes(ctx context.Context) ([]sandbox.Info, error) {
+// sandboxRow is a sandbox in the list, with its endpoints by port.
+type sandboxRow struct {
+	sandbox.Info
+	Endpoints map[string]string `json:"endpoints,omitempty"`
+}
+
+func (a *App) allSandboxes(ctx context.Context) ([]sandboxRow, error) {
 	m, err := a.sandboxes()
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	all, err := m.List(ctx)
-	return all, sandboxError(err)
+	rows := make([]sandboxRow, 0, len(all))
+	for _, i := range all {
+		row := sandboxRow{Info: i}
+		if sandbox.ValidName(i.Name) { // what another program has labelled can have any
+			served, serr := a.endpoints(i.Name)
+			row.Endpoints, err = served, errors.Join(err, serr)
+		}
+		rows = append(rows, row)
+	}
+	return rows, sandboxError(err)
 }
 
-func (a *App) printSandboxes(all []sandbox.Info) error {
+func (a *App) printSandboxes(all []sandboxRow) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tSTATUS\tAGE\tNETWORK")
+	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tSTATUS\tAGE\tNETWORK\tENDPOINTS")
 	for _, i := range all {
-		status := "stopped"
-		if i.Running {
-			status = "running"
+		var served []string
+		for port, at := range i.Endpoints {
+			served = append(served, port+" at "+at)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), status, age(time.Since(i.Created)), text.Clean(string(i.Spec.Network)))
+		slices.Sort(served)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), i.State, age(time.Since(i.Created)),
+			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")))
 	}
 	return w.Flush()
 }
@@ -106,31 +129,53 @@ func sandboxError(err error) error {
 		return nil
 	case errors.Is(err, sandbox.ErrExists):
 		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
+	case errors.Is(err, sandbox.ErrSnapshotExists):
+		return fault.New(workorder.ExitUsage, err, "take another name, or remove it with `sandbox-agent snapshot rm`")
+	case errors.Is(err, sandbox.ErrInUse):
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent reset` or `sandbox-agent down` of that sandbox comes first")
 	case errors.Is(err, sandbox.ErrNotFound):
-		return fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
+		return notFound(err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
 	case errors.Is(err, sandbox.ErrUnsupported):
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
 	case errors.Is(err, sandbox.ErrSpec):
 		return fault.New(workorder.ExitInvalid, err, "")
-	case errors.Is(err, sandbox.ErrPort):
-		return fault.New(workorder.ExitUsage, err, "take another port, or none for any that is free")
+	case errors.Is(err, sandbox.ErrPort), errors.Is(err, porter.ErrPort):
+		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	}
 	return err
 }
 
+func notFound(err error, hint string) error { return fault.New(workorder.ExitNotFound, err, hint) }
+
+// oneSandbox accepts exactly one name of a sandbox.
+func oneSandbox(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
+}
+
+// someSandboxes accepts one name of a sandbox or more.
+func someSandboxes(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return oneSandbox(cmd, args)
+}
+
 type upOptions struct {
-	spec                  sandbox.Spec
-	network, memory, cpus string
-	runtime               string
-	mounts                []string
-	allow                 ruleList
-	repo, ref, project    string
-	json                  bool
-	idle, life            time.Duration
-	pids                  int64
-	env                   []string
+	spec               sandbox.Spec
+	network            string
+	memory, cpus, pids string
+	runtime            string
+	mounts             []string
+	allow              ruleList
+	repo, ref, project string
+	json               bool
+	idle, life         time.Duration
+	env, ports         []string
 }
 
 func newUpCmd(a *App) *cobra.Command {
@@ -169,17 +214,18 @@ stay, and the next command starts it again.`,
 	f.Var(&o.allow, "allow", "what a restricted network reaches: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
 	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 2g)")
 	f.StringVar(&o.cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 2)")
-	f.Int64Var(&o.pids, "pids", 0, "limit of processes and threads; -1 for no limit (default 4096)")
+	f.StringVar(&o.pids, "pids", "", "limit of processes and threads; none for no limit (default 4096)")
 	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "one of the engine's, as runsc or kata (default: the engine's)")
 	f.DurationVar(&o.idle, "idle", 0, "end it when nobody has used it for so long, as 30m; its files stay")
 	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
+	f.StringArrayVar(&o.ports, "port", nil, "PORT or PORT:LOCAL: a port of it on this machine's loopback, also with --network none; can be repeated")
 	f.BoolVar(&o.json, "json", false, "print a JSON document")
 	return cmd
 }
 
 func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s := o.spec
-	s.Name, s.Network, s.Idle, s.Life, s.Env, s.Limits.PIDs = name, sandbox.Network(o.network), o.idle, o.life, o.env, o.pids
+	s.Name, s.Network, s.Idle, s.Life, s.Env = name, sandbox.Network(o.network), o.idle, o.life, o.env
 	var errs []error
 	var err error
 	if s.Limits.MemoryBytes, err = parseMemory(o.memory); err != nil {
@@ -188,11 +234,15 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if s.Limits.CPUs, err = parseCPUs(o.cpus); err != nil {
 		errs = append(errs, err)
 	}
+	if s.Limits.PIDs, err = parsePIDs(o.pids); err != nil {
+		errs = append(errs, err)
+	}
 	for _, t := range o.mounts {
 		m, err := a.parseMount(t)
 		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
+	ports, err := parsePorts(o.ports)
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
 	if s.Runtime, err = a.kind(o.runtime); err != nil {
@@ -219,10 +269,19 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		return sandboxError(err)
 	}
 	defer sb.Close(context.WithoutCancel(ctx))
+	if len(ports) > 0 {
+		if ports, err = a.expose(ctx, name, ports); err != nil {
+			return errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+		}
+	}
 	if o.json {
-		return a.json(sb.Spec())
+		return a.json(struct {
+			sandbox.Spec
+			Endpoints map[string]string `json:"endpoints,omitempty"`
+		}{sb.Spec(), endpointsOf(ports)})
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
+	a.tellEndpoints(ports)
 	return nil
 }
 
@@ -240,48 +299,12 @@ func (a *App) parseMount(t string) (sandbox.Mount, error) {
 	return sandbox.Mount{Host: host, Inside: parts[1], ReadOnly: ro}, err
 }
 
-// none lifts a limit on the command line.
-const none = "none"
-
-func parseMemory(t string) (int64, error) {
-	switch t {
-	case "":
-		return 0, nil
-	case none:
-		return sandbox.NoLimit, nil
-	}
-	n, ok := projects.ParseSize(t)
-	if !ok {
-		return 0, fmt.Errorf("--memory %q is no size: use 512m, 2g or none", t)
-	}
-	return int64(n), nil
-}
-
-func parseCPUs(t string) (float64, error) {
-	switch t {
-	case "":
-		return 0, nil
-	case none:
-		return sandbox.NoLimit, nil
-	}
-	n, err := strconv.ParseFloat(t, 64)
-	if err != nil || !(n > 0) || math.IsInf(n, 0) {
-		return 0, fmt.Errorf("--cpus %q is no number of processors: use 0.5, 2 or none", t)
-	}
-	return n, nil
-}
-
 func newResetCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "reset SANDBOX", Short: "Make a sandbox without a task anew, with nothing of before in it",
-		Long:    "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
-		Example: "  sandbox-agent reset dev",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
-		},
+		Long:              "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
+		Example:           "  sandbox-agent reset dev",
+		Args:              oneSandbox,
 		ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -301,12 +324,13 @@ func newResetCmd(a *App) *cobra.Command {
 	}
 }
 
-type downOptions struct{ all bool }
+type downOptions struct{ all, force bool }
 
 func newDownCmd(a *App) *cobra.Command {
 	o := &downOptions{}
 	cmd := &cobra.Command{
 		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
+		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.",
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != o.all {
@@ -317,7 +341,8 @@ func newDownCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.completeSandboxes(true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}
-	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task, of this engine")
+	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
+	cmd.Flags().BoolVar(&o.force, "force", false, "also forget one that is on another engine, or whose record is damaged")
 	return cmd
 }
 
@@ -332,13 +357,18 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		all, err := m.List(ctx)
 		errs = append(errs, err) // it has the others
 		for _, i := range all {
-			names = append(names, i.Name)
+			if i.Own && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
+				names = append(names, i.Name)
+			}
 		}
 	}
 	for _, name := range names {
 		sb, err := m.Get(ctx, name)
-		if err == nil {
+		switch {
+		case err == nil:
 			err = sb.Remove(ctx)
+		case o.force && !errors.Is(err, sandbox.ErrUnavailable):
+			err = m.Forget(ctx, name)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -347,6 +377,16 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
 	}
 	return sandboxError(errors.Join(errs...))
+}
+
+// completeSandboxThen completes the name of a sandbox, and then one of words.
+func (a *App) completeSandboxThen(words ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.completeSandboxes(false)(cmd, args, begun)
+	}
 }
 
 // completeSandboxes completes names of sandboxes.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -14,54 +16,99 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// mayRun puts tasks first whose sandbox may run.
+func mayRun(r, s *store.Record) bool { return !r.Collected && s.Collected }
+
+// bestShells are tried in this order.
+var bestShells = []string{"bash", "ash", "sh"}
+
+type shellOptions struct{ shell string }
+
 func newShellCmd(a *App) *cobra.Command {
+	o := &shellOptions{}
 	cmd := &cobra.Command{
-		Use: "shell TASK [-- COMMAND...]", Short: "Open a shell in a task's running sandbox, beside the agent",
+		Use: "shell TASK | SANDBOX [-- COMMAND...]", Short: "Open a shell in a task's running sandbox, beside the agent, or in a sandbox without a task",
 		Long: `Opens a shell in the work tree of a task's sandbox while its agent works, or runs a command there
 and ends with its exit code. It is the user sandbox and held exactly as the agent is: the same
 environment, network, limits and refusals, no capability, and no secret that the agent does not have.
 
 On a terminal it is a terminal there, and Ctrl-C goes in; elsewhere standard input, output and error are
 pipes, and an interrupt ends only the waiting. What you change is the agent's work tree. The shell ends with the agent: nothing of it is there
-when the checks run. Without a running sandbox, ` + "`sandbox-agent checkout`" + ` has the work.`,
-		Example:           "  sandbox-agent shell T-A1B2C3D4\n  sandbox-agent shell A1B2 -- git status --short\n  sandbox-agent shell A1B2 -- sh -c 'env | sort' >environment",
-		ValidArgsFunction: a.completeTasks(false, func(r, s *store.Record) bool { return !r.Collected && s.Collected }), // those that may run first
+when the checks run. Without a running sandbox, ` + "`sandbox-agent checkout`" + ` has the work.
+
+In a sandbox without a task it is the first shell of ` + strings.Join(bestShells, ", ") + ` that is there, or the one that
+--shell names, as the user that commands there run as; a sandbox that has ended is started for it.`,
+		Example:           "  sandbox-agent shell T-A1B2C3D4\n  sandbox-agent shell A1B2 -- git status --short\n  sandbox-agent shell A1B2 -- sh -c 'env | sort' >environment\n  sandbox-agent shell dev",
+		ValidArgsFunction: a.completeEither(false, mayRun),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("no task given"), "`sandbox-agent ps` lists those that run")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("no task or sandbox given"), "`sandbox-agent ps` lists those that run")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := args[1:]
 			if len(argv) > 0 && argv[0] == "--" {
 				argv = argv[1:]
 			}
-			return a.shell(cmd.Context(), args[0], argv)
+			return o.do(cmd.Context(), a, args[0], argv)
 		},
 	}
+	cmd.Flags().StringVar(&o.shell, "shell", "", "in a sandbox without a task: "+strings.Join(shells, ", "))
 	cmd.Flags().SetInterspersed(false) // what follows the task is the command's
 	return cmd
 }
 
-func (a *App) shell(ctx context.Context, id string, argv []string) error {
-	st, rec, err := a.task(ctx, id)
+func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []string) error {
+	if o.shell != "" && !slices.Contains(shells, o.shell) {
+		return usage("--shell %q: use %s", o.shell, strings.Join(shells, ", "))
+	}
+	sb, done, err := a.eitherSandbox(ctx, name)
 	if err != nil {
 		return err
 	}
-	be, err := a.open()
-	if err != nil {
-		return err
+	if sb == nil {
+		return a.shell(ctx, name, argv)
 	}
-	var box *runtime.Box
-	if !rec.Collected {
-		if box, err = a.launcher(be, st, nil).Host().Find(ctx, rec); err != nil {
+	defer done()
+	c := sandbox.Command{Argv: argv, Stdin: a.Stdin}
+	switch {
+	case len(argv) > 0:
+	case o.shell != "":
+		c.Argv = []string{o.shell}
+	default:
+		if c.Argv, err = bestShell(ctx, sb); err != nil {
 			return err
 		}
 	}
+	if in, ok := a.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) && isTerminal(a.Stdout) {
+		if kind := a.Getenv("TERM"); kind != "" {
+			c.Env = []string{"TERM=" + kind}
+		}
+		return a.runInTerminal(ctx, sb, c)
+	}
+	return a.runIn(ctx, sb, c, nil)
+}
+
+// bestShell is the best shell of a sandbox.
+func bestShell(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
+	for _, name := range bestShells {
+		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{name, "-c", ":"}})
+		if err != nil {
+			return nil, sandboxError(err)
+		}
+		if r.ExitCode == 0 {
+			return []string{name}, nil
+		}
+	}
+	return nil, notFound(fmt.Errorf("sandbox %s has none of %s", sb.Name(), strings.Join(bestShells, ", ")), "`sandbox-agent shell "+sb.Name()+" -- PROGRAM` runs a program that it has")
+}
+
+func (a *App) shell(ctx context.Context, id string, argv []string) error {
 	c := shell.Command{Argv: argv, Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
 	terminal, leave, err := a.terminal()
 	if err != nil {
@@ -69,14 +116,34 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 	}
 	defer leave()
 	c.Terminal = terminal
-	code, err := shell.Run(ctx, be.Engine, rec.TaskID, box, c)
-	if err != nil && ctx.Err() != nil {
-		return &ending{exitLeft}
-	}
+	code, err := a.inBox(ctx, id, c)
 	if err == nil && code != 0 {
 		return &ending{code}
 	}
 	return err
+}
+
+// inBox runs a command in a task's running box.
+func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, err error) {
+	st, rec, err := a.task(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	be, err := a.open()
+	if err != nil {
+		return 0, err
+	}
+	var box *runtime.Box
+	if !rec.Collected {
+		if box, err = a.launcher(be, st, nil).Host().Find(ctx, rec); err != nil {
+			return 0, err
+		}
+	}
+	code, err = shell.Run(ctx, be.Engine, rec.TaskID, box, c)
+	if err != nil && ctx.Err() != nil {
+		return 0, &ending{exitLeft}
+	}
+	return code, err
 }
 
 // terminal is the user's, for a command in a sandbox, until leave is called; nil if there is none. Keys are the command's meanwhile, Ctrl-C

@@ -115,6 +115,7 @@ func (d *detector) lifecycle(at Place, key string, raw json.RawMessage) {
 		}
 		command = quoted(args)
 	}
+	command = here(command)
 	if strings.Contains(command, "${") && devVariable.MatchString(command) {
 		d.leave(at, key, "it uses variables of the editor")
 		return
@@ -123,17 +124,25 @@ func (d *detector) lifecycle(at Place, key string, raw json.RawMessage) {
 }
 
 // devVariable is a variable that only the editor knows.
-var devVariable = regexp.MustCompile(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)\b`)
+var devVariable = regexp.MustCompile(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)`)
+
+// theirTree is where editors put the repository. Codespaces keeps its own things in a folder with a dot.
+var theirTree = regexp.MustCompile(`(^|[^A-Za-z0-9._/-])(?:\$\{containerWorkspaceFolder\}|/workspaces/(?:\$\{localWorkspaceFolderBasename\}|[A-Za-z0-9_][A-Za-z0-9._-]*))`)
+
+// here puts the sandbox's work tree in its place.
+func here(s string) string { return theirTree.ReplaceAllString(s, "${1}"+workorder.Workspace) }
 
 func (d *detector) devcontainerEnv(at Place, env map[string]*string) {
 	for _, name := range sortedKeys(env) {
-		switch v := env[name]; {
-		case v == nil:
-		case ownPlace.MatchString(name) && rooted.MatchString(*v):
-			d.leave(at, "env."+name, "it is a place of the devcontainer's image or volumes")
-		default:
-			d.variable(at, "env."+name, name, *v)
+		if env[name] == nil {
+			continue
 		}
+		v := here(*env[name])
+		if ownPlace.MatchString(name) && rooted.MatchString(v) && !strings.HasPrefix(v, workorder.Workspace+"/") {
+			d.leave(at, "env."+name, "it is a place of the devcontainer's image or volumes")
+			continue
+		}
+		d.variable(at, "env."+name, name, v)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -168,6 +169,9 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 	}
 	var out []Built
 	for _, s := range sum {
+		if _, ok := s.Labels[runtime.LabelSnapshot]; ok {
+			continue // a sandbox's files, which are the user's
+		}
 		b := Built{ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Prepared: s.Labels[labelPrepared], From: s.Labels[labelFrom], Created: time.Unix(s.Created, 0), Bytes: s.Size}
 		for _, t := range s.RepoTags {
 			if t == noTag {

@@ -1,6 +1,10 @@
 package render
 
-import "github.com/sandbox-agent/sandbox-agent/workorder"
+import (
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
 
 // long are the steps that can take many minutes, so a log says when one begins.
 var long = map[workorder.StepName]bool{
@@ -47,4 +51,42 @@ func (o outputs) note(e workorder.Event) []string {
 		}
 	}
 	return nil
+}
+
+// running is the step that began last, until it ends, and what it said last.
+type running struct {
+	step  string
+	since time.Time
+	said  string
+}
+
+func (r *running) note(e workorder.Event, now time.Time) {
+	switch e.Type {
+	case workorder.EventStepStarted:
+		at := e.Time
+		if at.IsZero() || at.After(now) { // the clocks differ
+			at = now
+		}
+		*r = running{step: oneLine(e.Name), since: at}
+	case workorder.EventStepFinished:
+		if oneLine(e.Name) == r.step {
+			*r = running{}
+		}
+	case workorder.EventResult:
+		*r = running{}
+	case workorder.EventOutput, workorder.EventAgentText, workorder.EventAgentTool:
+		r.said = plainText(e)
+	}
+}
+
+// text says what runs; empty if nothing does.
+func (r *running) text(now time.Time) string {
+	if r.step == "" {
+		return ""
+	}
+	text := r.step + ": running for " + elapsed(now.Sub(r.since))
+	if r.said != "" {
+		text += ": " + r.said
+	}
+	return text
 }

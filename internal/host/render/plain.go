@@ -4,24 +4,56 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// quietFor is the silence after which a log says what still runs: people, and services that end jobs without output, wait for minutes.
+const quietFor = time.Minute
+
+// plainRenderer prints lines. The lock protects its state from the ticker.
 type plainRenderer struct {
-	w     io.Writer
-	o     Options
-	start time.Time
-	gap   gap
-	told  told
-	kept  outputs
+	mu      sync.Mutex
+	w       io.Writer
+	o       Options
+	start   time.Time
+	gap     gap
+	told    told
+	kept    outputs
+	running running
+	printed time.Time // when the last line was
+	end     func()
 }
 
 // newPlain prints one line per event, with the time since the first.
-func newPlain(w io.Writer, o Options) Renderer { return &plainRenderer{w: w, o: o, kept: outputs{}} }
+func newPlain(w io.Writer, o Options) Renderer {
+	r := &plainRenderer{w: w, o: o, kept: outputs{}, printed: o.now()}
+	r.end = o.every(quietFor/4, r.quiet)
+	return r
+}
+
+func (r *plainRenderer) Close() { r.end() }
+
+// quiet says what runs if nothing was said for long.
+func (r *plainRenderer) quiet() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.o.now()
+	if text := r.running.text(now); text != "" && now.Sub(r.printed) >= quietFor {
+		r.print(now, text)
+	}
+}
+
+func (r *plainRenderer) print(at time.Time, text string) {
+	r.printed = r.o.now()
+	_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s\n", max(at.Sub(r.start), 0).Seconds(), text) // a reader that has gone away is not an error
+}
 
 func (r *plainRenderer) Event(e workorder.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	at := e.Time
 	if at.IsZero() {
 		at = r.o.now()
@@ -37,19 +69,17 @@ func (r *plainRenderer) Event(e workorder.Event) {
 	}
 	again := r.told.again(e)
 	lines := r.kept.note(e)
+	r.running.note(e, r.o.now())
 	if lost == 0 && (noise(e) || again || !r.o.Verbose && !essential(e)) || text == "" {
 		return
 	}
-	since := max(at.Sub(r.start), 0)
 	if !r.o.Verbose {
 		for _, l := range lines {
-			_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s | %s\n", since.Seconds(), oneLine(e.Name), l)
+			r.print(at, oneLine(e.Name)+" | "+l)
 		}
 	}
-	_, _ = fmt.Fprintf(r.w, "[%8.1fs] %s\n", since.Seconds(), text) // a reader that has gone away is not an error
+	r.print(at, text)
 }
-
-func (r *plainRenderer) Close() {}
 
 // bounded cuts texts that are longer than the contract allows: a broken guest must not
 // cost more than a correct one.

@@ -5,6 +5,7 @@ package render
 
 import (
 	"io"
+	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -28,7 +29,7 @@ type Options struct {
 	Width, Height func() int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Tick repaints the live part; if nil, the renderer makes its own ticker.
+	// Tick is when a renderer looks at the time; if nil, it makes its own ticker.
 	Tick <-chan time.Time
 }
 
@@ -56,6 +57,29 @@ func New(m Mode, w io.Writer, o Options) Renderer {
 // UseColor applies the NO_COLOR convention, and excludes terminals without colours.
 func UseColor(isTerminal bool, getenv func(string) string) bool {
 	return isTerminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
+
+// every calls do at each tick until end is called, which waits for it. d is the time between ticks of a ticker of our own.
+func (o Options) every(d time.Duration, do func()) (end func()) {
+	tick, stop := o.Tick, func() {}
+	if tick == nil {
+		t := time.NewTicker(d)
+		tick, stop = t.C, t.Stop
+	}
+	over := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick:
+				do()
+			}
+		}
+	})
+	return sync.OnceFunc(func() { close(over); running.Wait() })
 }
 
 const defaultWidth = 80

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,6 +206,49 @@ func TestTTYTick(t *testing.T) {
 		t.Errorf("second picture %q", p)
 	}
 	r.Close()
+}
+
+// A log says once a minute what runs, where nothing else is said, and never when nothing runs.
+func TestPlainSilence(t *testing.T) {
+	tick, lines := make(chan time.Time), make(chan string, 100)
+	var since atomic.Int64
+	now := func() time.Time { return time.Unix(1000, 0).Add(time.Duration(since.Load())) }
+	r := render.New(render.Plain, writerFunc(func(p []byte) (int, error) {
+		lines <- string(p)
+		return len(p), nil
+	}), render.Options{Now: now, Tick: tick})
+	defer r.Close()
+	said := func(after time.Duration) (all []string) {
+		since.Add(int64(after))
+		tick <- now()
+		tick <- now() // the first one was heard to its end
+		for len(lines) > 0 {
+			all = append(all, <-lines)
+		}
+		return all
+	}
+	event := func(kind workorder.EventType, name, text string) {
+		r.Event(workorder.Event{Type: kind, Name: name, Text: text, Time: now()})
+	}
+	event(workorder.EventStepStarted, "setup", "")
+	if got := said(59 * time.Second); len(got) != 1 { // its start
+		t.Errorf("before a minute: %q", got)
+	}
+	event(workorder.EventOutput, "setup-1", "added 3 packages") // is not in such a log
+	if got := said(time.Second); len(got) != 1 || !strings.Contains(got[0], "1m00s") || !strings.Contains(got[0], "added 3 packages") {
+		t.Errorf("after a minute: %q", got)
+	}
+	if got := said(59 * time.Second); len(got) != 0 {
+		t.Errorf("before the second: %q", got)
+	}
+	if got := said(time.Second); len(got) != 1 || !strings.Contains(got[0], "2m00s") {
+		t.Errorf("after two minutes: %q", got)
+	}
+	event(workorder.EventStepFinished, "setup", "")
+	<-lines
+	if got := said(time.Hour); len(got) != 0 {
+		t.Errorf("nothing runs: %q", got)
+	}
 }
 
 type writerFunc func([]byte) (int, error)

@@ -61,29 +61,13 @@ type ttyRenderer struct {
 	drawn   time.Time
 	pending []string
 	closed  bool
-	stop    chan struct{}
-	stopped sync.WaitGroup
+	stop    func()
 }
 
 // newTTY shows a run on a terminal.
 func newTTY(w io.Writer, o Options) Renderer {
-	r := &ttyRenderer{o: o, screen: screen{w: w}, stop: make(chan struct{})}
-	tick, end := o.Tick, func() {}
-	if tick == nil {
-		t := time.NewTicker(tickEvery)
-		tick, end = t.C, t.Stop
-	}
-	r.stopped.Go(func() {
-		defer end()
-		for {
-			select {
-			case <-r.stop:
-				return
-			case <-tick:
-				r.repaint()
-			}
-		}
-	})
+	r := &ttyRenderer{o: o, screen: screen{w: w}}
+	r.stop = o.every(tickEvery, r.repaint)
 	return r
 }
 
@@ -97,8 +81,7 @@ func (r *ttyRenderer) Close() {
 	r.tasks = nil
 	r.draw()
 	r.mu.Unlock()
-	close(r.stop)
-	r.stopped.Wait()
+	r.stop()
 }
 
 func (r *ttyRenderer) repaint() {

@@ -36,6 +36,7 @@ func Settings() []Setting {
 		{"isolation", "isolation"},
 		{"oci-runtime", "oci_runtime"},
 		{"image", "image"},
+		{"command", projects.KeyCommand}, // before the harness, which needs it or does not take it
 		{"harness", "harness"},
 		{"timeout-minutes", "timeout_minutes"},
 		{"max-budget-usd", "max_budget_usd"},
@@ -63,6 +64,17 @@ func (s *Flags) gives(key string) bool {
 		_, given := s.Values[k.Flag]
 		return given && k.Key == key
 	})
+}
+
+// oneHarness refuses a command for a harness that has its own.
+func (s *Flags) oneHarness() error {
+	name, named := s.Values["harness"]
+	if _, given := s.Values["command"]; !given || !named || name == workorder.HarnessCommand {
+		return nil
+	}
+	return &projects.OptionError{
+		Name: s.Sources["command"], Message: fmt.Sprintf("it is only for the command harness, and %s says %q", s.Sources["harness"], name), Hint: "keep one of the two",
+	}
 }
 
 // Resolver resolves the command line of one command. It must not be used by two goroutines at a time.
@@ -110,6 +122,9 @@ func (f *Resolver) Find(ctx context.Context, s *Flags) (*Resolved, error) {
 		p, draft, err = f.fromRepository(ctx, s, err)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := s.oneHarness(); err != nil {
 		return nil, err
 	}
 	n := &naming{said: s, inRepo: inRepo}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The interfaces of this file are abilities: what some runtimes have beyond Runtime. Callers ask for one by type
@@ -89,6 +92,38 @@ type Prober interface {
 	// Probe runs a command in a throw-away box that is confined like a real one, and returns its output. The error is
 	// the engine's if the box could not be started.
 	Probe(ctx context.Context, spec BoxSpec, argv []string) (string, error)
+}
+
+// Networker changes what sandboxes without a task reach, while they run or are stopped. Their runtime keeps it: it is in Box.Network, and over a stop.
+type Networker interface {
+	// SetNetwork puts the sandbox onto another network at once: what reaches it by Stander.Stream goes on. A mode that is not among the capabilities of such
+	// sandboxes is ErrUnsupported. To set the mode that it has is not an error.
+	SetNetwork(ctx context.Context, id string, n workorder.Network) error
+}
+
+// Snapshot is what a sandbox without a task had in its file system.
+type Snapshot struct {
+	Ref     string // names it, for StandSpec.Image as well
+	ID      string
+	Labels  map[string]string
+	Bytes   int64 // that no other snapshot or image has
+	Created time.Time
+	// Omitted are the folders that are not in it: of this machine, and volumes. Only Snapshot tells them.
+	Omitted []string
+}
+
+// ErrInUse means that a sandbox is made of a snapshot.
+var ErrInUse = errors.New("a sandbox is made of it")
+
+// Snapshotter keeps the files of sandboxes without a task.
+type Snapshotter interface {
+	// Snapshot keeps a sandbox's files under a name, and takes that of another snapshot. The sandbox's own labels are the snapshot's too, but LabelSandbox; those given
+	// come on top. A running sandbox is halted meanwhile.
+	Snapshot(ctx context.Context, id, ref string, labels map[string]string) (Snapshot, error)
+	// Snapshots lists those that carry all the labels.
+	Snapshots(ctx context.Context, labels map[string]string) ([]Snapshot, error)
+	// RemoveSnapshot removes a snapshot by its name or id. One that is gone is ErrNotFound, one that a sandbox is made of ErrInUse.
+	RemoveSnapshot(ctx context.Context, ref string) error
 }
 
 // CopierOf is the runtime's Copier; if it has none, every copy returns ErrUnsupported.

@@ -134,6 +134,7 @@ type Box struct {
 	State   string // created, running, exited, dead, ...
 	Status  string // the engine's own text
 	Created time.Time
+	Network workorder.NetworkMode // what one without a task reaches; "" where that is not known
 }
 
 // Live reports whether the box still runs (or is just being started).

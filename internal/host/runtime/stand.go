@@ -51,8 +51,12 @@ const (
 	CapRepository        Capability = "repository" // a repository checked out, and what its project declares
 )
 
-// LabelSandbox has the name of a sandbox without a task.
-const LabelSandbox = "sandbox-agent.sandbox"
+const (
+	// LabelSandbox has the name of a sandbox without a task.
+	LabelSandbox = "sandbox-agent.sandbox"
+	// LabelSnapshot is of images that are files of such sandboxes, and has the snapshot's name.
+	LabelSnapshot = "sandbox-agent.snapshot"
+)
 
 // StandSpec describes a sandbox without a task.
 type StandSpec struct {

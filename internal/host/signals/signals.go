@@ -57,14 +57,27 @@ func ending() (list []os.Signal) {
 	return list
 }
 
-// Listen ends ctx at the first signal, and closes hard when the user insists.
+// Stopped is the cause of the end of a context of Listen's.
+type Stopped struct {
+	Signal syscall.Signal
+	// Terminal reports whether Ctrl-C reached this program when it came.
+	Terminal bool
+}
+
+func (s *Stopped) Error() string { return "stopped by " + unix.SignalName(s.Signal) }
+
+// Unwrap makes it the end of a context like any other.
+func (s *Stopped) Unwrap() error { return context.Canceled }
+
+// Listen ends ctx at the first signal, with a Stopped as cause, and closes hard when the user insists.
 func Listen(ctx context.Context) (_ context.Context, hard <-chan struct{}, cancel func()) {
 	return listen(ctx, atTerminal, nil)
 }
 
 // listen ends ctx at the first signal, and closes hard when the user insists. It calls heard, if not nil, for each signal.
 func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wish)) (_ context.Context, hard <-chan struct{}, cancel func()) {
-	ctx, cancel = context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel = func() { end(nil) }
 	insisted := make(chan struct{})
 	list := ending()
 	if len(list) == 0 {
@@ -79,7 +92,8 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 			asked := w.hear(sig, time.Now())
 			switch asked {
 			case stop:
-				cancel()
+				number, _ := sig.(syscall.Signal)
+				end(&Stopped{Signal: number, Terminal: terminal()})
 			case hurry:
 				close(insisted)
 			case leave:

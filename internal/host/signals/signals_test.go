@@ -3,6 +3,7 @@ package signals
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -69,7 +70,8 @@ func TestMain(m *testing.M) {
 			line += ", hard"
 		default:
 		}
-		fmt.Printf("%s, stopped %v\n", line, ctx.Err() != nil)
+		by, _ := errors.AsType[*Stopped](context.Cause(ctx))
+		fmt.Printf("%s, stopped %v by %d\n", line, errors.Is(context.Cause(ctx), context.Canceled), by.Signal)
 	}
 }
 
@@ -84,13 +86,13 @@ func TestSignals(t *testing.T) {
 		send    []syscall.Signal
 		want    []string
 	}{
-		"SIGTERM again and again": {nil, []syscall.Signal{15, 15, 15}, []string{"terminated: 1, stopped true", "terminated: 0, stopped true", "terminated: 0, stopped true"}},
-		"SIGHUP is a stop":        {nil, []syscall.Signal{1, 15}, []string{"hangup: 1, stopped true", "terminated: 0, stopped true"}},
-		"SIGINT":                  {nil, []syscall.Signal{2}, []string{"interrupt: 1, stopped true"}},
+		"SIGTERM again and again": {nil, []syscall.Signal{15, 15, 15}, []string{"terminated: 1, stopped true by 15", "terminated: 0, stopped true by 15", "terminated: 0, stopped true by 15"}},
+		"SIGHUP is a stop":        {nil, []syscall.Signal{1, 15}, []string{"hangup: 1, stopped true by 1", "terminated: 0, stopped true by 1"}},
+		"SIGINT":                  {nil, []syscall.Signal{2}, []string{"interrupt: 1, stopped true by 2"}},
 		"nohup: SIGHUP is not heard": {
 			[]string{"sh", "-c", `trap "" HUP; exec "$0"`},
 			[]syscall.Signal{1, 15},
-			[]string{"terminated: 1, stopped true"},
+			[]string{"terminated: 1, stopped true by 15"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,6 +56,8 @@ type Action struct {
 	Do     Do     `json:"action"`
 	Target string `json:"target"`
 	Error  string `json:"error,omitempty"`
+	// NeedsForce reports that it is only done when the user insists.
+	NeedsForce bool `json:"needs_force,omitempty"`
 }
 
 // OwnBoxes lists a state folder's boxes on the engine, also those of older versions.

@@ -38,15 +38,21 @@ func (s *Snapshots) Baseline(ctx context.Context) error {
 	if err := s.index.PrepareSide(); err != nil {
 		return err
 	}
-	if _, err := s.index.Stage(ctx, 0); err != nil {
+	restored, err := s.RestoredPaths(ctx)
+	if err != nil {
+		return err
+	}
+	// What setup left is in no commit of ours, but for what is an earlier attempt's work or a setting.
+	if len(restored) == 0 && len(s.book.Settings) == 0 {
+		err = s.index.Note(ctx)
+	} else {
+		_, err = s.index.Stage(ctx, 0)
+	}
+	if err != nil {
 		return err
 	}
 	noted := map[string]string{}
 	if err := worktree.Changes(ctx, s.index.Side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--"); err != nil {
-		return err
-	}
-	restored, err := s.RestoredPaths(ctx)
-	if err != nil {
 		return err
 	}
 	base, err := s.settings.AsBase(ctx)

@@ -69,6 +69,11 @@ func (s *Staged) Out() []string {
 // larger than most, unless that is 0. unlock removes the lock
 // of a killed git.
 func (x *Index) Add(ctx context.Context, t git.Repo, most int64, unlock func()) (*Staged, error) {
+	return x.add(ctx, t, most, unlock, false)
+}
+
+// add keeps no content of files that the index did not have if names is set.
+func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), names bool) (*Staged, error) {
 	if d, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(float64(time.Until(d))*stageShare))
@@ -98,6 +103,9 @@ func (x *Index) Add(ctx context.Context, t git.Repo, most int64, unlock func()) 
 		if err := raw.Run(ctx, "update-index", "--force-remove", "-z", "--stdin"); err != nil {
 			return nil, err
 		}
+	}
+	if names {
+		a.names = func(f worktree.File) bool { return !s.Indexed[f.Path] }
 	}
 	s.Left = a.All(ctx, files)
 	return s, s.refused(ctx, a.raw, files)
@@ -194,8 +202,10 @@ type Adder struct {
 	t, raw  git.Repo
 	filters bool // t has some
 	hung    bool // one of them took too long
-	unlock  func()
-	bad     int
+	// names are the files of which only the name and the id is kept; nil means none.
+	names  func(worktree.File) bool
+	unlock func()
+	bad    int
 }
 
 // All stages files, and returns the failed ones with the reason.
@@ -245,19 +255,36 @@ func (a *Adder) some(ctx context.Context, files []worktree.File, left *worktree.
 }
 
 func (a *Adder) update(ctx context.Context, files []worktree.File) error {
-	var b strings.Builder
+	var named, whole strings.Builder
 	for _, f := range files {
+		b := &whole
+		if a.names != nil && a.names(f) {
+			b = &named
+		}
 		b.WriteString(strings.TrimSuffix(f.Path, "/") + "\x00")
 	}
 	// --remove: a file deleted meanwhile is no error.
 	args := []string{"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}
+	if named.Len() > 0 {
+		if err := a.git(ctx, named.String(), slices.Insert(slices.Clone(args), 1, "--info-only")); err != nil {
+			return err
+		}
+	}
+	if whole.Len() == 0 {
+		return nil
+	}
+	return a.git(ctx, whole.String(), args)
+}
+
+// git runs a command that may filter the files in its input, and does without filters where they fail.
+func (a *Adder) git(ctx context.Context, in string, args []string) error {
 	if !a.hung {
 		first, cancel := ctx, context.CancelFunc(func() {})
 		if d, ok := ctx.Deadline(); ok && a.filters {
 			first, cancel = context.WithTimeout(ctx, time.Until(d)/2)
 		}
 		defer cancel()
-		a.t.Stdin = b.String()
+		a.t.Stdin = in
 		err := a.t.Run(first, args...)
 		if err == nil {
 			return nil
@@ -268,7 +295,7 @@ func (a *Adder) update(ctx context.Context, files []worktree.File) error {
 		}
 		a.hung = first.Err() != nil
 	}
-	a.raw.Stdin = b.String()
+	a.raw.Stdin = in
 	err := a.raw.Run(ctx, args...)
 	if err != nil {
 		a.unlock()

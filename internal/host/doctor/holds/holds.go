@@ -65,10 +65,11 @@ const (
 	checkTime = 3 * time.Minute
 	// stuck bounds a command of a check, in case nothing of what it tries holds.
 	stuck = time.Minute
-	// settle is between two tries of a sandbox that was at a limit.
-	settle = 100 * time.Millisecond
 	// removeTime bounds the removal of a check's sandbox.
 	removeTime = time.Minute
+
+	// recovery is the time in which a sandbox answers again after a fork bomb.
+	recovery = 15 * time.Second
 
 	memory = 128 << 20
 	pids   = 128
@@ -208,8 +209,8 @@ func forkBomb(ctx context.Context, sb Sandbox) error {
 	if !o.TimedOut && o.ExitCode == 0 {
 		return errors.New("it ended by itself")
 	}
-	// A shell that cannot fork ends, and leaves the others to end so, too.
-	for until := time.Now().Add(stuck); ; time.Sleep(settle) {
+	// What it left behind is looked for every second.
+	for until := time.Now().Add(recovery); ; time.Sleep(time.Second) {
 		if err = succeeds("true")(ctx, sb); err == nil || time.Now().After(until) || ctx.Err() != nil {
 			return err
 		}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -42,7 +44,7 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			return kind
 		case <-soft:
 			soft, kind = nil, attempt.StoppedSoftly
-			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: "stopping: the agent is ended and its work saved; Ctrl-C again, after 2 s, kills the sandbox at once"})
+			f.Host.Emit(workorder.Event{Time: f.Host.Time(), Type: workorder.EventWarning, Text: stopping(userCtx)})
 			box.Ask(followCtx, runtime.StopTimeout)
 		case <-late.C:
 			switch {
@@ -65,6 +67,21 @@ func (f *Follower) Stops(followCtx, userCtx context.Context, hard <-chan struct{
 			box.Ask(followCtx, 0)
 		}
 	}
+}
+
+// stopping says what a signal does, and what else the user can do.
+func stopping(ctx context.Context) string {
+	const what = "the agent is ended and its work saved"
+	by, told := errors.AsType[*signals.Stopped](context.Cause(ctx))
+	switch {
+	case !told:
+		return "stopping: " + what
+	case !by.Terminal:
+		return fmt.Sprintf("%s: %s", by, what)
+	case by.Signal == syscall.SIGINT:
+		return "stopping: " + what + "; Ctrl-C again, after 2 s, kills the sandbox at once"
+	}
+	return fmt.Sprintf("%s: %s; Ctrl-C, after 2 s, kills the sandbox at once", by, what)
 }
 
 // killAfter is the time from the stop of an overdue box to its kill, and between kills: an engine that carries a stop out has killed

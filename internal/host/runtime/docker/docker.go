@@ -262,7 +262,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 	}
 	boxes := make([]runtime.Box, 0, len(list))
 	for _, c := range list {
-		b := runtime.Box{ID: c.ID, Labels: c.Labels, State: c.State, Status: c.Status, Created: time.Unix(c.Created, 0)}
+		b := runtime.Box{ID: c.ID, Labels: c.Labels, State: c.State, Status: c.Status, Created: time.Unix(c.Created, 0), Network: networkOf(c.NetworkSettings)}
 		if len(c.Names) > 0 {
 			b.Name = strings.TrimPrefix(c.Names[0], "/")
 		}

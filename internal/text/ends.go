@@ -1,27 +1,27 @@
-package sandbox
+package text
 
 import (
 	"fmt"
 	"unicode/utf8"
 )
 
-// clip keeps the beginning and the end of what is written to it.
-type clip struct {
+// Ends keeps the beginning and the end of what is written to it.
+type Ends struct {
 	headMost, tailMost int // -1 for the head means all
 	head, tail         []byte
 	left               int64 // out, between them
 }
 
-// newClip keeps three quarters of most for the beginning, since errors of tools come first, and the rest for the end, where their sum is.
-func newClip(most int) *clip {
-	if most == NoLimit {
-		return &clip{headMost: -1}
+// NewEnds keeps three quarters of most bytes for the beginning, since errors of tools come first, and the rest for the end, where their sum is; with less than 0 all.
+func NewEnds(most int) *Ends {
+	if most < 0 {
+		return &Ends{headMost: -1}
 	}
-	return &clip{headMost: most - most/4, tailMost: most / 4}
+	return &Ends{headMost: most - most/4, tailMost: most / 4}
 }
 
 // Write never fails.
-func (c *clip) Write(p []byte) (int, error) {
+func (c *Ends) Write(p []byte) (int, error) {
 	n := len(p)
 	if c.headMost < 0 {
 		c.head = append(c.head, p...)
@@ -41,11 +41,12 @@ func (c *clip) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (c *clip) cut() bool { return c.left > 0 }
+// Cut reports whether something was left out.
+func (c *Ends) Cut() bool { return c.left > 0 }
 
-// bytes is what was kept, with a notice where something was left out. No character is cut in two there.
-func (c *clip) bytes() []byte {
-	if !c.cut() {
+// Bytes is what was kept, with a notice where something was left out. No character is cut in two there.
+func (c *Ends) Bytes() []byte {
+	if !c.Cut() {
 		return append(c.head, c.tail...)
 	}
 	head, tail, left := c.head, c.tail, c.left

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// inTask runs the command in a task's running box.
+func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.Command) error {
+	if o.background || o.timeout > 0 || len(o.expose) > 0 || o.image != "" {
+		return fault.New(workorder.ExitUsage, errors.New("--background, --timeout, --expose and --image are for sandboxes without a task"), "in a task's sandbox the command ends with the agent")
+	}
+	if err := c.Check(); err != nil {
+		return sandboxError(err)
+	}
+	argv := c.Argv
+	if c.Dir != "" || len(c.Env) > 0 {
+		argv = []string{"env"}
+		if c.Dir != "" {
+			argv = append(argv, "-C", c.Dir)
+		}
+		argv = append(append(argv, c.Env...), c.Argv...)
+	}
+	cmd := shell.Command{Argv: argv, Stdin: c.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
+	if o.json {
+		most := cmp.Or(c.MaxOutput, sandbox.DefaultMaxOutput)
+		out, errOut := text.NewEnds(most), text.NewEnds(most)
+		cmd.Stdout, cmd.Stderr = out, errOut
+		begun := time.Now()
+		code, err := a.inBox(ctx, id, cmd)
+		if err != nil {
+			return err
+		}
+		if err := a.json(execResult{
+			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), ExitCode: code, Truncated: out.Cut() || errOut.Cut(), DurationMS: time.Since(begun).Milliseconds(),
+		}); err != nil {
+			return err
+		}
+		return exitOf(sandbox.Result{ExitCode: code})
+	}
+	if o.terminal {
+		t, leave, err := a.terminal()
+		if err != nil {
+			return err
+		}
+		defer leave()
+		cmd.Terminal = t
+	}
+	code, err := a.inBox(ctx, id, cmd)
+	if err != nil {
+		return err
+	}
+	return exitOf(sandbox.Result{ExitCode: code})
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+const (
+	// sandboxVariable names the sandbox of commands that name none, imageVariable the image of one that is made for them.
+	sandboxVariable = "SANDBOX_AGENT_SANDBOX"
+	imageVariable   = "SANDBOX_AGENT_IMAGE"
+	// defaultIdle ends the sandbox of a folder, which nobody asked to be made and so nobody may think of ending: a break from work, and not a night.
+	defaultIdle = 30 * time.Minute
+	// defaultDigits of a hash set folders apart, in bytes.
+	defaultDigits = 5
+)
+
+// anySandbox is the sandbox of a command that names none.
+func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
+	if name := a.Getenv(sandboxVariable); name != "" {
+		return name, nil
+	}
+	dir, err := filepath.Abs(cmp.Or(a.dir, "."))
+	if err != nil {
+		return "", err
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	hash := sha256.Sum256([]byte(dir))
+	name := "default-" + hex.EncodeToString(hash[:defaultDigits])
+	m, err := a.sandboxes()
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	sb, err := m.Get(ctx, name)
+	if err == nil {
+		if o.image != "" && o.image != sb.Spec().Image {
+			return "", usage("--image %s: sandbox %s of this folder is of %s: `sandbox-agent down %[2]s` removes it, with its files", o.image, name, sb.Spec().Image)
+		}
+		return name, nil
+	}
+	if !errors.Is(err, sandbox.ErrNotFound) {
+		return "", sandboxError(err)
+	}
+	image := cmp.Or(o.image, a.Getenv(imageVariable))
+	if image == "" {
+		if image, err = a.taskImage(ctx); err != nil {
+			return "", err
+		}
+	}
+	sb, err = m.Create(ctx, sandbox.Spec{Name: name, Image: image, Idle: defaultIdle})
+	if errors.Is(err, sandbox.ErrExists) { // another command was faster
+		return name, nil
+	}
+	if err != nil {
+		return "", sandboxError(err)
+	}
+	fmt.Fprintf(a.Stderr, "note: %s is made for this folder, of image %s; nobody's for %s it ends, and keeps its files until `sandbox-agent down %[1]s`\n", name, text.Clean(image), defaultIdle)
+	return name, sb.Close(ctx)
+}
+
+// taskImage is the image of tasks, which is built where it is missing.
+func (a *App) taskImage(ctx context.Context) (string, error) {
+	be, err := a.open()
+	if err != nil {
+		return "", err
+	}
+	view := a.newViewOn(os.Stderr, false)
+	defer view.r.Close()
+	img, err := be.Images.Ensure(ctx, "", view.event)
+	return cmp.Or(img.Name, img.ID), err
+}

@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newSnapshotCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "snapshot", Short: "Keep the files of sandboxes without a task under names", Args: noArgs,
+		Long: `A snapshot is what a sandbox has in its own file system at some time: not folders of this machine, and not
+volumes that its image declares. It is an image of the engine, takes the room of what the sandbox has changed, and
+outlives its sandbox until it is removed.`,
+	}
+	cmd.AddCommand(newSnapshotCreateCmd(a), newSnapshotListCmd(a), newSnapshotRestoreCmd(a), newSnapshotRmCmd(a))
+	return cmd
+}
+
+// sandboxAndSnapshot accepts a sandbox's name and a snapshot's; the latter may be left out.
+func sandboxAndSnapshot(optional bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 2 || optional && len(args) == 1 {
+			return nil
+		}
+		return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()), "`sandbox-agent snapshot list` lists snapshots")
+	}
+}
+
+// snapshotName is the form of names that nobody chose.
+const snapshotName = "20060102-150405"
+
+func newSnapshotCreateCmd(a *App) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "create SANDBOX [SNAPSHOT]", Short: "Keep what a sandbox has now",
+		Long:    "Keeps what a sandbox has now, running or stopped; what runs in it is halted for that time. Without a name it is\nthe time.",
+		Example: "  sandbox-agent snapshot create dev before-upgrade",
+		Args:    sandboxAndSnapshot(true), ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, name := cmd.Context(), time.Now().UTC().Format(snapshotName)
+			if len(args) == 2 {
+				name = args[1]
+			}
+			sb, done, err := a.sandbox(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer done()
+			s, err := sb.Snapshot(ctx, name)
+			if err != nil {
+				return sandboxError(err)
+			}
+			if asJSON {
+				return a.json(s)
+			}
+			fmt.Fprintf(a.Stdout, "%s of %s is kept (%s)\n", s.Name, s.Sandbox, megabytes(s.Bytes))
+			if len(s.Omitted) > 0 {
+				fmt.Fprintf(a.Stderr, "note: not in it, as they are mounts or volumes: %s\n", text.Clean(strings.Join(s.Omitted, ", ")))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
+
+func newSnapshotListCmd(a *App) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "list [SANDBOX]", Aliases: []string{"ls"}, Short: "List snapshots, of a sandbox or of all, with their size",
+		Example: "  sandbox-agent snapshot list\n  sandbox-agent snapshot list dev --json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return oneSandbox(cmd, args)
+		},
+		ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			all, err := m.Snapshots(cmd.Context(), strings.Join(args, ""))
+			if err != nil {
+				return sandboxError(err)
+			}
+			if asJSON {
+				return a.json(all)
+			}
+			if len(all) == 0 {
+				fmt.Fprintln(a.Stdout, "no snapshots: `sandbox-agent snapshot create --help` tells how to make one")
+				return nil
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "SANDBOX\tSNAPSHOT\tAGE\tSIZE")
+			for _, s := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(s.Sandbox), text.Clean(s.Name), age(time.Since(s.Created)), megabytes(s.Bytes))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	return cmd
+}
+
+func newSnapshotRestoreCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "restore SANDBOX SNAPSHOT", Short: "Make a sandbox anew of a snapshot",
+		Long: `Makes a sandbox anew with the files of a snapshot; its limits, network and endpoints stay, what runs in it ends.
+What it has now is kept first, as the snapshot before-restore, in the place of an earlier one. A sandbox that was removed
+comes back.`,
+		Example: "  sandbox-agent snapshot restore dev before-upgrade",
+		Args:    sandboxAndSnapshot(false), ValidArgsFunction: a.completeSnapshots,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			sb, err := m.Restore(ctx, args[0], args[1])
+			if err != nil {
+				return sandboxError(err)
+			}
+			defer sb.Close(context.WithoutCancel(ctx))
+			a.ensureEndpoints(ctx, sb.Name())
+			fmt.Fprintf(a.Stdout, "%s is as it was in %s\n", args[0], args[1])
+			return nil
+		},
+	}
+}
+
+func newSnapshotRmCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm SANDBOX SNAPSHOT...", Short: "Remove snapshots of a sandbox",
+		Long:    "Removes snapshots. One that a sandbox was restored to stays until that is removed or reset.",
+		Example: "  sandbox-agent snapshot rm dev before-upgrade",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return nil
+			}
+			return sandboxAndSnapshot(false)(cmd, args)
+		},
+		ValidArgsFunction: a.completeSnapshots,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			var errs []error
+			for _, name := range args[1:] {
+				if err := m.RemoveSnapshot(cmd.Context(), args[0], name); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				fmt.Fprintln(a.Stdout, name)
+			}
+			return sandboxError(errors.Join(errs...))
+		},
+	}
+}
+
+func newForkCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "fork SANDBOX NEW", Short: "Make another sandbox with the files and limits of one",
+		Long: `Makes another sandbox with the files that a sandbox has now, and with its limits and network; what runs is halted for a
+moment and is not in the other one. Folders of this machine are the same in both; endpoints stay with the first.`,
+		Example: "  sandbox-agent fork dev dev-2",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()), "for example: sandbox-agent fork dev dev-2")
+		},
+		ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			sb, done, err := a.sandbox(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer done()
+			fork, err := sb.Fork(ctx, args[1])
+			if err != nil {
+				return sandboxError(err)
+			}
+			defer fork.Close(context.WithoutCancel(ctx))
+			fmt.Fprintf(a.Stdout, "%s is up, with the files of %s\n", args[1], args[0])
+			return nil
+		},
+	}
+}
+
+// completeSnapshots completes a sandbox that has some, and then one of its snapshots.
+func (a *App) completeSnapshots(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
+	defer cancel()
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer m.Close()
+	all, err := m.Snapshots(ctx, strings.Join(args[:min(len(args), 1)], ""))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range all {
+		name := s.Sandbox
+		if len(args) > 0 {
+			name = s.Name
+		}
+		if strings.HasPrefix(name, begun) {
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

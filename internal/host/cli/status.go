@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// sandboxStatus is all that is known of a sandbox.
+type sandboxStatus struct {
+	sandbox.Status
+	Endpoints map[string]string `json:"endpoints,omitempty"`
+}
+
+// statusOf looks at a sandbox; it starts none.
+func (a *App) statusOf(ctx context.Context, name string) (s sandboxStatus, err error) {
+	sb, done, err := a.sandbox(ctx, name)
+	if err != nil {
+		return s, err
+	}
+	defer done()
+	if s.Status, err = sb.Status(ctx); err != nil {
+		return s, sandboxError(err)
+	}
+	s.Endpoints, err = a.endpoints(name)
+	return s, err
+}
+
+func newStatusCmd(a *App) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "status SANDBOX", Short: "Show how a sandbox without a task is and what it uses",
+		Long:    "Shows the state of a sandbox, what it uses of its limits, what runs and listens in it, and when it ends.\nIt starts none that is stopped. To look is use, so that --idle counts anew.",
+		Example: "  sandbox-agent status dev\n  sandbox-agent status dev --json",
+		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := a.statusOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(s)
+			}
+			return a.printStatus(s)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document, as `sandbox-agent inspect` does")
+	return cmd
+}
+
+func newInspectCmd(a *App) *cobra.Command {
+	history := false
+	cmd := &cobra.Command{
+		Use: "inspect SANDBOX", Short: "Print all that is known of a sandbox without a task, as JSON",
+		Long:    "Prints what a sandbox was made of, how it is and what it uses, as JSON; or what was done to it, also to one that\nis gone: made, started, stopped, commands by program and exit code, networks, snapshots. No arguments and variables\nof commands are kept, as these may be secret.",
+		Example: "  sandbox-agent inspect dev\n  sandbox-agent inspect dev --history",
+		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if history {
+				return a.printHistory(args[0])
+			}
+			s, err := a.statusOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.json(s)
+		},
+	}
+	cmd.Flags().BoolVar(&history, "history", false, "what was done to it, as a JSON list, oldest first")
+	return cmd
+}
+
+func (a *App) printHistory(name string) error {
+	r, err := a.registry()
+	if err != nil {
+		return err
+	}
+	all, err := r.History(name)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return notFound(fmt.Errorf("nothing is known of a sandbox %s", name), "`sandbox-agent ps` lists sandboxes")
+	}
+	return a.json(all)
+}
+
+func newResumeCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "resume SANDBOX...", Short: "Start sandboxes without a task that have ended, with their files",
+		Long:              "Starts sandboxes that were stopped, or have ended by --idle or --ttl. Any command in one does so as well.",
+		Example:           "  sandbox-agent resume dev",
+		Args:              someSandboxes,
+		ValidArgsFunction: a.completeSandboxes(true),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var errs []error
+			for _, name := range args {
+				errs = append(errs, a.resume(cmd.Context(), name))
+			}
+			return errors.Join(errs...)
+		},
+	}
+	return cmd
+}
+
+func (a *App) resume(ctx context.Context, name string) error {
+	sb, done, err := a.sandbox(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := sb.Resume(ctx); err != nil {
+		return sandboxError(err)
+	}
+	a.tellRenewed(sb)
+	fmt.Fprintln(a.Stdout, name+" runs")
+	return nil
+}
+
+// printStatus shows a sandbox on a screen.
+func (a *App) printStatus(s sandboxStatus) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", name, text.Clean(fmt.Sprintf(format, args...)))
+	}
+	row("sandbox", "%s", s.Name)
+	state := string(s.State)
+	if s.Since != nil {
+		state += fmt.Sprintf(" for %s, since %s", age(time.Since(*s.Since)), s.Since.Local().Format(time.DateTime))
+	}
+	if s.Engine != "" {
+		state += " (on the engine at " + s.Engine + ")"
+	}
+	row("state", "%s", state)
+	row("made", "%s ago", age(time.Since(s.Created)))
+	row("runtime", "%s", s.Runtime)
+	if s.Snapshot != "" {
+		row("snapshot", "%s", s.Snapshot)
+	}
+	row("image", "%s", orDash(s.Image))
+	network := string(s.Spec.Network)
+	if len(s.Spec.Allow) > 0 {
+		network += ": " + strings.Join(s.Spec.Allow, ", ")
+	}
+	row("network", "%s", network)
+	if s.Since != nil {
+		row("memory", "%s of %s", megabytes(s.MemoryBytes), most(s.Spec.Limits.MemoryBytes > 0, megabytes(s.Spec.Limits.MemoryBytes)))
+		row("processes", "%s of %s", counted(s.Processes), most(s.Spec.Limits.PIDs > 0, fmt.Sprint(s.Spec.Limits.PIDs)))
+		row("cpu", "%s of time, at most %s at once", s.CPU.Round(time.Millisecond), most(s.Spec.Limits.CPUs > 0, fmt.Sprintf("%g", s.Spec.Limits.CPUs)))
+	}
+	if s.Spec.Idle > 0 {
+		row("idle", "ends when nobody has used it for %s", s.Spec.Idle)
+	}
+	if s.LifeLeft != nil {
+		row("ttl", "ends in %s", age(time.Until(*s.LifeLeft)))
+	} else if s.Spec.Life > 0 {
+		row("ttl", "ends %s after its start", s.Spec.Life)
+	}
+	for _, m := range s.Spec.Mounts {
+		how := ""
+		if m.ReadOnly {
+			how = ", read-only"
+		}
+		row("mount", "%s at %s%s", m.Host, m.Inside, how)
+	}
+	for _, c := range s.Commands {
+		how := fmt.Sprintf("ended with %d", c.ExitCode)
+		if c.Running {
+			how = "runs for " + age(time.Since(c.Started))
+		}
+		row("command", "%.8s  %s  %s", c.ID, how, clip(strings.Join(c.Argv, " ")))
+	}
+	served := map[int]bool{}
+	for _, p := range s.Ports {
+		at := ""
+		if local := s.Endpoints[fmt.Sprint(p.Port)]; local != "" {
+			at, served[p.Port] = ", served at "+local, true
+		}
+		row("port", "%d listens at %s%s", p.Port, p.Address, at)
+	}
+	for port, at := range s.Endpoints {
+		var n int
+		if _, err := fmt.Sscan(port, &n); err == nil && !served[n] {
+			row("port", "%s served at %s, where nothing listens", port, at)
+		}
+	}
+	return w.Flush()
+}
+
+// most is a limit, or that there is none.
+func most(is bool, limit string) string {
+	if !is {
+		return "no limit"
+	}
+	return limit
+}
+
+func megabytes(n int64) string {
+	if n < 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d MB", n>>20)
+}
+
+func counted(n int64) string {
+	if n < 0 {
+		return "unknown"
+	}
+	return fmt.Sprint(n)
+}

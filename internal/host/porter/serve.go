@@ -1,0 +1,134 @@
+package porter
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/endpoint"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+)
+
+const (
+	// lookEvery is how often a porter looks whether its sandbox is still there.
+	lookEvery = 5 * time.Second
+	// lookTime bounds one look.
+	lookTime = 20 * time.Second
+	// awayTime is how long a porter waits for an engine that does not answer: longer than one takes to be updated. The next command starts another.
+	awayTime = 10 * time.Minute
+)
+
+// ErrGone means that a sandbox is not there any more.
+var ErrGone = errors.New("the sandbox is gone")
+
+// Sandbox is what a porter holds endpoints of.
+type Sandbox interface {
+	// Reach connects to a port of the sandbox.
+	Reach(ctx context.Context, port int) (net.Conn, error)
+	// Look returns ErrGone where the sandbox is gone for good.
+	Look(ctx context.Context) error
+}
+
+// Serve is the porter: it returns when no endpoint is wanted any more, when the sandbox is gone, or when ctx ends.
+func Serve(ctx context.Context, dir string, sb Sandbox) error {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, reload)
+	defer signal.Stop(told)
+	k := &holder{dir: dir, sb: sb, on: map[Port]*endpoint.Endpoint{}}
+	defer k.close()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	seen := time.Now()
+	for {
+		if more, err := k.follow(ctx); err != nil || !more {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-told:
+		case <-tick.C:
+			one, cancel := context.WithTimeout(ctx, lookTime)
+			err := sb.Look(one)
+			cancel()
+			switch {
+			case errors.Is(err, ErrGone):
+				return nil
+			case err == nil:
+				seen = time.Now()
+			case time.Since(seen) > awayTime:
+				return err
+			}
+		}
+	}
+}
+
+// holder has the endpoints.
+type holder struct {
+	dir  string
+	sb   Sandbox
+	turn int64
+	on   map[Port]*endpoint.Endpoint // by what was wanted
+}
+
+// follow makes what is held what is wanted, and says so. There is no more to do when nothing is wanted.
+func (k *holder) follow(ctx context.Context) (more bool, err error) {
+	w, err := readWanted(k.dir)
+	if err != nil {
+		return false, err
+	}
+	if w.Turn == k.turn && len(w.Ports) > 0 {
+		return true, nil
+	}
+	h := held{Process: store.ProcessOf(os.Getpid()), Turn: w.Turn, Ports: []Port{}, Errors: map[int]string{}}
+	now := map[Port]*endpoint.Endpoint{}
+	for _, p := range w.Ports {
+		e := k.held(p)
+		if e == nil {
+			if e, err = endpoint.Listen(ctx, p.Local, func(ctx context.Context) (net.Conn, error) { return k.sb.Reach(ctx, p.Port) }); err != nil {
+				h.Errors[p.Port] = err.Error()
+				continue
+			}
+		}
+		at := Port{p.Port, e.Port()}
+		now[at] = e
+		h.Ports = append(h.Ports, at)
+	}
+	for at, e := range k.on {
+		if now[at] != e {
+			_ = e.Close() // it is not wanted any more
+		}
+	}
+	k.on, k.turn = now, w.Turn
+	if len(w.Ports) == 0 {
+		return false, nil
+	}
+	return true, write(k.dir, heldFile, h)
+}
+
+// held is the endpoint that is what is wanted, if there is one.
+func (k *holder) held(p Port) *endpoint.Endpoint {
+	for at, e := range k.on {
+		if at.Port == p.Port && (p.Local == 0 || at.Local == p.Local) {
+			return e
+		}
+	}
+	return nil
+}
+
+// close ends all endpoints, and takes back what was said of them.
+func (k *holder) close() {
+	for _, e := range k.on {
+		_ = e.Close() // nobody is told of it
+	}
+	if h, err := readHeld(k.dir); err == nil && h.Process != nil && h.Process.PID == os.Getpid() {
+		if err := os.Remove(filepath.Join(k.dir, heldFile)); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+}

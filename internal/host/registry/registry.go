@@ -1,0 +1,118 @@
+// Package registry keeps what this machine knows of sandboxes without a task beside the runtime that has them: of each what to make it anew of, and what was
+// done to all of them. The truth about a sandbox is what its runtime has.
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+)
+
+const (
+	// Folder is the registry's in a state folder. That of a sandbox is named after it; its porter has files of its own in it.
+	Folder     = "registry"
+	recordFile = "record.json"
+	lockFile   = "lock"
+)
+
+// Registry is the part of a state folder that is about sandboxes.
+type Registry struct{ dir string }
+
+// New returns that of a state folder. It makes nothing.
+func New(stateDir string) *Registry { return &Registry{filepath.Join(stateDir, Folder)} }
+
+// Record is what is kept of a sandbox.
+type Record struct {
+	Runtime string `json:"runtime"`
+	// Engine is the identity of the engine that has it, and Host is where that was; empty for runtimes without an engine.
+	Engine string `json:"engine,omitempty"`
+	Host   string `json:"host,omitempty"`
+	// Spec is what it was made of.
+	Spec    json.RawMessage `json:"spec"`
+	Created time.Time       `json:"created"`
+}
+
+// Dir is the folder of a sandbox, whether it is there or not.
+func (r *Registry) Dir(name string) string { return filepath.Join(r.dir, name) }
+
+// Keep writes a sandbox's record.
+func (r *Registry) Keep(name string, rec Record) error {
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
+		return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
+	}
+	return store.WriteFile(filepath.Join(r.Dir(name), recordFile), append(b, '\n'), 0o600)
+}
+
+// Load reads a sandbox's record; the error is fs.ErrNotExist where there is none.
+func (r *Registry) Load(name string) (rec Record, err error) {
+	path := filepath.Join(r.Dir(name), recordFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, fmt.Errorf("the record of sandbox %s is damaged: %s: %w", name, path, err)
+	}
+	return rec, nil
+}
+
+// Names are the folders of sandboxes, with or without a record.
+func (r *Registry) Names() (names []string, err error) {
+	entries, err := os.ReadDir(r.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// Forget removes a sandbox's record.
+func (r *Registry) Forget(name string) error {
+	if err := os.Remove(filepath.Join(r.Dir(name), recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget sandbox %s: %w", name, err)
+	}
+	r.tidy(name)
+	return nil
+}
+
+// tidy removes a folder without files.
+func (r *Registry) tidy(name string) { _ = os.Remove(r.Dir(name)) } // one that has some stays
+
+// Lock keeps other commands from making or removing the sandbox until unlock is called, and waits for those that do until ctx ends.
+func (r *Registry) Lock(ctx context.Context, name string) (unlock func(), err error) {
+	for {
+		if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
+			return nil, fmt.Errorf("lock sandbox %s: %w", name, err)
+		}
+		l, err := lockfile.Take(ctx, filepath.Join(r.Dir(name), lockFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the folder was removed with the sandbox meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lock sandbox %s: %w", name, err)
+		}
+		return func() {
+			defer l.Release()
+			if _, err := os.Stat(filepath.Join(r.Dir(name), recordFile)); errors.Is(err, fs.ErrNotExist) {
+				l.Remove()
+				r.tidy(name)
+			}
+		}, nil
+	}
+}

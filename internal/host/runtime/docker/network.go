@@ -1,0 +1,71 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// noNetwork is the engine's network that has nothing but the loopback. A container cannot have it and another one.
+const noNetwork = "none"
+
+// fullNetworks are the engine's own networks that reach what it does, by Docker's name and by podman's.
+var fullNetworks = []string{"bridge", "podman"}
+
+var _ runtime.Networker = (*Engine)(nil)
+
+// networkOf is what a container reaches by the networks that it is on.
+func networkOf(s *container.NetworkSettingsSummary) workorder.NetworkMode {
+	if s == nil {
+		return ""
+	}
+	for name := range s.Networks {
+		if name != noNetwork {
+			return workorder.NetworkFull
+		}
+	}
+	return workorder.NetworkNone
+}
+
+// SetNetwork implements runtime.Networker. The engine keeps a container's networks over its stop.
+func (e *Engine) SetNetwork(ctx context.Context, id string, n workorder.Network) error {
+	doing := fmt.Sprintf("put the sandbox onto network %s", n.Mode)
+	if n.Mode != workorder.NetworkFull && n.Mode != workorder.NetworkNone {
+		return fmt.Errorf("%s: %w", doing, runtime.ErrUnsupported)
+	}
+	c, err := e.c.ContainerInspect(ctx, id)
+	if err != nil {
+		return e.wrap(doing, err)
+	}
+	on := &container.NetworkSettingsSummary{}
+	if c.NetworkSettings != nil {
+		on.Networks = c.NetworkSettings.Networks
+	}
+	if len(on.Networks) > 0 && networkOf(on) == n.Mode {
+		return nil
+	}
+	for name := range on.Networks {
+		if err := e.c.NetworkDisconnect(ctx, name, id, true); err != nil && !cerrdefs.IsNotFound(err) {
+			return e.wrap(doing, err)
+		}
+	}
+	if n.Mode == workorder.NetworkNone {
+		// A container on no network at all would be on the default one when it starts again.
+		return e.wrap(doing, e.c.NetworkConnect(ctx, noNetwork, id, nil))
+	}
+	for _, name := range fullNetworks {
+		if err = e.c.NetworkConnect(ctx, name, id, nil); !cerrdefs.IsNotFound(err) {
+			break
+		}
+	}
+	if err != nil { // it had none before
+		err = errors.Join(err, e.c.NetworkConnect(context.WithoutCancel(ctx), noNetwork, id, nil))
+	}
+	return e.wrap(doing, err)
+}

@@ -1,0 +1,101 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+var _ runtime.Snapshotter = (*Engine)(nil)
+
+// Snapshot implements runtime.Snapshotter.
+func (e *Engine) Snapshot(ctx context.Context, id, ref string, labels map[string]string) (runtime.Snapshot, error) {
+	doing := "make snapshot " + ref + " of the sandbox"
+	c, err := e.c.ContainerInspect(ctx, id)
+	if err != nil {
+		return runtime.Snapshot{}, e.wrap(doing, err)
+	}
+	var s runtime.Snapshot
+	for _, m := range c.Mounts {
+		s.Omitted = append(s.Omitted, m.Destination)
+	}
+	// Whoever commands run as by default is the image's matter: the container's own user is the guest's.
+	cfg := &container.Config{Labels: maps.Clone(labels)}
+	if img, err := e.c.ImageInspect(ctx, c.Image); err == nil && img.Config != nil {
+		cfg.User = img.Config.User
+	} else if err != nil {
+		return runtime.Snapshot{}, e.wrap(doing, err)
+	}
+	if cfg.Labels == nil {
+		cfg.Labels = map[string]string{}
+	}
+	cfg.Labels[runtime.LabelSandbox] = "" // a container that somebody makes of it is no sandbox
+	made, err := e.c.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: true, Config: cfg})
+	if err != nil {
+		return runtime.Snapshot{}, e.wrap(doing, err)
+	}
+	s.ID, s.Ref, s.Labels, s.Created = made.ID, ref, labels, time.Now()
+	s.Bytes, err = e.topLayer(ctx, made.ID)
+	return s, err
+}
+
+// topLayer is the size of what an image has on top of the one that it was made of.
+func (e *Engine) topLayer(ctx context.Context, id string) (int64, error) {
+	layers, err := e.c.ImageHistory(ctx, id)
+	if err != nil || len(layers) == 0 {
+		return 0, e.wrap("ask for the size of image "+id, err)
+	}
+	return layers[0].Size, nil
+}
+
+// Snapshots implements runtime.Snapshotter.
+func (e *Engine) Snapshots(ctx context.Context, labels map[string]string) ([]runtime.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.listTime)
+	defer cancel()
+	f := filters.NewArgs(filters.Arg("label", runtime.LabelSnapshot))
+	for k, v := range labels {
+		if v != "" {
+			k += "=" + v
+		}
+		f.Add("label", k)
+	}
+	list, err := e.c.ImageList(ctx, image.ListOptions{Filters: f})
+	if err != nil {
+		return nil, e.wrap("list snapshots", err)
+	}
+	all := make([]runtime.Snapshot, 0, len(list))
+	for _, i := range list {
+		s := runtime.Snapshot{Ref: i.ID, ID: i.ID, Labels: i.Labels, Created: time.Unix(i.Created, 0)}
+		if len(i.RepoTags) > 0 {
+			s.Ref = i.RepoTags[0]
+		}
+		if s.Bytes, err = e.topLayer(ctx, i.ID); cerrdefs.IsNotFound(err) {
+			continue // it was removed meanwhile
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// RemoveSnapshot implements runtime.Snapshotter.
+func (e *Engine) RemoveSnapshot(ctx context.Context, ref string) error {
+	_, err := e.c.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "dependent child") {
+		return nil // its name is gone; what others were made of goes with the last of them
+	}
+	if cerrdefs.IsConflict(err) {
+		return fmt.Errorf("remove snapshot %s: %w", ref, runtime.ErrInUse)
+	}
+	return e.wrap("remove snapshot "+ref, err)
+}

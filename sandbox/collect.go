@@ -1,0 +1,192 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+// Action is what Collect does, as reports name it.
+type Action string
+
+// The actions.
+const (
+	// RemoveSandbox is of a container that a dead program made and never started, or of a session that has ended.
+	RemoveSandbox Action = "remove sandbox"
+	// KeepRecord writes what is kept of a sandbox that is there anew.
+	KeepRecord Action = "keep record"
+	// ForgetSandbox is of one whose container somebody has removed; only with Force: until then its next use makes it anew.
+	ForgetSandbox Action = "forget sandbox"
+	// EndEndpoints is of a sandbox that is not known any more.
+	EndEndpoints Action = "end endpoints"
+	// RemoveFork is of the image of a sandbox that is not any more.
+	RemoveFork Action = "remove image of fork"
+)
+
+// Collected is one action that was carried out, or would be.
+type Collected struct {
+	Action Action `json:"action"`
+	Target string `json:"target"`
+	// NeedsForce reports that it is done with Force alone.
+	NeedsForce bool `json:"needs_force,omitempty"`
+}
+
+// CollectOptions are how far Collect goes.
+type CollectOptions struct {
+	DryRun bool // only say what would be done
+	Force  bool // also what takes away that a sandbox can be made anew
+}
+
+const (
+	// neverStarted is the age at which a container that was created and not started has surely lost who made it.
+	neverStarted = 5 * time.Minute
+	// beingMade bounds the wait for a sandbox that another command makes or removes: it is let be.
+	beingMade = 100 * time.Millisecond
+)
+
+// Collect removes what dead programs have left, and puts right what is kept of sandboxes: of those that were made with this state folder and are on this engine. What
+// a living program uses is let be. With the error there is what was done.
+func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, error) {
+	c := &collector{m: m, o: o, done: []Collected{}, forgotten: map[string]bool{}}
+	if m.state == "" {
+		return c.done, errNoState
+	}
+	owner, err := m.owner(false)
+	if err != nil || owner == "" {
+		return c.done, err
+	}
+	there := map[string]bool{}
+	err = m.look(ctx, "", func(sb *Sandbox, b runtime.Box) (more bool) {
+		there[sb.spec.Name] = true
+		if sb.owner == owner {
+			c.sandbox(ctx, sb, b)
+		}
+		return true
+	})
+	if err != nil { // what cannot be seen is not gone
+		return c.done, errors.Join(append(c.errs, err)...)
+	}
+	c.folders(ctx, there)
+	c.forks(ctx, owner, there)
+	return c.done, errors.Join(c.errs...)
+}
+
+type collector struct {
+	m    *Manager
+	o    CollectOptions
+	done []Collected
+	errs []error
+	// forgotten are those of this round.
+	forgotten map[string]bool
+}
+
+// do carries out an action, unless it is only said.
+func (c *collector) do(a Action, target string, f func() error) {
+	if !c.o.DryRun {
+		if err := f(); err != nil {
+			c.errs = append(c.errs, fmt.Errorf("%s %s: %w", a, target, err))
+			return
+		}
+	}
+	c.done = append(c.done, Collected{Action: a, Target: target})
+}
+
+// sandbox looks at one that is there.
+func (c *collector) sandbox(ctx context.Context, sb *Sandbox, b runtime.Box) {
+	session := sb.spec.Lifetime == Session
+	switch {
+	case b.State == "created" && time.Since(b.Created) > neverStarted, session && b.State != "created" && !b.Live():
+		c.do(RemoveSandbox, sb.spec.Name, func() error { return sb.Remove(ctx) })
+	case session, b.State == "created":
+	default:
+		if _, err := c.m.kept.Load(sb.spec.Name); err != nil { // none, or a damaged one: its labels are the truth
+			c.do(KeepRecord, sb.spec.Name, func() error { return c.m.keep(ctx, sb) })
+		}
+	}
+}
+
+// folders looks at what is kept of sandboxes that are not there.
+func (c *collector) folders(ctx context.Context, there map[string]bool) {
+	names, err := c.m.kept.Names()
+	c.errs = append(c.errs, err)
+	engines := map[string]string{}
+	for _, name := range names {
+		if there[name] || !ValidName(name) {
+			continue
+		}
+		wait, cancel := context.WithTimeout(ctx, beingMade)
+		unlock, err := c.m.kept.Lock(wait, name)
+		cancel()
+		if err != nil {
+			continue
+		}
+		c.folder(ctx, name, engines)
+		unlock()
+	}
+}
+
+func (c *collector) folder(ctx context.Context, name string, engines map[string]string) {
+	rec, err := c.m.kept.Load(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if c.m.hasEndpoints(name) {
+			c.do(EndEndpoints, name, func() error { return c.m.endpoints(ctx, name) })
+		}
+		return
+	case err != nil:
+		c.errs = append(c.errs, fmt.Errorf("%w: `sandbox-agent down --force %s` forgets the sandbox", err, name))
+		return
+	}
+	here, ok := engines[rec.Runtime]
+	if !ok {
+		if here, err = c.m.engine(ctx, Kind(rec.Runtime)); err != nil {
+			c.errs = append(c.errs, err)
+			return
+		}
+		engines[rec.Runtime] = here
+	}
+	switch {
+	case here != rec.Engine: // it may be there
+	case !c.o.Force:
+		c.done = append(c.done, Collected{Action: ForgetSandbox, Target: name, NeedsForce: true})
+	default:
+		c.forgotten[name] = true
+		c.do(ForgetSandbox, name, func() error {
+			c.m.note(registry.Event{Sandbox: name, Event: registry.Removed})
+			return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Forget(name))
+		})
+	}
+}
+
+// forks looks at images of forks that are not there.
+func (c *collector) forks(ctx context.Context, owner string, there map[string]bool) {
+	for _, p := range c.m.all {
+		r, err := p.open()
+		if err != nil {
+			c.errs = append(c.errs, err)
+			return
+		}
+		s, ok := r.(runtime.Snapshotter)
+		if !ok {
+			continue
+		}
+		list, err := s.Snapshots(ctx, map[string]string{labelOwner: owner})
+		if err != nil {
+			c.errs = append(c.errs, public(err))
+			return
+		}
+		for _, i := range list {
+			// One that is being made has its image first.
+			name := i.Labels[labelSnapshotOf]
+			if strings.HasPrefix(i.Ref, forkRef) && !there[name] && (c.forgotten[name] || time.Since(i.Created) > neverStarted) {
+				c.do(RemoveFork, name, func() error { return public(s.RemoveSnapshot(ctx, i.Ref)) })
+			}
+		}
+	}
+}

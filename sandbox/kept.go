@@ -1,0 +1,252 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+)
+
+// errNoState means that nothing can be kept.
+var errNoState = errors.New("there is no state folder: set HOME or SANDBOX_AGENT_STATE_DIR, or Options.StateDir")
+
+// owner is what sets sandboxes of this state folder apart; for a first one it is drawn.
+func (m *Manager) owner(first bool) (string, error) {
+	if m.state == "" {
+		return "", nil
+	}
+	o, err := store.New(m.state).Owner(first)
+	return o.ID, err
+}
+
+// lock keeps others from making or removing the sandbox.
+func (m *Manager) lock(ctx context.Context, name string) (unlock func(), err error) {
+	if m.state == "" {
+		return nil, fmt.Errorf("sandbox %s: %w", name, errNoState)
+	}
+	return m.kept.Lock(ctx, name)
+}
+
+// endpoints ends those of a sandbox.
+func (m *Manager) endpoints(ctx context.Context, name string) error {
+	return porter.End(ctx, m.kept.Dir(name))
+}
+
+// Forget drops what is kept of a sandbox that cannot be found or used any more, on another engine or of another version: its endpoints, and what it could be made anew
+// of. It does not look for the sandbox itself.
+func (m *Manager) Forget(ctx context.Context, name string) error {
+	notFound := fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+	if m.state == "" || !ValidName(name) {
+		return notFound
+	}
+	if _, err := m.kept.Load(name); errors.Is(err, fs.ErrNotExist) {
+		return notFound
+	}
+	unlock, err := m.kept.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return errors.Join(m.endpoints(ctx, name), m.kept.Forget(name))
+}
+
+// hasEndpoints reports whether some are kept of a sandbox.
+func (m *Manager) hasEndpoints(name string) bool {
+	k := porter.Porter{Dir: m.kept.Dir(name)}
+	ports, err := k.Ports()
+	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
+}
+
+// made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: an engine has it.
+func (m *Manager) made(ctx context.Context, sb *Sandbox, event, detail string) error {
+	err := m.keep(ctx, sb)
+	sb.note(registry.Event{Event: event, Detail: detail})
+	return err
+}
+
+// keep keeps what a sandbox is made of.
+func (m *Manager) keep(ctx context.Context, sb *Sandbox) error {
+	if m.state == "" {
+		return errNoState
+	}
+	spec, err := json.Marshal(sb.spec)
+	if err != nil {
+		return err
+	}
+	rec := registry.Record{Runtime: string(sb.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
+	if rec.Engine, rec.Host, err = identity(ctx, sb.r); err != nil {
+		return err
+	}
+	return m.kept.Keep(sb.spec.Name, rec)
+}
+
+// identity tells engines apart; a runtime without one has none.
+func identity(ctx context.Context, r runtime.Stander) (id, host string, err error) {
+	e, ok := r.(interface {
+		Info(ctx context.Context) (runtime.Info, error)
+	})
+	if !ok {
+		return "", "", nil
+	}
+	i, err := e.Info(ctx)
+	if err != nil {
+		return "", "", public(err)
+	}
+	return i.Identity(), i.Host, nil
+}
+
+// remember finds a sandbox by what is kept of it.
+func (m *Manager) remember(ctx context.Context, name string) (*Sandbox, error) {
+	notFound := fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+	if m.state == "" || !ValidName(name) {
+		return nil, notFound
+	}
+	rec, err := m.kept.Load(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range m.all {
+		if string(p.kind) != rec.Runtime {
+			continue
+		}
+		r, err := p.open()
+		if err != nil {
+			return nil, err
+		}
+		id, host, err := identity(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", name, err)
+		}
+		if id != rec.Engine {
+			return nil, fmt.Errorf("sandbox %s: %w on the engine at %s: it is on another, which was at %s", name, ErrNotFound, host, rec.Host)
+		}
+		sb := &Sandbox{m: m, r: r, created: rec.Created}
+		if err := json.Unmarshal(rec.Spec, &sb.spec); err != nil {
+			return nil, fmt.Errorf("what is kept of sandbox %s is of another version: %w: `sandbox-agent down --force %s` forgets it", name, err, name)
+		}
+		sb.owner, err = m.owner(false)
+		return sb, err
+	}
+	return nil, fmt.Errorf("sandbox %s: %w: it is of runtime %q, which is not here", name, ErrNotFound, rec.Runtime)
+}
+
+// gone are the sandboxes of which there is no more than what is kept, beside those that are there.
+func (m *Manager) gone(ctx context.Context, there []Info) (all []Info, err error) {
+	if m.state == "" {
+		return nil, nil
+	}
+	names, err := m.kept.Names()
+	if err != nil {
+		return nil, err
+	}
+	engines := map[string]string{} // by runtime
+	for _, name := range names {
+		if slices.ContainsFunc(there, func(i Info) bool { return i.Name == name }) {
+			continue
+		}
+		rec, err := m.kept.Load(name)
+		if err != nil {
+			continue // one without a record is being made, and of a damaged one there is nothing to tell
+		}
+		here, ok := engines[rec.Runtime]
+		if !ok {
+			if here, err = m.engine(ctx, Kind(rec.Runtime)); err != nil {
+				return nil, err
+			}
+			engines[rec.Runtime] = here
+		}
+		i := Info{Name: name, State: StateGone, Runtime: Kind(rec.Runtime), Created: rec.Created, Own: true}
+		if err := json.Unmarshal(rec.Spec, &i.Spec); err != nil {
+			i.Spec = Spec{} // of another version
+		}
+		if i.Image = i.Spec.Image; here != rec.Engine {
+			i.State, i.Engine = StateElsewhere, rec.Host
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// engine is the identity of the engine of a kind; "" where it has none.
+func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
+	for _, p := range m.all {
+		if p.kind != k {
+			continue
+		}
+		r, err := p.open()
+		if err != nil {
+			return "", err
+		}
+		id, _, err := identity(ctx, r)
+		return id, err
+	}
+	return "", nil
+}
+
+// renew makes a sandbox anew whose container is gone, unless another command just did. The sandbox's mutex is held.
+func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
+	unlock, err := sb.m.lock(ctx, sb.spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	now, err := sb.m.find(ctx, sb.spec.Name)
+	if errors.Is(err, ErrNotFound) {
+		if now, err = sb.m.remember(ctx, sb.spec.Name); err != nil {
+			return nil, err
+		}
+		if now, err = sb.m.make(ctx, now.r, now.spec, ""); err != nil {
+			return nil, err
+		}
+		err = sb.m.made(ctx, now, registry.Renewed, now.spec.Image)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sb.r, sb.id, sb.from, sb.renewed, sb.ended = now.r, now.id, now.from, true, false
+	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
+	return now.client(ctx, true)
+}
+
+// note adds to the history of a named sandbox. That it cannot be written, on a full disk, keeps nobody from working.
+func (sb *Sandbox) note(e registry.Event) {
+	if sb.spec.Lifetime != Session {
+		e.Sandbox = sb.spec.Name
+		sb.m.note(e)
+	}
+}
+
+func (m *Manager) note(e registry.Event) {
+	if m.state != "" {
+		e.At = time.Now().UTC()
+		_ = m.kept.Note(e)
+	}
+}
+
+// Info is a row about the sandbox: as it was found, and used since by this program.
+func (sb *Sandbox) Info() Info {
+	own, err := sb.m.owner(false)
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	i := Info{Name: sb.spec.Name, State: StateStopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.from, Spec: sb.spec}
+	switch {
+	case sb.id == "":
+		i.State = StateGone
+	case sb.running || sb.c != nil:
+		i.State = StateRunning
+	}
+	i.Own = err == nil && own != "" && own == sb.owner
+	return i
+}

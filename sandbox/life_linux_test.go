@@ -1,0 +1,359 @@
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+)
+
+// What somebody else has removed is made anew by its next use, once, and what we have removed is not.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	f, state := newFake(t), t.TempDir()
+	m := f.newManager(state)
+	create(t, m, Spec{Name: "a", Env: []string{"A=b"}, Network: NetworkNone, Limits: Limits{PIDs: 100}})
+	create(t, m, Spec{Name: "b"})
+	f.lose(t, "a")
+	if got := states(t, m); got != "a gone, b running" {
+		t.Errorf("%s", got)
+	}
+	// Several at once make one.
+	var wg sync.WaitGroup
+	sbs := []*Sandbox{find(t, m, "a"), find(t, f.newManager(state), "a"), find(t, m, "a")}
+	for _, sb := range sbs {
+		wg.Go(func() {
+			if r, err := sb.Run(t.Context(), Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Renewed() {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	wg.Wait()
+	if f.stands != 3 || len(f.boxes) != 2 {
+		t.Errorf("%d were made, %d are there", f.stands, len(f.boxes))
+	}
+	if s := find(t, m, "a").Spec(); s.Network != NetworkNone || s.Limits.PIDs != 100 || len(s.Env) != 1 {
+		t.Errorf("it is another one: %+v", s)
+	}
+	if sb := find(t, m, "b"); run(t, sb, "echo x") != "x" || sb.Renewed() {
+		t.Error("one that was there")
+	}
+	// One that was seen before.
+	sb := find(t, m, "b")
+	if run(t, sb, "echo x") != "x" {
+		t.Error("no command runs")
+	}
+	f.lose(t, "b")
+	for {
+		r, err := sb.Run(t.Context(), Command{Argv: []string{"true"}})
+		if errors.Is(err, ErrLost) { // the connection's end was not seen yet
+			continue
+		}
+		if err != nil || r.ExitCode != 0 || !sb.Renewed() {
+			t.Errorf("%+v, %v", r, err)
+		}
+		break
+	}
+	stale := find(t, m, "b")
+	if err := find(t, m, "b").Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stale.Run(t.Context(), Command{Argv: []string{"true"}}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("one that was removed: %v", err)
+	}
+	if _, err := m.Get(t.Context(), "b"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("one that was removed: %v", err)
+	}
+	if _, err := os.Stat(m.kept.Dir("b")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something is kept: %v", err)
+	}
+	// Gone, and then removed by us.
+	f.lose(t, "a")
+	if err := find(t, m, "a").Remove(t.Context()); err != nil || states(t, m) != "" {
+		t.Errorf("%v, %s", err, states(t, m))
+	}
+	// Endpoints do not make it anew, and do not start it.
+	create(t, m, Spec{Name: "c"})
+	c := find(t, m, "c")
+	if err := c.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := c.Reach(t.Context(), 1); err == nil {
+		_ = conn.Close()
+		t.Error("something listens in a stopped sandbox")
+	}
+	if got := states(t, m); got != "c stopped" {
+		t.Errorf("%s", got)
+	}
+	f.lose(t, "c")
+	if _, err := c.Reach(t.Context(), 1); !errors.Is(err, ErrNotFound) || states(t, m) != "c gone" {
+		t.Errorf("%v, %s", err, states(t, m))
+	}
+}
+
+// One that is on another engine is neither found here nor made anew nor forgotten.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	f, g, state := newFake(t), newFake(t), t.TempDir()
+	g.identity = "there"
+	create(t, f.newManager(state), Spec{Name: "a"})
+	other := g.newManager(state)
+	if _, err := other.Get(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	if got := states(t, other); got != "a elsewhere" {
+		t.Errorf("%s", got)
+	}
+	if done, err := other.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if got := states(t, f.newManager(state)); got != "a running" {
+		t.Errorf("%s", got)
+	}
+	if err := other.Forget(t.Context(), "a"); err != nil || states(t, other) != "" {
+		t.Errorf("%v, %s", err, states(t, other))
+	}
+	if err := other.Forget(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+}
+
+// The history has what was done and outlives the sandbox, and nothing that may be secret. A session has none.
+func TestHistoryOfSandbox(t *testing.T) {
+	t.Parallel()
+	f, state := newFake(t), t.TempDir()
+	m := f.newManager(state)
+	create(t, m, Spec{Name: "a", Env: []string{"KEY=canary"}})
+	sb := find(t, m, "a")
+	for _, c := range []Command{{Argv: []string{"sh", "-c", "exit 3", "canary"}, Env: []string{"B=canary"}}, {Argv: []string{"sleep", "0"}, Background: true}} {
+		if _, err := sb.Run(t.Context(), c); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := sb.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := find(t, m, "a").Resume(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := sb.SetNetwork(t.Context(), NetworkNone); err != nil {
+		t.Error(err)
+	}
+	if _, err := sb.Snapshot(t.Context(), "s"); err != nil {
+		t.Error(err)
+	}
+	f.lose(t, "a")
+	again := find(t, m, "a")
+	if err := again.Resume(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := again.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := events(t, m, "a"); got != "created executed executed stopped started network snapshot renewed removed" {
+		t.Errorf("%s", got)
+	}
+	all, err := m.kept.History("a")
+	if err != nil || all[1].Program != "sh" || all[1].Code == nil || *all[1].Code != 3 || !all[2].Background || all[2].Code != nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+	audit, err := os.ReadFile(filepath.Join(state, registry.Folder, "audit.jsonl"))
+	if err != nil || len(audit) == 0 || strings.Contains(string(audit), "canary") || strings.Contains(string(audit), "exit 3") {
+		t.Errorf("%s, %v", audit, err)
+	}
+	session := create(t, m, Spec{Name: "s", Lifetime: Session})
+	if run(t, session, "echo x") != "x" || session.Close(t.Context()) != nil || events(t, m, "s") != "" {
+		t.Errorf("a session has a history: %s", events(t, m, "s"))
+	}
+}
+
+// The network that a sandbox has is in what is told of it, over a reset and when it is made anew.
+func TestSetNetwork(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "a"})
+	for _, c := range []struct {
+		to    Network
+		allow []string
+		want  error
+	}{{NetworkRestricted, nil, ErrUnsupported}, {"x", nil, ErrSpec}, {NetworkNone, []string{"a"}, ErrSpec}, {NetworkNone, nil, nil}, {NetworkNone, nil, nil}} {
+		if err := find(t, m, "a").SetNetwork(t.Context(), c.to, c.allow...); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.to, err)
+		}
+	}
+	if got := find(t, m, "a").Spec().Network; got != NetworkNone {
+		t.Errorf("%s", got)
+	}
+	again, err := find(t, m, "a").Reset(t.Context())
+	if err != nil || again.Spec().Network != NetworkNone {
+		t.Errorf("%v", err)
+	}
+	f.lose(t, "a")
+	sb := find(t, m, "a")
+	if err := sb.SetNetwork(t.Context(), NetworkFull); err != nil || find(t, m, "a").Spec().Network != NetworkFull {
+		t.Errorf("of one that is gone: %v", err)
+	}
+	f.lose(t, "a")
+	if got := find(t, m, "a").Spec().Network; got != NetworkFull {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "a", Env: []string{"A=b"}})
+	write := func(text string) {
+		t.Helper()
+		run(t, find(t, m, "a"), "echo "+text+" >f")
+	}
+	read := func(name string) string { t.Helper(); return run(t, find(t, m, name), "cat f") }
+	write("one")
+	if _, err := find(t, m, "a").Snapshot(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"s": ErrSnapshotExists, "../evil": ErrSpec, "": ErrSpec, "A": ErrSpec} {
+		if _, err := find(t, m, "a").Snapshot(t.Context(), name); !errors.Is(err, want) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	write("two")
+	restore := func(name, want string) {
+		t.Helper()
+		sb, err := m.Restore(t.Context(), "a", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read("a"); got != want || len(sb.Spec().Env) != 1 || sb.Spec().Image != "i" {
+			t.Errorf("%s: %q, %+v", name, got, sb.Spec())
+		}
+		_ = sb.Close(t.Context())
+	}
+	restore("s", "one")
+	restore(beforeRestore, "two") // nothing is lost by a restore, and one of that is taken back as well
+	restore(beforeThat, "one")
+	restore("s", "one")
+	if all, err := m.Snapshots(t.Context(), "a"); err != nil || len(all) != 3 || len(f.images) != 3 {
+		t.Errorf("%+v, %d images, %v", all, len(f.images), err)
+	}
+	if err := m.RemoveSnapshot(t.Context(), "a", "s"); !errors.Is(err, ErrInUse) {
+		t.Errorf("%v", err)
+	}
+	if _, err := m.Restore(t.Context(), "a", "nope"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	// A fork has the files, and goes with its image.
+	fork, err := find(t, m, "a").Fork(t.Context(), "b")
+	if err != nil || read("b") != "one" || fork.Spec().Name != "b" || len(fork.Spec().Env) != 1 {
+		t.Fatalf("%v", err)
+	}
+	for name, want := range map[string]error{"a": ErrExists, "b": ErrExists, "B": ErrSpec} {
+		if _, err := find(t, m, "a").Fork(t.Context(), name); !errors.Is(err, want) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	run(t, find(t, m, "b"), "echo three >f")
+	if read("a") != "one" || read("b") != "three" {
+		t.Error("both have the same files")
+	}
+	if again, err := find(t, m, "b").Reset(t.Context()); err != nil || len(f.images) != 3 || run(t, again, "ls") != "" {
+		t.Errorf("a fork that is reset: %d images, %v", len(f.images), err)
+	}
+	if _, err := find(t, m, "b").Fork(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if err := find(t, m, name).Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(f.images) != 3 {
+		t.Errorf("%d images are left", len(f.images))
+	}
+	// What outlives its sandbox brings it back.
+	restore("s", "one")
+	if err := find(t, m, "a").Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"s", beforeRestore, beforeThat} {
+		if err := m.RemoveSnapshot(t.Context(), "a", name); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(f.images) != 0 || len(f.boxes) != 0 {
+		t.Errorf("%d images and %d sandboxes are left", len(f.images), len(f.boxes))
+	}
+}
+
+// What a dead program left is removed, and nothing of the living and of others.
+func TestCollect(t *testing.T) {
+	t.Parallel()
+	f, state := newFake(t), t.TempDir()
+	m, others := f.newManager(state), f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "lives"})
+	session := create(t, m, Spec{Name: "session", Lifetime: Session})
+	create(t, others, Spec{Name: "other"})
+	create(t, m, Spec{Name: "gone"})
+	create(t, m, Spec{Name: "unknown"})
+	create(t, m, Spec{Name: "damaged"})
+	create(t, m, Spec{Name: "unstarted"})
+	create(t, others, Spec{Name: "other-unstarted"})
+	if _, err := find(t, m, "lives").Fork(t.Context(), "forked"); err != nil {
+		t.Fatal(err)
+	}
+	f.lose(t, "gone")
+	f.lose(t, "forked")
+	if err := m.kept.Forget("unknown"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(m.kept.Dir("damaged"), "record.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	for _, b := range f.boxes {
+		if name := b.Labels[labelName]; name == "unstarted" || name == "other-unstarted" {
+			b.stop()
+			b.State, b.Created = "created", time.Now().Add(-time.Hour)
+		}
+	}
+	f.mu.Unlock()
+	want := map[Collected]bool{
+		{RemoveSandbox, "unstarted", false}: true, {KeepRecord, "unknown", false}: true, {KeepRecord, "damaged", false}: true,
+		{ForgetSandbox, "gone", true}: true, {ForgetSandbox, "forked", true}: true,
+	}
+	for _, o := range []CollectOptions{{DryRun: true}, {DryRun: true}, {}} {
+		done, err := m.Collect(t.Context(), o)
+		got := map[Collected]bool{}
+		for _, c := range done {
+			got[c] = true
+		}
+		if err != nil || len(got) != len(want) {
+			t.Errorf("%+v: %+v, %v", o, done, err)
+		}
+		for c := range want {
+			if !got[c] {
+				t.Errorf("%+v: %+v is not done", o, c)
+			}
+		}
+	}
+	if done, err := m.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 3 || len(f.images) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if done, err := m.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 0 {
+		t.Errorf("again: %+v, %v", done, err)
+	}
+	if run(t, session, "echo x") != "x" {
+		t.Error("a session of the living was removed")
+	}
+	if got := states(t, m); got != "damaged running, lives running, other running, other-unstarted stopped, session running, unknown running" {
+		t.Errorf("%s", got)
+	}
+}

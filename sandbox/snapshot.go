@@ -1,0 +1,274 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+const (
+	// labelSnapshotOf has the name of the sandbox whose snapshot it is, or that is made of a fork.
+	labelSnapshotOf = "sandbox-agent.snapshot.of"
+	// snapshotRef and forkRef begin names of images. What follows has the characters of a tag, which a name of an image has not.
+	snapshotRef = "sandbox-agent-snapshot:"
+	forkRef     = "sandbox-agent-fork:"
+	// beforeRestore is the snapshot that a restore makes; of a restore of that one it is the other.
+	beforeRestore, beforeThat = "before-restore", "before-restore-2"
+)
+
+// Errors of snapshots on which a caller branches.
+var (
+	// ErrInUse means that a sandbox is made of the snapshot.
+	ErrInUse = errors.New("a sandbox is made of it")
+	// ErrSnapshotExists means that there is a snapshot of that name already.
+	ErrSnapshotExists = errors.New("there is a snapshot of that name already")
+)
+
+// Snapshot is a sandbox's files at some time. It outlives its sandbox.
+type Snapshot struct {
+	Sandbox string    `json:"sandbox"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	Bytes   int64     `json:"bytes"` // that it takes beside what its sandbox was made of
+	// Omitted are the folders of the sandbox that are not in it, since they are mounts or volumes; only of a snapshot that was just made.
+	Omitted []string `json:"omitted,omitempty"`
+
+	id, ref string
+	spec    Spec
+}
+
+// Snapshot keeps the sandbox's files under a name: its first file system, and no folders of this machine and no volumes. It halts what runs for that time.
+func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) {
+	if !ValidName(name) {
+		return Snapshot{}, fmt.Errorf("snapshot %q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, ErrSpec)
+	}
+	unlock, err := sb.m.lock(ctx, sb.spec.Name)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer unlock()
+	if _, err := sb.m.snapshot(ctx, sb.spec.Name, name); !errors.Is(err, ErrNotFound) {
+		if err == nil {
+			err = fmt.Errorf("snapshot %s of sandbox %s: %w", name, sb.spec.Name, ErrSnapshotExists)
+		}
+		return Snapshot{}, err
+	}
+	return sb.snapshot(ctx, name)
+}
+
+// snapshot makes a snapshot, in the place of another of that name. The sandbox's lock is held.
+func (sb *Sandbox) snapshot(ctx context.Context, name string) (Snapshot, error) {
+	s, err := sb.image(ctx, snapshotRef+sb.spec.Name+"."+name, map[string]string{runtime.LabelSnapshot: name, labelSnapshotOf: sb.spec.Name})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	sb.note(registry.Event{Event: registry.Snapshot, Detail: name})
+	return Snapshot{Sandbox: sb.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted, id: s.ID, ref: s.Ref, spec: sb.Spec()}, nil
+}
+
+// image keeps the sandbox's files as an image.
+func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
+	r, ok := sb.r.(runtime.Snapshotter)
+	if !ok {
+		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w", sb.spec.Name, &UnsupportedError{sb.spec.Runtime, []Capability{CapSnapshots}})
+	}
+	if sb.id == "" {
+		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w: its files are gone", sb.spec.Name, ErrNotFound)
+	}
+	spec, err := json.Marshal(sb.Spec())
+	if err != nil {
+		return runtime.Snapshot{}, err
+	}
+	labels[labelSpec], labels[labelOwner] = string(spec), sb.owner
+	s, err := r.Snapshot(ctx, sb.id, ref, labels)
+	if err != nil {
+		return s, fmt.Errorf("sandbox %s: %w", sb.spec.Name, public(err))
+	}
+	return s, nil
+}
+
+// Snapshots are those of a sandbox, or with an empty name all, the oldest first: also of sandboxes that are gone.
+func (m *Manager) Snapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
+	all := []Snapshot{}
+	for _, p := range m.all {
+		r, err := p.open()
+		if err != nil {
+			return nil, err
+		}
+		s, ok := r.(runtime.Snapshotter)
+		if !ok {
+			continue
+		}
+		list, err := s.Snapshots(ctx, map[string]string{labelSnapshotOf: sandbox})
+		if err != nil {
+			return nil, public(err)
+		}
+		for _, i := range list {
+			if !strings.HasPrefix(i.Ref, snapshotRef) { // that of a fork, or an image without a name, which another has now
+				continue
+			}
+			one := Snapshot{Sandbox: i.Labels[labelSnapshotOf], Name: i.Labels[runtime.LabelSnapshot], Created: i.Created, Bytes: i.Bytes, id: i.ID, ref: i.Ref}
+			if err := json.Unmarshal([]byte(i.Labels[labelSpec]), &one.spec); err != nil {
+				one.spec = Spec{} // of another version: its files are there all the same
+			}
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b Snapshot) int {
+		if c := strings.Compare(a.Sandbox, b.Sandbox); c != 0 {
+			return c
+		}
+		return a.Created.Compare(b.Created)
+	})
+	return all, nil
+}
+
+// snapshot finds one.
+func (m *Manager) snapshot(ctx context.Context, sandbox, name string) (Snapshot, error) {
+	all, err := m.Snapshots(ctx, sandbox)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	i := slices.IndexFunc(all, func(s Snapshot) bool { return s.Name == name })
+	if i < 0 {
+		return Snapshot{}, fmt.Errorf("snapshot %s of sandbox %s: %w", name, sandbox, ErrNotFound)
+	}
+	return all[i], nil
+}
+
+// RemoveSnapshot removes a snapshot; one that a sandbox is made of is an ErrInUse.
+func (m *Manager) RemoveSnapshot(ctx context.Context, sandbox, name string) error {
+	s, err := m.snapshot(ctx, sandbox, name)
+	if err != nil {
+		return err
+	}
+	return m.removeImage(ctx, s.ref)
+}
+
+func (m *Manager) removeImage(ctx context.Context, ref string) error {
+	for _, p := range m.all {
+		r, err := p.open()
+		if err != nil {
+			return err
+		}
+		if s, ok := r.(runtime.Snapshotter); ok {
+			return public(s.RemoveSnapshot(ctx, ref))
+		}
+	}
+	return fmt.Errorf("snapshot %s: %w", ref, ErrNotFound)
+}
+
+// Restore makes a sandbox anew of a snapshot, as it was made but on the network that it has. What it has now is kept as the snapshot before-restore, in the place of
+// an earlier one; its endpoints stay. A sandbox that is gone, also by Remove, comes back as it was at the time of the snapshot.
+func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, error) {
+	s, err := m.snapshot(ctx, sandbox, name)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := m.find(ctx, sandbox)
+	if errors.Is(err, ErrNotFound) {
+		return m.revive(ctx, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	kept := beforeRestore
+	if name == kept {
+		kept = beforeThat
+	}
+	earlier, err := m.snapshot(ctx, sandbox, kept)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	unlock, err := m.lock(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	_, err = sb.snapshot(ctx, kept)
+	unlock()
+	if err != nil {
+		return nil, err
+	}
+	again, err := sb.replace(ctx, sb.Spec(), s.ref, registry.Event{Event: registry.Restored, Detail: name})
+	if err == nil && earlier.id != "" {
+		_ = m.removeImage(ctx, earlier.id) // it has no name any more, and often no sandbox
+	}
+	return again, err
+}
+
+// revive makes a sandbox of a snapshot that outlived it.
+func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
+	if s.spec.Name != s.Sandbox {
+		return nil, fmt.Errorf("sandbox %s: %w, and its snapshot %s is of another version", s.Sandbox, ErrNotFound, s.Name)
+	}
+	return m.of(ctx, s.spec, s.ref, registry.Event{Event: registry.Restored, Detail: s.Name})
+}
+
+// Fork makes another sandbox with this one's files and Spec. It has no endpoints; folders of this machine are the same in both.
+func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
+	s := sb.Spec()
+	s.Name, s.Lifetime = name, Named
+	if !ValidName(name) {
+		return nil, fmt.Errorf("name %q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, ErrSpec)
+	}
+	if _, err := sb.m.find(ctx, name); !errors.Is(err, ErrNotFound) {
+		if err == nil {
+			err = fmt.Errorf("sandbox %s: %w", name, ErrExists)
+		}
+		return nil, err
+	}
+	img, err := sb.image(ctx, forkRef+name, map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: name})
+	if err != nil {
+		return nil, err
+	}
+	fork, err := sb.m.of(ctx, s, img.Ref, registry.Event{Event: registry.Forked, Detail: sb.spec.Name})
+	if err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		return nil, errors.Join(err, sb.m.removeImage(clean, img.ID))
+	}
+	return fork, nil
+}
+
+// of makes a named sandbox of a snapshot and a complete spec.
+func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
+	i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == s.Runtime })
+	if i < 0 {
+		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)
+	}
+	r, err := m.all[i].open()
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := m.lock(ctx, s.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := m.free(ctx, m.all[i], s.Name); err != nil {
+		return nil, err
+	}
+	sb, err := m.make(ctx, r, s, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return sb, m.made(ctx, sb, what.Event, what.Detail)
+}
+
+// unfork removes the image of a fork that is not any more.
+func (sb *Sandbox) unfork(ctx context.Context) error {
+	if !strings.HasPrefix(sb.from, forkRef) {
+		return nil
+	}
+	if err := sb.m.removeImage(ctx, sb.from); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
