@@ -214,7 +214,7 @@ func TestJailKeeperKilled(t *testing.T) {
 			for sleeps() != 0 {
 				time.Sleep(10 * time.Millisecond)
 			}
-			if c := u.run("", "ps", "--sandboxes", "--json"); !strings.Contains(c.stdout, `"running": false`) {
+			if c := u.run("", "ps", "--sandboxes", "--json"); !strings.Contains(c.stdout, `"state": "stopped"`) {
 				t.Errorf("a jail whose keeper is gone: %s", c.stdout)
 			}
 			if got, code := u.exec(name, "", "--", "cat", "/workspace/kept"); got.Stdout != "x\n" || code != 0 {

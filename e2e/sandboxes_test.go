@@ -41,7 +41,7 @@ type execAnswer struct {
 func (u *user) sandbox(name string, args ...string) string {
 	u.t.Helper()
 	name = fmt.Sprintf("%s-%s-%d", name, u.kind.spec()[0], os.Getpid()) // a name is given once, over all kinds
-	if !u.kind.jail { // those its user's clean-up removes
+	if !u.kind.jail {                                                   // those its user's clean-up removes
 		u.claim(name)
 	}
 	if c := u.run("", u.kind.up(name, args...)...); c.code != 0 {
