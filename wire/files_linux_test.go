@@ -494,9 +494,10 @@ func TestFilesProcess(t *testing.T) {
 		t.Errorf("%d, then %d", first, second)
 	}
 	must(t, syscall.Kill(first, syscall.SIGKILL))
-	for pid() == first {
-	}
 	last := pid()
+	for last == first {
+		last = pid()
+	}
 	for syscall.Kill(last, 0) == nil {
 		time.Sleep(50 * time.Millisecond)
 	}
