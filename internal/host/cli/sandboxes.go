@@ -220,6 +220,7 @@ stay, and the next command starts it again.`,
 	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
 	f.StringArrayVar(&o.ports, "port", nil, "PORT or PORT:LOCAL: a port of it on this machine's loopback, also with --network none; can be repeated")
 	f.BoolVar(&o.json, "json", false, "print a JSON document")
+	a.completeProjectFlag(cmd)
 	return cmd
 }
 
