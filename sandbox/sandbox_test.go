@@ -28,7 +28,7 @@ func TestSpec(t *testing.T) {
 	_, err = Spec{
 		Name: "A b", Runtime: KindContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, Idle: -1, Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
 	}.complete()
-	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 8 {
+	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 9 {
 		t.Errorf("%v", err)
 	}
 	for _, name := range []string{"", "-a", "_a", "Ab", "a b", "a/b", "é", strings.Repeat("a", 64), "T-A1B2C3D4"} {
