@@ -56,6 +56,9 @@ func ParseKind(name string) (Kind, error) {
 // kinds are all, in the order in which Auto tries them; the last is chosen by name only.
 var kinds = []Kind{KindJail, KindContainer, KindBox, KindHost}
 
+// Kinds are all kinds of sandboxes, in the order in which Auto tries them.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
 func kindNames() []string {
 	names := make([]string, 0, len(kinds))
 	for _, k := range kinds {

@@ -124,7 +124,7 @@ func TestReadmeExitCodes(t *testing.T) {
 		table[code] = row[2]
 	}
 	for _, code := range []int{
-		workorder.ExitOK, workorder.ExitGeneral, workorder.ExitNotFound, workorder.ExitNoProject, workorder.ExitBox, workorder.ExitInvalid,
+		workorder.ExitOK, workorder.ExitGeneral, workorder.ExitNotFound, workorder.ExitNoProject, workorder.ExitPort, workorder.ExitBox, workorder.ExitInvalid,
 		workorder.ExitGit, workorder.ExitTaskFailed, workorder.ExitInterrupted, workorder.ExitTimeout, workorder.ExitBudget, workorder.ExitParked, workorder.ExitUsage,
 	} {
 		if table[code] == "" {
