@@ -59,7 +59,7 @@ func TestBenchSandboxes(t *testing.T) {
 	const megabytes = 200
 	flood := []string{"head", "-c", fmt.Sprint(megabytes * 1000 * 1000), "/dev/zero"}
 	docker := []string{"docker", "exec", "sandbox-agent-sandbox-" + name}
-	jail := []string{"bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"}
+	jail := []string{"bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "true"}
 	for range rounds {
 		for range 5 {
 			timed("bwrap", command(jail...))

@@ -18,7 +18,7 @@ import (
 // What is left of an earlier keeper, which was killed, is in a group for moments.
 const (
 	groupTime = 5 * time.Second
-	groupLook = 5 * time.Millisecond
+	groupLook = time.Millisecond
 )
 
 func makeGroups(all []Group) error {

@@ -85,22 +85,29 @@ var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "C
 type machine struct {
 	// top are folders beside /usr, as links into it or as folders of their own.
 	top []topFolder
-	// etc are files and folders below /etc that are shown.
+	// etc are folders below /etc that are shown.
 	etc []string
+	// files are those of /etc that are copied: a copy costs less than a mount.
+	files []etcFile
 	// resolv is /etc/resolv.conf.
 	resolv []byte
 }
+
+type etcFile struct{ path, content string }
 
 type topFolder struct{ path, link string } // link is empty for a folder
 
 // topFolders are those beside /usr in which programs are looked for.
 var topFolders = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// shownEtc is what programs need of /etc and is the same for everybody.
-var shownEtc = []string{
-	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs",
-	"/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/etc/mime.types", "/etc/services", "/etc/protocols",
-}
+// What programs need of /etc and is the same for everybody: folders that are shown, and files that are copied.
+var (
+	shownEtc  = []string{"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"}
+	copiedEtc = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services", "/etc/protocols"}
+)
+
+// maxCopied bounds a file that is copied, in bytes; a linker's cache has some 100 KB.
+const maxCopied = 4 << 20
 
 // look looks at this machine.
 func look() (machine, error) {
@@ -124,6 +131,11 @@ func look() (machine, error) {
 	for _, p := range shownEtc {
 		if _, err := os.Stat(p); err == nil {
 			m.etc = append(m.etc, p)
+		}
+	}
+	for _, p := range copiedEtc {
+		if b, err := os.ReadFile(p); err == nil && len(b) <= maxCopied {
+			m.files = append(m.files, etcFile{p, string(b)})
 		}
 	}
 	m.resolv, _ = os.ReadFile("/etc/resolv.conf") // without, nothing has a name
@@ -156,7 +168,7 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 		data = append(data, content)
 		return strconv.Itoa(keep.FirstData + len(data) - 1)
 	}
-	file := func(path, content string) { add("--perms", "0644", "--ro-bind-data", fd([]byte(content)), path) }
+	file := func(path, content string) { add("--perms", "0644", "--file", fd([]byte(content)), path) }
 	made := map[string]bool{"/": true}
 	// Folders that bubblewrap makes by itself are its user's alone.
 	var above func(p string)
@@ -207,6 +219,10 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	file("/etc/hostname", "sandbox\n")
 	if !j.NetworkNone {
 		file("/etc/resolv.conf", string(j.machine.resolv))
+	}
+	for _, f := range j.machine.files {
+		above(f.path)
+		file(f.path, f.content)
 	}
 	for _, p := range j.machine.etc {
 		above(p)

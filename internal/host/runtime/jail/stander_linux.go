@@ -37,12 +37,14 @@ type stander struct {
 	o    Options
 	dir  string // of all sandboxes of the state folder, of both kinds
 
+	name func() (guestFile, error) // once: to hash it costs as much as to start it
+
 	mu   sync.Mutex
 	fits bool // it was tried
 }
 
 func newStander(kind string, o Options) runtime.Stander {
-	return &stander{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
+	return &stander{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes"), name: sync.OnceValues(func() (guestFile, error) { return nameGuest(o) })}
 }
 
 // Capabilities implements runtime.Stander.
@@ -94,7 +96,7 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 		Throwaway: spec.Throwaway,
 	}}
 	r.UID, r.GID = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts)
-	guest, err := s.guest(spec.Guest)
+	guest, err := s.guest()
 	if err != nil {
 		return "", err
 	}
@@ -152,7 +154,7 @@ func (s *stander) StartAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	guest, err := s.guest(nil)
+	guest, err := s.guest()
 	if err != nil {
 		return err
 	}

@@ -32,15 +32,12 @@ const (
 
 // guest is the path of the guest's program, written where it is not there yet. Its file can be run and not read: what runs it is hidden from others of its
 // user from its first instruction on.
-func (s *stander) guest(content func(arch string) ([]byte, error)) (string, error) {
-	if content == nil {
-		content = s.o.Guest
-	}
-	b, err := content(goruntime.GOARCH)
+func (s *stander) guest() (string, error) {
+	named, err := s.name()
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
 	}
-	path := filepath.Join(s.o.State, fmt.Sprintf("guest-%.*x", hashLength, sha256.Sum256(b)))
+	path, b := named.path, named.content
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(b)) {
 		return path, nil
 	}
@@ -59,6 +56,18 @@ func (s *stander) guest(content func(arch string) ([]byte, error)) (string, erro
 		return "", errors.Join(fmt.Errorf("write the guest's program: %w", err), os.Remove(f.Name()))
 	}
 	return path, nil
+}
+
+// guestFile is the guest's program, and where it is written.
+type guestFile struct {
+	path    string
+	content []byte
+}
+
+// nameGuest names it by its content.
+func nameGuest(o Options) (guestFile, error) {
+	b, err := o.Guest(goruntime.GOARCH)
+	return guestFile{filepath.Join(o.State, fmt.Sprintf("guest-%.*x", hashLength, sha256.Sum256(b))), b}, err
 }
 
 // start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
