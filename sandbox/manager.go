@@ -85,13 +85,13 @@ func Open(o Options) (*Manager, error) {
 		}
 		return e, err
 	})
-	local := func(make func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
+	local := func(of func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
 		return sync.OnceValues(func() (runtime.Stander, error) {
 			dir, err := o.stateDir()
 			if err != nil {
 				return nil, err
 			}
-			return make(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
+			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
 		})
 	}
 	state, err := o.stateDir()

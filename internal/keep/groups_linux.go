@@ -31,7 +31,7 @@ func makeGroups(all []Group) error {
 		}
 		for _, s := range g.Set {
 			err := os.WriteFile(filepath.Join(g.Dir, s.File), []byte(s.Value), 0)
-			if err != nil && !(s.Optional && errors.Is(err, fs.ErrNotExist)) {
+			if err != nil && (!s.Optional || !errors.Is(err, fs.ErrNotExist)) {
 				return fmt.Errorf("limit the sandbox: write %q: %w", s.Value, err)
 			}
 		}

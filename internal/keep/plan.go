@@ -4,7 +4,7 @@ package keep
 
 import "syscall"
 
-// Names in a sandbox's folder that are the keeper's.
+// LogFile is what the sandbox and its keeper said, in the sandbox's folder.
 const LogFile = "log"
 
 // Plan is what a keeper reads from its standard input. It begins when a Go follows, and ends without having begun where none does: whoever asks for

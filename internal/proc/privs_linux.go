@@ -33,13 +33,13 @@ func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 // startTied starts cmd from a thread that lives until done: the kernel sends the signal when the thread ends that has forked. The thread is in the
 // child's control group of version 1 meanwhile, and is thrown away with what it entered.
 func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
-	close, err := c.begin(cmd)
+	begun, err := c.begin(cmd)
 	if err != nil {
 		return err
 	}
-	defer close()
+	defer begun()
 	cmd.SysProcAttr.Pdeathsig = s.Tied
-	errc := make(chan error)
+	errc := make(chan error, 2) // of the start, and of the thread's end, for which nobody waits
 	go func() {
 		errc <- onThrowawayThread(func() error {
 			err := c.enter()
@@ -57,11 +57,7 @@ func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 			return nil
 		})
 	}()
-	err = <-errc
-	if err == nil {
-		go func() { <-errc }() // of the thread's end
-	}
-	return err
+	return <-errc
 }
 
 // onThrowawayThread calls f on a thread that ends after it: a goroutine that ends locked takes its thread with it. The process's first

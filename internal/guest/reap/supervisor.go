@@ -93,7 +93,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 				p.Signal(syscall.Signal(r.Signal))
 				continue
 			}
-			end(p, syscall.Signal(r.Signal), time.Duration(r.GraceMS)*time.Millisecond)
+			end(syscall.Signal(r.Signal), time.Duration(r.GraceMS)*time.Millisecond)
 			return exitOf(p.Wait())
 		}
 	}
@@ -159,7 +159,7 @@ func read(requests *json.Decoder, asked chan<- request) {
 }
 
 // end ends all that descends from this process.
-func end(p *proc.Process, sig syscall.Signal, grace time.Duration) {
+func end(sig syscall.Signal, grace time.Duration) {
 	if grace > 0 {
 		for _, r := range descendants() {
 			_ = syscall.Kill(r.PID, sig)

@@ -86,9 +86,9 @@ func TestForeign(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(elsewhere, recordFile), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	swap := func(name string, make func(path string) error) {
+	swap := func(name string, put func(path string) error) {
 		path := filepath.Join(add(name).path, recordFile)
-		if err := errors.Join(os.Remove(path), make(path)); err != nil {
+		if err := errors.Join(os.Remove(path), put(path)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -109,10 +109,7 @@ func openFolder(path string) (*folder, error) {
 func (f *folder) lock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	for {
-		if f.tryLock() {
-			break
-		}
+	for !f.tryLock() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for another command that starts or ends the sandbox: %w", context.Cause(ctx))
