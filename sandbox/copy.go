@@ -150,9 +150,9 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error)
 	}
 	to, err := targetOf(path, info.Mode.IsDir(), local, there)
 	if err == nil && there != nil && !there.IsDir() { // through a link of this machine's
-		var real string
-		if real, err = filepath.EvalSymlinks(local); err == nil {
-			to = target{filepath.Dir(real), filepath.Base(real)}
+		var file string
+		if file, err = filepath.EvalSymlinks(local); err == nil {
+			to = target{filepath.Dir(file), filepath.Base(file)}
 		}
 	}
 	if err != nil {

@@ -2,8 +2,10 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -56,4 +58,37 @@ func ExampleSandbox_Attach() {
 		log.Fatal(err)
 	}
 	fmt.Println(r.ExitCode)
+}
+
+// Files go in, and what a command made of them comes out.
+func ExampleSandbox_Files() {
+	ctx := context.Background()
+	m, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sb, err := m.Get(ctx, "dev")
+	if err != nil {
+		log.Fatal(err)
+	}
+	files := sb.Files()
+	if _, err := files.CopyIn(ctx, "project/.", "/work"); err != nil {
+		log.Fatal(err)
+	}
+	if err := files.Write(ctx, "/work/settings.json", strings.NewReader(`{"fast":true}`), sandbox.WriteOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := sb.Run(ctx, sandbox.Command{Argv: []string{"make", "report"}, Dir: "/work"}); err != nil {
+		log.Fatal(err)
+	}
+	if info, err := files.Stat(ctx, "/work/report.html"); errors.Is(err, sandbox.ErrNotFound) {
+		fmt.Println("there is no report")
+	} else if err == nil {
+		fmt.Println(info.Size)
+	}
+	copied, err := files.CopyOut(ctx, "/work/report.html", ".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(copied.Files, copied.Bytes)
 }

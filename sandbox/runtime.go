@@ -56,6 +56,9 @@ func ParseKind(name string) (Kind, error) {
 // kinds are all, in the order in which Auto tries them; the last is chosen by name only.
 var kinds = []Kind{KindJail, KindContainer, KindBox, KindHost}
 
+// Kinds are all kinds of sandboxes, in the order in which Auto tries them.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
 func kindNames() []string {
 	names := make([]string, 0, len(kinds))
 	for _, k := range kinds {
@@ -166,6 +169,10 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		}
 		if s.Image == "" && (p.kind == KindContainer || s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() && s.Network != NetworkRestricted) {
 			errs = append(errs, fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec))
+			continue
+		}
+		if s.Image != "" && s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() { // whoever names an image wants that, and a box is made of ours
+			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapAnyImage}})
 			continue
 		}
 		has, err := p.capabilities(ctx)

@@ -1,6 +1,6 @@
 // Package sandbox makes sandboxes without a task and runs commands in them.
 //
-// A Manager makes, finds and lists sandboxes; a Sandbox runs commands and brings connections to its ports. The engine is the one that
+// A Manager makes, finds and lists sandboxes; a Sandbox runs commands, has files and brings connections to its ports. The engine is the one that
 // the docker command would use. Nothing is contacted before a method that needs it, and every method takes a context that bounds it.
 // Methods may be called concurrently.
 //

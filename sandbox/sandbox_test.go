@@ -52,6 +52,8 @@ func TestPublicErrors(t *testing.T) {
 	for from, to := range map[error]error{
 		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrLost,
 		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrRefused, &wire.Error{Code: wire.CodeBadRequest}: ErrSpec,
+		&wire.Error{Code: wire.CodeDenied}: ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists, &wire.Error{Code: wire.CodeKind}: ErrFileKind, &wire.Error{Code: wire.CodeExhausted}: ErrFull,
+		wireclient.ErrMany: ErrTooMuch,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v is %v, want %v", from, err, to)

@@ -100,7 +100,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 	file := func(name string) string { return `{"name":"` + name + `","type":"file"}` }
 	n := 0
-	endless := func(w http.ResponseWriter, r *http.Request) {
+	endless := func(w http.ResponseWriter, _ *http.Request) {
 		n++
 		_, _ = fmt.Fprintf(w, `{"entries":[%s],"more":true}`, file(fmt.Sprintf("%09d", n)))
 	}

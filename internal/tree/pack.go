@@ -55,17 +55,17 @@ const bufferSize = 256 << 10
 // Pack writes a tar of a file, or of a folder and all below it. Its names are top and what is below top. A link at the path's end is followed, links below are
 // packed as links.
 func Pack(ctx context.Context, w io.Writer, name, top string) (Sum, error) {
-	real, err := filepath.EvalSymlinks(name)
+	at, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return Sum{}, err
 	}
-	if info, err := os.Lstat(real); err != nil {
+	if info, err := os.Lstat(at); err != nil {
 		return Sum{}, err
 	} else if !info.IsDir() && !info.Mode().IsRegular() {
 		return Sum{}, &fs.PathError{Op: "read", Path: name, Err: ErrNoFile}
 	}
-	p := &packer{ctx: ctx, w: tar.NewWriter(w), real: real, top: top, buf: make([]byte, bufferSize)}
-	if err := untrusted.Walk(real, p.visit); err != nil {
+	p := &packer{ctx: ctx, w: tar.NewWriter(w), at: at, top: top, buf: make([]byte, bufferSize)}
+	if err := untrusted.Walk(at, p.visit); err != nil {
 		return p.sum, err
 	}
 	if err := p.w.Close(); err != nil {
@@ -78,12 +78,12 @@ func Pack(ctx context.Context, w io.Writer, name, top string) (Sum, error) {
 }
 
 type packer struct {
-	ctx       context.Context
-	w         *tar.Writer
-	real, top string
-	buf       []byte
-	sum       Sum
-	unread    UnreadError
+	ctx     context.Context
+	w       *tar.Writer
+	at, top string
+	buf     []byte
+	sum     Sum
+	unread  UnreadError
 }
 
 // visit packs one file. What of it cannot be read is noted; an error ends everything.
@@ -96,7 +96,7 @@ func (p *packer) visit(name string, info fs.FileInfo, err error) error {
 		return nil
 	}
 	h := &tar.Header{Name: p.top, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
-	if below := strings.TrimPrefix(strings.TrimPrefix(name, p.real), "/"); below != "" {
+	if below := strings.TrimPrefix(strings.TrimPrefix(name, p.at), "/"); below != "" {
 		h.Name += "/" + below
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

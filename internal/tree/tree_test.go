@@ -202,8 +202,8 @@ func TestHostileArchives(t *testing.T) {
 					t.Errorf("left: %s %s", name, what)
 				}
 				if strings.HasPrefix(what, "-> ") {
-					if real, err := filepath.EvalSymlinks(filepath.Join(in, name)); err != nil || !strings.HasPrefix(real, in+"/t") {
-						t.Errorf("%s leads to %s, %v", name, real, err)
+					if at, err := filepath.EvalSymlinks(filepath.Join(in, name)); err != nil || !strings.HasPrefix(at, in+"/t") {
+						t.Errorf("%s leads to %s, %v", name, at, err)
 					}
 				}
 			}
@@ -272,8 +272,8 @@ func FuzzUnpack(f *testing.F) {
 		}
 		must(t, filepath.WalkDir(in, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type() == fs.ModeSymlink {
-				if real, err := filepath.EvalSymlinks(p); err == nil && real != in && !strings.HasPrefix(real, in+"/") {
-					t.Errorf("%s leads to %s", p, real)
+				if at, err := filepath.EvalSymlinks(p); err == nil && at != in && !strings.HasPrefix(at, in+"/") {
+					t.Errorf("%s leads to %s", p, at)
 				}
 			}
 			if d != nil && d.IsDir() {

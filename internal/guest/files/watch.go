@@ -34,11 +34,11 @@ func (h handler) watch(w http.ResponseWriter, r *http.Request, name string) erro
 	f := os.NewFile(uintptr(fd), "inotify")
 	defer f.Close()
 	defer context.AfterFunc(r.Context(), func() { _ = f.Close() })()
-	real, err := filepath.EvalSymlinks(name)
+	top, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return err
 	}
-	v := &viewer{fd: fd, top: real, all: yes(r, wire.QueryAll), at: map[int32]string{}, w: w, rc: http.NewResponseController(w)}
+	v := &viewer{fd: fd, top: top, all: yes(r, wire.QueryAll), at: map[int32]string{}, w: w, rc: http.NewResponseController(w)}
 	if err := v.add("", false); err != nil {
 		return err
 	}

@@ -221,6 +221,16 @@ stay, and the next command starts it again.`,
 	f.StringArrayVar(&o.ports, "port", nil, "PORT or PORT:LOCAL: a port of it on this machine's loopback, also with --network none; can be repeated")
 	f.BoolVar(&o.json, "json", false, "print a JSON document")
 	a.completeProjectFlag(cmd)
+	var kinds []string
+	for _, k := range sandbox.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	for flag, values := range map[string][]string{
+		"runtime": kinds, "network": {string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)},
+	} {
+		// It can only fail for a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }
 
