@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,6 +37,10 @@ type user struct {
 	terminal bool
 	// by is what the program is called through.
 	by []string
+	// program is the user's own copy; "" means bin.
+	program string
+	// kind is what their sandboxes without a task are; the zero one is containers.
+	kind sandboxKind
 }
 
 func newUser(t *testing.T, env ...string) *user {
@@ -78,7 +83,7 @@ func (u *user) start(stdin string, args ...string) *started {
 	ctx, cancel := context.WithTimeoutCause(u.t.Context(), cliLimit, errors.New("the call took longer than "+cliLimit.String()))
 	s := &started{t: u.t, args: args, out: &syncBuffer{}, errOut: &syncBuffer{}, cancel: cancel}
 	spec := proc.Spec{
-		Argv: slices.Concat(u.by, []string{bin}, args), Dir: u.dir, Env: u.env, Stdin: strings.NewReader(stdin), Stdout: s.out, Stderr: s.errOut,
+		Argv: slices.Concat(u.by, []string{cmp.Or(u.program, bin)}, args), Dir: u.dir, Env: u.env, Stdin: strings.NewReader(stdin), Stdout: s.out, Stderr: s.errOut,
 	}
 	var err error
 	if u.terminal {

@@ -5,7 +5,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,8 +40,11 @@ type execAnswer struct {
 // sandbox makes one that is removed at the test's end.
 func (u *user) sandbox(name string, args ...string) string {
 	u.t.Helper()
-	name = u.claim(fmt.Sprintf("%s-%d", name, os.Getpid()))
-	if c := u.run("", append([]string{"up", name, "--image", plainImage}, args...)...); c.code != 0 {
+	name = fmt.Sprintf("%s-%s-%d", name, u.kind.spec()[0], os.Getpid()) // a name is given once, over all kinds
+	if !u.kind.jail {                                                   // those its user's clean-up removes
+		u.claim(name)
+	}
+	if c := u.run("", u.kind.up(name, args...)...); c.code != 0 {
 		u.t.Fatalf("exit code %d", c.code)
 	}
 	return name
@@ -62,9 +67,16 @@ func (u *user) exec(name, stdin string, args ...string) (answer execAnswer, code
 
 func TestSandbox(t *testing.T) {
 	t.Parallel()
-	u := newCarefulUser(t)
-	name := u.sandbox("plain", "--network", "none", "--memory", "96m", "--pids", "128", "--cpus", "2")
+	ofEachKind(t, func(t *testing.T, u *user) {
+		limits := []string{"--memory", "96m", "--pids", "128", "--cpus", "2"}
+		if u.kind.plain {
+			limits = limits[:4]
+		}
+		testSandbox(t, u, u.sandbox("plain", append(limits, "--network", "none")...))
+	})
+}
 
+func testSandbox(t *testing.T, u *user, name string) {
 	got, code := u.exec(name, "hi\n", "--env", "A=b", "--workdir", "/tmp", "--timeout", "30s", "--", "sh", "-c", "cat; pwd; echo $A; echo e >&2; exit 7")
 	if got.Stdout != "hi\n/tmp\nb\n" || got.Stderr != "e\n" || got.ExitCode != 7 || code != 7 {
 		t.Errorf("%+v, exit code %d", got, code)
@@ -95,14 +107,23 @@ func TestSandbox(t *testing.T) {
 	if left := processes(); left != "" {
 		t.Errorf("left of the fork bomb: %s", left)
 	}
-	if got, code := u.exec(name, "", "--", "tail", "/dev/zero"); code != 137 || !got.OutOfMemory {
+	// A process of a plain user's jail is given no more than the limit; two that have more together are found by the jail's keeper.
+	greedy := "tail /dev/zero"
+	if u.kind.plain {
+		if got, code := u.exec(name, "", "--", "tail", "/dev/zero"); code == 0 || got.OutOfMemory {
+			t.Errorf("too much memory of one process: %+v, exit code %d", got, code)
+		}
+		greedy = "perl -e '$x = \"x\" x 5e7; sleep 60' & exec perl -e '$x = \"x\" x 5e7; sleep 60'"
+	}
+	if got, code := u.exec(name, "", "--timeout", "30s", "--", "sh", "-c", greedy); code != 137 || !got.OutOfMemory {
 		t.Errorf("too much memory: %+v, exit code %d", got, code)
 	}
 	if got, code := u.exec(name, "", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' e >&2"); code != 0 || !got.Truncated ||
 		len(got.Stdout) > 1<<20+100 || len(got.Stderr) > 1<<20+100 || len(got.Stdout) < 1<<20 {
 		t.Errorf("much output: %d and %d bytes, %t, exit code %d", len(got.Stdout), len(got.Stderr), got.Truncated, code)
 	}
-	if got, code := u.exec(name, "", "--", "sh", "-c", "ls /sys/class/net"); got.Stdout != "lo\n" || code != 0 {
+	const interfaces = `sed -n 's/^ *\([^ :]*\):.*/\1/p' /proc/net/dev`
+	if got, code := u.exec(name, "", "--", "sh", "-c", interfaces); got.Stdout != "lo\n" || code != 0 {
 		t.Errorf("network none: %q", got.Stdout)
 	}
 	for _, row := range []struct {
@@ -119,17 +140,21 @@ func TestSandbox(t *testing.T) {
 	}
 
 	// It keeps its files over a stop, by whomever.
-	if _, code := u.exec(name, "", "--", "sh", "-c", "echo kept >/root/file"); code != 0 {
+	if _, code := u.exec(name, "", "--", "sh", "-c", "echo kept >$HOME/file"); code != 0 {
 		t.Errorf("write a file: exit code %d", code)
 	}
-	u.dockerStop(name)
-	if got, code := u.exec(name, "", "--", "cat", "/root/file"); got.Stdout != "kept\n" || code != 0 {
+	u.halt(name)
+	if got, code := u.exec(name, "", "--", "sh", "-c", "cat $HOME/file"); got.Stdout != "kept\n" || code != 0 {
 		t.Errorf("after a stop: %q, exit code %d", got.Stdout, code)
 	}
 	if c := u.run("", "reset", name); c.code != 0 {
 		t.Errorf("reset: exit code %d", c.code)
 	}
-	if got, code := u.exec(name, "", "--", "sh", "-c", "ls /root /sys/class/net; cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null; true"); got.Stdout != "/root:\n\n/sys/class/net:\nlo\n128\n" || code != 0 {
+	want := "lo\n128\n"
+	if u.kind.plain {
+		want = "lo\n" // it has no control group
+	}
+	if got, code := u.exec(name, "", "--", "sh", "-c", "ls $HOME; "+interfaces+"; cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null; true"); got.Stdout != want || code != 0 {
 		t.Errorf("after a reset: %q, exit code %d", got.Stdout, code)
 	}
 }
@@ -165,19 +190,13 @@ func TestSandboxUser(t *testing.T) {
 	}
 }
 
-// dockerStop stops a sandbox by the engine, not by us.
-func (u *user) dockerStop(name string) {
-	u.t.Helper()
-	if err := eng.ContainerStop(u.t.Context(), "sandbox-agent-sandbox-"+name, container.StopOptions{}); err != nil {
-		u.t.Fatal(err)
-	}
-}
-
 // What is started in the background is there for whoever comes later, whole and once.
 func TestSandboxBackground(t *testing.T) {
 	t.Parallel()
-	u := newCarefulUser(t)
-	name := u.sandbox("back")
+	ofEachKind(t, func(t *testing.T, u *user) { testBackground(t, u, u.sandbox("back")) })
+}
+
+func testBackground(t *testing.T, u *user, name string) {
 	var want strings.Builder
 	for i := range 100 {
 		fmt.Fprintln(&want, i+1)
@@ -276,9 +295,21 @@ func TestSandboxBadInput(t *testing.T) {
 	}
 }
 
-// sandboxesOf are the containers of sandboxes whose names contain a text.
+// sandboxesOf are the containers or folders of sandboxes whose names contain a text.
 func (u *user) sandboxesOf(part string) (names []string) {
 	u.t.Helper()
+	if u.kind.jail {
+		entries, err := os.ReadDir(filepath.Join(u.state, "sandboxes"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			u.t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.Contains(e.Name(), part) {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), time.Minute)
 	defer cancel()
 	all, err := eng.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "sandbox-agent.sandbox"))})
@@ -296,7 +327,6 @@ func (u *user) sandboxesOf(part string) (names []string) {
 // A program outside of the repository makes sandboxes by the public package alone; killed, it leaves none.
 func TestSandboxProgram(t *testing.T) {
 	t.Parallel()
-	u := newCarefulUser(t)
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +342,6 @@ func TestSandboxProgram(t *testing.T) {
 	// Its requirements are ours, so that nothing has to be looked up.
 	_, requires, _ := strings.Cut(string(mod), "\nrequire")
 	requires, _, _ = strings.Cut(requires, "\ntool")
-	part := fmt.Sprintf("program-%d", os.Getpid())
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"go.sum": string(sum),
@@ -324,6 +353,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -335,10 +365,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	part, kind, image := os.Args[1], os.Args[2], os.Args[3]
 	for i := range 3 {
-		x := sandbox.NewExecutor(m, sandbox.Spec{Name: fmt.Sprintf("` + part + `-%d", i), Image: "` + plainImage + `", Silence: 4 * time.Second})
+		x := sandbox.NewExecutor(m, sandbox.Spec{Name: fmt.Sprintf(part+"-%d", i), Runtime: sandbox.Kind(kind), Image: image, Silence: 4 * time.Second})
 		for again := range 2 {
-			command := sandbox.Command{Argv: []string{"sh", "-c", "ls /gone; sleep 900 >/dev/null 2>&1 & touch /gone; echo $((i + 1))"}, Env: []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute}
+			command := sandbox.Command{Argv: []string{"sh", "-c", "ls $HOME/gone; sleep 900 >/dev/null 2>&1 & touch $HOME/gone; echo $((i + 1))"}, Env: []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute}
 			r, err := x.Run(ctx, command)
 			if errors.Is(err, sandbox.ErrLost) {
 				r, err = x.Run(ctx, command) // the connection's end was not seen yet
@@ -350,7 +381,7 @@ func main() {
 				break
 			}
 			// Somebody removes it: the next command has another one.
-			sb, err := m.Get(ctx, fmt.Sprintf("` + part + `-%d", i))
+			sb, err := m.Get(ctx, fmt.Sprintf(part+"-%d", i))
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -373,13 +404,23 @@ func main() {
 	if err := proc.Run(t.Context(), proc.Spec{Argv: []string{"go", "build", "-mod=mod", "-o", program, "."}, Dir: dir, Env: append(os.Environ(), "GOFLAGS="), Stdout: os.Stderr, Stderr: os.Stderr}); err != nil {
 		t.Fatal(err)
 	}
+	for _, k := range []sandboxKind{{}, rootsJail} {
+		t.Run(k.String(), func(t *testing.T) {
+			t.Parallel()
+			testProgram(t, k.user(t), program)
+		})
+	}
+}
+
+func testProgram(t *testing.T, u *user, program string) {
+	part := fmt.Sprintf("program-%s-%d", u.kind.spec()[0], os.Getpid())
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	ctx, kill := context.WithCancel(t.Context())
-	p, err := proc.Start(ctx, proc.Spec{Argv: []string{program}, Env: os.Environ(), Stdout: w, Stderr: os.Stderr})
+	p, err := proc.Start(ctx, proc.Spec{Argv: slices.Concat([]string{program, part}, u.kind.spec()), Env: append(os.Environ(), "SANDBOX_AGENT_STATE_DIR="+u.state), Stdout: w, Stderr: os.Stderr})
 	_ = w.Close()
 	if err != nil {
 		t.Fatal(err)

@@ -197,7 +197,7 @@ func TestSandboxNetwork(t *testing.T) {
 			t.Errorf("it tells %q, want %q", now.Network, to)
 		}
 	}
-	u.dockerStop(name)
+	u.halt(name)
 	if got := links(); got != "lo" {
 		t.Errorf("after a stop: %q", got)
 	}

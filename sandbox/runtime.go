@@ -167,8 +167,8 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		if s.Runtime != p.kind && (s.Runtime != Auto || p.kind == KindHost) {
 			continue
 		}
-		if s.Image == "" && (p.kind == KindContainer || s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() && s.Network != NetworkRestricted) {
-			errs = append(errs, fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec))
+		if why := p.imageError(s); why != nil {
+			errs = append(errs, why)
 			continue
 		}
 		if s.Image != "" && s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() { // whoever names an image wants that, and a box is made of ours
@@ -187,6 +187,20 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		return p, has, nil
 	}
 	return nil, nil, errors.Join(errs...)
+}
+
+// imageError says that a spec without an image is no container; and that Auto makes no box of an image that is not a box's own, or for want of a jail.
+func (p *place) imageError(s Spec) error {
+	boxless := s.Runtime == Auto && !s.wantsBox()
+	switch {
+	case p.kind == KindContainer && s.Image == "":
+		return fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec)
+	case p.kind == KindBox && boxless && s.Image != "":
+		return fmt.Errorf("runtime %s: %w: it is named where image %s is a box's", p.kind, ErrUnsupported, s.Image)
+	case p.kind == KindBox && boxless && s.Network != NetworkRestricted:
+		return fmt.Errorf("runtime %s: %w: it is named, or chosen for a repository or a network by names", p.kind, ErrUnsupported)
+	}
+	return nil
 }
 
 func lacks(k Kind, has, wishes []Capability) error {

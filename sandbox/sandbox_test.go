@@ -26,7 +26,7 @@ func TestSpec(t *testing.T) {
 	}
 	// Every mistake is told, all at once.
 	_, err = Spec{
-		Name: "A b", Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, Idle: -1, Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
+		Name: "A b", Runtime: KindContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, Idle: -1, Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
 	}.complete()
 	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 8 {
 		t.Errorf("%v", err)
