@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,7 +59,18 @@ func TestBenchSandboxes(t *testing.T) {
 	const megabytes = 200
 	flood := []string{"head", "-c", fmt.Sprint(megabytes * 1000 * 1000), "/dev/zero"}
 	docker := []string{"docker", "exec", "sandbox-agent-sandbox-" + name}
+	jail := []string{"bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"}
 	for range rounds {
+		for range 5 {
+			timed("bwrap", command(jail...))
+			timed("jail", func() error {
+				sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
+				if err != nil {
+					return err
+				}
+				return errors.Join(run(sb, "true")(), sb.Close(ctx))
+			})
+		}
 		timed("docker run", command("docker", "run", "--rm", "--network", "none", plainImage, "true"))
 		timed("up", func() error {
 			sb, err := m.Create(ctx, sandbox.Spec{Image: plainImage, Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
@@ -87,6 +99,7 @@ func TestBenchSandboxes(t *testing.T) {
 	fmt.Fprintf(w, "what a sandbox without a task costs (median of %d)\tms\tthe engine's own\t×\taim ×\n", rounds)
 	for _, row := range []struct{ label, ours, floor, aim string }{
 		{"made, first command answered, removed; docker run --rm", "up", "docker run", "≤ 1.5"},
+		{"a jail made, first command answered, removed; bwrap … true", "jail", "bwrap", "≤ 6"},
 		{"exec over a connection that is held; docker exec", "held exec", "docker exec", "≤ 0.1"},
 		{"exec on the command line; docker exec", "cli exec", "docker exec", "≤ 0.5"},
 		{fmt.Sprintf("%d MB of output; docker exec", megabytes), "held flood", "docker exec flood", "≤ 2.5"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -362,24 +361,4 @@ func TestJailBadInput(t *testing.T) {
 	if c := u.run("", "up", "x"); c.code != workorder.ExitInvalid {
 		t.Errorf("without bubblewrap, an image and a runtime: exit code %d", c.code)
 	}
-}
-
-// loopback is a port of this machine's that answers.
-func loopback(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.Close()
-		}
-	}()
-	return l.Addr().String()
 }

@@ -46,6 +46,7 @@ for purpose; do
 		;;
 	test)
 		want git git
+		want bwrap bubblewrap # sandboxes without an engine
 		want ip iproute2 # a second engine gets a network of its own
 		want gcc gcc # the race detector links with it
 		[ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"

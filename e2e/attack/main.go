@@ -23,10 +23,13 @@ func run(args []string) error {
 		return race()
 	}
 	if len(args) < 2 {
-		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack measure FILE")
+		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack sandbox FILE | attack measure FILE")
 	}
 	if args[0] == "table" {
 		return printTable(args[1])
+	}
+	if args[0] == "sandbox" {
+		return inSandbox(args[1], func(r Row) error { return json.NewEncoder(os.Stdout).Encode(r) })
 	}
 	c, err := load(args[1])
 	if err != nil {

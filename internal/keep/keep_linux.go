@@ -112,7 +112,7 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 		files = append(files, f)
 	}
 	program, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: p.Argv, Env: p.Env, Dir: "/", Stdout: answer, Stderr: log, ExtraFiles: files, Tied: p.End, Cgroup: cgroup(p.Groups),
+		Argv: p.Argv, Env: p.Env, Dir: "/", Stdout: answer, Stderr: log, ExtraFiles: files, Tied: p.End, OwnSockets: p.OwnSockets, Cgroup: cgroup(p.Groups),
 	})
 	if err != nil {
 		return fmt.Errorf("start the sandbox: %w", err)

@@ -22,6 +22,8 @@ type Plan struct {
 	Groups []Group  `json:"groups,omitempty"`
 	// WatchBytes is the memory that all processes may have together, where no group says so; 0 does not watch.
 	WatchBytes int64 `json:"watch_bytes,omitempty"`
+	// OwnSockets is proc.Spec's.
+	OwnSockets bool `json:"own_sockets,omitempty"`
 	// End is what the program gets when it is to end, and when the keeper is gone.
 	End syscall.Signal `json:"end"`
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,17 +32,20 @@ func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 
 // startTied starts cmd from a thread that lives until done: the kernel sends the signal when the thread ends that has forked. The thread is in the
 // child's control group of version 1 meanwhile, and is thrown away with what it entered.
-func startTied(cmd *exec.Cmd, c *Cgroup, sig syscall.Signal, done <-chan struct{}) error {
+func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 	close, err := c.begin(cmd)
 	if err != nil {
 		return err
 	}
 	defer close()
-	cmd.SysProcAttr.Pdeathsig = sig
+	cmd.SysProcAttr.Pdeathsig = s.Tied
 	errc := make(chan error)
 	go func() {
 		errc <- onThrowawayThread(func() error {
 			err := c.enter()
+			if err == nil && s.OwnSockets {
+				err = scopeSockets()
+			}
 			if err == nil {
 				err = cmd.Start()
 			}

@@ -5,7 +5,6 @@ package proc
 import (
 	"errors"
 	"os/exec"
-	"syscall"
 )
 
 // startApart has no equivalent here; only the guest, which is Linux, changes the user or the control group.
@@ -14,6 +13,6 @@ func startApart(*exec.Cmd, *Cgroup, *Credential) error {
 }
 
 // startTied has no equivalent here.
-func startTied(*exec.Cmd, *Cgroup, syscall.Signal, <-chan struct{}) error {
+func startTied(*exec.Cmd, *Cgroup, Spec, <-chan struct{}) error {
 	return errors.New("a child that ends with its starter is only supported on Linux")
 }

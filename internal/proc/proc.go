@@ -70,6 +70,8 @@ type Spec struct {
 	ExtraFiles []*os.File
 	// Tied is sent to the child when this process ends, whatever ends it; 0 sends nothing. Linux only.
 	Tied syscall.Signal
+	// OwnSockets keeps a Tied child, and all that it starts, from sockets without a path of others, where the kernel can: since Linux 6.12.
+	OwnSockets bool
 	// Started is told of the process before Start returns; nil means nobody is.
 	Started func(*Process)
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
@@ -140,7 +142,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	case s.Tied != 0 && s.User != nil:
 		return nil, fmt.Errorf("start %s: a child of another user cannot be tied", s.Argv[0]) // the kernel forgets the tie
 	case s.Tied != 0:
-		start = func() error { return startTied(cmd, cgroup, s.Tied, p.done) }
+		start = func() error { return startTied(cmd, cgroup, s, p.done) }
 	case s.User != nil || cgroup != nil:
 		start = func() error { return startApart(cmd, cgroup, s.User) }
 	}

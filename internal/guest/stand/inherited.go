@@ -35,9 +35,6 @@ func ServeInherited(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !c.Machine {
-		keepToItself() // or not: the threat model says so
-	}
 	if c.Processes > 0 {
 		// It holds for this process and all that it starts, counted in this user namespace alone.
 		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: c.Processes, Max: c.Processes}); err != nil {

@@ -181,6 +181,10 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 			return keep.Plan{}, noBubblewrap
 		}
 		p.Argv, p.Data = j.bubblewrap(bwrap, filter)
+		// A program that needs new privileges is not given less before.
+		if st, err := os.Stat(bwrap); err == nil {
+			p.OwnSockets = st.Mode()&fs.ModeSetuid == 0
+		}
 	}
 	var err error
 	p.Config, err = json.Marshal(config)
