@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -97,9 +96,7 @@ func TestSandboxLife(t *testing.T) {
 	}
 
 	// Somebody removes its container.
-	if err := eng.ContainerRemove(t.Context(), "sandbox-agent-sandbox-"+name, container.RemoveOptions{Force: true}); err != nil {
-		t.Fatal(err)
-	}
+	u.removeNow(name)
 	type did struct {
 		Action, Target string
 		NeedsForce     bool `json:"needs_force"`

@@ -205,9 +205,7 @@ func TestSandboxNetwork(t *testing.T) {
 		t.Errorf("after a reset: %q", links())
 	}
 	// One that nothing is left of is made anew on the network that it had, by whoever uses it next.
-	if err := eng.ContainerRemove(t.Context(), "sandbox-agent-sandbox-"+name, container.RemoveOptions{Force: true}); err != nil {
-		t.Fatal(err)
-	}
+	u.removeNow(name)
 	c := u.run("", "exec", name, "--", "true")
 	if c.code != 0 || !strings.Contains(c.stderr, "note:") || links() != "lo" {
 		t.Errorf("after its removal by somebody: exit code %d, %q", c.code, links())
@@ -219,5 +217,59 @@ func TestSandboxNetwork(t *testing.T) {
 	}
 	if c := u.run("", "network", "no-such", "none"); c.code != workorder.ExitNotFound {
 		t.Errorf("no such sandbox: exit code %d", c.code)
+	}
+}
+
+// A box has the same verbs: its guest holds the network, also to names, and keeps it over a stop; where it is gone it is made anew.
+func TestSandboxBoxVerbs(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	name := fmt.Sprintf("boxverbs-%d", os.Getpid())
+	first := jsonOf[struct{ Endpoints map[string]string }](u, "up", u.claim(name), "--runtime", "box", "--network", "none", "--port", "3000").Endpoints["3000"]
+	serve := func() {
+		t.Helper()
+		if c := u.run("", "exec", name, "--background", "--expose", "3000", "--", "perl", "-e", hello, "3000", "127.0.0.1"); c.code != 0 || u.says(first) != "hello" {
+			t.Errorf("exit code %d, %q", c.code, u.says(first))
+		}
+	}
+	serve()
+	type network struct {
+		Network string
+		Allow   []string
+	}
+	for _, to := range [][]string{{"full"}, {"none"}, {"restricted", "--allow", "example.com"}} {
+		if c := u.run("", append([]string{"network", name}, to...)...); c.code != 0 || u.says(first) != "hello" {
+			t.Errorf("%q: exit code %d, %q", to, c.code, u.says(first))
+		}
+		if now := jsonOf[network](u, "network", name); now.Network != to[0] || len(now.Allow) != len(to)/2 {
+			t.Errorf("%q: %+v", to, now)
+		}
+	}
+	if c := u.run("", "network", name, "none", "--allow", "example.com"); c.code != workorder.ExitInvalid {
+		t.Errorf("rules for none: exit code %d", c.code)
+	}
+	if c := u.run("", "snapshot", "create", name); c.code != workorder.ExitInvalid {
+		t.Errorf("snapshot: exit code %d", c.code)
+	}
+	if c := u.run("", "stop", name); c.code != 0 || u.says(first) != "" {
+		t.Errorf("stop: exit code %d", c.code)
+	}
+	serve()
+	u.removeNow(name)
+	c := u.run("", "exec", name, "--", "id", "-un")
+	if now := jsonOf[network](u, "network", name); c.code != 0 || c.stdout != "sandbox\n" || !strings.Contains(c.stderr, "note: ") || now.Network != "restricted" || len(now.Allow) != 1 {
+		t.Errorf("made anew: exit code %d, %+v", c.code, now)
+	}
+	serve()
+	if c := u.run("", "down", name); c.code != 0 || len(u.sandboxesOf(name)) != 0 {
+		t.Errorf("down: exit code %d", c.code)
+	}
+}
+
+// removeNow removes a sandbox's container, as somebody else would.
+func (u *user) removeNow(name string) {
+	u.t.Helper()
+	if err := eng.ContainerRemove(u.t.Context(), "sandbox-agent-sandbox-"+name, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+		u.t.Fatal(err)
 	}
 }

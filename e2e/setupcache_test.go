@@ -101,37 +101,71 @@ validate: {test: 'date +%N; cat deps/dep $HOME/setups && [ ! -e deps/evil ] || [
 	}
 }
 
-// The checks run on the base before the agent also where they change a service: the agent finds it as if they had not.
-func TestServicesAreAnewAfterTheChecks(t *testing.T) {
+// A setup that was not made to run twice in one work tree: the first task's proof and a task on a later base are as if nothing were kept.
+func TestSetupThatCannotRunTwice(t *testing.T) {
 	t.Parallel()
 	u := newCacheUser(t)
-	const incr = `printf 'INCR n\r\nQUIT\r\n' | nc redis 6379`
-	// It passes in a service that nothing was written to, and leaves a cache, which git ignores.
-	const head = "services:\n  redis: {image: " + redisImage + "}\nlifecycle: {setup: [npm ci --ignore-scripts]}\n" +
-		"validate: {test: \"" + `[ -e cache ] && cat cache || date +%N >cache; ` + incr + ` | grep -qx ':1.'` + "\"}\n"
-	lock := `{"name": "x", "version": "1.0.0", "lockfileVersion": 3, "requires": true, "packages": {"": {"name": "x", "version": "1.0.0"}}}`
-	repo := u.repo(map[string]string{".gitignore": "cache\nnode_modules\n", "package.json": `{"name": "x", "version": "1.0.0"}`, "package-lock.json": lock})
-	// A second INCR of the agent's own is what the proof must not see.
-	file := u.project(scripted(strings.ReplaceAll(head, `\r\n`, `\\r\\n`), "cat cache >seen; "+incr+` | head -n 1 | tr -d '\r' >>seen`))
-	var caches []string
+	repo := u.repo(map[string]string{".gitignore": "made/\n", "f": "0\n"})
+	file := u.project(scripted("env: {A: b}\nlifecycle:\n  setup:\n    - mkdir made && echo x >>made/x && echo x >>$HOME/x\nvalidate: {test: cat made/x}\n", "cat made/x $HOME/x >seen; grep A= .env >>seen; git status --porcelain >>seen"))
 	for range 2 {
 		c := u.run("", "create", "--task", "x", "--repo", repo, "-p", file)
 		r := u.plainResult(c.task(t))
-		// After the agent's own, the check of the work tree finds 2.
-		if r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
+		if c.code != 0 || r.Status != workorder.StatusSuccess || r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
 			t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
 		}
-		cache, counted, _ := strings.Cut(gittest.Git(t, repo, "show", r.Branch+":seen"), "\n")
-		if cache == "" || counted != ":1" {
-			t.Errorf("the agent found the cache %q and counted %q", cache, counted)
+		if got := gittest.Git(t, repo, "show", r.Branch+":seen"); got != "x\nx\nA=b\n?? seen" {
+			t.Errorf("the agent saw %q", got)
 		}
-		caches = append(caches, cache)
-		if _, err := os.Stat(filepath.Join(u.state, r.TaskID, workorder.LogsDir, "proof-base-setup-1.log")); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("base was proven again: %v", err)
+		if err := os.WriteFile(filepath.Join(repo, "g"), []byte(r.TaskID), 0o600); err != nil {
+			t.Fatal(err)
 		}
+		gittest.Git(t, repo, "add", "g")
+		gittest.Git(t, repo, "commit", "--quiet", "-m", "another base")
 	}
-	if caches[0] != caches[1] {
-		t.Errorf("the second task began with another cache: %q", caches)
+	if got := u.cache("ls").Snapshots; len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The checks run on the base before the agent also where they change a service: the agent finds it as setup left it.
+func TestServicesAreAnewAfterTheChecks(t *testing.T) {
+	t.Parallel()
+	// count says how often it was called for a name, in a service.
+	const count = "printf 'INCR %s\\r\\nQUIT\\r\\n' $1 | nc redis 6379 | head -n 1 | tr -d '\\r'\n"
+	// check passes in a service that has nothing but setup's, and leaves a cache, which git ignores.
+	const check = "[ -e cache ] || date +%N >cache; [ $(sh count check) = :1 ]\n"
+	lock := `{"name": "x", "version": "1.0.0", "lockfileVersion": 3, "requires": true, "packages": {"": {"name": "x", "version": "1.0.0"}}}`
+	for name, row := range map[string]struct{ setup, want string }{
+		"setup installs": {"npm ci --ignore-scripts", ":1 :1"},
+		"setup fills it": {"sh count setup", ":1 :2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newCacheUser(t)
+			repo := u.repo(map[string]string{".gitignore": "cache\nnode_modules\n", "package.json": `{"name": "x", "version": "1.0.0"}`, "package-lock.json": lock, "count": count, "check": check})
+			file := u.project(scripted("services:\n  redis: {image: "+redisImage+"}\nlifecycle: {setup: ["+row.setup+"]}\nvalidate: {test: sh check}\n",
+				"cat cache >seen; echo $(sh count check) $(sh count setup) >>seen"))
+			var caches []string
+			for range 2 {
+				c := u.run("", "create", "--task", "x", "--repo", repo, "-p", file)
+				r := u.plainResult(c.task(t))
+				// The check beside the agent finds what the agent counted, and fails; the proof does not.
+				if r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
+					t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
+				}
+				cache, counted, _ := strings.Cut(gittest.Git(t, repo, "show", r.Branch+":seen"), "\n")
+				if cache == "" || counted != row.want {
+					t.Errorf("the agent found the cache %q and counted %q", cache, counted)
+				}
+				caches = append(caches, cache)
+				if _, err := os.Stat(filepath.Join(u.state, r.TaskID, workorder.LogsDir, "proof-base-setup-1.log")); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("base was proven again: %v", err)
+				}
+			}
+			if caches[0] != caches[1] {
+				t.Errorf("the second task began with another cache: %q", caches)
+			}
+		})
 	}
 }
 

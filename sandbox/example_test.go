@@ -92,3 +92,30 @@ func ExampleSandbox_Files() {
 	}
 	fmt.Println(copied.Files, copied.Bytes)
 }
+
+// Files that are kept under a name are brought back, and had by a second sandbox.
+func ExampleSandbox_Snapshot() {
+	ctx := context.Background()
+	m, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sb, err := m.Get(ctx, "dev")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := sb.SetNetwork(ctx, sandbox.NetworkNone); err != nil { // while it runs
+		log.Fatal(err)
+	}
+	kept, err := sb.Snapshot(ctx, "before-upgrade")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(kept.Bytes, kept.Omitted)
+	if _, err := sb.Fork(ctx, "dev-2"); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := m.Restore(ctx, "dev", "before-upgrade"); err != nil { // what it had is the snapshot before-restore
+		log.Fatal(err)
+	}
+}

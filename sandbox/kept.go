@@ -68,9 +68,17 @@ func (m *Manager) hasEndpoints(name string) bool {
 
 // made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: an engine has it.
 func (m *Manager) made(ctx context.Context, sb *Sandbox, event, detail string) error {
-	err := m.keep(ctx, sb)
+	err := m.keepOwn(ctx, sb)
 	sb.note(registry.Event{Event: event, Detail: detail})
 	return err
+}
+
+// keepOwn is keep for a sandbox of this state folder; those of others are kept there.
+func (m *Manager) keepOwn(ctx context.Context, sb *Sandbox) error {
+	if owner, err := m.owner(false); err != nil || owner != sb.owner {
+		return err
+	}
+	return m.keep(ctx, sb)
 }
 
 // keep keeps what a sandbox is made of.
@@ -207,7 +215,7 @@ func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
 		if now, err = sb.m.remember(ctx, sb.spec.Name); err != nil {
 			return nil, err
 		}
-		if now, err = sb.m.make(ctx, now.r, now.spec, ""); err != nil {
+		if now, err = sb.m.make(ctx, now.r, now.spec, "", ""); err != nil {
 			return nil, err
 		}
 		err = sb.m.made(ctx, now, registry.Renewed, now.spec.Image)

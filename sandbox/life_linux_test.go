@@ -124,6 +124,34 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
+// One of another state folder can be used, and stays that one's.
+func TestOfOthers(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	mine, others := f.newManager(t.TempDir()), f.newManager(t.TempDir())
+	create(t, mine, Spec{Name: "a"})
+	create(t, others, Spec{Name: "b"})
+	if err := find(t, others, "a").SetNetwork(t.Context(), NetworkNone); err != nil {
+		t.Error(err)
+	}
+	if _, err := find(t, others, "a").Reset(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if sb := find(t, others, "a"); run(t, sb, "echo x") != "x" || sb.Info().Own || !find(t, mine, "a").Info().Own {
+		t.Error("it changed hands")
+	}
+	f.lose(t, "a")
+	if _, err := others.Get(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("it is kept where it was only used: %v", err)
+	}
+	if got := states(t, mine); got != "a gone, b running" {
+		t.Errorf("%s", got)
+	}
+	if run(t, find(t, mine, "a"), "echo x") != "x" {
+		t.Error("it is not made anew")
+	}
+}
+
 // The history has what was done and outlives the sandbox, and nothing that may be secret. A session has none.
 func TestHistoryOfSandbox(t *testing.T) {
 	t.Parallel()

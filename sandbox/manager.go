@@ -173,7 +173,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	s.Runtime = p.kind
 	s.Limits.hold(has)
 	if s.Lifetime != Named {
-		sb, err := m.make(ctx, r, s, "")
+		sb, err := m.make(ctx, r, s, "", "")
 		if err == nil {
 			sb.own = true
 			sb.live(context.WithoutCancel(ctx))
@@ -188,15 +188,15 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err := m.free(ctx, p, s.Name); err != nil {
 		return nil, err
 	}
-	sb, err := m.make(ctx, r, s, "")
+	sb, err := m.make(ctx, r, s, "", "")
 	if err != nil {
 		return nil, err
 	}
 	return sb, m.made(ctx, sb, registry.Created, s.Image)
 }
 
-// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers.
-func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
+// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers. Without an owner it is this state folder's.
+func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot, owner string) (*Sandbox, error) {
 	file, remove, err := s.bundle(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -206,9 +206,10 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	if err != nil {
 		return nil, err
 	}
-	owner, err := m.owner(s.Lifetime == Named)
-	if err != nil {
-		return nil, err
+	if owner == "" {
+		if owner, err = m.owner(s.Lifetime == Named); err != nil {
+			return nil, err
+		}
 	}
 	stand := runtime.StandSpec{
 		Bundle: file,

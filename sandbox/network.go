@@ -81,7 +81,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 		return nil
 	}
 	sb.note(registry.Event{Event: registry.Switched, Detail: string(n)})
-	return sb.m.keep(ctx, sb)
+	return sb.m.keepOwn(ctx, sb)
 }
 
 // networkNow corrects the network in the spec of a sandbox that has another since it was made.

@@ -171,6 +171,10 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 			errs = append(errs, why)
 			continue
 		}
+		if s.Image != "" && s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() { // whoever names an image wants that, and a box is made of ours
+			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapAnyImage}})
+			continue
+		}
 		has, err := p.capabilities(ctx)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("runtime %s: %w", p.kind, err))

@@ -160,7 +160,7 @@ func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what re
 			return nil, public(err)
 		}
 	}
-	again, err := sb.m.make(ctx, sb.r, s, snapshot)
+	again, err := sb.m.make(ctx, sb.r, s, snapshot, sb.owner)
 	if err != nil {
 		return nil, err
 	}

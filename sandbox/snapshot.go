@@ -255,7 +255,7 @@ func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry
 	if err := m.free(ctx, m.all[i], s.Name); err != nil {
 		return nil, err
 	}
-	sb, err := m.make(ctx, r, s, snapshot)
+	sb, err := m.make(ctx, r, s, snapshot, "")
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (r *sides) enter(ctx context.Context, s *side) (err error) {
 		return nil
 	}
 	if s.room == nil {
-		if s.room, err = r.Ground.Room(ctx, s.store, s.commit); err != nil {
+		if s.room, err = r.Ground.Room(ctx, s.store, s.commit, s.bare); err != nil {
 			return err
 		}
 		for _, what := range s.room.Lacks() {

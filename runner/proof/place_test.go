@@ -22,24 +22,30 @@ type places struct {
 	hogs   int   // held for good
 	refuse error // of Leave
 	lacks  []string
+	over   string // a folder that an earlier setup left in the work tree
 }
 
 type place struct {
 	*places
-	dir string
+	dir  string
+	over bool
 }
 
-func (p *places) Room(context.Context, git.Repo, string) (proof.Room, error) {
+func (p *places) Room(_ context.Context, _ git.Repo, _ string, bare bool) (proof.Room, error) {
 	p.steps = append(p.steps, "room")
 	dir, err := os.MkdirTemp(p.home, "proof.")
 	if err != nil {
 		return nil, err
 	}
-	return &place{places: p, dir: dir}, errors.Join(os.Mkdir(dir+"/tree", 0o755), os.Mkdir(dir+"/home", 0o755))
+	err = errors.Join(os.Mkdir(dir+"/tree", 0o755), os.Mkdir(dir+"/home", 0o755))
+	if p.over != "" && !bare {
+		err = errors.Join(err, os.Mkdir(dir+"/tree/"+p.over, 0o755))
+	}
+	return &place{places: p, dir: dir, over: p.over != "" && !bare}, err
 }
 
 func (p *place) Begins() proof.Begins {
-	return proof.Begins{Tree: p.dir + "/tree", Home: p.dir + "/home"}
+	return proof.Begins{Tree: p.dir + "/tree", Home: p.dir + "/home", Over: p.over}
 }
 
 func (p *place) User() *proc.Credential      { return p.user }
@@ -60,6 +66,33 @@ func (p *place) Leave(context.Context) error {
 		return p.refuse
 	}
 	return os.RemoveAll(p.dir)
+}
+
+// A setup command that was not made to run twice in one work tree is no reason for an unproven side.
+func TestSetupThatCannotRunTwice(t *testing.T) {
+	t.Parallel()
+	for _, found := range []bool{false, true} {
+		b := newBox(t, map[string]string{"f": "1\n"})
+		b.Order.Setup = []string{"mkdir made", "echo x >made/x"}
+		b.Order.Found = found
+		b.validate("test", "cat made/x && grep -q 2 f")
+		p := &places{home: b.Home, over: "made"}
+		b.Ground = p
+		got := b.prove(t.Context(), b.commit(map[string]string{"f": "2\n"}))
+		if len(got.Reasons) != 0 || got.Checks[0].Transition != workorder.Fixed {
+			t.Errorf("%+v", got)
+		}
+		// Each side finds it out once; head's second room is bare from the beginning.
+		twice := []string{"room", "enter", "leave", "room", "enter", "leave"}
+		if want := slices.Concat(twice, twice, []string{"room", "enter", "leave"}); !slices.Equal(p.steps, want) {
+			t.Errorf("%q", p.steps)
+		}
+		// What fails in an empty work tree, too, is the commit's.
+		b.Order.Setup = []string{"mkdir made made"}
+		if got := b.prove(t.Context(), b.commit(map[string]string{"f": "3\n"})); !found && !got.Reasons.Has(workorder.ReasonSetup) {
+			t.Errorf("%+v", got)
+		}
+	}
 }
 
 // Head's space is free again before base begins. A side that has less is not judged, since it could fail for want of it.

@@ -91,8 +91,8 @@ type Containers interface {
 
 // Ground makes places that hold nothing of the agent's, nor of the other side's.
 type Ground interface {
-	// Room makes a place for a commit, which repo has. The error says why there is none.
-	Room(ctx context.Context, repo git.Repo, commit string) (Room, error)
+	// Room makes a place for a commit, which repo has; bare is one without what an earlier setup left. The error says why there is none.
+	Room(ctx context.Context, repo git.Repo, commit string, bare bool) (Room, error)
 }
 
 // Begins is what a room has before the checkout.
@@ -100,6 +100,7 @@ type Begins struct {
 	Tree, Home string // paths in it, of folders of the user's
 	Index      []byte // git's index of the files that the work tree has; nil if it has none
 	Done       int    // how many setup commands, from the first on, need not run
+	Over       bool   // an earlier setup's files are in the work tree
 }
 
 // Room is the place of one side. Home and work tree have the paths in it that they have for the agent: tools remember them.

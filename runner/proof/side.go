@@ -37,7 +37,9 @@ type side struct {
 	home  string           // in it, HOME
 	root  *os.Root         // of tree
 	done  int              // setup commands whose outcome is there
-	took  time.Duration
+	// bare: setup fails over what an earlier one left, so that the side begins without.
+	bare bool
+	took time.Duration
 	// ready: its files are there and setup has passed. setupFailed says how it did not.
 	ready       bool
 	setupFailed string
@@ -92,8 +94,34 @@ func (s *side) outside(path string) string {
 
 func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }
 
-// setup runs the setup commands. After is the number of commands that wait behind it.
+// setup runs the setup commands. After is the number of commands that wait behind it. A command that was not made to run twice in one work
+// tree (mkdir) fails over what an earlier setup left there; then all of them run without that.
 func (r *sides) setup(ctx context.Context, s *side, after int) bool {
+	n := len(r.reasons)
+	if r.runSetup(ctx, s, after) {
+		return true
+	}
+	if s.setupFailed == "" || s.bare || s.room == nil || !s.room.Begins().Over || ctx.Err() != nil {
+		return false
+	}
+	r.say("%s: setup runs again in an empty work tree: %s", s.name, s.setupFailed)
+	r.reasons, s.setupFailed, s.bare = slices.Delete(r.reasons, n, len(r.reasons)), "", true
+	err := r.leave(ctx, s)
+	if err == nil {
+		err = r.enter(ctx, s)
+	}
+	if err != nil {
+		r.because(workorder.ReasonNoPlace, "%s was not run: there is no clean place for it: %v", s.name, err)
+		return false
+	}
+	if err := r.bring(ctx, s); err != nil {
+		r.because(workorder.ReasonCheckout, "%s was not run: %v", s.name, err)
+		return false
+	}
+	return r.runSetup(ctx, s, after)
+}
+
+func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 	s.before = r.lookAround(s)
 	for i, line := range r.Order.Setup {
 		if i < s.done {
@@ -104,7 +132,7 @@ func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 		case err != nil:
 			r.because(workorder.ReasonSetup, "%s was not run: setup command %q: %v%s", s.name, line, err, r.withheld())
 			return false
-		case o.Err != nil && r.Order.Found:
+		case o.Err != nil && r.Order.Found && (s.bare || s.room == nil || !s.room.Begins().Over):
 			// It failed before the agent, too, and the checks were run.
 		case o.Err != nil:
 			s.setupFailed = fmt.Sprintf("setup command %q exited with %d (%s)", line, o.ExitCode, r.logName(s, setupName(i)))

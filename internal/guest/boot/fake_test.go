@@ -81,6 +81,7 @@ func (f *fake) Up(ctx context.Context) (down, err error) {
 	}
 	return down, f.upErr
 }
+
 func (f *fake) Anew(context.Context) error                          { f.did("anew"); return f.anewErr }
 func (f *fake) Supabase(context.Context) (map[string]string, error) { return nil, nil }
 func (f *fake) Ends() []workorder.ServiceEnd                        { return nil }
@@ -108,6 +109,7 @@ func (f *fake) Clone(ctx context.Context) (Cloned, error) {
 	return Cloned{Base: "main", BaseSHA: "b0", Head: "b0", Attempt: 1, State: &workorder.State{}}, nil
 }
 
+func (f *fake) Again(context.Context) error              { f.did("again"); return nil }
 func (f *fake) Save()                                    { f.did("save") }
 func (f *fake) Hurry(time.Duration)                      {}
 func (f *fake) Flush()                                   { f.did("flush") }

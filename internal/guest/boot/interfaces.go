@@ -81,6 +81,8 @@ type Repository interface {
 	// The lease is renewed until Land or Release.
 	// An error may implement EndedByer.
 	Clone(ctx context.Context) (Cloned, error)
+	// Again checks the task's first commit out once more, into a work tree that has lost its files.
+	Again(ctx context.Context) error
 	// Tidier notes how the work tree differs from its commit. undo takes away what came since, but for what git ignores.
 	Tidier(ctx context.Context) (undo func(context.Context) error, err error)
 	// Baseline records the files that setup left in the work tree, which are not the agent's work.
@@ -143,8 +145,13 @@ type Prover interface {
 type Snapshots interface {
 	// Begin is called before setup. It returns how many of its commands, from the first on, need not run, because what they would leave is there.
 	Begin() int
-	// Installs reports that the setup commands only install what files of the commit name, and do nothing beside the work tree and the home.
-	Installs() bool
+	// Over reports whether what an earlier setup left is in the work tree.
+	Over() bool
+	// Empty takes it out, from the home too; the work tree has no files then. Nothing is kept of this box. After an error the work tree cannot be
+	// used.
+	Empty() error
+	// Quiet says why nothing could be kept now: setup left what goes on.
+	Quiet(ctx context.Context) error
 	// Keeps reports whether Keep would keep anything.
 	Keeps() bool
 	// Keep keeps what setup left in the work tree and the home. Call it on a task's first commit, before any code that may not write to later

@@ -100,12 +100,16 @@ func (b prep) setup(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		return err
 	}
-	failed, err := b.runSetup(ctx)
+	failed, err := b.runSetup(ctx, b.Snapshots != nil && b.Snapshots.Over() && b.fresh())
 	if err != nil {
 		return err
 	}
 	if !failed {
-		if err := b.keepSetup(ctx); err != nil {
+		again, err := b.keepSetup(ctx)
+		if err == nil && again {
+			_, err = b.runSetup(ctx, true)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -117,8 +121,48 @@ func (b prep) setup(ctx context.Context) error {
 	return nil
 }
 
-// runSetup runs the commands whose outcome is not there, and reports whether one failed that may.
-func (b prep) runSetup(ctx context.Context) (failed bool, err error) {
+// fresh reports whether the work tree is the base's, with nothing of a task.
+func (b prep) fresh() bool {
+	return b.cloned != nil && b.cloned.Restored == nil && b.cloned.Head == b.cloned.BaseSHA && b.Rebaser == nil
+}
+
+// empty begins again with nothing that an earlier setup left, nor this one: a command that was not made to run twice in one work tree fails
+// there (mkdir), and is right in an empty one.
+func (b prep) empty(ctx context.Context) error {
+	if err := b.Snapshots.Empty(); err != nil {
+		return err
+	}
+	if err := b.Repo.Again(ctx); err != nil {
+		return err
+	}
+	if b.envStep().Skip() == "" {
+		if err := b.writeEnv(ctx); err != nil {
+			return err
+		}
+	}
+	if b.Order.Supabase {
+		return nil
+	}
+	return b.found("services", b.Services.Anew)(ctx)
+}
+
+// runSetup runs the commands whose outcome is not there, and reports whether one failed that may. Over says that an earlier run's files are in the
+// work tree: what fails there runs again in an empty one.
+func (b prep) runSetup(ctx context.Context, over bool) (failed bool, err error) {
+	failed, err = b.commands(ctx, over)
+	cannot, told := errors.AsType[*commandError](err)
+	if !over || !told || ctx.Err() != nil {
+		return failed, err
+	}
+	b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "setup runs again without what an earlier one left: " + cannot.Error()})
+	if err := b.empty(ctx); err != nil {
+		return false, err
+	}
+	return b.commands(ctx, false)
+}
+
+// commands are those of setup. Strict is that none may fail.
+func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
 		done = b.Snapshots.Begin()
@@ -137,7 +181,7 @@ func (b prep) runSetup(ctx context.Context) (failed bool, err error) {
 			continue
 		}
 		wrong := &commandError{command: command, code: code, tail: tail}
-		if !b.Order.Found {
+		if strict || !b.Order.Found {
 			return true, wrong
 		}
 		b.forgive("setup command", wrong)
@@ -146,31 +190,32 @@ func (b prep) runSetup(ctx context.Context) (failed bool, err error) {
 	return failed, nil
 }
 
-// keepSetup keeps what setup left for later boxes. Only a new task's first commit is nobody's work but the base's.
-func (b prep) keepSetup(ctx context.Context) error {
-	if b.Snapshots == nil || !b.Snapshots.Keeps() || b.cloned == nil || b.cloned.Restored != nil || b.cloned.Head != b.cloned.BaseSHA || b.Rebaser != nil {
-		return nil
+// keepSetup keeps what setup left for later boxes. Only a new task's first commit is nobody's work but the base's. Again reports that the services
+// were made anew, so that what setup did in them has to be done once more.
+func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
+	if b.Snapshots == nil || !b.Snapshots.Keeps() || !b.fresh() {
+		return false, nil
 	}
 	var inner workorder.Host
 	b.Engine.Describe(&inner)
 	whole := inner.InnerVersion == "" && !b.needsDocker()
-	// Checks may change what is in a service. Services can be made anew, but setup's part in them would be gone.
-	anew := len(b.Order.Services) > 0 && !b.Order.Supabase && b.Snapshots.Installs()
-	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0
+	// Checks may change what is in a service, which the agent must not find.
+	anew := len(b.Order.Services) > 0 && !b.Order.Supabase
+	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0 && b.Snapshots.Quiet(ctx) == nil
 	if warm {
 		b.warm(ctx)
 	}
 	why, err := b.Snapshots.Keep(ctx, whole)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if why != nil && ctx.Err() == nil {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "what setup left is not kept for later tasks: " + why.Error()})
 	}
-	if warm && anew {
-		return b.found("services", b.Services.Anew)(ctx)
+	if !warm || !anew {
+		return false, nil
 	}
-	return nil
+	return true, b.found("services", b.Services.Anew)(ctx)
 }
 
 // warmLimit bounds running the checks for their caches. What they have by then is kept.

@@ -13,17 +13,26 @@ import (
 type fakeSnapshots struct {
 	*fake
 	done int
-	more bool // setup does more than install
-	why  error
-	err  error
+	more bool  // setup does more than install
+	loud error // something goes on
+	over bool  // what an earlier setup left is there
+	// emptied: nothing is kept any more.
+	emptied bool
+	why     error
+	err     error
 }
 
-func (s *fakeSnapshots) Begin() int     { return s.done }
-func (s *fakeSnapshots) Keeps() bool    { return s.done == 0 }
-func (s *fakeSnapshots) Installs() bool { return !s.more }
+func (s *fakeSnapshots) Begin() int                  { return s.done }
+func (s *fakeSnapshots) Keeps() bool                 { return s.done == 0 && !s.emptied }
+func (s *fakeSnapshots) Over() bool                  { return s.over }
+func (s *fakeSnapshots) Empty() error                { s.did("empty"); s.over, s.emptied = false, true; return nil }
+func (s *fakeSnapshots) Quiet(context.Context) error { return s.loud }
 func (s *fakeSnapshots) Keep(_ context.Context, whole bool) (why, err error) {
 	if s.did("keep"); whole {
 		s.did("keep whole")
+	}
+	if s.why == nil && s.err == nil && !s.more {
+		s.done = 2
 	}
 	return s.why, s.err
 }
@@ -45,6 +54,7 @@ func TestSetupIsKept(t *testing.T) {
 		fake  *fake
 		done  int
 		more  bool
+		loud  error
 		why   error
 		err   error
 		want  []string // of these calls, in order
@@ -53,7 +63,8 @@ func TestSetupIsKept(t *testing.T) {
 		"a new task":         {order: plain(), fake: &fake{}, want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}},
 		"not kept":           {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}},
 		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "baseline", "agent", "leave"}},
-		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
+		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "setup-1", "setup-2", "baseline", "agent", "leave"}},
+		"that go on":         {order: order(), fake: &fake{}, loud: errors.New("a server"), want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"that stay down":     {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "leave"}, fails: true},
 		"supabase":           {order: supabase, fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
@@ -63,7 +74,7 @@ func TestSetupIsKept(t *testing.T) {
 	} {
 		o, p := c.order, &fakeProver{}
 		r := playBox(t, c.fake, o, func(b *Box) {
-			b.Prover, b.Snapshots = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, why: c.why, err: c.err}
+			b.Prover, b.Snapshots = p, &fakeSnapshots{fake: c.fake, done: c.done, more: c.more, loud: c.loud, why: c.why, err: c.err}
 		})
 		var got []string
 		for _, call := range c.fake.calls {
@@ -75,6 +86,31 @@ func TestSetupIsKept(t *testing.T) {
 			t.Errorf("%s: checks ran on %q", name, p.before)
 		}
 		if !slices.Equal(got, c.want) || (r.code != workorder.ExitOK) != c.fails {
+			t.Errorf("%s: exit %d, %q", name, r.code, got)
+		}
+	}
+	// Setup that cannot run over what an earlier one left runs in an empty work tree; what fails there, fails.
+	for name, c := range map[string]struct {
+		fails int // how often
+		found bool
+		want  []string
+		exit  bool
+	}{
+		"once":           {fails: 1, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
+		"once and found": {fails: 1, found: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
+		"always":         {fails: 9, want: []string{"setup-1", "empty", "again", "anew", "setup-1"}, exit: true},
+	} {
+		o, left := plain(), c.fails
+		o.Found = c.found
+		f := &fake{shell: func(string) (int, string, error) { left--; return max(0, min(1, left+1)), "", nil }}
+		r := playBox(t, f, o, func(b *Box) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
+		var got []string
+		for _, call := range f.calls {
+			if slices.Contains([]string{"setup-1", "setup-2", "empty", "again", "anew", "keep", "agent"}, call) {
+				got = append(got, call)
+			}
+		}
+		if !slices.Equal(got, c.want) || (r.code != workorder.ExitOK) != c.exit {
 			t.Errorf("%s: exit %d, %q", name, r.code, got)
 		}
 	}

@@ -55,7 +55,7 @@ func (g *Ground) remember(ctx context.Context, dir string) error {
 }
 
 // Room is a place that holds nothing the agent wrote, for a commit that repo has.
-func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string) (proof.Room, error) {
+func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string, bare bool) (proof.Room, error) {
 	if g.clean == nil {
 		return nil, errors.New("what the image has was not kept")
 	}
@@ -65,13 +65,16 @@ func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string) (proof.
 	r := &room{ground: g, begins: proof.Begins{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
 	var layers cleanroom.Fresh
 	if g.Snapshots != nil {
-		side, err := g.Snapshots.Side(ctx, repo, commit)
-		if err != nil {
-			return nil, err
+		var side snapshots.Side
+		if !bare {
+			var err error
+			if side, err = g.Snapshots.Side(ctx, repo, commit); err != nil {
+				return nil, err
+			}
 		}
-		r.begins.Index, r.begins.Done = side.Index, side.Done
+		r.begins.Index, r.begins.Done, r.begins.Over = side.Index, side.Done, side.Fits()
 		layers = func(path string) (string, func(context.Context) error, bool, error) {
-			return g.Snapshots.Fresh(path, side.Fits())
+			return g.Snapshots.Fresh(path, side.Fits(), bare)
 		}
 	}
 	var err error

@@ -323,6 +323,9 @@ func (r *Repository) Changed() time.Time {
 	return time.Time{}
 }
 
+// Again checks the task's first commit out once more.
+func (r *Repository) Again(ctx context.Context) error { return r.Git.Snapshots.Again(ctx) }
+
 // Tidier notes how the work tree differs from its commit; undo brings it back to that.
 func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {
 	return r.Git.Tree.Tidier(ctx)

@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
@@ -36,22 +38,7 @@ func (s *Store) lookApart() string {
 				if err != nil || path == top {
 					return err
 				}
-				name := strings.TrimPrefix(path, top+"/")
-				first, _, inside := strings.Cut(name, "/")
-				for _, p := range passing {
-					if first == p && info.IsDir() && !inside {
-						return filepath.SkipDir
-					}
-					if first == p || strings.HasSuffix(name, ".lock") {
-						return nil
-					}
-				}
-				if info.IsDir() {
-					fmt.Fprintf(h, "%q %s\n", name, info.Mode())
-				} else {
-					fmt.Fprintf(h, "%q %s %d %d\n", name, info.Mode(), info.Size(), info.ModTime().UnixNano())
-				}
-				return nil
+				return apart(h, strings.TrimPrefix(path, top+"/"), info)
 			})
 			if err != nil {
 				return rand.Text()
@@ -59,4 +46,20 @@ func (s *Store) lookApart() string {
 		}
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// apart writes what counts of a file.
+func apart(w io.Writer, name string, info fs.FileInfo) error {
+	first, _, _ := strings.Cut(name, "/")
+	switch passes := slices.Contains(passing, first); {
+	case passes && info.IsDir():
+		return filepath.SkipDir
+	case passes || strings.HasSuffix(name, ".lock"):
+		return nil
+	case info.IsDir(): // its time changes with every lock
+		fmt.Fprintf(w, "%q %s\n", name, info.Mode())
+	default:
+		fmt.Fprintf(w, "%q %s %d %d\n", name, info.Mode(), info.Size(), info.ModTime().UnixNano())
+	}
+	return nil
 }

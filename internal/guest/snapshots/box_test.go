@@ -232,7 +232,7 @@ func TestSharedMounts(t *testing.T) {
 	a.must("echo setup >$HOME/f; touch .git/x; cat $HOME/f", "setup")
 	a.keep()
 	for _, path := range []string{a.tree, a.home} {
-		_, remove, ok, err := a.Fresh(path, true)
+		_, remove, ok, err := a.Fresh(path, true, false)
 		if err != nil || !ok {
 			t.Fatal(path, ok, err)
 		}
@@ -263,9 +263,10 @@ func TestFresh(t *testing.T) {
 	for _, c := range []struct {
 		path  string
 		whole bool
+		bare  bool
 		want  string
-	}{{a.tree, true, "f"}, {a.home, false, "f image"}} {
-		at, remove, ok, err := a.Fresh(c.path, c.whole)
+	}{{a.tree, true, false, "f"}, {a.home, false, false, "f image"}, {a.home, false, true, "image"}} {
+		at, remove, ok, err := a.Fresh(c.path, c.whole, c.bare)
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
@@ -274,16 +275,38 @@ func TestFresh(t *testing.T) {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
-		if b, rerr := os.ReadFile(filepath.Join(at, "f")); err != nil || rerr != nil || string(b) != "setup\n" || strings.Join(names, " ") != c.want {
+		if b, rerr := os.ReadFile(filepath.Join(at, "f")); err != nil || !c.bare && (rerr != nil || string(b) != "setup\n") || strings.Join(names, " ") != c.want {
 			t.Errorf("%s: %q %q %v %v", c.path, names, b, err, rerr)
 		}
 		if err := remove(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, _, ok, err := a.Fresh(a.tree, false); ok || err != nil {
+	if _, _, ok, err := a.Fresh(a.tree, false, false); ok || err != nil {
 		t.Error("a work tree of other dependencies has layers", err)
 	}
+}
+
+// A box whose setup cannot run over what is kept begins again with nothing, keeps nothing, and takes nothing from others.
+func TestEmpty(t *testing.T) {
+	w := newWorld(t)
+	a := w.box("a")
+	a.lay(want("k"))
+	a.must("echo setup >f; echo setup >$HOME/f; cat f", "setup")
+	a.keep()
+	b := w.box("b")
+	b.lay(want("k"))
+	b.must("cat f; echo b >g; echo b >.git/b; echo b >$HOME/g", "setup")
+	if err := b.Empty(); err != nil {
+		t.Fatal(err)
+	}
+	b.must("ls -A; ls .git; ls $HOME; echo again >f; cat f", ".git\nb\nimage\nagain")
+	if fits, _ := b.Fits(); fits || (&Task{Store: b.Store}).Keeps() {
+		t.Error("it keeps or has something")
+	}
+	c := w.box("c")
+	c.lay(want("k"))
+	c.must("cat f $HOME/f; ls", "setup\nsetup\nf")
 }
 
 // Nothing is kept while anything of setup's may still write, or if it wrote a secret; the box goes on with what it has.

@@ -37,7 +37,7 @@ func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	if len(kept) == 0 || s.fits {
 		return nil, nil
 	}
-	if why := s.quiet(ctx); why != nil {
+	if why := s.Quiet(ctx); why != nil {
 		return why, nil
 	}
 	whole = whole && s.settled()
@@ -70,14 +70,30 @@ func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	return nil, nil
 }
 
+// Empty lays the places as if nothing were kept: a work tree without files, and the image's home. The box keeps nothing from then on.
+func (s *Store) Empty() error {
+	s.under, s.fits, s.emptied = nil, false, true
+	for _, l := range s.kept() {
+		old := l.upper
+		l.layers = nil
+		if err := errors.Join(s.hide(l.Path), drop(s.at("mounts", old))); err != nil {
+			return fmt.Errorf("lay %s anew: %w", l.Path, err)
+		}
+		if err := s.lay(l); err != nil {
+			return fmt.Errorf("lay %s anew: %w", l.Path, err)
+		}
+	}
+	return nil
+}
+
 // kept are the places of which something is kept.
 func (s *Store) kept() []*laid {
 	return slices.DeleteFunc(slices.Clone(s.laid), func(l *laid) bool { return l.Passing })
 }
 
-// quiet refuses while processes run that setup left: they could go on writing, or have the old folders open.
+// Quiet refuses while processes run that setup left: they could go on writing, or have the old folders open.
 // Containers that bind a folder would have the old one, too.
-func (s *Store) quiet(ctx context.Context) error {
+func (s *Store) Quiet(ctx context.Context) error {
 	if s.cfg.User != nil {
 		if n := len(proc.OfUser(s.cfg.User.UID)); n > 0 {
 			return fmt.Errorf("setup left %d processes", n)

@@ -104,6 +104,7 @@ type Store struct {
 	want    Want
 	under   *Meta // the snapshot below; nil if there is none
 	fits    bool  // it has the wanted key
+	emptied bool  // setup could not run over it
 	laid    []*laid
 	uppers  int // made so far
 	attach  []byte

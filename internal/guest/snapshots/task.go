@@ -3,7 +3,6 @@ package snapshots
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,12 +35,10 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 }
 
 // Keeps reports whether Keep would keep anything.
-func (t *Task) Keeps() bool { return len(t.kept()) > 0 && !t.fits }
+func (t *Task) Keeps() bool { return len(t.kept()) > 0 && !t.fits && !t.emptied }
 
-// Installs reports that the setup commands only install what files of the commit name: they do nothing beside the places.
-func (t *Task) Installs() bool {
-	return !slices.ContainsFunc(t.Order.Setup, func(command string) bool { return !t.at.installsOnly(command) })
-}
+// Over reports whether an earlier setup's files are in the work tree.
+func (t *Task) Over() bool { return t.fits }
 
 // Begin is called before setup. It returns how many of its commands, from the first on, need not run.
 func (t *Task) Begin() int {

@@ -34,6 +34,8 @@ const (
 	maxPrepared = 8 << 30
 	// prepareDeadline bounds all of it, also the wait for another process: the budgets of the two steps that it saves a box.
 	prepareDeadline = 30 * time.Minute
+	// keyBytes of a key name an image: a repository chooses what it asks for, and must not be able to choose another's name.
+	keyBytes = 16
 	// memoryShare is the part of the machine's memory that installing may take: boxes run beside it.
 	memoryShare = 2
 )
@@ -108,8 +110,8 @@ func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder
 		return workorder.Image{}, err
 	}
 	p := preparer{
-		builder: builder{engine: engine, name: fmt.Sprintf("%s:%x", PreparedRepository, key[:6]), o: o}, needs: n, from: img.ID,
-		failed: failure(filepath.Join(o.StateDir, "prepared", fmt.Sprintf("%x", key[:6]))),
+		builder: builder{engine: engine, name: fmt.Sprintf("%s:%x", PreparedRepository, key[:keyBytes]), o: o}, needs: n, from: img.ID,
+		failed: failure(filepath.Join(o.StateDir, "prepared", fmt.Sprintf("%x", key[:keyBytes]))),
 	}
 	timed, cancel := context.WithTimeoutCause(ctx, prepareDeadline, fmt.Errorf("they were not installed within %s", prepareDeadline))
 	defer cancel()

@@ -69,8 +69,7 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 			return nil, err
 		}
 	}
-	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", s.book.Branch(), f.start}
-	if err := s.filtered(ctx, t, checkout, checkout); err != nil {
+	if err := s.begin(ctx, t, s.book.Branch(), f.start); err != nil {
 		return nil, err
 	}
 	if err := s.repos.Connect(filepath.Join(s.repos.Workspace, ".git/objects")); err != nil {
@@ -93,8 +92,7 @@ func (s *Snapshots) Stand(ctx context.Context, base, commit, branch string) erro
 	if err != nil {
 		return err
 	}
-	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", branch, commit}
-	return s.filtered(ctx, t, checkout, checkout)
+	return s.begin(ctx, t, branch, commit)
 }
 
 // clone clones the mirror into the work tree, without files.
@@ -112,6 +110,24 @@ func (s *Snapshots) clone(ctx context.Context, base string) (git.Repo, error) {
 	}
 	// The mirror is internal; the agent sees the real remote.
 	return t, t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL)
+}
+
+// begin writes the files of a commit, on a branch.
+func (s *Snapshots) begin(ctx context.Context, t git.Repo, branch, commit string) error {
+	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", branch, commit}
+	return s.filtered(ctx, t, checkout, checkout)
+}
+
+// Again checks a new task's first commit out once more, into a work tree that has lost its files.
+func (s *Snapshots) Again(ctx context.Context) error {
+	if err := s.book.Load(); err != nil {
+		return err
+	}
+	_, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/rm", "-rf", "--", ".git/index", ".git/index.lock"}, Dir: s.repos.Workspace, User: s.repos.User, Env: []string{"LC_ALL=C.UTF-8"}})
+	if err != nil {
+		return fmt.Errorf("check %s out once more: %w", s.book.Start, err)
+	}
+	return s.begin(ctx, s.repos.Tree(), s.book.Branch(), s.book.Start)
 }
 
 // below puts files below the work tree before the first ones are written, with git's index of them: those that the commit has as well
