@@ -186,7 +186,7 @@ func newUpCmd(a *App) *cobra.Command {
 
 With --image it is a container of any image that the engine has, which needs nothing of ours. Without one it is
 a jail: processes of this machine in bubblewrap, with this machine's programs (/usr) and none of its files,
-which needs no engine and starts in some 20 ms; what is in /workspace and in the home folder stays.
+which needs no engine; what is in /workspace and in the home folder stays.
 Commands have few capabilities or none, and get no new privileges.
 
 With --idle it ends when nobody has used it for that time, with --ttl after that time: its files
