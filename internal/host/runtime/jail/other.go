@@ -20,6 +20,7 @@ const noLinux = unfit("it needs Linux: use a container")
 func (none) Capabilities(context.Context) ([]runtime.Capability, error) { return nil, noLinux }
 func (none) Stand(context.Context, runtime.StandSpec) (string, error)   { return "", noLinux }
 func (none) StartAgain(context.Context, string) error                   { return runtime.ErrNotFound }
+
 func (none) Stream(context.Context, string) (io.ReadWriteCloser, error) {
 	return nil, runtime.ErrNotFound
 }
