@@ -51,7 +51,7 @@ func (b *Boxes) info(ctx context.Context) (runtime.Info, error) {
 	if time.Since(b.at) < infoAge {
 		return b.known, nil
 	}
-	info, err := b.Engine.Info(ctx)
+	info, err := b.Info(ctx)
 	if err == nil {
 		b.known, b.at = info, time.Now()
 	}
@@ -112,7 +112,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 		files[workorder.RepoIn] = s.Bundle
 	}
 	begun := time.Now()
-	id, err := b.Engine.Run(ctx, runtime.BoxSpec{
+	id, err := b.Run(ctx, runtime.BoxSpec{
 		Name: s.Name, Image: cmp.Or(img.Name, s.Image), Labels: s.Labels, Files: files, Isolation: cmp.Or(o.Isolation, workorder.IsolationConfined), OCIRuntime: s.OCIRuntime,
 		Limits: o.Limits, DNS: o.Network.DNS, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, CacheVolume: b.CacheVolume, Throwaway: s.Throwaway,
 	}, bytes.NewReader(append(order, '\n')))
@@ -122,7 +122,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 	if err := b.ready(ctx, id, begun, slices.Sorted(maps.Keys(o.HostImages))); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 		defer cancel()
-		return "", errors.Join(err, b.Engine.Remove(clean, id))
+		return "", errors.Join(err, b.Remove(clean, id))
 	}
 	return id, nil
 }
