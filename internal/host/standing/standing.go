@@ -129,7 +129,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 
 // StartAgain implements runtime.Stander.
 func (b *Boxes) StartAgain(ctx context.Context, id string) error {
-	boxes, err := b.Engine.Boxes(ctx, map[string]string{runtime.LabelSandbox: ""})
+	boxes, err := b.Boxes(ctx, map[string]string{runtime.LabelSandbox: ""})
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (b *Boxes) StartAgain(ctx context.Context, id string) error {
 		return fmt.Errorf("write the standing order: %w", err)
 	}
 	begun := time.Now()
-	if err := b.Engine.StartWith(ctx, id, bytes.NewReader(append(order, '\n'))); err != nil {
+	if err := b.StartWith(ctx, id, bytes.NewReader(append(order, '\n'))); err != nil {
 		return err
 	}
 	return b.ready(ctx, id, begun, nil)
@@ -157,7 +157,7 @@ func (b *Boxes) StartAgain(ctx context.Context, id string) error {
 
 // Stream implements runtime.Stander.
 func (b *Boxes) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
-	return b.Engine.StreamOf(ctx, id, []string{workorder.EntrypointIn, "dial"})
+	return b.StreamOf(ctx, id, []string{workorder.EntrypointIn, "dial"})
 }
 
 func (b *Boxes) progress(e workorder.Event) {
@@ -197,7 +197,7 @@ func (b *Boxes) ready(ctx context.Context, id string, since time.Time, images []
 		b.progress(e)
 	})
 	said := &bytes.Buffer{}
-	err := b.Engine.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
+	err := b.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
 	switch {
 	case errors.Is(context.Cause(follow), errServes):
 		return nil
