@@ -158,7 +158,8 @@ func (u *user) noJailLeft() {
 func (u *user) halt(name string) {
 	u.t.Helper()
 	if u.kind.jail {
-		if err := syscall.Kill(u.keeper(name), syscall.SIGKILL); err != nil {
+		keeper, _ := u.keeper(name)
+		if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
 			u.t.Fatal(err)
 		}
 		return
@@ -168,18 +169,21 @@ func (u *user) halt(name string) {
 	}
 }
 
-// keeper is the process that holds a jail.
-func (u *user) keeper(name string) int {
+// keeper is the process that holds a jail, and the control groups that it has made.
+func (u *user) keeper(name string) (pid int, groups []string) {
 	u.t.Helper()
 	b, err := os.ReadFile(filepath.Join(u.state, "sandboxes", name, "keeper.json"))
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	var k struct{ PID int }
+	var k struct {
+		PID    int
+		Groups []string
+	}
 	if err := json.Unmarshal(b, &k); err != nil || k.PID <= 1 {
 		u.t.Fatalf("%s: %v", b, err)
 	}
-	return k.PID
+	return k.PID, k.Groups
 }
 
 // A jail whose keeper is killed ends with it, at once and as a whole, and is there again at the next command.
@@ -209,6 +213,10 @@ func TestJailKeeperKilled(t *testing.T) {
 			for sleeps() != 1 { // go test's own deadline ends it
 				time.Sleep(10 * time.Millisecond)
 			}
+			_, groups := u.keeper(name)
+			if (len(groups) == 0) != k.plain {
+				t.Errorf("control groups %q", groups)
+			}
 			u.halt(name)
 			for sleeps() != 0 {
 				time.Sleep(10 * time.Millisecond)
@@ -219,8 +227,14 @@ func TestJailKeeperKilled(t *testing.T) {
 			if got, code := u.exec(name, "", "--", "cat", "/workspace/kept"); got.Stdout != "x\n" || code != 0 {
 				t.Errorf("%+v, exit code %d", got, code)
 			}
+			u.halt(name)
 			if c := u.run("", "down", name); c.code != 0 {
 				t.Errorf("exit code %d", c.code)
+			}
+			for _, g := range groups {
+				if _, err := os.Stat(g); err == nil {
+					t.Errorf("the control group %s is left", g)
+				}
 			}
 		})
 	}
@@ -235,7 +249,7 @@ func TestJailIdle(t *testing.T) {
 		if got, code := u.exec(name, "", "--", "sh", "-c", "echo x >f"); code != 0 {
 			t.Errorf("%+v", got)
 		}
-		keeper := u.keeper(name)
+		keeper, _ := u.keeper(name)
 		for syscall.Kill(keeper, 0) == nil && !dead(keeper) { // go test's own deadline ends it
 			time.Sleep(20 * time.Millisecond)
 		}

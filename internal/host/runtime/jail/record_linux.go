@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -174,13 +175,29 @@ func (f *folder) at(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
 }
 
-// keeper is the process that holds the sandbox; one that does not live if there is none.
-func (f *folder) keeper() *store.Process {
-	var p store.Process
-	if f.read(keeperFile, &p) != nil {
-		return nil
+// keeper is the process that holds the sandbox.
+type keeper struct {
+	store.Process
+	// Groups are the control groups that it makes: where they are is by the groups of whoever has started it.
+	Groups []string `json:"groups,omitempty"`
+}
+
+// keeper is the last one; one that does not live if there was none.
+func (f *folder) keeper() *keeper {
+	k := &keeper{}
+	if f.read(keeperFile, k) != nil {
+		return &keeper{}
 	}
-	return &p
+	return k
+}
+
+// removeGroups removes control groups that a keeper has left, because it was killed.
+func (f *folder) removeGroups() error {
+	var errs []error
+	for _, dir := range f.keeper().Groups {
+		errs = append(errs, keep.RemoveGroup(dir))
+	}
+	return errors.Join(errs...)
 }
 
 // make makes the folder of a new sandbox, with its lock. A name that is taken is a runtime.ErrConflict.

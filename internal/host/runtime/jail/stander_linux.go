@@ -332,13 +332,7 @@ func (s *stander) remove(ctx context.Context, f *folder) error {
 	if err := f.stop(ctx); err != nil {
 		return err
 	}
-	var errs []error
-	if r, err := f.record(); err == nil { // a throw-away one is gone
-		groups, _ := findParents().groups(f.path, r.standing)
-		for _, g := range groups {
-			errs = append(errs, keep.RemoveGroup(g.Dir))
-		}
-	}
+	errs := []error{f.removeGroups()}
 	// The name is free at once, and a folder that is half removed is no sandbox.
 	away := filepath.Join(s.dir, goingAway+filepath.Base(f.path))
 	if err := errors.Join(keep.RemoveAll(away), os.Rename(f.path, away)); err != nil && !errors.Is(err, fs.ErrNotExist) {

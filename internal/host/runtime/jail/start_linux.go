@@ -76,6 +76,9 @@ func (s *stander) start(ctx context.Context, f *folder, r record, guest string) 
 	if err != nil {
 		return err
 	}
+	if err := f.removeGroups(); err != nil {
+		return err
+	}
 	listener, err := f.listen(ctx)
 	if err != nil {
 		return err
@@ -109,7 +112,11 @@ func (s *stander) start(ctx context.Context, f *folder, r record, guest string) 
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _, _ = inW.Close(), outR.Close() })
 	defer stop()
-	err = f.write(keeperFile, store.ProcessOf(p.PID()))
+	k := keeper{Process: *store.ProcessOf(p.PID())}
+	for _, g := range plan.Groups {
+		k.Groups = append(k.Groups, g.Dir)
+	}
+	err = f.write(keeperFile, k)
 	if err == nil {
 		to := json.NewEncoder(inW)
 		err = errors.Join(to.Encode(plan), to.Encode(keep.Go), inW.Close())
