@@ -408,6 +408,37 @@ func TestDial(t *testing.T) {
 	}
 }
 
+// A client that has said all and goes away does not keep the sandbox from being idle, though what it was connected to says nothing.
+func TestDialLeft(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t, func(c *serve.Config) { c.Idle = time.Millisecond })
+	c := g.client(t)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := c.Dial(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, server); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if err := <-g.ended; !errors.Is(err, serve.ErrIdle) { // go test's own deadline ends the wait
+		t.Error(err)
+	}
+}
+
 func TestEndsByItself(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

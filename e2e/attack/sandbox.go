@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,7 +155,7 @@ func firstOf(errs ...error) error {
 const reachTime = 2 * time.Second
 
 func reach(network, address string) error {
-	conn, err := net.DialTimeout(network, address, reachTime)
+	conn, err := (&net.Dialer{Timeout: reachTime}).DialContext(context.Background(), network, address)
 	if err == nil {
 		conn.Close()
 	}
@@ -162,7 +163,7 @@ func reach(network, address string) error {
 }
 
 func ownLoopback() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

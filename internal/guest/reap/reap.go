@@ -90,6 +90,7 @@ type request struct {
 
 // Command is one that runs.
 type Command struct {
+	p    *proc.Process // its supervisor
 	conn *net.UnixConn
 	mu   sync.Mutex // of writes
 	done chan struct{}
@@ -113,17 +114,17 @@ func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdou
 		_ = ours.Close()
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	c := &Command{conn: ours, done: make(chan struct{})}
+	c := &Command{p: p, conn: ours, done: make(chan struct{})}
 	if err := c.send(s); err != nil {
 		_ = ours.Close() // which ends the supervisor
 		_ = p.Wait()
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	go c.follow(p, s.Argv[0])
+	go c.follow(s.Argv[0])
 	return c, nil
 }
 
-func (c *Command) follow(p *proc.Process, argv0 string) {
+func (c *Command) follow(argv0 string) {
 	reports := json.NewDecoder(c.conn)
 	err := reports.Decode(&c.exit)
 	ended := err == nil
@@ -135,7 +136,7 @@ func (c *Command) follow(p *proc.Process, argv0 string) {
 	if err == nil {
 		kin.Load().leave(left) // before its supervisor is gone, and they are orphans
 	}
-	wait := p.Wait()
+	wait := c.p.Wait()
 	_ = c.conn.Close()
 	if err != nil {
 		kin.Load().killStrays()
@@ -165,8 +166,23 @@ func (c *Command) Wait() (Exit, error) {
 // Signal sends a signal to the command's process group. A command that has ended is no error.
 func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(sig)}) }
 
+// overdue is how long a supervisor may take beyond the grace: thousands of processes are killed within seconds.
+const overdue = 5 * time.Second
+
 // End ends the command and everything that it started: sig, and after grace SIGKILL until nothing is left; with a grace of 0 at once. It does not
 // wait. What a command has left behind at its own end stays.
 func (c *Command) End(sig syscall.Signal, grace time.Duration) {
 	_ = c.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
+	if kin.Load() == nil {
+		return // commands have no right to their supervisors here, and nobody else would kill what one leaves
+	}
+	// A command of the supervisor's own user may have stopped it, and may do so again and again.
+	c.p.Signal(syscall.SIGCONT)
+	time.AfterFunc(grace+overdue, func() {
+		select {
+		case <-c.done:
+		default:
+			c.p.Signal(syscall.SIGKILL)
+		}
+	})
 }

@@ -182,9 +182,7 @@ func TestSignal(t *testing.T) {
 // A command that kills its supervisor takes nothing into freedom: what is nobody's is killed. What another command has left behind stays. It is no parallel
 // test: the children of others would be nobody's.
 func TestSupervisorKilled(t *testing.T) {
-	if err := Adopt(); err != nil {
-		t.Fatal(err)
-	}
+	adopt(t)
 	mark := strconv.Itoa(700000 + os.Getpid()%100000)
 	stays := strconv.Itoa(800000 + os.Getpid()%100000)
 	// A server that forks and whose first process ends, as daemons do.
@@ -223,6 +221,41 @@ sleep `+mark+"2", nil)
 	if _, err := alive.Wait(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A command that stops its supervisor is ended all the same. It is no parallel test: see above.
+func TestSupervisorStopped(t *testing.T) {
+	adopt(t)
+	for name, stop := range map[string]string{
+		"once":            "kill -STOP $PPID",
+		"again and again": `setsid sh -c "while :; do kill -STOP $PPID; done" &`,
+	} {
+		mark := strconv.Itoa(900000 + os.Getpid()%100000)
+		c := start(t, stop+"\nsleep "+mark, nil)
+		for running(t, mark) == 0 || !stopped(c.p.PID()) { // go test's own deadline ends the wait
+			time.Sleep(time.Millisecond)
+		}
+		c.End(syscall.SIGTERM, 100*time.Millisecond)
+		_, _ = c.Wait() // an error where the supervisor had to be killed
+		if n := running(t, mark); n != 0 {
+			t.Errorf("%s: %d processes are left", name, n)
+		}
+	}
+}
+
+func adopt(t *testing.T) {
+	t.Helper()
+	if kin.Load() == nil {
+		if err := Adopt(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stopped reports whether a signal has stopped a process.
+func stopped(pid int) bool {
+	st, err := proc.ReadStat(pid)
+	return err == nil && st.State == "T"
 }
 
 // known is how much was left behind.

@@ -38,10 +38,12 @@ const (
 
 // commands are those that the guest knows.
 type commands struct {
-	config Config
-	mu     sync.Mutex
-	all    map[string]*command
-	ended  []string // of the background, oldest first
+	config   Config
+	mu       sync.Mutex
+	all      map[string]*command // that were started
+	ended    []string            // of the background, oldest first
+	starting int
+	over     bool // none is started any more
 }
 
 // command is one that runs, or ran.
@@ -71,22 +73,37 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
 	}
 	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), begun: make(chan struct{}), done: make(chan struct{}), kills: cs.config.OOMKills()}
-	cs.mu.Lock()
-	running := len(cs.all) - len(cs.ended)
-	if running < maxCommands {
-		cs.all[c.id] = c
-	}
-	cs.mu.Unlock()
-	if running >= maxCommands {
-		return nil, &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("%d commands run in the sandbox already", running)}
+	if err := cs.reserve(); err != nil {
+		return nil, err
 	}
 	feeds, err := cs.launch(ctx, c)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.starting--
 	if err != nil {
-		cs.forget(c)
 		return nil, err
+	}
+	cs.all[c.id] = c
+	if cs.over {
+		c.end()
 	}
 	go cs.follow(c, feeds)
 	return c, nil
+}
+
+// reserve takes room for a command that begins.
+func (cs *commands) reserve() error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	running := len(cs.all) - len(cs.ended) + cs.starting
+	switch {
+	case cs.over:
+		return &wire.Error{Code: wire.CodeFailed, Text: "the sandbox ends"}
+	case running >= maxCommands:
+		return &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("%d commands run in the sandbox already", running)}
+	}
+	cs.starting++
+	return nil
 }
 
 // launch starts the command with its input and output.
@@ -136,6 +153,9 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 // follow waits for the command's end.
 func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	exit, err := c.run.Wait()
+	c.mu.Lock()
+	timedOut, took := c.timeout, time.Since(c.started) // a client may take its time for the output
+	c.mu.Unlock()
 	if err != nil {
 		// Its supervisor was killed, by what has the right to.
 		exit = reap.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Error: err.Error()}
@@ -147,8 +167,8 @@ func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	c.closeInput()
 	c.mu.Lock()
 	c.exit = wire.Exit{
-		Code: exit.Code, Signal: exit.Signal, Error: exit.Error, TimedOut: c.timeout, DurationMS: time.Since(c.started).Milliseconds(),
-		OutOfMemory: exit.Code == 128+int(syscall.SIGKILL) && !c.timeout && cs.config.OOMKills() > c.kills,
+		Code: exit.Code, Signal: exit.Signal, Error: exit.Error, TimedOut: timedOut, DurationMS: took.Milliseconds(),
+		OutOfMemory: exit.Code == 128+int(syscall.SIGKILL) && !timedOut && cs.config.OOMKills() > c.kills,
 	}
 	c.mu.Unlock()
 	c.out.close()
@@ -219,15 +239,15 @@ func (cs *commands) list() []wire.Execution {
 	return all
 }
 
-// endAll ends every command, and returns when they have ended or cannot be.
+// endAll ends every command, and returns when they have ended or cannot be. None begins any more.
 func (cs *commands) endAll() {
 	cs.mu.Lock()
+	cs.over = true
 	all := slices.Collect(maps.Values(cs.all))
 	cs.mu.Unlock()
 	over := time.After(endTime)
 	for _, c := range all {
-		c.out.drop() // it must not wait for a client
-		c.run.End(0, 0)
+		c.end()
 	}
 	for _, c := range all {
 		select {
@@ -242,7 +262,13 @@ func (cs *commands) endAll() {
 func (cs *commands) running() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return len(cs.all) - len(cs.ended)
+	return len(cs.all) - len(cs.ended) + cs.starting
+}
+
+// end ends the command at once, with the sandbox.
+func (c *command) end() {
+	c.out.drop() // it must not wait for a client
+	c.run.End(0, 0)
 }
 
 // left is called when the client of a command that is not of the background has gone away: nobody will ever ask for it.

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
 		return &wire.Error{Code: code, Text: err.Error()}
 	}
 	defer conn.Close()
+	// A client that has closed its side and then goes away would not be missed before something comes.
+	defer context.AfterFunc(r.Context(), func() { _ = conn.Close() })()
 	rc := http.NewResponseController(w)
 	if err := rc.Flush(); err != nil {
 		return nil // the client is gone

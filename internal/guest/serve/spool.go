@@ -79,7 +79,7 @@ func (s *spool) add(stream wire.FrameType, p []byte) {
 		s.pieces = append(s.pieces, piece{stream, append([]byte(nil), p...), s.end})
 	}
 	s.end += int64(len(p))
-	for s.end-s.start > spoolSize && len(s.pieces) > 1 {
+	for s.end-s.start > spoolSize && len(s.pieces) > 1 && (s.reader < 0 || s.pieces[1].at <= s.reader) {
 		s.start += int64(len(s.pieces[0].data))
 		s.pieces[0].data = nil
 		s.pieces = s.pieces[1:]

@@ -85,7 +85,7 @@ USER nobody
 	if kerr != nil {
 		t.Fatal(kerr)
 	}
-	gone := fmt.Sprintf("%s:%x", PreparedRepository, key[:6])
+	gone := fmt.Sprintf("%s:%x", PreparedRepository, key[:keyBytes])
 	if err == nil || large.ID != "" || !slices.Equal(engine.removed, []string{"left", "p:old", "old", gone}) {
 		t.Errorf("%+v, %v; removed %q", large, err, engine.removed)
 	}

@@ -51,7 +51,7 @@ func (b *Boxes) info(ctx context.Context) (runtime.Info, error) {
 	if time.Since(b.at) < infoAge {
 		return b.known, nil
 	}
-	info, err := b.Engine.Info(ctx)
+	info, err := b.Info(ctx)
 	if err == nil {
 		b.known, b.at = info, time.Now()
 	}
@@ -112,7 +112,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 		files[workorder.RepoIn] = s.Bundle
 	}
 	begun := time.Now()
-	id, err := b.Engine.Run(ctx, runtime.BoxSpec{
+	id, err := b.Run(ctx, runtime.BoxSpec{
 		Name: s.Name, Image: cmp.Or(img.Name, s.Image), Labels: s.Labels, Files: files, Isolation: cmp.Or(o.Isolation, workorder.IsolationConfined), OCIRuntime: s.OCIRuntime,
 		Limits: o.Limits, DNS: o.Network.DNS, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, CacheVolume: b.CacheVolume, Throwaway: s.Throwaway,
 	}, bytes.NewReader(append(order, '\n')))
@@ -122,14 +122,14 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 	if err := b.ready(ctx, id, begun, slices.Sorted(maps.Keys(o.HostImages))); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 		defer cancel()
-		return "", errors.Join(err, b.Engine.Remove(clean, id))
+		return "", errors.Join(err, b.Remove(clean, id))
 	}
 	return id, nil
 }
 
 // StartAgain implements runtime.Stander.
 func (b *Boxes) StartAgain(ctx context.Context, id string) error {
-	boxes, err := b.Engine.Boxes(ctx, map[string]string{runtime.LabelSandbox: ""})
+	boxes, err := b.Boxes(ctx, map[string]string{runtime.LabelSandbox: ""})
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (b *Boxes) StartAgain(ctx context.Context, id string) error {
 		return fmt.Errorf("write the standing order: %w", err)
 	}
 	begun := time.Now()
-	if err := b.Engine.StartWith(ctx, id, bytes.NewReader(append(order, '\n'))); err != nil {
+	if err := b.StartWith(ctx, id, bytes.NewReader(append(order, '\n'))); err != nil {
 		return err
 	}
 	return b.ready(ctx, id, begun, nil)
@@ -157,7 +157,7 @@ func (b *Boxes) StartAgain(ctx context.Context, id string) error {
 
 // Stream implements runtime.Stander.
 func (b *Boxes) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
-	return b.Engine.StreamOf(ctx, id, []string{workorder.EntrypointIn, "dial"})
+	return b.StreamOf(ctx, id, []string{workorder.EntrypointIn, "dial"})
 }
 
 func (b *Boxes) progress(e workorder.Event) {
@@ -197,7 +197,7 @@ func (b *Boxes) ready(ctx context.Context, id string, since time.Time, images []
 		b.progress(e)
 	})
 	said := &bytes.Buffer{}
-	err := b.Engine.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
+	err := b.Logs(follow, id, runtime.LogOptions{Follow: true, Since: since, Stdout: out, Stderr: &limited{said, maxSaid}})
 	switch {
 	case errors.Is(context.Cause(follow), errServes):
 		return nil

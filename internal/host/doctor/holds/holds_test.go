@@ -32,7 +32,7 @@ type box struct {
 
 func (b *box) Stop(context.Context) error   { return nil }
 func (b *box) Remove(context.Context) error { b.g.removed++; return nil }
-func (b *box) Run(_ context.Context, script string, timeout time.Duration) (Outcome, error) {
+func (b *box) Run(_ context.Context, script string, _ time.Duration) (Outcome, error) {
 	if b.g.broken != "" && strings.Contains(script, b.g.broken) {
 		return Outcome{ExitCode: 1, Output: "5"}, nil
 	}
