@@ -66,7 +66,7 @@ func (m *Manager) hasEndpoints(name string) bool {
 	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
 }
 
-// made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: an engine has it.
+// made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: a runtime has it.
 func (m *Manager) made(ctx context.Context, sb *Sandbox, event, detail string) error {
 	err := m.keepOwn(ctx, sb)
 	sb.note(registry.Event{Event: event, Detail: detail})

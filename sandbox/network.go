@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -48,11 +47,11 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 		return fmt.Errorf("sandbox %s: %w: %w", sb.spec.Name, ErrSpec, err)
 	}
 	// A runtime that cannot do it is named before anything is changed.
-	i := slices.IndexFunc(sb.m.all, func(p *place) bool { return p.kind == sb.spec.Runtime })
-	if i < 0 {
+	p := sb.m.place(sb.spec.Runtime)
+	if p == nil {
 		return fmt.Errorf("sandbox %s: runtime %s: %w", sb.spec.Name, sb.spec.Runtime, ErrUnsupported)
 	}
-	has, err := sb.m.all[i].capabilities(ctx)
+	has, err := p.capabilities(ctx)
 	if err == nil {
 		err = lacks(sb.spec.Runtime, has, []Capability{CapNetworkSwitch, networks[n]})
 	}

@@ -149,6 +149,9 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 
 // replace makes the sandbox anew, of a snapshot if one is named.
 func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
+	if err := sameMounts(s.Mounts); err != nil { // it stays as it is
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
 	sb.drop()
 	unlock, err := sb.m.lock(ctx, s.Name)
 	if err != nil {
@@ -222,6 +225,9 @@ func (sb *Sandbox) connect(ctx context.Context, wake bool) (*wireclient.Client, 
 		return nil, runtime.ErrNotFound
 	}
 	if wake && !sb.running {
+		if err := sameMounts(sb.spec.Mounts); err != nil {
+			return nil, err
+		}
 		if err := sb.r.StartAgain(ctx, sb.id); err != nil {
 			return nil, err
 		}

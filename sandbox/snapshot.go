@@ -239,27 +239,15 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 
 // of makes a named sandbox of a snapshot and a complete spec.
 func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
-	i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == s.Runtime })
-	if i < 0 {
+	p := m.place(s.Runtime)
+	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)
 	}
-	r, err := m.all[i].open()
+	r, err := p.open()
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := m.lock(ctx, s.Name)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if err := m.free(ctx, m.all[i], s.Name); err != nil {
-		return nil, err
-	}
-	sb, err := m.make(ctx, r, s, snapshot, "")
-	if err != nil {
-		return nil, err
-	}
-	return sb, m.made(ctx, sb, what.Event, what.Detail)
+	return m.named(ctx, p, r, s, snapshot, what)
 }
 
 // unfork removes the image of a fork that is not any more.
