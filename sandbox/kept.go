@@ -86,12 +86,13 @@ func (m *Manager) keep(ctx context.Context, sb *Sandbox) error {
 	if m.state == "" {
 		return errNoState
 	}
-	spec, err := json.Marshal(sb.spec)
+	spec, err := json.Marshal(sb.Spec())
 	if err != nil {
 		return err
 	}
+	r, _ := sb.at()
 	rec := registry.Record{Runtime: string(sb.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
-	if rec.Engine, rec.Host, err = identity(ctx, sb.r); err != nil {
+	if rec.Engine, rec.Host, err = identity(ctx, r); err != nil {
 		return err
 	}
 	return m.kept.Keep(sb.spec.Name, rec)

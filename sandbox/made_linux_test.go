@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -65,5 +67,33 @@ func TestMountSwapped(t *testing.T) {
 	}
 	if run(t, sb, "echo x") != "x" {
 		t.Error("no command runs")
+	}
+}
+
+// One sandbox can be used, made anew, stopped and changed by several at once; the race detector looks on.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "a"})
+	f.lose(t, "a")
+	sb := find(t, m, "a")
+	var all sync.WaitGroup
+	for _, use := range []func() error{
+		func() error { return sb.Resume(t.Context()) },
+		func() error { return sb.SetNetwork(t.Context(), NetworkNone) },
+		func() error { _, err := sb.Snapshot(t.Context(), "s"); return err },
+		func() error { return sb.Logs(t.Context(), false, io.Discard) },
+		func() error { _ = sb.Info(); return nil },
+	} {
+		all.Go(func() {
+			if err := use(); err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrLost) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := states(t, m); got != "a running" {
+		t.Error(got)
 	}
 }

@@ -58,13 +58,14 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", sb.spec.Name, err)
 	}
-	if sb.id == "" { // there is nothing to change before it is made anew
+	if _, id := sb.at(); id == "" { // there is nothing to change before it is made anew
 		if err := sb.Resume(ctx); err != nil {
 			return err
 		}
 	}
-	if r, ok := sb.r.(runtime.Networker); ok {
-		err = public(r.SetNetwork(ctx, sb.id, workorder.Network{Mode: workorder.NetworkMode(n), Allow: allow}))
+	at, id := sb.at()
+	if r, ok := at.(runtime.Networker); ok {
+		err = public(r.SetNetwork(ctx, id, workorder.Network{Mode: workorder.NetworkMode(n), Allow: allow}))
 	} else {
 		err = sb.use(ctx, func(c *wireclient.Client) error {
 			return c.SetNetwork(ctx, wire.Network{Mode: string(n), Allow: allow})

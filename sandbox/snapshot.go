@@ -75,11 +75,12 @@ func (sb *Sandbox) snapshot(ctx context.Context, name string) (Snapshot, error) 
 
 // image keeps the sandbox's files as an image.
 func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
-	r, ok := sb.r.(runtime.Snapshotter)
+	at, id := sb.at()
+	r, ok := at.(runtime.Snapshotter)
 	if !ok {
 		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w", sb.spec.Name, &UnsupportedError{sb.spec.Runtime, []Capability{CapSnapshots}})
 	}
-	if sb.id == "" {
+	if id == "" {
 		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w: its files are gone", sb.spec.Name, ErrNotFound)
 	}
 	spec, err := json.Marshal(sb.Spec())
@@ -87,7 +88,7 @@ func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]stri
 		return runtime.Snapshot{}, err
 	}
 	labels[labelSpec], labels[labelOwner] = string(spec), sb.owner
-	s, err := r.Snapshot(ctx, sb.id, ref, labels)
+	s, err := r.Snapshot(ctx, id, ref, labels)
 	if err != nil {
 		return s, fmt.Errorf("sandbox %s: %w", sb.spec.Name, public(err))
 	}
@@ -252,10 +253,13 @@ func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry
 
 // unfork removes the image of a fork that is not any more.
 func (sb *Sandbox) unfork(ctx context.Context) error {
-	if !strings.HasPrefix(sb.from, forkRef) {
+	sb.mu.Lock()
+	from := sb.from
+	sb.mu.Unlock()
+	if !strings.HasPrefix(from, forkRef) {
 		return nil
 	}
-	if err := sb.m.removeImage(ctx, sb.from); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := sb.m.removeImage(ctx, from); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	return nil
