@@ -52,6 +52,7 @@ func (e *Executor) Run(ctx context.Context, c Command) (Result, error) {
 	if _, gone := e.m.Get(ctx, sb.Name()); !errors.Is(gone, ErrNotFound) {
 		return r, err // what was not found is in the sandbox
 	}
+	sb.drop() // with its signs of life
 	e.mu.Lock()
 	if e.sb == sb {
 		e.sb = nil

@@ -29,6 +29,7 @@ type fake struct {
 	boxes    map[string]*fakeBox
 	images   map[string]runtime.Snapshot // by name
 	stands   int
+	away     error // of Info
 }
 
 type fakeBox struct {
@@ -112,13 +113,13 @@ func (f *fake) get(id string) (*fakeBox, error) {
 }
 
 func (f *fake) Info(context.Context) (runtime.Info, error) {
-	return runtime.Info{ID: f.identity, Host: "unix:///" + f.identity}, nil
+	return runtime.Info{ID: f.identity, Host: "unix:///" + f.identity}, f.away
 }
 
 func (f *fake) Capabilities(context.Context) ([]runtime.Capability, error) {
 	return []runtime.Capability{
 		runtime.CapAnyImage, runtime.CapUsers, runtime.CapNetworkFull, runtime.CapNetworkNone, runtime.CapNetworkSwitch, runtime.CapSnapshots, runtime.CapMemory, runtime.CapCPUs,
-		runtime.CapPIDs,
+		runtime.CapPIDs, runtime.CapMounts,
 	}, nil
 }
 

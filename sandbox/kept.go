@@ -66,7 +66,7 @@ func (m *Manager) hasEndpoints(name string) bool {
 	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
 }
 
-// made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: an engine has it.
+// made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: a runtime has it.
 func (m *Manager) made(ctx context.Context, sb *Sandbox, event, detail string) error {
 	err := m.keepOwn(ctx, sb)
 	sb.note(registry.Event{Event: event, Detail: detail})
@@ -86,12 +86,13 @@ func (m *Manager) keep(ctx context.Context, sb *Sandbox) error {
 	if m.state == "" {
 		return errNoState
 	}
-	spec, err := json.Marshal(sb.spec)
+	spec, err := json.Marshal(sb.Spec())
 	if err != nil {
 		return err
 	}
+	r, _ := sb.at()
 	rec := registry.Record{Runtime: string(sb.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
-	if rec.Engine, rec.Host, err = identity(ctx, sb.r); err != nil {
+	if rec.Engine, rec.Host, err = identity(ctx, r); err != nil {
 		return err
 	}
 	return m.kept.Keep(sb.spec.Name, rec)

@@ -180,6 +180,11 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 		}
 		return sb, err
 	}
+	return m.named(ctx, p, r, s, "", registry.Event{Event: registry.Created, Detail: s.Image})
+}
+
+// named makes a named sandbox of a complete spec, of a snapshot if one is named. After an error there is none.
+func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
 	unlock, err := m.lock(ctx, s.Name)
 	if err != nil {
 		return nil, err
@@ -188,15 +193,24 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err := m.free(ctx, p, s.Name); err != nil {
 		return nil, err
 	}
-	sb, err := m.make(ctx, r, s, "", "")
+	sb, err := m.make(ctx, r, s, snapshot, "")
 	if err != nil {
 		return nil, err
 	}
-	return sb, m.made(ctx, sb, registry.Created, s.Image)
+	if err := m.made(ctx, sb, what.Event, what.Detail); err != nil {
+		sb.drop()
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		return nil, errors.Join(err, public(r.Remove(clean, sb.id)))
+	}
+	return sb, nil
 }
 
 // make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers. Without an owner it is this state folder's.
 func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot, owner string) (*Sandbox, error) {
+	if err := sameMounts(s.Mounts); err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
 	file, remove, err := s.bundle(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)

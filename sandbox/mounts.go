@@ -66,6 +66,32 @@ func checkMounts(all []Mount) error {
 	return errors.Join(errs...)
 }
 
+// resolved are mounts under the paths to which links of this machine lead.
+func resolved(all []Mount) []Mount {
+	all = slices.Clone(all)
+	for i, m := range all {
+		if target, err := filepath.EvalSymlinks(m.Host); err == nil {
+			all[i].Host = target
+		}
+	}
+	return all
+}
+
+// sameMounts returns what is wrong with resolved mounts by now. A sandbox that may write to a folder can have put a link in the place of one below it, which is a
+// mount as well, of this sandbox or another: the next start would follow it.
+func sameMounts(all []Mount) error {
+	errs := []error{checkMounts(all)}
+	for i, now := range resolved(all) {
+		if was := all[i]; now.Host != was.Host {
+			errs = append(errs, fmt.Errorf("mount of %s at %s: %w: a link leads to %s since the sandbox was made", was.Host, was.Inside, runtime.ErrMount, now.Host))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &kindError{ErrSpec, err}
+	}
+	return nil
+}
+
 // below reports whether a path is a folder or in it.
 func below(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, string(os.PathSeparator))+string(os.PathSeparator))

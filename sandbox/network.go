@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -48,24 +47,25 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 		return fmt.Errorf("sandbox %s: %w: %w", sb.spec.Name, ErrSpec, err)
 	}
 	// A runtime that cannot do it is named before anything is changed.
-	i := slices.IndexFunc(sb.m.all, func(p *place) bool { return p.kind == sb.spec.Runtime })
-	if i < 0 {
+	p := sb.m.place(sb.spec.Runtime)
+	if p == nil {
 		return fmt.Errorf("sandbox %s: runtime %s: %w", sb.spec.Name, sb.spec.Runtime, ErrUnsupported)
 	}
-	has, err := sb.m.all[i].capabilities(ctx)
+	has, err := p.capabilities(ctx)
 	if err == nil {
 		err = lacks(sb.spec.Runtime, has, []Capability{CapNetworkSwitch, networks[n]})
 	}
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", sb.spec.Name, err)
 	}
-	if sb.id == "" { // there is nothing to change before it is made anew
+	if _, id := sb.at(); id == "" { // there is nothing to change before it is made anew
 		if err := sb.Resume(ctx); err != nil {
 			return err
 		}
 	}
-	if r, ok := sb.r.(runtime.Networker); ok {
-		err = public(r.SetNetwork(ctx, sb.id, workorder.Network{Mode: workorder.NetworkMode(n), Allow: allow}))
+	at, id := sb.at()
+	if r, ok := at.(runtime.Networker); ok {
+		err = public(r.SetNetwork(ctx, id, workorder.Network{Mode: workorder.NetworkMode(n), Allow: allow}))
 	} else {
 		err = sb.use(ctx, func(c *wireclient.Client) error {
 			return c.SetNetwork(ctx, wire.Network{Mode: string(n), Allow: allow})

@@ -72,6 +72,13 @@ func (sb *Sandbox) Spec() Spec {
 	return sb.spec
 }
 
+// at is where the sandbox is now: renew changes it.
+func (sb *Sandbox) at() (r runtime.Stander, id string) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.r, sb.id
+}
+
 // Renewed reports whether the sandbox was made anew since Get, because somebody had removed what it was: the files are gone that were not on mounts.
 func (sb *Sandbox) Renewed() bool {
 	sb.mu.Lock()
@@ -82,10 +89,11 @@ func (sb *Sandbox) Renewed() bool {
 // Stop ends everything in the sandbox and keeps its files; the next use starts it again. To stop a stopped one is not an error.
 func (sb *Sandbox) Stop(ctx context.Context) error {
 	sb.drop()
-	if sb.id == "" {
+	r, id := sb.at()
+	if id == "" {
 		return nil // there is nothing that runs
 	}
-	err := public(sb.r.Stop(ctx, sb.id, stopGrace))
+	err := public(r.Stop(ctx, id, stopGrace))
 	if err != nil {
 		return err
 	}
@@ -98,10 +106,11 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 
 // Logs writes what the guest of the sandbox says, to follow it until it ends: why it ended, and no command's output.
 func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
-	if sb.id == "" {
+	r, id := sb.at()
+	if id == "" {
 		return fmt.Errorf("sandbox %s: %w: what it was is gone", sb.spec.Name, ErrNotFound)
 	}
-	return public(sb.r.Logs(ctx, sb.id, runtime.LogOptions{Follow: follow, Stdout: w, Stderr: w}))
+	return public(r.Logs(ctx, id, runtime.LogOptions{Follow: follow, Stdout: w, Stderr: w}))
 }
 
 // Resume starts a sandbox that has ended. To resume a running one is not an error.
@@ -113,7 +122,8 @@ func (sb *Sandbox) Resume(ctx context.Context) error {
 func (sb *Sandbox) Remove(ctx context.Context) error {
 	sb.drop()
 	if sb.spec.Lifetime == Session || sb.m.state == "" {
-		return public(sb.r.Remove(ctx, sb.id))
+		r, id := sb.at()
+		return public(r.Remove(ctx, id))
 	}
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
@@ -123,8 +133,8 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 	if err := sb.m.endpoints(ctx, sb.spec.Name); err != nil {
 		return err
 	}
-	if sb.id != "" {
-		if err := sb.r.Remove(ctx, sb.id); err != nil {
+	if r, id := sb.at(); id != "" {
+		if err := r.Remove(ctx, id); err != nil {
 			return public(err)
 		}
 	}
@@ -149,18 +159,22 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 
 // replace makes the sandbox anew, of a snapshot if one is named.
 func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
+	if err := sameMounts(s.Mounts); err != nil { // it stays as it is
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
 	sb.drop()
 	unlock, err := sb.m.lock(ctx, s.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if sb.id != "" {
-		if err := sb.r.Remove(ctx, sb.id); err != nil {
+	r, id := sb.at()
+	if id != "" {
+		if err := r.Remove(ctx, id); err != nil {
 			return nil, public(err)
 		}
 	}
-	again, err := sb.m.make(ctx, sb.r, s, snapshot, sb.owner)
+	again, err := sb.m.make(ctx, r, s, snapshot, sb.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +236,9 @@ func (sb *Sandbox) connect(ctx context.Context, wake bool) (*wireclient.Client, 
 		return nil, runtime.ErrNotFound
 	}
 	if wake && !sb.running {
+		if err := sameMounts(sb.spec.Mounts); err != nil {
+			return nil, err
+		}
 		if err := sb.r.StartAgain(ctx, sb.id); err != nil {
 			return nil, err
 		}
@@ -305,12 +322,12 @@ func public(err error) error {
 	if err == nil {
 		return nil
 	}
-	for from, to := range map[error]error{
-		runtime.ErrUnsupported: ErrUnsupported, runtime.ErrInUse: ErrInUse, runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported,
-		wireclient.ErrLost: ErrLost, wireclient.ErrMany: ErrTooMuch,
+	for _, row := range []struct{ from, to error }{ // the first one counts
+		{runtime.ErrUnsupported, ErrUnsupported}, {runtime.ErrIsolation, ErrUnsupported}, {runtime.ErrInUse, ErrInUse}, {runtime.ErrConflict, ErrExists}, {runtime.ErrNotFound, ErrNotFound},
+		{runtime.ErrUnavailable, ErrUnavailable}, {wireclient.ErrLost, ErrLost}, {wireclient.ErrMany, ErrTooMuch},
 	} {
-		if errors.Is(err, from) {
-			return &kindError{to, err}
+		if errors.Is(err, row.from) {
+			return &kindError{row.to, err}
 		}
 	}
 	if e, ok := errors.AsType[*wire.Error](err); ok {

@@ -75,11 +75,12 @@ func (sb *Sandbox) snapshot(ctx context.Context, name string) (Snapshot, error) 
 
 // image keeps the sandbox's files as an image.
 func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
-	r, ok := sb.r.(runtime.Snapshotter)
+	at, id := sb.at()
+	r, ok := at.(runtime.Snapshotter)
 	if !ok {
 		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w", sb.spec.Name, &UnsupportedError{sb.spec.Runtime, []Capability{CapSnapshots}})
 	}
-	if sb.id == "" {
+	if id == "" {
 		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w: its files are gone", sb.spec.Name, ErrNotFound)
 	}
 	spec, err := json.Marshal(sb.Spec())
@@ -87,7 +88,7 @@ func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]stri
 		return runtime.Snapshot{}, err
 	}
 	labels[labelSpec], labels[labelOwner] = string(spec), sb.owner
-	s, err := r.Snapshot(ctx, sb.id, ref, labels)
+	s, err := r.Snapshot(ctx, id, ref, labels)
 	if err != nil {
 		return s, fmt.Errorf("sandbox %s: %w", sb.spec.Name, public(err))
 	}
@@ -239,35 +240,26 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 
 // of makes a named sandbox of a snapshot and a complete spec.
 func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
-	i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == s.Runtime })
-	if i < 0 {
+	p := m.place(s.Runtime)
+	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)
 	}
-	r, err := m.all[i].open()
+	r, err := p.open()
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := m.lock(ctx, s.Name)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if err := m.free(ctx, m.all[i], s.Name); err != nil {
-		return nil, err
-	}
-	sb, err := m.make(ctx, r, s, snapshot, "")
-	if err != nil {
-		return nil, err
-	}
-	return sb, m.made(ctx, sb, what.Event, what.Detail)
+	return m.named(ctx, p, r, s, snapshot, what)
 }
 
 // unfork removes the image of a fork that is not any more.
 func (sb *Sandbox) unfork(ctx context.Context) error {
-	if !strings.HasPrefix(sb.from, forkRef) {
+	sb.mu.Lock()
+	from := sb.from
+	sb.mu.Unlock()
+	if !strings.HasPrefix(from, forkRef) {
 		return nil
 	}
-	if err := sb.m.removeImage(ctx, sb.from); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := sb.m.removeImage(ctx, from); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	return nil

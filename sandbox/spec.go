@@ -165,6 +165,7 @@ func (s Spec) complete() (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
+	s.Mounts = resolved(s.Mounts)
 	return s, nil
 }
 
