@@ -107,6 +107,13 @@ func testSandbox(t *testing.T, u *user, name string) {
 	if left := processes(); left != "" {
 		t.Errorf("left of the fork bomb: %s", left)
 	}
+	// One whose first process ends at once leaves the rest behind; it does not keep others out for long.
+	u.run("", "exec", name, "--timeout", "20s", "--", "sh", "-c", "exec >/dev/null 2>&1; b() { b | b & b; }; b")
+	for until := time.Now().Add(time.Minute); u.run("", "exec", name, "--", "true").code != 0; time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("a fork bomb that was left behind keeps others out")
+		}
+	}
 	// A process of a plain user's jail is given no more than the limit; two that have more together are found by the jail's keeper.
 	greedy := "tail /dev/zero"
 	if u.kind.plain {
