@@ -8,13 +8,15 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // Crowd finds a sandbox that is full of what nobody asked for: commands that have ended left so many processes behind that no other can begin. A fork bomb
 // does that whose first process ends.
 type Crowd struct {
-	// Dirs are folders of control groups, one of which counts processes.
+	// Dirs are folders of control groups, one of which counts processes; where none does, the limit of the user counts.
 	Dirs []string
 	// Of is whose processes count where this process has not adopted what commands leave (Adopt); nil means nobody's.
 	Of *uint32
@@ -43,8 +45,22 @@ func (c Crowd) count() (now, most int64, ok bool) {
 			return now, most, true
 		}
 	}
-	return 0, 0, false
+	// Without a control group a jail's limit is that of its user.
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil || limit.Cur > mostByLimit {
+		return 0, 0, false
+	}
+	for _, r := range proc.Relatives() {
+		threads, err := os.ReadDir("/proc/" + strconv.Itoa(r.PID) + "/task")
+		if err == nil {
+			now += int64(len(threads))
+		}
+	}
+	return now, int64(limit.Cur), true
 }
+
+// mostByLimit is above any limit that somebody has set for a sandbox: a machine's own is not looked at.
+const mostByLimit = 1 << 16
 
 func number(file string) (int64, error) {
 	b, err := os.ReadFile(file)
