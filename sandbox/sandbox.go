@@ -323,8 +323,14 @@ func public(err error) error {
 		return nil
 	}
 	for _, row := range []struct{ from, to error }{ // the first one counts
-		{runtime.ErrUnsupported, ErrUnsupported}, {runtime.ErrIsolation, ErrUnsupported}, {runtime.ErrInUse, ErrInUse}, {runtime.ErrConflict, ErrExists}, {runtime.ErrNotFound, ErrNotFound},
-		{runtime.ErrUnavailable, ErrUnavailable}, {wireclient.ErrLost, ErrLost}, {wireclient.ErrMany, ErrTooMuch},
+		{runtime.ErrUnsupported, ErrUnsupported},
+		{runtime.ErrIsolation, ErrUnsupported},
+		{runtime.ErrInUse, ErrInUse},
+		{runtime.ErrConflict, ErrExists},
+		{runtime.ErrNotFound, ErrNotFound},
+		{runtime.ErrUnavailable, ErrUnavailable},
+		{wireclient.ErrLost, ErrLost},
+		{wireclient.ErrMany, ErrTooMuch},
 	} {
 		if errors.Is(err, row.from) {
 			return &kindError{row.to, err}

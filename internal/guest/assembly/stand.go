@@ -76,7 +76,7 @@ func (s *stander) config() serve.Config {
 		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
 		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.p.groups.OOMKills,
 		Crowd:   crowd,
-		Network: &policy{p: s.p, now: networkOf(s.p.order.Network)},
+		Network: s.p.network(),
 		Idle:    ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
 	}
 }

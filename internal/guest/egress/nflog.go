@@ -222,17 +222,18 @@ func (e *Egress) notePacket(p refusedPacket) {
 	if n, ok := e.pool.name(p.dst.Addr()); ok {
 		a.host = n
 	}
+	inForce := e.resolver.policy.Load()
 	switch {
 	case p.prefix == prefixMetadata:
 		a.reason = "metadata services of clouds are out of reach in every mode"
-	case p.protocol == "tcp" && e.cfg.Policy.Mode == workorder.NetworkRestricted:
+	case p.protocol == "tcp" && inForce.mode == workorder.NetworkRestricted:
 		a.reason, a.rule = noRule, e.inForce().fix(a.host, a.port)
 	case p.protocol == "tcp":
-		a.reason = fmt.Sprintf("network: %s", e.cfg.Policy.Mode)
-	case e.cfg.Policy.Learn:
+		a.reason = fmt.Sprintf("network: %s", inForce.mode)
+	case inForce.learn:
 		a.reason = "only TCP has names that rules can allow; UDP (QUIC too), ICMP and others are refused, also while learning"
 	default:
-		a.reason = fmt.Sprintf("network: %s lets no UDP (QUIC too), ICMP or other protocol out", e.cfg.Policy.Mode)
+		a.reason = fmt.Sprintf("network: %s lets no UDP (QUIC too), ICMP or other protocol out", inForce.mode)
 	}
 	e.ledger.note(a)
 }

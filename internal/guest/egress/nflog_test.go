@@ -3,7 +3,10 @@ package egress
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"net/netip"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // attribute is one of a message of netlink.
@@ -54,4 +57,19 @@ func FuzzNFLog(f *testing.F) {
 	f.Add(logged(f, icmpPacket))
 	f.Add(logged(f, "4f"))
 	f.Fuzz(func(_ *testing.T, b []byte) { parseNFLog(b) })
+}
+
+// A refusal says which policy refused, after a switch the one of then.
+func TestReasonAfterSwitch(t *testing.T) {
+	t.Parallel()
+	e := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, nil)
+	for port, mode := range []workorder.NetworkMode{workorder.NetworkRestricted, workorder.NetworkNone} {
+		e.resolver.policy.Store(&policy{mode: mode})
+		e.notePacket(refusedPacket{protocol: "tcp", dst: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), uint16(port+1))})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.events) != 2 || e.events[0].Fix == "" || e.events[1].Fix != "" {
+		t.Errorf("%+v", e.events)
+	}
 }
