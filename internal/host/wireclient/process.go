@@ -68,9 +68,16 @@ func (p *Process) Follow(ctx context.Context, stdout, stderr io.Writer, left fun
 			}
 		case wire.FrameExit:
 			var exit wire.Exit
-			if err := f.Decode(&exit); err != nil {
+			err := f.Decode(&exit)
+			if err == nil {
+				if cerr := exit.Check(); cerr != nil {
+					err = fmt.Errorf("%w: %w", wire.ErrFrame, cerr)
+				}
+			}
+			if err != nil {
 				return wire.Exit{}, fmt.Errorf("follow command %s: %w", p.id, err)
 			}
+			exit.Error = plain(exit.Error)
 			return exit, nil
 		}
 	}
