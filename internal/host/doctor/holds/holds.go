@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -289,13 +288,4 @@ func persists(ctx context.Context, sb Sandbox) error {
 		return err
 	}
 	return succeeds(`test "$(cat kept-by-doctor)" = kept`)(ctx, sb)
-}
-
-// Names are those of all promises.
-func Names() []string {
-	names := make([]string, 0, len(rows))
-	for _, r := range rows {
-		names = append(names, r.name)
-	}
-	return slices.Clip(names)
 }
