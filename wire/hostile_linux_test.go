@@ -68,6 +68,9 @@ func TestHostileGuest(t *testing.T) {
 		"too large a frame":   {hello, exec(started, []byte{3, 255, 255, 255, 255}), wire.ErrFrame},
 		"no exit in the exit": {hello, exec(started, wire.AppendFrame(nil, wire.FrameExit, []byte("7"))), wire.ErrFrame},
 		"less than nothing":   {hello, exec(started, wire.LostFrame(-5)), wire.ErrFrame},
+		"an id that is none":  {hello, exec(wire.AppendFrame(nil, wire.FrameStarted, []byte(`{"id":"\u001b[2Jx"}`))), wire.ErrFrame},
+		"no id":               {hello, exec(wire.AppendFrame(nil, wire.FrameStarted, []byte(`{}`))), wire.ErrFrame},
+		"a code that is none": {hello, exec(started, wire.AppendFrame(nil, wire.FrameExit, []byte(`{"code":256}`))), wire.ErrFrame},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,6 +86,27 @@ func TestHostileGuest(t *testing.T) {
 				t.Errorf("%v, want %v", err, row.want)
 			}
 		})
+	}
+}
+
+// What a guest says of commands is checked, and can be shown.
+func TestHostileCommands(t *testing.T) {
+	t.Parallel()
+	for _, list := range []string{`[{"id":"../x"}]`, `[{"id":"a","output":-1}]`, `[{"id":"a","exit":{"code":-1}}]`, `{}`} {
+		c := hostile(t, wire.PathExec, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, list) })
+		if all, err := c.List(t.Context()); !errors.Is(err, wireclient.ErrLost) {
+			t.Errorf("%s: %v, %v", list, all, err)
+		}
+	}
+	c := hostile(t, wire.PathExec, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(wire.AppendFrame(wire.AppendFrame(nil, wire.FrameStarted, []byte(`{"id":"a"}`)), wire.FrameExit, []byte(`{"code":127,"error":"\u001b[2Jx"}`)))
+	})
+	p, err := c.Start(t.Context(), sh("true"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := p.Follow(t.Context(), nil, nil, nil); err != nil || exit.Code != 127 || strings.ContainsRune(exit.Error, 27) {
+		t.Errorf("%+v, %v", exit, err)
 	}
 }
 

@@ -138,6 +138,20 @@ type Started struct {
 	ID string `json:"id"` // names the command as long as the guest lives
 }
 
+// Check returns what cannot be true of it.
+func (s Started) Check() error { return checkID(s.ID) }
+
+// maxID bounds an id, in bytes.
+const maxID = 64
+
+func checkID(id string) error {
+	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' }
+	if id == "" || len(id) > maxID || strings.ContainsFunc(id, func(r rune) bool { return !letter(r) }) {
+		return fmt.Errorf("%.*q is no id of a command", maxID, id)
+	}
+	return nil
+}
+
 // Exit is the document of FrameExit.
 type Exit struct {
 	Code        int    `json:"code"`             // 128+n after signal n
@@ -148,6 +162,15 @@ type Exit struct {
 	Error       string `json:"error,omitempty"` // why it could not be started; Code is then 126 or 127, as a shell's
 }
 
+// Check returns what cannot be true of an end.
+func (e Exit) Check() error {
+	const most, signals = 255, 64
+	if e.Code < 0 || e.Code > most || e.Signal < 0 || e.Signal > signals || e.DurationMS < 0 {
+		return fmt.Errorf("a command ended with %d, by signal %d, after %d ms", e.Code, e.Signal, e.DurationMS)
+	}
+	return nil
+}
+
 // Execution is a command that the guest knows: one that runs, or one of the background that has ended.
 type Execution struct {
 	ID         string    `json:"id"`
@@ -156,6 +179,18 @@ type Execution struct {
 	Background bool      `json:"background,omitempty"`
 	Output     int64     `json:"output"`         // bytes so far
 	Exit       *Exit     `json:"exit,omitempty"` // nil while it runs
+}
+
+// Check returns what cannot be true of it.
+func (e Execution) Check() error {
+	err := checkID(e.ID)
+	if e.Exit != nil {
+		err = errors.Join(err, e.Exit.Check())
+	}
+	if e.Output < 0 {
+		err = errors.Join(err, fmt.Errorf("a command printed %d bytes", e.Output))
+	}
+	return err
 }
 
 // Signal is the document of PathExecSignal.

@@ -92,8 +92,8 @@ type request struct {
 type Command struct {
 	p    *proc.Process // its supervisor
 	conn *net.UnixConn
-	mu   sync.Mutex // of writes
-	done chan struct{}
+	mu   sync.Mutex    // of writes
+	done chan struct{} // closed when the command has ended, or cannot be known any more
 	exit Exit
 	err  error
 }
@@ -153,9 +153,6 @@ func (c *Command) send(v any) error {
 	defer c.mu.Unlock()
 	return json.NewEncoder(c.conn).Encode(v)
 }
-
-// Done is closed when the command has ended, or cannot be known any more.
-func (c *Command) Done() <-chan struct{} { return c.done }
 
 // Wait waits for the end of the command itself; what it started goes on, unless End was called.
 func (c *Command) Wait() (Exit, error) {

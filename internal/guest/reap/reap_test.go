@@ -138,7 +138,7 @@ func TestStarterGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.conn.CloseWrite()
-	<-c.Done()
+	<-c.done
 	if n := running(t, mark); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}

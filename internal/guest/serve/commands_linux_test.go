@@ -41,7 +41,9 @@ func TestSlowClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-c.run.Done()
+	if _, err := c.run.Wait(); err != nil {
+		t.Fatal(err)
+	}
 	for over := false; !over; time.Sleep(time.Millisecond) { // go test's own deadline ends the wait
 		c.mu.Lock()
 		over = c.timeout

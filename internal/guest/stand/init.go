@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// wakeEvery is how often a server is woken that a command of root's may have stopped, so that its own end did not come: no idleness, no silence of its
+// owner. Nothing in the sandbox can stop its first process.
+const wakeEvery = time.Second
+
 // Init is the life of the sandbox's first process: it starts the server, hands signals on to it and buries what is orphaned. It returns the server's
 // exit code, after which the kernel ends whatever else runs. It owns wait4(-1), so nothing in its process may wait for a child of its own.
 func Init(self string, signals <-chan os.Signal) (int, error) {
@@ -21,9 +25,16 @@ func Init(self string, signals <-chan os.Signal) (int, error) {
 	server := p.Pid
 	_ = p.Release()
 	go func() {
-		for s := range signals {
-			if sig, ok := s.(syscall.Signal); ok {
-				_ = syscall.Kill(server, sig)
+		wake := time.NewTicker(wakeEvery)
+		defer wake.Stop()
+		for {
+			select {
+			case s := <-signals:
+				if sig, ok := s.(syscall.Signal); ok {
+					_ = syscall.Kill(server, sig)
+				}
+			case <-wake.C:
+				_ = syscall.Kill(server, syscall.SIGCONT)
 			}
 		}
 	}()

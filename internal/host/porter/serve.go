@@ -3,7 +3,6 @@ package porter
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -127,8 +126,6 @@ func (k *holder) close() {
 		_ = e.Close() // nobody is told of it
 	}
 	if h, err := readHeld(k.dir); err == nil && h.Process != nil && h.Process.PID == os.Getpid() {
-		if err := os.Remove(filepath.Join(k.dir, heldFile)); errors.Is(err, fs.ErrNotExist) {
-			return
-		}
+		_ = os.Remove(filepath.Join(k.dir, heldFile)) // one that stays is of a process that does not live
 	}
 }

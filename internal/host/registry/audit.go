@@ -50,14 +50,15 @@ type Event struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// maxProgram bounds the name of a program in an event, in bytes.
-const maxProgram = 200
+// Bounds of what an event has, in bytes, so that a line is one that is read.
+const (
+	maxProgram = 200
+	maxDetail  = 1000
+)
 
 // Note adds an event to the record. It begins the record anew when it is long.
 func (r *Registry) Note(e Event) error {
-	if len(e.Program) > maxProgram {
-		e.Program = e.Program[:maxProgram]
-	}
+	e.Program, e.Detail = e.Program[:min(len(e.Program), maxProgram)], e.Detail[:min(len(e.Detail), maxDetail)]
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err

@@ -66,8 +66,9 @@ func Load(getenv func(string) string) (Settings, error) {
 }
 
 func (s *Settings) decode(b []byte) error {
-	var doc yaml.Node
-	err := yaml.NewDecoder(bytes.NewReader(b)).Decode(&doc)
+	var doc, more yaml.Node
+	all := yaml.NewDecoder(bytes.NewReader(b))
+	err := all.Decode(&doc)
 	if errors.Is(err, io.EOF) { // nothing is set
 		return nil
 	}
@@ -86,6 +87,11 @@ func (s *Settings) decode(b []byte) error {
 			})
 		},
 	})
+	if err := all.Decode(&more); err == nil {
+		d.wrong(&more, "one document is enough: nothing is read from this one")
+	} else if !errors.Is(err, io.EOF) {
+		d.errs = append(d.errs, fmt.Errorf("read settings: %s: %w", s.File, err))
+	}
 	return errors.Join(d.errs...)
 }
 
@@ -108,12 +114,19 @@ func (d *decoder) mapping(n *yaml.Node, above string, keys map[string]func(*yaml
 		}
 		return
 	}
+	set := map[string]int{} // by name, in which line
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
-		if f, ok := keys[key.Value]; ok {
-			f(n.Content[i+1])
-		} else {
+		f, ok := keys[key.Value]
+		line, again := set[key.Value]
+		switch {
+		case !ok:
 			d.wrong(key, "there is no setting %q", above+key.Value)
+		case again:
+			d.wrong(key, "%q is set in line %d already", above+key.Value, line)
+		default:
+			set[key.Value] = key.Line
+			f(n.Content[i+1])
 		}
 	}
 }

@@ -24,6 +24,9 @@ func TestLoad(t *testing.T) {
 		"a number":          {"security: {require_sandbox: 0}\n", true, true},
 		"a list":            {"- x\n", true, true},
 		"no YAML":           {"{", true, true},
+		"twice":             {"security: {require_sandbox: true}\nsecurity: {require_sandbox: false}\n", true, true},
+		"twice in one":      {"security: {require_sandbox: true, require_sandbox: false}\n", true, true},
+		"two documents":     {"security: {require_sandbox: true}\n---\nsecurity: {require_sandbox: false}\n", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

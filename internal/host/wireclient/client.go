@@ -152,8 +152,11 @@ func shown(e *wire.Error) error {
 	if !code.Known() {
 		code = wire.CodeFailed
 	}
-	return &wire.Error{Code: code, Text: text.Runes(text.Clean(strings.TrimSpace(e.Text)), maxError)}
+	return &wire.Error{Code: code, Text: plain(e.Text)}
 }
+
+// plain is a text of the guest's that can be shown.
+func plain(s string) string { return text.Runes(text.Clean(strings.TrimSpace(s)), maxError) }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, document any) error {
 	answer, err := c.do(ctx, http.MethodGet, path, query, nil)
@@ -207,6 +210,11 @@ func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (
 	}
 	if err == nil {
 		err = f.Decode(&started)
+	}
+	if err == nil {
+		if cerr := started.Check(); cerr != nil {
+			err = fmt.Errorf("%w: %w", wire.ErrFrame, cerr)
+		}
 	}
 	if err != nil {
 		_ = answer.Body.Close()
@@ -267,7 +275,15 @@ func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, e
 
 // List is the commands that the guest knows, oldest first.
 func (c *Client) List(ctx context.Context) (all []wire.Execution, err error) {
-	return all, c.get(ctx, wire.PathExec, nil, &all)
+	if err := c.get(ctx, wire.PathExec, nil, &all); err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		if err := e.Check(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		}
+	}
+	return all, nil
 }
 
 // End ends a command and everything it started; it returns when it has ended.

@@ -67,13 +67,25 @@ func (p *Process) Follow(ctx context.Context, stdout, stderr io.Writer, left fun
 				left(n)
 			}
 		case wire.FrameExit:
-			var exit wire.Exit
-			if err := f.Decode(&exit); err != nil {
+			exit, err := exitOf(f)
+			if err != nil {
 				return wire.Exit{}, fmt.Errorf("follow command %s: %w", p.id, err)
 			}
 			return exit, nil
 		}
 	}
+}
+
+// exitOf reads a FrameExit.
+func exitOf(f wire.Frame) (exit wire.Exit, err error) {
+	if err := f.Decode(&exit); err != nil {
+		return exit, err
+	}
+	if err := exit.Check(); err != nil {
+		return exit, fmt.Errorf("%w: %w", wire.ErrFrame, err)
+	}
+	exit.Error = plain(exit.Error)
+	return exit, nil
 }
 
 // Dial connects to a port (tcp, host:port) or socket (unix, path) in the sandbox. ctx bounds the attempt and not the connection, which has

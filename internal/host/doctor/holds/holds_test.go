@@ -37,6 +37,8 @@ func (b *box) Run(_ context.Context, script string, _ time.Duration) (Outcome, e
 		return Outcome{ExitCode: 1, Output: "5"}, nil
 	}
 	switch {
+	case strings.Contains(script, "exit 7"):
+		return Outcome{ExitCode: 7}, nil
 	case script == left:
 		return Outcome{Output: map[int]string{0: "0\n", 1: "1\n"}[b.left]}, nil
 	case strings.HasPrefix(script, "setsid sleep 987 >"):
@@ -60,9 +62,11 @@ func TestTry(t *testing.T) {
 		failed  int
 	}{
 		"all of it":          {&good{caps: all}, len(rows), 0},
+		"a guest's network":  {&good{caps: map[string]bool{"network_none": true, "network_restricted": true}, broken: "/proc/net/route"}, 7, 0},
 		"only the rest":      {&good{caps: map[string]bool{}}, 5, 0},
 		"memory is not held": {&good{caps: all, broken: "tail /dev"}, len(rows), 1},
 		"commands live on":   {&good{caps: all, broken: "sleep 987"}, len(rows), 2},
+		"a code is lost":     {&good{caps: all, broken: "exit 7"}, len(rows), 1},
 		"no processor limit": {&good{caps: all, broken: "times"}, len(rows), 1},
 	} {
 		offered, failed := 0, 0
