@@ -22,6 +22,9 @@ type Mount struct {
 // machine are folders with which a sandbox has the whole machine, or what the kernel makes of it.
 var machine = []string{"/", "/proc", "/sys", "/dev", "/boot"}
 
+// memory is a folder below machine that has files like any other.
+const memory = "/dev/shm"
+
 // taken are folders of the sandbox that are the guest's or the kernel's.
 var taken = []string{"/", "/proc", "/sys", "/dev", wire.GuestDir}
 
@@ -53,7 +56,7 @@ func checkMounts(all []Mount) error {
 			wrong(m, "%s", errors.Unwrap(err))
 			continue
 		}
-		if slices.Contains(machine, target) || slices.ContainsFunc(machine[1:], func(t string) bool { return below(target, t) }) {
+		if slices.Contains(machine, target) || !below(target, memory) && slices.ContainsFunc(machine[1:], func(t string) bool { return below(target, t) }) {
 			wrong(m, "it is the machine itself")
 		}
 		for _, s := range engineSockets {

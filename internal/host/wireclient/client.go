@@ -115,6 +115,11 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if len(query) > 0 {
 		u += "?" + query.Encode()
 	}
+	var begun *touched
+	if body != nil {
+		begun = &touched{Reader: body}
+		body = begun
+	}
 	r, err := http.NewRequestWithContext(ctx, method, u, body)
 	if err != nil {
 		return nil, err
@@ -123,6 +128,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		// The transport found the stream closed with the request's first bytes: what a guest acts upon comes after them.
+		if errors.Is(err, net.ErrClosed) && (begun == nil || !begun.read.Load()) {
+			return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -237,6 +246,25 @@ func body(first []byte, then io.Reader) io.Reader {
 			w.CloseWithError(err) // nil is the end
 		}()
 	})}
+}
+
+// touched is a reader of which it is known whether anything was asked of it.
+type touched struct {
+	io.Reader
+	read atomic.Bool
+}
+
+func (t *touched) Read(p []byte) (int, error) {
+	t.read.Store(true)
+	return t.Reader.Read(p)
+}
+
+// Close is that of a reader that has one.
+func (t *touched) Close() error {
+	if c, ok := t.Reader.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 // pumped is a pipe that is filled once it is read.
