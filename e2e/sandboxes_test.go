@@ -85,7 +85,7 @@ func testSandbox(t *testing.T, u *user, name string) {
 		t.Errorf("timeout: exit code %d", c.code)
 	}
 	processes := func() string {
-		got, _ := u.exec(name, "", "--", "sh", "-c", "cat /proc/[0-9]*/comm | sort | uniq -c | grep -E 'sleep|bomb'; true")
+		got, _ := u.exec(name, "", "--", "sh", "-c", "cat /proc/[0-9]*/comm | sort | uniq -c | grep -E 'sleep|bomb|bash'; true")
 		return got.Stdout
 	}
 	if left := processes(); left != "" {
@@ -104,8 +104,14 @@ func testSandbox(t *testing.T, u *user, name string) {
 	if got, code := u.exec(name, "", "--timeout", "5s", "--", "sh", "-c", "cp /bin/sh /tmp/bomb; echo '/tmp/bomb /tmp/b & /tmp/bomb /tmp/b & wait' >/tmp/b; /tmp/bomb /tmp/b & while :; do wait; done"); code != 124 || !got.TimedOut {
 		t.Errorf("fork bomb: %+v, exit code %d", got.ExitCode, code)
 	}
+	// One that is never refused for good, so that it takes each process that is free at once: whoever ends it needs no new thread.
+	for range 4 {
+		if got, code := u.exec(name, "", "--timeout", "3s", "--", "bash", "-c", ":(){ :|:& };:; sleep 60"); code != 124 || !got.TimedOut {
+			t.Errorf("fork bomb of a shell: %+v, exit code %d", got, code)
+		}
+	}
 	if left := processes(); left != "" {
-		t.Errorf("left of the fork bomb: %s", left)
+		t.Errorf("left of the fork bombs: %s", left)
 	}
 	// One whose first process ends at once leaves the rest behind; it does not keep others out for long.
 	u.run("", "exec", name, "--timeout", "20s", "--", "sh", "-c", "exec >/dev/null 2>&1; b() { b | b & b; }; b")

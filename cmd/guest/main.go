@@ -17,14 +17,25 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
+
+// needs are what a role has before a command is, which can use up all that a sandbox may have.
+type needs struct {
+	procs   int // how many threads run at once, at most, and so how many more the runtime may come to need
+	threads int // some more than were seen in use
+}
+
+// roleNeeds are those of the roles that have to outlive a fork bomb. Each command has a "reap", and its caller a "dial".
+var roleNeeds = map[string]needs{"init": {1, 6}, "serve": {2, 11}, "jail": {2, 11}, "dial": {1, 5}, "reap": {1, 8}}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
 
@@ -32,6 +43,10 @@ func run(ctx context.Context, args []string) int {
 	role := ""
 	if len(args) == 1 {
 		role = args[0]
+	}
+	if n, ok := roleNeeds[role]; ok {
+		runtime.GOMAXPROCS(min(n.procs, runtime.GOMAXPROCS(0)))
+		proc.KeepThreads(n.threads)
 	}
 	var err error
 	switch role {

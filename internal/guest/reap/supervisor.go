@@ -26,6 +26,7 @@ const lookPause = 2 * time.Millisecond
 
 // Main is the life of a supervisor, a process that Start has started. It returns its exit code.
 func Main(ctx context.Context) int {
+	_ = unix.SetNonblock(controlFD, true) // so that no thread waits for it; a descriptor that is none is found below
 	control := os.NewFile(controlFD, "starter")
 	if control == nil {
 		return 1
