@@ -240,6 +240,24 @@ func TestJailKeeperKilled(t *testing.T) {
 	}
 }
 
+// A jail whose memory its files in /tmp have used up ends, and the next command starts it again at once, while the kernel still gives that memory back.
+func TestJailUsedUp(t *testing.T) {
+	t.Parallel()
+	u := rootsJail.user(t)
+	name := u.sandbox("usedup", "--memory", "256m")
+	for range 3 {
+		if c := u.run("", "exec", name, "--timeout", "60s", "--", "sh", "-c", "touch kept; head -c 400m /dev/zero >/tmp/zeros"); c.code != 125 {
+			t.Errorf("exit code %d", c.code)
+		}
+		if _, code := u.exec(name, "", "--", "test", "-e", "kept"); code != 0 {
+			t.Errorf("afterwards: exit code %d", code)
+		}
+	}
+	if c := u.run("", "logs", name); c.code != 0 || c.stdout+c.stderr == "" {
+		t.Errorf("exit code %d, and nothing of the end", c.code)
+	}
+}
+
 // It ends when nobody has used it, and after its time; what it had stays.
 func TestJailIdle(t *testing.T) {
 	t.Parallel()

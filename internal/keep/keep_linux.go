@@ -131,6 +131,9 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 	}()
 	select {
 	case <-program.Done():
+		if err := program.Wait(); err != nil { // a guest that ends by itself says why, and one that is killed cannot
+			fmt.Fprintf(log, "the sandbox ended: its guest: %v\n", err)
+		}
 	case <-ctx.Done():
 		program.Signal(p.End)
 		select {

@@ -141,14 +141,17 @@ func (s *stander) StartAgain(ctx context.Context, id string) error {
 		return err
 	}
 	defer f.close()
-	if f.keeper().Alive() {
+	if f.serves(ctx) {
 		return nil
 	}
 	if err := f.lock(ctx); err != nil {
 		return err
 	}
-	if f.keeper().Alive() { // another command was faster
+	if f.serves(ctx) { // another command was faster
 		return nil
+	}
+	if err := f.stop(ctx); err != nil { // a keeper outlives its guest until all that this had is gone
+		return err
 	}
 	r, err := f.record()
 	if err != nil {
@@ -162,6 +165,18 @@ func (s *stander) StartAgain(ctx context.Context, id string) error {
 		return fmt.Errorf("start the sandbox again: %w", err)
 	}
 	return nil
+}
+
+// serves reports whether the sandbox's guest is there: one that has ended refuses.
+func (f *folder) serves(ctx context.Context) bool {
+	if !f.keeper().Alive() {
+		return false
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.at(socketFile))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // open opens the folder of a sandbox.
