@@ -68,6 +68,7 @@ func (u *user) exec(name, stdin string, args ...string) (answer execAnswer, code
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	ofEachKind(t, func(t *testing.T, u *user) {
+		t.Helper()
 		limits := []string{"--memory", "96m", "--pids", "128", "--cpus", "2"}
 		if u.kind.plain {
 			limits = limits[:4]
@@ -77,6 +78,7 @@ func TestSandbox(t *testing.T) {
 }
 
 func testSandbox(t *testing.T, u *user, name string) {
+	t.Helper()
 	got, code := u.exec(name, "hi\n", "--env", "A=b", "--workdir", "/tmp", "--timeout", "30s", "--", "sh", "-c", "cat; pwd; echo $A; echo e >&2; exit 7")
 	if got.Stdout != "hi\n/tmp\nb\n" || got.Stderr != "e\n" || got.ExitCode != 7 || code != 7 {
 		t.Errorf("%+v, exit code %d", got, code)
@@ -206,10 +208,14 @@ func TestSandboxUser(t *testing.T) {
 // What is started in the background is there for whoever comes later, whole and once.
 func TestSandboxBackground(t *testing.T) {
 	t.Parallel()
-	ofEachKind(t, func(t *testing.T, u *user) { testBackground(t, u, u.sandbox("back")) })
+	ofEachKind(t, func(t *testing.T, u *user) {
+		t.Helper()
+		testBackground(t, u, u.sandbox("back"))
+	})
 }
 
 func testBackground(t *testing.T, u *user, name string) {
+	t.Helper()
 	var want strings.Builder
 	for i := range 100 {
 		fmt.Fprintln(&want, i+1)
