@@ -432,6 +432,7 @@ func main() {
 }
 
 func testProgram(t *testing.T, u *user, program string) {
+	t.Helper()
 	part := fmt.Sprintf("program-%s-%d", u.kind.spec()[0], os.Getpid())
 	r, w, err := os.Pipe()
 	if err != nil {
