@@ -40,6 +40,17 @@ const (
 // stopGrace is what a guest has to end its commands: it kills them at once.
 const stopGrace = 10 * time.Second
 
+// boxStopGrace is what a box has, whose services end by their own signals (keptGrace of internal/guest/dockerd) on what may be a busy machine.
+const boxStopGrace = 25 * time.Second
+
+// grace is what a sandbox of the kind has to end.
+func (k Kind) grace() time.Duration {
+	if k == KindBox {
+		return boxStopGrace
+	}
+	return stopGrace
+}
+
 // Options are how a Manager works. The zero value is what a command line uses.
 type Options struct {
 	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the folders of state and configuration; nil is os.Getenv.

@@ -93,7 +93,7 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 	if id == "" {
 		return nil // there is nothing that runs
 	}
-	err := public(r.Stop(ctx, id, stopGrace))
+	err := public(r.Stop(ctx, id, sb.spec.Runtime.grace()))
 	if err != nil {
 		return err
 	}
