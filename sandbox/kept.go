@@ -204,14 +204,17 @@ func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
 	return "", nil
 }
 
-// renew makes a sandbox anew whose container is gone, unless another command just did. The sandbox's mutex is held.
-func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
+// renew makes a sandbox anew whose container is gone, or was never finished, unless another command just did. The sandbox's mutex is held.
+func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, error) {
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	now, err := sb.m.find(ctx, sb.spec.Name)
+	if err == nil && !now.running && errors.Is(now.r.StartAgain(ctx, now.id), runtime.ErrUnfinished) {
+		now, err = sb.m.finish(ctx, now)
+	}
 	if errors.Is(err, ErrNotFound) {
 		if now, err = sb.m.remember(ctx, sb.spec.Name); err != nil {
 			return nil, err
@@ -224,9 +227,21 @@ func (sb *Sandbox) renew(ctx context.Context) (*wireclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb.r, sb.id, sb.from, sb.renewed, sb.ended = now.r, now.id, now.from, true, false
+	sb.r, sb.id, sb.from, sb.renewed, sb.ended = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound), false
 	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
 	return now.client(ctx, true)
+}
+
+// finish makes a sandbox anew that was never finished: nobody is at it, since the caller has the lock of its name.
+func (m *Manager) finish(ctx context.Context, half *Sandbox) (*Sandbox, error) {
+	if err := half.r.Remove(ctx, half.id); err != nil {
+		return nil, err
+	}
+	sb, err := m.make(ctx, half.r, half.spec, half.from, half.owner)
+	if err != nil {
+		return nil, err
+	}
+	return sb, m.made(ctx, sb, registry.Created, sb.spec.Image)
 }
 
 // note adds to the history of a named sandbox. That it cannot be written, on a full disk, keeps nobody from working.

@@ -191,16 +191,16 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 		}
 		return sb, err
 	}
-	return m.named(ctx, p, r, s, "", registry.Event{Event: registry.Created, Detail: s.Image})
-}
-
-// named makes a named sandbox of a complete spec, of a snapshot if one is named. After an error there is none.
-func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
 	unlock, err := m.lock(ctx, s.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	return m.named(ctx, p, r, s, "", registry.Event{Event: registry.Created, Detail: s.Image})
+}
+
+// named makes a named sandbox of a complete spec, of a snapshot if one is named. After an error there is none. The caller has the lock of its name.
+func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
 	if err := m.free(ctx, p, s.Name); err != nil {
 		return nil, err
 	}

@@ -169,7 +169,14 @@ func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what re
 	}
 	defer unlock()
 	r, id := sb.at()
-	if id != "" {
+	ids := []string{id}
+	if now, err := sb.m.find(ctx, s.Name); err == nil && now.spec.Runtime == s.Runtime && now.id != id {
+		ids = append(ids, now.id) // another command has made it anew while this one waited
+	}
+	for _, id := range ids {
+		if id == "" {
+			continue
+		}
 		if err := r.Remove(ctx, id); err != nil {
 			return nil, public(err)
 		}
@@ -217,8 +224,8 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 		sb.running, sb.ended = false, true
 		c, err = sb.connect(ctx, wake)
 	}
-	if wake && errors.Is(err, runtime.ErrNotFound) {
-		c, err = sb.renew(ctx)
+	if wake && (errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrUnfinished)) {
+		c, err = sb.renew(ctx, err)
 	}
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))

@@ -209,6 +209,11 @@ func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 	if s.spec.Name != s.Sandbox {
 		return nil, fmt.Errorf("sandbox %s: %w, and its snapshot %s is of another version", s.Sandbox, ErrNotFound, s.Name)
 	}
+	unlock, err := m.lock(ctx, s.spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	return m.of(ctx, s.spec, s.ref, registry.Event{Event: registry.Restored, Detail: s.Name})
 }
 
@@ -219,6 +224,11 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if !ValidName(name) {
 		return nil, fmt.Errorf("name %q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, ErrSpec)
 	}
+	unlock, err := sb.m.lock(ctx, name) // its image has its name, too
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if _, err := sb.m.find(ctx, name); !errors.Is(err, ErrNotFound) {
 		if err == nil {
 			err = fmt.Errorf("sandbox %s: %w", name, ErrExists)
@@ -238,7 +248,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	return fork, nil
 }
 
-// of makes a named sandbox of a snapshot and a complete spec.
+// of makes a named sandbox of a snapshot and a complete spec. The caller has the lock of its name.
 func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
 	p := m.place(s.Runtime)
 	if p == nil {

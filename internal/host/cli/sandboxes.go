@@ -143,6 +143,8 @@ func sandboxError(err error) error {
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
+	case errors.Is(err, sandbox.ErrLost):
+		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again, `sandbox-agent reset NAME` makes it anew")
 	}
 	return err
 }

@@ -99,5 +99,8 @@ type Mount struct {
 	ReadOnly bool
 }
 
+// ErrUnfinished means that a sandbox was never started: who made it is at it, or was killed.
+var ErrUnfinished = errors.New("it was never finished")
+
 // ErrMount means that a folder of this machine cannot be in a sandbox.
 var ErrMount = errors.New("cannot be mounted")

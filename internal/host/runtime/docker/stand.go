@@ -169,8 +169,19 @@ func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
 
 // StartAgain implements runtime.Stander.
 func (e *Engine) StartAgain(ctx context.Context, id string) error {
-	err := e.c.ContainerStart(ctx, id, container.StartOptions{})
-	return e.unlessState(ctx, "start the sandbox again", id, "running", err)
+	const doing = "start the sandbox again"
+	in, err := e.c.ContainerInspect(ctx, id)
+	if err != nil {
+		return e.wrap(doing, err)
+	}
+	if in.State != nil && in.State.Status == container.StateRemoving {
+		return fmt.Errorf("%s: %w: it is being removed", doing, runtime.ErrNotFound)
+	}
+	if in.State != nil && in.State.Status == container.StateCreated { // it has no guest, or a part of one
+		return fmt.Errorf("%s: %w", doing, runtime.ErrUnfinished)
+	}
+	err = e.c.ContainerStart(ctx, id, container.StartOptions{})
+	return e.unlessState(ctx, doing, id, "running", err)
 }
 
 // Stream implements runtime.Stander.
@@ -202,7 +213,7 @@ func (e *Engine) StreamOf(ctx context.Context, id string, argv []string) (io.Rea
 	out, feed := io.Pipe()
 	go func() {
 		said := &head{left: maxDialSaid}
-		_, err := stdcopy.StdCopy(feed, said, conn.Reader)
+		_, err := stdcopy.StdCopy(&spoken{out: feed, said: said}, said, conn.Reader)
 		if text := strings.TrimSpace(said.String()); err == nil && text != "" {
 			err = errors.New(text)
 		}
@@ -227,6 +238,26 @@ func (s *stream) Close() error {
 		_ = half.CloseWrite()
 	}
 	return errors.Join(s.out.Close(), s.conn.Close())
+}
+
+// spoken parts what a guest says from what the engine does, on the same stream, where it cannot run the dialler: a guest begins with a frame of HTTP/2, of
+// whose length the first byte is 0.
+type spoken struct {
+	out, said io.Writer
+	to        io.Writer // nil before the first byte
+}
+
+func (s *spoken) Write(p []byte) (int, error) {
+	if s.to == nil && len(p) > 0 {
+		s.to = s.out
+		if p[0] != 0 {
+			s.to = s.said
+		}
+	}
+	if s.to == nil {
+		return 0, nil
+	}
+	return s.to.Write(p)
 }
 
 // head keeps the first bytes.
