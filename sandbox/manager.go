@@ -252,6 +252,14 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	if s.Lifetime == Session {
 		stand.Config.SilenceMS = s.Silence.Milliseconds()
 	}
+	if s.Leases {
+		stand.Config.User = "" // who makes leases is root
+		l := &wire.Leases{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
+		for _, b := range s.Mounts {
+			l.Mounts = append(l.Mounts, b.Inside)
+		}
+		stand.Config.Dir, stand.Config.Leases = "", l
+	}
 	if s.Runtime == KindBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
 		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {

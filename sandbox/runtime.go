@@ -88,6 +88,7 @@ const (
 	CapServices          = Capability(runtime.CapServices)          // databases and the like beside it
 	CapDocker            = Capability(runtime.CapDocker)            // an engine of its own inside
 	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo and Spec.Box
+	CapLeases            = Capability(runtime.CapLeases)            // Spec.Leases
 )
 
 // UnsupportedError says which wishes of a Spec a kind of sandbox cannot fulfil here. It holds ErrUnsupported.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,6 +83,8 @@ type Spec struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// OCIRuntime is one that the engine has; "" means its default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
+	// Leases lets Sandbox.Lease make leases, whose commands run as User, which is then 1000:1000 if empty and never root.
+	Leases bool `json:"leases,omitempty"`
 	// Lifetime is Named if empty.
 	Lifetime Lifetime `json:"lifetime"`
 	// Silence ends a Session whose program has given no sign of life for so long; 0 means DefaultSilence.
@@ -111,6 +114,7 @@ func (s Spec) wishes() []Capability {
 	want(CapMemory, s.Limits.MemoryBytes > 0)
 	want(CapCPUs, s.Limits.CPUs > 0)
 	want(CapPIDs, s.Limits.PIDs > 0)
+	want(CapLeases, s.Leases)
 	return all
 }
 
@@ -154,6 +158,13 @@ func (s Spec) complete() (Spec, error) {
 	}
 	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
+	}
+	if s.Leases {
+		s.User = cmp.Or(s.User, leaseUser)
+		if uid, gid, ok := strings.Cut(s.User, ":"); !ok || !isID(uid) || !isID(gid) {
+			wrong("user %q of leases: use uid:gid of another than root", s.User)
+		}
+		s.Dir = cmp.Or(s.Dir, leaseDir)
 	}
 	if s.Silence == 0 && s.Lifetime == Session {
 		s.Silence = DefaultSilence
@@ -211,3 +222,15 @@ const minPIDs = 64
 
 // limit is what an engine takes for one: 0 for none.
 func limit(n int64) int64 { return max(n, 0) }
+
+// Of leases: the first user of most distributions, and the folder that each has for itself.
+const (
+	leaseUser = "1000:1000"
+	leaseDir  = "/workspace"
+)
+
+// isID reports whether a text is the number of a user or group other than root.
+func isID(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return err == nil && n > 0
+}

@@ -36,6 +36,23 @@ type Config struct {
 	// control group. 0 does not.
 	DataBytes uint64 `json:"data_bytes,omitempty"`
 	Processes uint64 `json:"processes,omitempty"`
+	// Leases lets the guest make leases; nil does not.
+	Leases *Leases `json:"leases,omitempty"`
 	// Machine says that nothing is between the guest and the machine: numbers of the machine are none of the sandbox's.
 	Machine bool `json:"machine,omitempty"`
+}
+
+// Leases are what each lease of a sandbox is like. It has the sandbox's files as they are, and what it writes is its own.
+type Leases struct {
+	// User runs commands: uid:gid of the sandbox, never root.
+	User string `json:"user"`
+	// Dir is where commands begin, a folder that each lease has empty and owns: it is the home folder, too.
+	Dir string `json:"dir"`
+	// Bytes bound what a lease writes; 0 means half of the machine's memory.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Mounts are paths of the sandbox that a lease has as the sandbox has them: what it writes there stays. Others that the sandbox has beside its root, it has
+	// with what it writes of its own.
+	Mounts []string `json:"mounts,omitempty"`
+	// Network says that a lease has the sandbox's network, and not a loopback of its own.
+	Network bool `json:"network,omitempty"`
 }

@@ -46,6 +46,10 @@ const (
 	// PathNetwork, by GET, answers with the Network that is in force, and by PUT with a Network replaces it at once. A guest that does not hold the network
 	// itself answers CodeUnsupported.
 	PathNetwork = "/v1/network"
+	// PathLease, by POST, makes a lease: the request's body goes to the guest of the lease and the answer comes from it, each as a stream of this
+	// same API. The lease is over with the request's body: all that ran in it is ended and all that it wrote is gone when the answer ends, or else TrailerError
+	// says why not. A guest that makes none answers CodeUnsupported.
+	PathLease = "/v1/lease"
 	// PathAlive, by POST, is the owner's sign of life. A sandbox whose owner is silent for too long ends itself.
 	PathAlive = "/v1/alive"
 	// PathStop, by POST, ends the sandbox and everything in it.
@@ -59,6 +63,9 @@ const (
 	QueryNetwork = "network" // "tcp" or "unix"
 	QueryAddress = "address" // host:port, or a path
 )
+
+// TrailerError is a trailer of an answer that had begun with success: what went wrong at its end.
+const TrailerError = "Sandbox-Error"
 
 const (
 	// MaxDocument bounds a document, in bytes. A command line of Linux has at most 2 MiB.

@@ -3,13 +3,14 @@
 //	init     the first process: starts serve, buries orphans
 //	serve    runs commands for whoever dials
 //	jail     the same with a socket and a configuration that it inherits
+//	lease    the same, as the first process of a lease
 //	keep     holds a jail from outside of it
 //	dial     joins its standard input and output to serve
 //	reap     supervises one command
 //	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only wires: what the roles do is in internal/guest/stand, serve, reap and files, and in internal/keep. It is small, since each command has one of it.
+// It only wires: what the roles do is in internal/guest/stand, serve, lease, reap and files, and in internal/keep. It is small, since each command has one of it.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/stand"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
@@ -35,7 +37,7 @@ type needs struct {
 }
 
 // roleNeeds are those of the roles that have to outlive a fork bomb. Each command has a "reap", and its caller a "dial".
-var roleNeeds = map[string]needs{"init": {1, 6}, "serve": {2, 11}, "jail": {2, 11}, "dial": {1, 5}, "reap": {1, 8}}
+var roleNeeds = map[string]needs{"init": {1, 6}, "serve": {2, 11}, "jail": {2, 11}, "lease": {2, 11}, "dial": {1, 5}, "reap": {1, 8}}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
 
@@ -64,7 +66,12 @@ func run(ctx context.Context, args []string) int {
 			fmt.Fprintln(os.Stderr, "the sandbox ends: "+err.Error())
 			return 0
 		}
-	case "jail":
+	case "jail", "lease":
+		if role == "lease" {
+			if err = lease.Enter(); err != nil {
+				break
+			}
+		}
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 		if err = stand.ServeInherited(ctx); stand.Over(err) {
@@ -84,7 +91,7 @@ func run(ctx context.Context, args []string) int {
 	case "version":
 		fmt.Println(version.Get().Version)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | keep | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
+		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | lease | keep | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
 		return 64
 	}
 	if err != nil {

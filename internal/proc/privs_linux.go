@@ -38,7 +38,7 @@ func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 		return err
 	}
 	defer begun()
-	cmd.SysProcAttr.Pdeathsig = s.Tied
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Cloneflags = s.Tied, s.Namespaces
 	errc := make(chan error, 2) // of the start, and of the thread's end, for which nobody waits
 	go func() {
 		errc <- onThrowawayThread(func() error {

@@ -72,6 +72,8 @@ type Spec struct {
 	Tied syscall.Signal
 	// OwnSockets keeps a Tied child, and all that it starts, from sockets without a path of others, where the kernel can: since Linux 6.12.
 	OwnSockets bool
+	// Namespaces are those that a Tied child is the first process of: flags of clone(2). Linux only.
+	Namespaces uintptr
 	// Started is told of the process before Start returns; nil means nobody is.
 	Started func(*Process)
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the

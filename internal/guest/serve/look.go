@@ -40,11 +40,17 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
 		return &wire.Error{Code: code, Text: err.Error()}
 	}
 	defer conn.Close()
+	join(w, r, conn)
+	return nil
+}
+
+// join joins a request's two bodies to a connection, until that ends or the client goes away.
+func join(w http.ResponseWriter, r *http.Request, conn net.Conn) {
 	// A client that has closed its side and then goes away would not be missed before something comes.
 	defer context.AfterFunc(r.Context(), func() { _ = conn.Close() })()
 	rc := http.NewResponseController(w)
 	if err := rc.Flush(); err != nil {
-		return nil // the client is gone
+		return // the client is gone
 	}
 	go func() {
 		_, err := io.Copy(conn, r.Body)
@@ -59,11 +65,11 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
 		n, err := conn.Read(buf)
 		if n > 0 {
 			if _, werr := w.Write(buf[:n]); werr != nil || rc.Flush() != nil {
-				return nil
+				return
 			}
 		}
 		if err != nil {
-			return nil
+			return
 		}
 	}
 }

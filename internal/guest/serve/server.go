@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"sync"
@@ -45,6 +46,8 @@ type Config struct {
 	DataBytes uint64
 	// Network is what holds the sandbox's network; nil: not the guest.
 	Network Network
+	// Lease makes a lease; nil: the guest makes none. ctx bounds the making.
+	Lease func(ctx context.Context) (Lease, error)
 	// Crowd finds and ends what commands left behind that fills the sandbox.
 	Crowd reap.Crowd
 	// OOMKills counts what the kernel has killed in the sandbox for lack of memory.
@@ -56,6 +59,14 @@ type Network interface {
 	InForce() wire.Network
 	// Set replaces it; after an error what was is in force. An error that is a *wire.Error is the answer.
 	Set(ctx context.Context, n wire.Network) error
+}
+
+// Lease is one clean turn in the sandbox, with a guest of its own.
+type Lease interface {
+	// Conn leads to its guest.
+	Conn() net.Conn
+	// End ends all that runs in it, and returns when it has ended and nothing of it is left, or else why it cannot.
+	End() error
 }
 
 // Server serves a sandbox.
@@ -85,6 +96,7 @@ func New(c Config) *Server {
 		"GET " + wire.PathStats:       s.stats,
 		"GET " + wire.PathNetwork:     s.network,
 		"PUT " + wire.PathNetwork:     s.setNetwork,
+		"POST " + wire.PathLease:      s.lease,
 		"POST " + wire.PathAlive:      s.alive,
 		"POST " + wire.PathStop:       s.stop,
 	} {
@@ -177,6 +189,21 @@ func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
 }
 
 var errNoNetwork = &wire.Error{Code: wire.CodeUnsupported, Text: "the guest does not hold this sandbox's network"}
+
+func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
+	if s.config.Lease == nil {
+		return &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox makes no leases"}
+	}
+	l, err := s.config.Lease(r.Context())
+	if err != nil {
+		return reply.Failed("make a lease", err)
+	}
+	join(w, r, l.Conn())
+	if err := l.End(); err != nil {
+		w.Header().Set(http.TrailerPrefix+wire.TrailerError, url.QueryEscape(err.Error()))
+	}
+	return nil
+}
 
 func (s *Server) alive(http.ResponseWriter, *http.Request) error {
 	s.life.sign()

@@ -44,7 +44,7 @@ func ServeInherited(ctx context.Context) error {
 	group := config.OOMKills
 	outside := countBytes(wire.KillsFD)
 	config.OOMKills = func() int { return group() + outside() }
-	l, err := net.FileListener(os.NewFile(wire.ListenerFD, "users"))
+	l, err := users(os.NewFile(wire.ListenerFD, "users"))
 	if err != nil {
 		return fmt.Errorf("listen for users: %w", err)
 	}
@@ -54,6 +54,43 @@ func ServeInherited(ctx context.Context) error {
 	_, _ = os.Stdout.WriteString(wire.Ready)
 	return serve.New(config).Serve(ctx, l)
 }
+
+// users listens at a socket that listens, or is for the one user to whom the socket is connected.
+func users(f *os.File) (net.Listener, error) {
+	defer f.Close()
+	if n, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && n == 0 {
+		conn, err := net.FileConn(f)
+		if err != nil {
+			return nil, err
+		}
+		l := &oneUser{conn: make(chan net.Conn, 1), addr: conn.LocalAddr()}
+		l.conn <- conn
+		return l, nil
+	}
+	return net.FileListener(f)
+}
+
+// oneUser is a listener with one connection.
+type oneUser struct {
+	conn chan net.Conn
+	addr net.Addr
+	once sync.Once
+}
+
+func (l *oneUser) Accept() (net.Conn, error) {
+	c, ok := <-l.conn
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l *oneUser) Close() error {
+	l.once.Do(func() { close(l.conn) })
+	return nil
+}
+
+func (l *oneUser) Addr() net.Addr { return l.addr }
 
 // countBytes counts what comes from a pipe, as far as it has come at a call.
 func countBytes(fd int) func() int {

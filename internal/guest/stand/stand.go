@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
 	"github.com/sandbox-agent/sandbox-agent/wire"
@@ -41,9 +42,13 @@ func Serve(ctx context.Context, p Paths) error {
 	if err != nil {
 		return fmt.Errorf("read the sandbox's configuration: %w", err)
 	}
-	config, _, err := read(b) // a container has control groups
+	config, c, err := read(b) // a container has control groups
 	if err != nil {
 		return err
+	}
+	if c.Leases != nil {
+		maker := lease.Maker{Self: Self, Role: []string{"lease"}, Leases: *c.Leases, Env: c.Env}
+		config.Lease = func(ctx context.Context) (serve.Lease, error) { return maker.Make(ctx) }
 	}
 	if err := reap.Adopt(); err != nil {
 		return err

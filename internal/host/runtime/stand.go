@@ -48,6 +48,7 @@ const (
 	CapSnapshots         Capability = "snapshots" // its files kept under a name, or in another sandbox
 	CapServices          Capability = "services"
 	CapDocker            Capability = "inner_docker"
+	CapLeases            Capability = "leases"     // clean turns within
 	CapRepository        Capability = "repository" // a repository checked out, and what its project declares
 )
 

@@ -27,6 +27,9 @@ import (
 // the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit log. Who runs commands as another user than root has none.
 var standCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 
+// leaseCaps are what a guest needs besides that makes leases: it mounts, and starts a loopback. What runs in a lease has no capability.
+var leaseCaps = []string{"SYS_ADMIN", "NET_ADMIN"}
+
 // standStop is what the guest has to end its commands, in seconds: it kills them at once.
 const standStop = 10
 
@@ -55,6 +58,11 @@ func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig)
 		CgroupnsMode:  container.CgroupnsModePrivate,
 		Resources:     container.Resources{Memory: s.MemoryBytes, MemorySwap: s.MemoryBytes, NanoCPUs: int64(s.CPUs * 1e9)},
 	}
+	if s.Config.Leases != nil {
+		hc.CapAdd = append(slices.Clone(standCaps), leaseCaps...)
+		// The engine's profile of AppArmor lets no container mount.
+		hc.SecurityOpt = append(hc.SecurityOpt, "apparmor=unconfined")
+	}
 	if s.PIDs > 0 {
 		hc.PidsLimit = &s.PIDs
 	}
@@ -77,7 +85,7 @@ func (e *Engine) Capabilities(ctx context.Context) ([]runtime.Capability, error)
 	}
 	all := []runtime.Capability{
 		runtime.CapAnyImage, runtime.CapUsers, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapNetworkSwitch,
-		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapSnapshots,
+		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapSnapshots, runtime.CapLeases,
 	}
 	// Another machine's folders are not this one's; the virtual machine of a desktop engine has those of its user.
 	if strings.HasPrefix(e.host, "unix://") || strings.HasPrefix(e.host, "npipe://") {

@@ -1,0 +1,201 @@
+package lease
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Folders of the file system in memory that is a lease's own.
+const (
+	own  = wire.GuestDir + "/lease" // where that is, in the lease's mounts alone
+	root = own + "/root"
+)
+
+// What an engine hides of /proc in a container, and what it lets be read only: a lease's own /proc is as the sandbox's.
+var (
+	hidden   = []string{"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats"}
+	readOnly = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
+)
+
+// mount is one, with an error that names it.
+func mount(source, target, kind string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, kind, flags, data); err != nil {
+		return fmt.Errorf("mount %s: %w", strings.TrimPrefix(target, root), err)
+	}
+	return nil
+}
+
+// mountAll makes the lease's file system of the sandbox's, and enters it.
+func mountAll(l wire.Leases, uid, gid int) error {
+	beside, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	size := ""
+	if l.Bytes > 0 {
+		size = ",size=" + strconv.FormatInt(l.Bytes, 10)
+	}
+	err = mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
+	if err == nil {
+		err = os.Mkdir(own, 0o700) // of an earlier lease it is there
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := mount("lease", own, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "mode=0700"+size); err != nil {
+		return err
+	}
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	if err := overlay("/", root, 0); err != nil {
+		return err
+	}
+	if err := system(); err != nil {
+		return err
+	}
+	for i, p := range beside {
+		if err := bring(l, p, i+1); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(root, path.Clean("/"+l.Dir))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", l.Dir, err)
+	}
+	if !slices.Contains(l.Mounts, l.Dir) {
+		if err := mount("lease", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, fmt.Sprintf("mode=0755,uid=%d,gid=%d%s", uid, gid, size)); err != nil {
+			return err
+		}
+	}
+	// The guest's folder is nobody's business in a lease: its program is what this process is.
+	if err := mount("none", root+wire.GuestDir, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0700,size=4k"); err != nil {
+		return err
+	}
+	// The engine's filter lets no container call pivot_root. What is below can be reached with CAP_SYS_CHROOT alone, which the lease gives up.
+	if err := errors.Join(unix.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/")); err != nil {
+		return fmt.Errorf("enter the lease's files: %w", err)
+	}
+	return nil
+}
+
+// overlay lays a folder of the lease's own over one of the sandbox.
+func overlay(lower, target string, n int) error {
+	upper, work := fmt.Sprintf("%s/%d-files", own, n), fmt.Sprintf("%s/%d-work", own, n)
+	st, err := os.Stat(lower)
+	if err != nil {
+		return err
+	}
+	// What the lower folder's owner may do in it counts for the upper one.
+	if err := errors.Join(os.Mkdir(upper, 0o700), os.Mkdir(work, 0o700), os.Chmod(upper, st.Mode().Perm()|st.Mode()&(os.ModeSticky|os.ModeSetgid))); err != nil {
+		return err
+	}
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		if err := os.Chown(upper, int(s.Uid), int(s.Gid)); err != nil {
+			return err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape(lower), upper, work)
+	return mount("overlay", target, "overlay", unix.MS_NODEV|unix.MS_NOSUID, options)
+}
+
+// escape writes a path as overlay's options have it.
+func escape(p string) string {
+	return strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(p)
+}
+
+// system mounts what every system has.
+func system() error {
+	at := func(p string) string { return root + p }
+	errs := []error{
+		mount("proc", at("/proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
+		mount("/sys", at("/sys"), "", unix.MS_BIND|unix.MS_REC, ""),
+		mount("/dev", at("/dev"), "", unix.MS_BIND, ""),
+		mount("devpts", at("/dev/pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"),
+		mount("shm", at("/dev/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=64m"),
+	}
+	if _, err := os.Stat("/dev/mqueue"); err == nil {
+		errs = append(errs, mount("mqueue", at("/dev/mqueue"), "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	}
+	for _, name := range hidden {
+		p := at("/proc/" + name)
+		st, err := os.Lstat(p)
+		switch {
+		case err != nil: // this kernel has none
+		case st.IsDir():
+			errs = append(errs, mount("none", p, "tmpfs", unix.MS_RDONLY, "size=4k"))
+		default:
+			errs = append(errs, mount("/dev/null", p, "", unix.MS_BIND, ""))
+		}
+	}
+	for _, name := range readOnly {
+		p := at("/proc/" + name)
+		if _, err := os.Lstat(p); err != nil {
+			continue
+		}
+		errs = append(errs, mount(p, p, "", unix.MS_BIND|unix.MS_REC, ""),
+			mount(p, p, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	}
+	return errors.Join(errs...)
+}
+
+// bring brings what the sandbox has at p beside its root into the lease: as it is, if the leases have it so, else so that nothing that a lease writes stays.
+func bring(l wire.Leases, p string, n int) error {
+	target := root + p
+	st, err := os.Stat(p)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(target); err != nil {
+		return fmt.Errorf("mount %s: %w", p, err)
+	}
+	if st.IsDir() && !slices.Contains(l.Mounts, p) {
+		return overlay(p, target, n)
+	}
+	if err := mount(p, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil || slices.Contains(l.Mounts, p) {
+		return err
+	}
+	return mount(target, target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+}
+
+// mountPoints are what this process sees beside the root and what every system has, each once, those above others first.
+func mountPoints() ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			continue
+		}
+		p := unescape(fields[4])
+		if p == "/" || slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") }) {
+			continue
+		}
+		all = append(all, p)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), lines.Err()
+}
+
+// unescape reads a path of mountinfo, in which space, tab, end of line and backslash are octal numbers.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

@@ -1,0 +1,84 @@
+package wireclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// Lease is a lease of a sandbox: what talks to the guest in it.
+type Lease struct {
+	*Client
+	stream *leaseStream
+}
+
+// Lease makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this client's connection.
+func (c *Client) Lease(ctx context.Context) (*Lease, error) {
+	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the lease outlives ctx
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	r, w := io.Pipe()
+	answer, err := c.do(open, http.MethodPost, wire.PathLease, nil, r)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := &leaseStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
+	inner, err := New(ctx, s)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a lease: %w", err), s.Close())
+	}
+	return &Lease{inner, s}, nil
+}
+
+// End ends the lease with all that runs in it. After an error something of it may be left, and the sandbox is not clean.
+func (l *Lease) End(ctx context.Context) error {
+	err := l.stream.end(ctx)
+	return errors.Join(err, l.Close())
+}
+
+// leaseStream leads to the guest of a lease.
+type leaseStream struct {
+	tunnel
+	answer *http.Response
+	once   sync.Once
+	over   chan struct{} // closed once nothing more comes
+	err    error         // why, once it is closed
+}
+
+func (s *leaseStream) Read(p []byte) (int, error) {
+	n, err := s.tunnel.Read(p)
+	if err != nil {
+		s.once.Do(func() {
+			s.err = err
+			close(s.over)
+		})
+	}
+	return n, err
+}
+
+// end ends the request, and waits for the guest's word that nothing of the lease is left. The transport over it reads until then.
+func (s *leaseStream) end(ctx context.Context) error {
+	_ = s.CloseWrite() // an error is that of an end that came before
+	select {
+	case <-s.over:
+	case <-ctx.Done():
+		return fmt.Errorf("end the lease: %w", context.Cause(ctx))
+	}
+	if !errors.Is(s.err, io.EOF) {
+		return fmt.Errorf("end the lease: %w: %w", ErrLost, s.err)
+	}
+	if why := s.answer.Trailer.Get(wire.TrailerError); why != "" {
+		if text, err := url.QueryUnescape(why); err == nil {
+			why = text
+		}
+		return fmt.Errorf("end the lease: %s", plain(why))
+	}
+	return nil
+}
