@@ -1,5 +1,5 @@
-// Package image holds what the image of a box is made of, embedded in the CLI:
-// the Dockerfile, its build steps, the files of the root file system, and the guest's binary. It
+// Package image holds what images are made of, embedded in the CLI: of the image of a box
+// the Dockerfile, its build steps, the files of the root file system, and the guest's binary, and the small image of environments and pools. It
 // knows how to pack them as a build context and how to name their content, and
 // nothing of engines.
 package image
@@ -21,6 +21,9 @@ import (
 
 //go:embed Dockerfile build packages rootfs
 var files embed.FS
+
+//go:embed small
+var smallFiles embed.FS
 
 // The folder always holds a file, so that a clean clone compiles.
 //
@@ -48,7 +51,7 @@ type Host struct {
 // Source is the content of an image for one architecture.
 type Source struct {
 	files      fs.FS
-	entrypoint []byte
+	entrypoint []byte // none of the small image
 }
 
 // New returns the embedded source for arch, named as Go names it.
@@ -58,6 +61,15 @@ func New(arch string) (*Source, error) {
 		return nil, err
 	}
 	return From(files, entrypoint), nil
+}
+
+// Small returns the source of the small image, which is the same for all architectures.
+func Small() (*Source, error) {
+	files, err := fs.Sub(smallFiles, "small")
+	if err != nil {
+		return nil, fmt.Errorf("read the small image's files: %w", err)
+	}
+	return From(files, nil), nil
 }
 
 // From returns the source made of other files, laid out as here.
@@ -129,6 +141,9 @@ func (s *Source) walk(visit func(name string, content []byte, mode int64) error)
 		if err := visit(name, b, 0o644); err != nil {
 			return err
 		}
+	}
+	if s.entrypoint == nil {
+		return nil
 	}
 	return visit("entrypoint/entrypoint", s.entrypoint, 0o755)
 }

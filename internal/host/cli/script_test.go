@@ -128,6 +128,10 @@ func (noImages) Build(context.Context, bool, func(workorder.Event)) (workorder.I
 	return workorder.Image{}, runtime.ErrUnavailable
 }
 
+func (noImages) Small(context.Context, func(string), func(workorder.Event)) (workorder.Image, error) {
+	return workorder.Image{}, errors.ErrUnsupported
+}
+
 func (noImages) Derive(context.Context, string, []byte, func(workorder.Event)) error {
 	return runtime.ErrUnavailable
 }

@@ -54,6 +54,13 @@ func (i Images) Ensure(ctx context.Context, name string, progress func(workorder
 	return Ensure(ctx, i.Client, i.options(name, progress))
 }
 
+// Small returns the small image, and builds it if it is missing; building is told before that.
+func (i Images) Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error) {
+	o := i.options("", progress)
+	o.Building = building
+	return EnsureSmall(ctx, i.Client, o)
+}
+
 // Build builds the default image; with rebuild, again and without the cache.
 func (i Images) Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
@@ -95,7 +102,7 @@ func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 	for _, b := range built {
 		out = append(out, BuiltImage{
 			ID: b.ID, Name: b.Name, Tags: append([]string{}, b.Tags...), Own: b.Own, Used: used[b.ID], Version: b.Version,
-			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes, Current: slices.Contains(b.Tags, current),
+			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes, Current: slices.ContainsFunc(b.Tags, func(t string) bool { return slices.Contains(current, t) }),
 			Prepared: b.Prepared,
 		})
 	}
@@ -123,19 +130,27 @@ func (i Images) used(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// current is the name of the image that a run would use, whether it exists or not.
-func (i Images) current(ctx context.Context) (string, error) {
+// current are the names of the images that would be used now, whether they exist or not.
+func (i Images) current(ctx context.Context) ([]string, error) {
 	arch, err := architecture(ctx, i.Client, "")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	src, err := image.New(arch)
+	box, err := image.New(arch)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	hash, err := src.Hash()
+	small, err := image.Small()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return defaultName(i.Version, hash), nil
+	var names []string
+	for repository, src := range map[string]*image.Source{Repository: box, SmallRepository: small} {
+		hash, err := src.Hash()
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, repository+":"+tag(i.Version, hash))
+	}
+	return names, nil
 }

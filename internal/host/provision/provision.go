@@ -23,8 +23,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository is the name of the images made here, without the tag.
-const Repository = "sandbox-agent"
+// The names of the images made here, without the tag.
+const (
+	Repository      = "sandbox-agent"       // of boxes
+	SmallRepository = "sandbox-agent/small" // of environments and pools
+)
 
 // Labels of the images made here.
 const (
@@ -62,6 +65,10 @@ type Options struct {
 	Rebuild bool
 	// StateDir has the lock that makes two processes build once.
 	StateDir string
+	// Building is told the name of an image before it is built, once, by the process that builds it; nil tells nobody.
+	Building func(name string)
+	// repository names the images, without the tag.
+	repository string
 	// Progress gets the events of a build, if there is one; if nil, they are dropped.
 	Progress func(workorder.Event)
 }
@@ -86,16 +93,34 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	if err != nil {
 		return workorder.Image{}, fault.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
 	}
+	o.repository = Repository
 	return ensure(ctx, engine, o, src, arch)
 }
 
-// ensure is Ensure for the default image of the source src.
+// EnsureSmall returns the small image, and builds it if it is missing.
+func EnsureSmall(ctx context.Context, engine Engine, o Options) (workorder.Image, error) {
+	if o.Progress == nil {
+		o.Progress = func(workorder.Event) {}
+	}
+	arch, err := architecture(ctx, engine, o.Arch)
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	src, err := image.Small()
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	o.repository = SmallRepository
+	return ensure(ctx, engine, o, src, arch)
+}
+
+// ensure is Ensure for the image of the source src.
 func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, arch string) (workorder.Image, error) {
 	hash, err := src.Hash()
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	name := defaultName(o.Version, hash)
+	name := o.repository + ":" + tag(o.Version, hash)
 	if !o.Rebuild {
 		if img, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
 			return img, err
@@ -112,6 +137,9 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 			return img, err
 		}
 	}
+	if o.Building != nil {
+		o.Building(name)
+	}
 	b := builder{engine: engine, src: src, name: name, hash: hash, arch: arch, o: o}
 	if err := b.run(ctx); err != nil {
 		return workorder.Image{}, err
@@ -123,13 +151,13 @@ func ensure(ctx context.Context, engine Engine, o Options, src *image.Source, ar
 // between (a date and a commit id).
 var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[0-9.]*)?$`)
 
-// defaultName is the name of the default image. The hash of the content identifies it;
+// tag is that of an image made here. The hash of the content identifies it;
 // the version is for people, and only a release's version helps them.
-func defaultName(version, hash string) string {
+func tag(version, hash string) string {
 	if !release.MatchString(version) {
 		version = "dev"
 	}
-	return Repository + ":" + version + "-" + hash
+	return version + "-" + hash
 }
 
 func custom(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
@@ -194,8 +222,8 @@ type Built struct {
 // ownTag reports whether a tag is the one that an image of that content gets here. Repository may also have tags of a
 // user.
 func ownTag(tag, hash string) bool {
-	version, ok := strings.CutPrefix(tag, Repository+":")
-	if version, ok2 := strings.CutSuffix(version, "-"+hash); ok && ok2 && hash != "" {
+	name, version, ok := strings.Cut(tag, ":")
+	if version, ok2 := strings.CutSuffix(version, "-"+hash); ok && ok2 && hash != "" && (name == Repository || name == SmallRepository) {
 		return version == "dev" || release.MatchString(version)
 	}
 	return false

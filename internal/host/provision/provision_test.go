@@ -183,16 +183,16 @@ func testSource() *image.Source {
 	return image.From(fstest.MapFS{"Dockerfile": {Data: []byte("FROM x\n")}}, []byte("ELF"))
 }
 
-func TestDefaultName(t *testing.T) {
+func TestTag(t *testing.T) {
 	for version, want := range map[string]string{
-		"v1.2.3":                   "sandbox-agent:v1.2.3-abc",
-		"v1.2.3-rc.1":              "sandbox-agent:v1.2.3-rc.1-abc",
-		"v0.1.1-0.2026112-c+dirty": "sandbox-agent:dev-abc",
-		"devel":                    "sandbox-agent:dev-abc",
-		"":                         "sandbox-agent:dev-abc",
+		"v1.2.3":                   "v1.2.3-abc",
+		"v1.2.3-rc.1":              "v1.2.3-rc.1-abc",
+		"v0.1.1-0.2026112-c+dirty": "dev-abc",
+		"devel":                    "dev-abc",
+		"":                         "dev-abc",
 	} {
-		if got := defaultName(version, "abc"); got != want {
-			t.Errorf("defaultName(%q) = %q, want %q", version, got, want)
+		if got := tag(version, "abc"); got != want {
+			t.Errorf("tag(%q) = %q, want %q", version, got, want)
 		}
 	}
 }

@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newPoolCmd(a *App) *cobra.Command {
+	socket := ""
+	cmd := &cobra.Command{
+		Use: "pool", Short: "Lend clean sandboxes that are ready, one user at a time",
+		Long: `Lends sandboxes of a pool that ` + "`pool serve`" + ` keeps: a lease is there within milliseconds, has a container's image
+and limits, and files, processes, shared memory and a loopback of its own. Nothing of it is left for the next one; a
+sandbox that cannot be made clean is thrown away.`,
+		Args: noArgs,
+	}
+	cmd.AddCommand(newPoolServeCmd(a), newPoolStatsCmd(a, &socket), newPoolListCmd(a, &socket), newPoolAcquireCmd(a, &socket), newPoolExecCmd(a, &socket), newPoolReleaseCmd(a, &socket), newPoolDestroyCmd(a, &socket), newPoolDestroyAllCmd(a, &socket))
+	for _, c := range cmd.Commands() {
+		if c.Name() != "serve" {
+			c.Flags().StringVar(&socket, "socket", "", "path of the pool's socket (default: in the state folder)")
+		}
+	}
+	return cmd
+}
+
+// pool is the pool that is served with this state folder, or at a socket.
+func (a *App) pool(socket string) (*poolserver.Client, error) {
+	if socket == "" {
+		st, err := a.store()
+		if err != nil {
+			return nil, err
+		}
+		socket = filepath.Join(st.Dir(), poolSocket)
+	}
+	return poolserver.Dial(socket), nil
+}
+
+// poolError gives an error of a pool's server its exit code and hint.
+func poolError(err error) error {
+	if errors.Is(err, poolserver.ErrNone) {
+		return fault.New(workorder.ExitBox, err, "`sandbox-agent pool serve` serves one")
+	}
+	e, ok := errors.AsType[*poolserver.Error](err)
+	if !ok {
+		return err
+	}
+	switch e.Kind {
+	case poolserver.KindNotFound:
+		return notFound(e, "`sandbox-agent pool list` lists leases, `docker images` the engine's images")
+	case poolserver.KindLimit:
+		return fault.New(workorder.ExitGeneral, e, "give one back with `sandbox-agent pool release`, or serve the pool with a larger --max or with --wait")
+	case poolserver.KindInvalid, poolserver.KindUnsupported:
+		return fault.New(workorder.ExitInvalid, e, "")
+	case poolserver.KindUnavailable:
+		return fault.New(workorder.ExitBox, e, "")
+	case poolserver.KindFailed:
+	}
+	return e
+}
+
+// poolVerb is a command that asks the pool for its numbers.
+func (a *App) poolVerb(socket *string, cmd *cobra.Command, do func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error)) *cobra.Command {
+	var asJSON bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.pool(*socket)
+		if err != nil {
+			return err
+		}
+		s, err := do(cmd.Context(), c, args)
+		if err != nil {
+			return poolError(err)
+		}
+		if asJSON {
+			return a.json(s)
+		}
+		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d\n", s.Idle, s.Busy, s.Total, s.Max)
+		return err
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
+
+func newPoolStatsCmd(a *App, socket *string) *cobra.Command {
+	return a.poolVerb(socket, &cobra.Command{
+		Use: "stats", Short: "Count the pool's sandboxes", Args: noArgs, Example: "  sandbox-agent pool stats --json",
+	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) { return c.Stats(ctx) })
+}
+
+func newPoolReleaseCmd(a *App, socket *string) *cobra.Command {
+	return a.poolVerb(socket, &cobra.Command{
+		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: a.completeLeases(socket), Example: "  sandbox-agent pool release L-ABC",
+	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
+		return c.End(ctx, args[0], false)
+	})
+}
+
+func newPoolDestroyCmd(a *App, socket *string) *cobra.Command {
+	return a.poolVerb(socket, &cobra.Command{
+		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: a.completeLeases(socket), Example: "  sandbox-agent pool destroy L-ABC",
+	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
+		return c.End(ctx, args[0], true)
+	})
+}
+
+func newPoolDestroyAllCmd(a *App, socket *string) *cobra.Command {
+	return a.poolVerb(socket, &cobra.Command{
+		Use: "destroy-all", Short: "Remove all sandboxes of the pool, lent and idle", Args: noArgs, Example: "  sandbox-agent pool destroy-all",
+	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) { return c.DestroyAll(ctx) })
+}
+
+func newPoolListCmd(a *App, socket *string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List leases", Args: noArgs, Example: "  sandbox-agent pool list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.pool(*socket)
+			if err != nil {
+				return err
+			}
+			all, err := c.List(cmd.Context())
+			if err != nil {
+				return poolError(err)
+			}
+			if asJSON {
+				return a.json(all)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "LEASE\tNAME\tSTATUS\tAGE\tSANDBOX")
+			for _, l := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.ID, orDash(text.Clean(l.Name)), l.Status, age(time.Since(l.Since)), l.Sandbox)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
+
+// oneLease accepts exactly one lease.
+func oneLease(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent pool list` lists leases")
+}
+
+func (a *App) completeLeases(socket *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c, err := a.pool(*socket)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		all, err := c.List(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var ids []string
+		for _, l := range all {
+			ids = append(ids, l.ID)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
+	var r poolserver.Request
+	var trust, kind, reuse, memory, cpus, pids string
+	var mounts []string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "acquire", Short: "Ask for a lease, and print its id",
+		Example: "  lease=$(sandbox-agent pool acquire)\n  sandbox-agent pool acquire --trust trusted --memory 1g\n  sandbox-agent pool acquire --image python:3.13 --reuse never",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.Trust, r.Reuse = pool.Trust(trust), pool.Reuse(reuse)
+			errs := make([]error, 4)
+			r.Limits.MemoryBytes, errs[0] = parseMemory(memory)
+			r.Limits.CPUs, errs[1] = parseCPUs(cpus)
+			r.Limits.PIDs, errs[2] = parsePIDs(pids)
+			if kind != "" {
+				r.Runtime, errs[3] = sandbox.ParseKind(kind)
+			}
+			for _, t := range mounts {
+				m, err := a.parseMount(t)
+				r.Mounts, errs = append(r.Mounts, m), append(errs, err)
+			}
+			if err := errors.Join(errs...); err != nil {
+				return fault.New(workorder.ExitUsage, err, "")
+			}
+			c, err := a.pool(*socket)
+			if err != nil {
+				return err
+			}
+			l, err := c.Acquire(cmd.Context(), r)
+			if err != nil {
+				return poolError(err)
+			}
+			if asJSON {
+				return a.json(l)
+			}
+			_, err = fmt.Fprintln(a.Stdout, l.ID)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&trust, "trust", "", "sandboxed (the default): no network; trusted: the engine's network")
+	f.StringVar(&kind, "runtime", "", "container (the default) or jail")
+	f.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox, removed after the lease")
+	f.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
+	f.StringVar(&r.User, "user", "", "uid:gid of another than root (default 1000:1000)")
+	f.StringVar(&r.Name, "name", "", "a name for `pool list`")
+	f.StringArrayVar(&r.Env, "env", nil, "NAME=value for each command; can be repeated")
+	f.StringArrayVar(&mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the lease; can be repeated")
+	f.StringVar(&memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 512m)")
+	f.StringVar(&cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 1)")
+	f.StringVar(&pids, "pids", "", "limit of processes and threads; none for no limit (default 512)")
+	f.BoolVar(&asJSON, "json", false, "print a JSON document")
+	for flag, values := range map[string][]string{
+		"trust": {string(pool.Sandboxed), string(pool.Trusted)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)}, "runtime": {string(sandbox.KindContainer), string(sandbox.KindJail)},
+	} {
+		// It can only fail for a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func newPoolExecCmd(a *App, socket *string) *cobra.Command {
+	var e poolserver.Exec
+	var timeout time.Duration
+	var most string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "exec LEASE -- COMMAND...", Short: "Run a command in a lease",
+		Long: `Runs a command in a lease, in its own empty folder /workspace, and ends with its exit code; 124 means that
+--timeout was over, with everything that the command started.`,
+		Example: "  sandbox-agent pool exec L-ABC -- python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec L-ABC --timeout 5s -- cat",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 && cmd.ArgsLenAtDash() <= 1 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-ABC -- uname -a")
+		},
+		ValidArgsFunction: a.completeLeases(socket),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if e.MaxOutput, err = parseOutput(most); err != nil || timeout < 0 {
+				return fault.New(workorder.ExitUsage, errors.Join(err, negative(timeout)), "")
+			}
+			e.Argv, e.TimeoutSeconds = args[1:], timeout.Seconds()
+			if in, ok := a.Stdin.(*os.File); a.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
+				b, err := io.ReadAll(io.LimitReader(a.Stdin, maxPoolInput+1))
+				if err != nil {
+					return fmt.Errorf("read standard input: %w", err)
+				}
+				if len(b) > maxPoolInput {
+					return usage("standard input has more than %d bytes", maxPoolInput)
+				}
+				e.Stdin = string(b)
+			}
+			c, err := a.pool(*socket)
+			if err != nil {
+				return err
+			}
+			r, err := c.Exec(cmd.Context(), args[0], e)
+			if err != nil {
+				return poolError(err)
+			}
+			if asJSON {
+				err = a.json(r)
+			} else {
+				_, err = fmt.Fprint(a.Stdout, r.Stdout)
+				fmt.Fprint(a.Stderr, r.Stderr)
+			}
+			if err != nil {
+				return err
+			}
+			return exitOf(sandbox.Result{ExitCode: r.ExitCode, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Reason: r.Error, Duration: time.Duration(r.DurationMS) * time.Millisecond})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&e.Dir, "workdir", "", "where it begins (default /workspace)")
+	f.StringArrayVar(&e.Env, "env", nil, "NAME=value; can be repeated")
+	f.DurationVar(&timeout, "timeout", 0, "end it and everything it started after that time, as 30s (default "+pool.DefaultTimeout.String()+")")
+	f.StringVar(&most, "max-output", "", "bound of each stream, as 64k (default 1m)")
+	f.BoolVar(&asJSON, "json", false, "print a JSON document with output, exit code and duration")
+	return cmd
+}
+
+// maxPoolInput bounds the standard input of a command, in bytes: a request has it with all else.
+const maxPoolInput = 16 << 20
+
+func negative(d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("--timeout %s is less than nothing", d)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Files of a pool in the state folder.
+const (
+	poolSocket = "pool.sock"
+	poolLock   = "pool.lock"
+	poolToken  = "pool.token" // of --listen
+)
+
+type poolServeOptions struct {
+	pool   pool.Options
+	image  string
+	socket string
+	listen string
+	idle   time.Duration
+}
+
+func newPoolServeCmd(a *App) *cobra.Command {
+	o := &poolServeOptions{}
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve a pool until it is stopped",
+		Long: `Serves a pool at a socket of the state folder, for the other commands of ` + "`pool`" + ` and for programs of any language
+(docs/pool.md has the API); with --listen at a port of the loopback, too, to whom a token is shown that is in
+the file ` + poolToken + ` of the state folder. Stopped, it removes all of its sandboxes, and ends with 1 if one of them
+could not be removed. Killed, its sandboxes end by themselves within a minute.
+
+The image of leases that name none is a small one with python, node, git, jq and curl; it is built when it is missing.`,
+		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.pool.Max, "max", pool.DefaultMax, "sandboxes that there are at a time, lent or idle")
+	f.IntVar(&o.pool.Warm, "warm", 0, "idle sandboxes that are made ahead for each kind that was asked for")
+	f.DurationVar(&o.pool.Wait, "wait", 0, "how long a request waits for a sandbox to be given back, as 30s (default: it fails at once)")
+	f.StringVar(&o.image, "image", "", "image of leases that name none (default: a small one, built when it is missing)")
+	f.StringVar(&o.socket, "socket", "", "path of the socket (default: in the state folder)")
+	f.StringVar(&o.listen, "listen", "", "address of the loopback as 127.0.0.1:7070, for requests with the token; port 0 takes a free one")
+	f.DurationVar(&o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease that nobody has used for so long")
+	return cmd
+}
+
+func (o *poolServeOptions) check() error {
+	var errs []error
+	if o.pool.Max < 1 {
+		errs = append(errs, fmt.Errorf("--max %d: use 1 or more", o.pool.Max))
+	}
+	if o.pool.Warm < 0 || o.pool.Wait < 0 || o.idle <= 0 {
+		errs = append(errs, errors.New("--warm, --wait and --lease-idle are not less than nothing"))
+	}
+	if o.listen != "" {
+		host, _, err := net.SplitHostPort(o.listen)
+		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+			errs = append(errs, fmt.Errorf("--listen %q: use an address of the loopback, as 127.0.0.1:7070", o.listen))
+		}
+	}
+	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+}
+
+func (o *poolServeOptions) do(ctx context.Context, a *App) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
+		return fmt.Errorf("make the state folder: %w", err)
+	}
+	if o.socket == "" {
+		o.socket = filepath.Join(st.Dir(), poolSocket)
+	}
+	const soon = 100 * time.Millisecond
+	once, cancel := context.WithTimeoutCause(ctx, soon, errors.New("another pool is served with this state folder"))
+	defer cancel()
+	lock, err := lockfile.Take(once, filepath.Join(st.Dir(), poolLock))
+	if err != nil {
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent pool stats` asks that one; another SANDBOX_AGENT_STATE_DIR has another pool")
+	}
+	defer lock.Release()
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	o.pool.Image = func(context.Context) (string, error) { return o.image, nil }
+	if o.image == "" {
+		if o.image, err = a.smallImage(ctx); err != nil {
+			return err
+		}
+	}
+	listeners, err := o.listeners(ctx, a, st.Dir())
+	if err != nil {
+		return err
+	}
+	o.pool.Log = a.log()
+	p := pool.New(m, o.pool)
+	served := poolserver.New(p, o.idle, o.pool.Log).Serve(ctx, listeners...)
+	if err := p.Close(context.WithoutCancel(ctx)); err != nil {
+		return fault.New(workorder.ExitGeneral, errors.Join(served, err), "what is left ends by itself within a minute; `sandbox-agent gc` removes what cannot")
+	}
+	return sandboxError(served)
+}
+
+// listeners are where the pool is asked. What a pool that was killed has left of its socket is replaced: the caller has the lock.
+func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (all []poolserver.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range all {
+				err = errors.Join(err, l.Close())
+			}
+		}
+	}()
+	if err := os.Remove(o.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("make the pool's socket: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", o.socket)
+	if err != nil {
+		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), "a socket's path has at most 107 characters: name a shorter one with --socket")
+	}
+	all = append(all, poolserver.Listener{Listener: l})
+	if err := os.Chmod(o.socket, 0o600); err != nil {
+		return all, fmt.Errorf("make the pool's socket: %w", err)
+	}
+	fmt.Fprintf(a.Stderr, "the pool is at %s\n", o.socket)
+	if o.listen == "" {
+		return all, nil
+	}
+	token := rand.Text()
+	file := filepath.Join(dir, poolToken)
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		return all, fmt.Errorf("write the pool's token: %w", err)
+	}
+	t, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return all, fault.New(workorder.ExitPort, fmt.Errorf("listen for the pool: %w", err), "take another port, or 0 for any that is free")
+	}
+	fmt.Fprintf(a.Stderr, "and at http://%s, for who has the token in %s\n", t.Addr(), file)
+	return append(all, poolserver.Listener{Listener: t, Token: token}), nil
+}
+
+// smallImage is the image of environments and pools, built when it is missing, which is told.
+func (a *App) smallImage(ctx context.Context) (string, error) {
+	be, err := a.open()
+	if err != nil {
+		return "", err
+	}
+	built := false
+	img, err := be.Images.Small(ctx, func(name string) {
+		built = true
+		fmt.Fprintf(a.Stderr, "Image %q not found, building...\n", name)
+	}, nil)
+	if err != nil {
+		return "", err
+	}
+	if built {
+		fmt.Fprintf(a.Stderr, "Image %q built successfully\n", img.Name)
+	}
+	return img.Name, nil
+}

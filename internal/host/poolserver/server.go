@@ -1,0 +1,326 @@
+package poolserver
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+)
+
+const (
+	// maxDocument bounds a request, in bytes: a command line and its standard input.
+	maxDocument = 32 << 20
+	headerTime  = 10 * time.Second
+	// drainTime is what requests have to end with the server.
+	drainTime = 2 * time.Second
+)
+
+// DefaultLeaseIdle ends a lease that nobody has used: its user may be gone.
+const DefaultLeaseIdle = time.Hour
+
+// Server lends a pool's sandboxes.
+type Server struct {
+	pool *pool.Pool
+	idle time.Duration
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	leases map[string]*lent
+}
+
+// lent is a lease with what is known of its use.
+type lent struct {
+	*pool.Lease
+	name  string
+	since time.Time
+	mu    sync.Mutex
+	users int
+	used  time.Time
+}
+
+// New serves a pool, whose leases end when nobody has used them for idle; 0 means DefaultLeaseIdle.
+func New(p *pool.Pool, idle time.Duration, log *slog.Logger) *Server {
+	if idle == 0 {
+		idle = DefaultLeaseIdle
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{pool: p, idle: idle, log: log, leases: map[string]*lent{}}
+}
+
+// Listener is where a server is asked.
+type Listener struct {
+	net.Listener
+	// Token is what a request has to bring; "" for a socket that only its user reaches.
+	Token string
+}
+
+// Serve serves until ctx ends or a listener fails. It closes the listeners, and the caller the pool.
+func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	var servers []*http.Server
+	for _, l := range listeners {
+		h := &http.Server{Handler: s.handler(l.Token), ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+		servers = append(servers, h)
+		wg.Go(func() {
+			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("serve the pool at %s: %w", l.Addr(), err))
+			}
+		})
+	}
+	wg.Go(func() { s.sweep(ctx) })
+	<-ctx.Done()
+	drain, stop := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer stop()
+	for _, h := range servers {
+		if h.Shutdown(drain) != nil {
+			_ = h.Close() // a request that did not end is cut
+		}
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) handler(token string) http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) (any, error){
+		"GET /v1/stats":             s.stats,
+		"POST /v1/leases":           s.acquire,
+		"GET /v1/leases":            s.list,
+		"DELETE /v1/leases":         s.destroyAll,
+		"POST /v1/leases/{id}/exec": s.exec,
+		"DELETE /v1/leases/{id}":    s.end,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
+				w.WriteHeader(http.StatusUnauthorized)
+				_ = json.NewEncoder(w).Encode(Error{KindInvalid, "the request needs the token of the server: Authorization: Bearer TOKEN"})
+				return
+			}
+			doc, err := h(w, r)
+			if err != nil {
+				fail(w, err)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(doc) // a client that is gone has no use for it
+		})
+	}
+	return mux
+}
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, err error) {
+	e, status := &Error{KindFailed, err.Error()}, http.StatusInternalServerError
+	for _, row := range []struct {
+		is     error
+		kind   Kind
+		status int
+	}{
+		{pool.ErrLimit, KindLimit, http.StatusTooManyRequests},
+		{pool.ErrOver, KindNotFound, http.StatusNotFound},
+		{pool.ErrClosed, KindUnavailable, http.StatusServiceUnavailable},
+		{sandbox.ErrNotFound, KindNotFound, http.StatusNotFound},
+		{sandbox.ErrSpec, KindInvalid, http.StatusBadRequest},
+		{sandbox.ErrUnsupported, KindUnsupported, http.StatusNotImplemented},
+		{sandbox.ErrUnavailable, KindUnavailable, http.StatusServiceUnavailable},
+	} {
+		if errors.Is(err, row.is) {
+			e.Kind, status = row.kind, row.status
+			break
+		}
+	}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(e)
+}
+
+// read reads a request's document.
+func read(w http.ResponseWriter, r *http.Request, document any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDocument))
+	d.DisallowUnknownFields()
+	err := d.Decode(document)
+	if err == nil && d.More() {
+		err = errors.New("there is more than one document")
+	}
+	if err != nil {
+		return fmt.Errorf("the request's document is %w: %w", sandbox.ErrSpec, err)
+	}
+	return nil
+}
+
+func (s *Server) stats(http.ResponseWriter, *http.Request) (any, error) { return s.pool.Stats(), nil }
+
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
+	var req Request
+	if r.ContentLength != 0 {
+		if err := read(w, r, &req); err != nil {
+			return nil, err
+		}
+	}
+	l, err := s.pool.Acquire(r.Context(), req.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if r.Context().Err() != nil { // nobody would give it back
+		return nil, errors.Join(context.Cause(r.Context()), l.Release(context.WithoutCancel(r.Context())))
+	}
+	have := &lent{Lease: l, name: req.Name, since: time.Now(), used: time.Now()}
+	s.mu.Lock()
+	s.leases[l.ID()] = have
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusCreated)
+	return have.document(), nil
+}
+
+func (l *lent) document() Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := Lease{ID: l.ID(), Name: l.name, Sandbox: l.Sandbox(), Since: l.since.UTC(), Status: "idle"}
+	if l.users > 0 {
+		d.Status = "busy"
+	}
+	return d
+}
+
+func (l *lent) use(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users += n
+	l.used = time.Now()
+}
+
+// left reports whether nobody has used it for so long.
+func (l *lent) left(idle time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.users == 0 && time.Since(l.used) > idle
+}
+
+func (s *Server) list(http.ResponseWriter, *http.Request) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []Lease{}
+	for _, l := range s.leases {
+		all = append(all, l.document())
+	}
+	slices.SortFunc(all, func(a, b Lease) int { return a.Since.Compare(b.Since) })
+	return all, nil
+}
+
+func (s *Server) find(r *http.Request) (*lent, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.leases[r.PathValue("id")]; l != nil {
+		return l, nil
+	}
+	return nil, fmt.Errorf("lease %.40q: %w", r.PathValue("id"), sandbox.ErrNotFound)
+}
+
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
+	l, err := s.find(r)
+	if err != nil {
+		return nil, err
+	}
+	var e Exec
+	if err := read(w, r, &e); err != nil {
+		return nil, err
+	}
+	switch {
+	case e.Command != "" && len(e.Argv) > 0 || e.Command == "" && len(e.Argv) == 0:
+		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrSpec)
+	case e.TimeoutSeconds < 0 || e.MaxOutput < 0:
+		return nil, fmt.Errorf("the command is %w: timeout_seconds and max_output are not less than nothing", sandbox.ErrSpec)
+	case e.Command != "":
+		e.Argv = []string{"sh", "-c", e.Command}
+	}
+	l.use(1)
+	defer l.use(-1)
+	res, err := l.Run(r.Context(), sandbox.Command{
+		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resultOf(res), nil
+}
+
+func (s *Server) end(_ http.ResponseWriter, r *http.Request) (any, error) {
+	l, err := s.find(r)
+	if err != nil {
+		return nil, err
+	}
+	s.forget(l)
+	if r.URL.Query().Get("destroy") == "1" {
+		err = l.Destroy(r.Context())
+	} else {
+		err = l.Release(r.Context())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.pool.Stats(), nil
+}
+
+func (s *Server) forget(l *lent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leases, l.ID())
+}
+
+func (s *Server) destroyAll(_ http.ResponseWriter, r *http.Request) (any, error) {
+	s.mu.Lock()
+	s.leases = map[string]*lent{}
+	s.mu.Unlock()
+	if err := s.pool.DestroyAll(context.WithoutCancel(r.Context())); err != nil {
+		return nil, err
+	}
+	return s.pool.Stats(), nil
+}
+
+// sweepEvery is how often it is looked for leases that nobody uses.
+const sweepEvery = time.Second
+
+// sweep ends leases that nobody uses.
+func (s *Server) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		var left []*lent
+		for _, l := range s.leases {
+			if l.left(s.idle) {
+				left = append(left, l)
+				delete(s.leases, l.ID())
+			}
+		}
+		s.mu.Unlock()
+		for _, l := range left {
+			s.log.Warn("nobody used a lease: it is over", "lease", l.ID(), "idle", s.idle)
+			if err := l.Destroy(context.WithoutCancel(ctx)); err != nil {
+				s.log.Warn("a sandbox was left", "error", err)
+			}
+		}
+	}
+}
