@@ -14,7 +14,7 @@ type FrameType byte
 
 // The types of frames. A user skips those that it does not know.
 const (
-	FrameCommand FrameType = 1 // a Command, the only frame from a user
+	FrameCommand FrameType = 1 // a Command; it and FrameCell alone are from a user
 	FrameStarted FrameType = 2 // a Started
 	FrameStdout  FrameType = 3
 	FrameStderr  FrameType = 4
@@ -24,6 +24,10 @@ const (
 	FrameExit FrameType = 7 // an Exit, always the last one
 	// FrameChange is a Change.
 	FrameChange FrameType = 8
+	// FrameCell is a Cell, FrameDisplay a Display, FrameCellEnd a CellEnd.
+	FrameCell    FrameType = 9
+	FrameDisplay FrameType = 10
+	FrameCellEnd FrameType = 11
 )
 
 const (
@@ -137,7 +141,7 @@ func longest(t FrameType) int64 {
 		return 8
 	case FrameAlive:
 		return 0
-	case FrameCommand, FrameStarted, FrameExit, FrameChange:
+	case FrameCommand, FrameStarted, FrameExit, FrameChange, FrameCell, FrameDisplay, FrameCellEnd:
 		return MaxDocument
 	default:
 		return MaxOutputFrame // of a later version

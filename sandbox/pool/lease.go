@@ -18,6 +18,7 @@ type Room interface {
 	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Files() *sandbox.Files
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
+	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
 }
 
 // Lease is a sandbox that is lent, until Release or Destroy. Its methods may be called concurrently.

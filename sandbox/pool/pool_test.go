@@ -86,6 +86,9 @@ type visit struct{ in *room }
 func (v *visit) Run(context.Context, sandbox.Command) (sandbox.Result, error) {
 	return v.in.result, nil
 }
+func (*visit) Session(context.Context, sandbox.SessionOptions) (*sandbox.Interpreter, error) {
+	return nil, errors.ErrUnsupported
+}
 func (*visit) Files() *sandbox.Files { return nil }
 func (*visit) Dial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.ErrUnsupported

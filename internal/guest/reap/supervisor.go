@@ -70,6 +70,11 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 		}
 		spec.OOMScoreAdj = s.User.OOMScoreAdj
 	}
+	for i := range s.Extra {
+		fd := controlFD + 1 + i
+		unix.CloseOnExec(fd)
+		spec.ExtraFiles = append(spec.ExtraFiles, os.NewFile(uintptr(fd), "extra"))
+	}
 	limitData(s.DataBytes)
 	p, err := proc.Start(context.WithoutCancel(ctx), spec)
 	if err != nil {
@@ -81,11 +86,17 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	}
 	// The command alone has them now: an end of its output is its own.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
+	for _, f := range spec.ExtraFiles {
+		_ = f.Close()
+	}
 	asked := make(chan request)
 	go read(requests, asked)
 	for {
 		select {
 		case <-p.Done():
+			if s.Whole {
+				end(0, 0)
+			}
 			return exitOf(p.Wait())
 		case <-children:
 			bury(proc.Relatives())

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/session"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -76,12 +77,13 @@ type Server struct {
 	began    time.Time
 	life     *life
 	files    *files.Files
+	sessions *session.Sessions
 	mux      *http.ServeMux
 }
 
 // New makes a server.
 func New(c Config) *Server {
-	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)), mux: http.NewServeMux()}
+	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)), sessions: session.New(sessionConfig(c)), mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + wire.PathHello:       s.hello,
 		"POST " + wire.PathExec:       s.exec,
@@ -108,14 +110,24 @@ func New(c Config) *Server {
 			}
 		})
 	}
-	for _, pattern := range files.Patterns() {
+	s.handle(files.Patterns(), s.files)
+	s.handle(session.Patterns(), s.sessions)
+	return s
+}
+
+// handle counts requests that others answer as use.
+func (s *Server) handle(patterns []string, h http.Handler) {
+	for _, pattern := range patterns {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			s.life.busy(1)
 			defer s.life.busy(-1)
-			s.files.ServeHTTP(w, r)
+			h.ServeHTTP(w, r)
 		})
 	}
-	return s
+}
+
+func sessionConfig(c Config) session.Config {
+	return session.Config{Self: c.Self, Reap: c.Reap, User: c.User, Dir: c.Dir, Env: c.Env, DataBytes: c.DataBytes, OOMKills: c.OOMKills}
 }
 
 func filesConfig(c Config) files.Config {
@@ -149,6 +161,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	cancel()
 	_ = h.Close()
 	s.commands.endAll()
+	s.sessions.Close()
 	s.files.Close()
 	return err
 }

@@ -1,0 +1,52 @@
+package session
+
+import (
+	"embed"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+//go:embed drivers
+var drivers embed.FS
+
+// driver is how an interpreter is started: a command that runs what descriptor 3 brings first, and what that is.
+type driver struct {
+	program string
+	args    []string
+	file    string
+}
+
+const (
+	pythonFirst = `import os;f=os.fdopen(3,'rb');exec(compile(f.read(int(f.readline())),'<driver>','exec'),{'f':f,'__name__':'<driver>'})`
+	nodeFirst   = `const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);(0,eval)(d.toString())`
+	bashFirst   = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d"`
+)
+
+var all = map[string]driver{
+	wire.DriverPython:  {"python3", []string{"-c", pythonFirst}, "python.py"},
+	wire.DriverNode:    {"node", []string{"-e", nodeFirst}, "node.js"},
+	wire.DriverBash:    {"bash", []string{"--norc", "--noprofile", "-c", bashFirst}, "bash.sh"},
+	wire.DriverIPython: {"python3", []string{"-c", pythonFirst}, "ipython.py"},
+	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, "jupyter.py"},
+}
+
+// start is the command of a session, and what descriptor 3 brings first.
+func (d driver) start(s wire.SessionSpec) (argv []string, first []byte, err error) {
+	text, err := drivers.ReadFile("drivers/" + d.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Driver == wire.DriverJupyter {
+		kernel := s.Kernel
+		if kernel == "" {
+			kernel = "python3"
+		}
+		text = append(fmt.Appendf(nil, "KERNEL = %q\n", kernel), text...) // of letters that mean the same to both languages: SessionSpec.Check
+	}
+	argv = s.Argv
+	if len(argv) == 0 {
+		argv = []string{d.program}
+	}
+	return append(append([]string{}, argv...), d.args...), append(fmt.Appendf(nil, "%d\n", len(text)), text...), nil
+}

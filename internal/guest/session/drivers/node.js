@@ -1,0 +1,69 @@
+// Runs cells. Descriptor 3 brings "ID BYTES\nCODE", 4 takes what is said of them, a JSON line each. 0 to 2 belong to the cells.
+(() => {
+  const fs = require('fs'), net = require('net'), repl = require('repl'), util = require('util'), vm = require('vm'), { PassThrough } = require('stream');
+  const say = (o) => { const b = Buffer.from(JSON.stringify(o) + '\n'); for (let i = 0; i < b.length;) { try { i += fs.writeSync(4, b, i); } catch (e) { if (e.code !== 'EAGAIN') throw e; } } };
+  const write = (fd, s) => { const b = Buffer.from(s); for (let i = 0; i < b.length;) { try { i += fs.writeSync(fd, b, i); } catch (e) { if (e.code !== 'EAGAIN') return; } } };
+  const r = repl.start({ prompt: '', input: new PassThrough(), output: new PassThrough(), useGlobal: true, terminal: false });
+  let current = null, wake = null;
+  const queue = [];
+  const end = (o) => { const id = current; if (id === null) return; current = null; clearTimeout(wake); say({ id, ...o }); next(); };
+  const fail = (e) => {
+    if (current === null) { write(2, 'uncaught: ' + (e && e.stack || String(e)) + '\n'); return; }
+    const broken = e && (e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED');
+    const text = broken ? 'Interrupted' : e instanceof Error ? String(e.stack).split('\n').filter((l) => !/REPL\d*:\d+:\d+\)?$|node:(repl|vm|domain|events|internal)|\[eval\]|evalmachine/.test(l) || /^\s*at .*cell/.test(l)).join('\n') : 'Uncaught ' + util.inspect(e);
+    write(2, text + '\n');
+    end({ ok: false, error: broken ? 'Interrupted' : (e && e.name) || typeof e, message: broken ? '' : String(e && e.message || e).slice(0, 1000) });
+  };
+  process.on('uncaughtException', fail);
+  process.on('unhandledRejection', fail);
+  if (r._domain) { r._domain.removeAllListeners('error'); r._domain.on('error', fail); }
+  process.on('SIGINT', () => { if (current !== null) { const e = new Error('Interrupted'); e.code = 'ERR_SCRIPT_EXECUTION_INTERRUPTED'; fail(e); } });
+  process.on('exit', () => { if (current !== null) say({ id: current, ok: false, exit: process.exitCode || 0 }); current = null; });
+  // What a cell has begun and not ended: timers, requests, children. What reads requests is not counted.
+  const pending = () => process.getActiveResourcesInfo().filter((x) => /^(Timeout|Immediate|TCPSocketWrap|TCPWrap|TCPServerWrap|ProcessWrap|FSReqCallback|FSReqPromise|GetAddrInfoReqWrap|TLSWrap|Worker|MessagePort)$/.test(x)).length;
+  function settle(id, o) {
+    if (current !== id) return;
+    if (pending() <= base) return end(o);
+    wake = setTimeout(() => settle(id, o), 3);
+    wake.unref();
+  }
+  let begin = null, base = 0; // what an interrupted cell has left is not waited for
+  // What it calls is broken off by SIGINT, however deep it is.
+  const script = new vm.Script('globalThis[Symbol.for("sandbox-agent.begin")]()');
+  Object.defineProperty(globalThis, Symbol.for('sandbox-agent.begin'), { value: () => begin(), enumerable: false });
+  function run(id, code) {
+    current = id;
+    base = pending();
+    begin = () => r.eval(code, r.context, 'cell ' + id, async (err, v) => {
+      if (current !== id) return;
+      try { if (!err && v && typeof v.then === 'function') v = await v; } catch (e) { err = e; }
+      if (current !== id) return;
+      if (err instanceof repl.Recoverable) err = err.err || new SyntaxError('the code ends too early');
+      if (err) return fail(err);
+      let value;
+      try { value = v === undefined ? undefined : util.inspect(v); } catch (e) { return fail(e); }
+      settle(id, { ok: true, value });
+    });
+    try { script.runInThisContext({ breakOnSigint: true }); } catch (e) { fail(e); }
+  }
+  function next() { if (current === null && queue.length) run(...queue.shift()); }
+  const req = new net.Socket({ fd: 3, readable: true, writable: false });
+  let buf = Buffer.alloc(0), parts = [], have = 0, want = null;
+  req.on('data', (d) => {
+    parts.push(d); have += d.length;
+    if (want !== null && have < want) return;
+    buf = Buffer.concat(parts);
+    for (;;) {
+      const i = buf.indexOf(10);
+      if (i < 0) { want = null; break; }
+      const [id, n] = buf.subarray(0, i).toString().split(' ').map(Number);
+      if (buf.length < i + 1 + n) { want = i + 1 + n; break; }
+      queue.push([id, buf.subarray(i + 1, i + 1 + n).toString()]);
+      buf = buf.subarray(i + 1 + n);
+    }
+    parts = [buf]; have = buf.length;
+    next();
+  });
+  req.on('end', () => process.exit(0));
+  say({ ready: true });
+})();

@@ -1,0 +1,390 @@
+// Package session runs interpreters that stay and remember, and one cell of code after the other in each.
+//
+// A driver, a small program in the interpreter's own language, reads cells from descriptor 3 and says on descriptor 4 how each ended. Nothing of that is inherited by what a cell
+// starts, and output has pipes of its own: whatever a cell prints or reads, it cannot take itself for the protocol. A cell is over when its end has
+// been said and both pipes are empty. It is interrupted by SIGINT, which keeps what the interpreter remembers.
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+const (
+	// readyTime bounds an interpreter's start: IPython takes half a second, a kernel of Jupyter three, on a busy machine ten times that.
+	readyTime = 60 * time.Second
+	// interruptGrace is what a cell has to end by an interrupt when its time is over; then the session is killed.
+	interruptGrace = 2 * time.Second
+	// endTime bounds the wait for an interpreter that said that it ends, and for one that was killed.
+	endTime = 5 * time.Second
+	// maxLine bounds what a driver says at once, in bytes; it says a picture in a line.
+	maxLine = wire.MaxDocument
+)
+
+// session is one interpreter.
+type session struct {
+	spec    wire.SessionSpec
+	run     *reap.Command
+	req     *os.File
+	out     [2]*stream // standard output and error
+	said    chan said  // what the driver says; closed at its end
+	turn    chan struct{}
+	over    chan struct{} // closed when the interpreter has ended
+	exit    reap.Exit     // once it is closed
+	started time.Time
+
+	mu     sync.Mutex
+	used   time.Time
+	cells  int
+	busy   bool
+	broken bool // an interrupt was asked for
+}
+
+// said is a line of a driver.
+type said struct {
+	Ready    bool                       `json:"ready"`
+	ID       int                        `json:"id"`
+	OK       bool                       `json:"ok"`
+	Value    string                     `json:"value"`
+	Error    string                     `json:"error"`
+	Message  string                     `json:"message"`
+	Code     int                        `json:"code"`
+	Exit     *int                       `json:"exit"`
+	Display  map[string]json.RawMessage `json:"display"`
+	Metadata json.RawMessage            `json:"metadata"`
+	Result   bool                       `json:"result"`
+}
+
+// Config is where interpreters run, and as whom: as commands do.
+type Config struct {
+	Self      string
+	Reap      []string
+	User      *reap.User
+	Dir       string
+	Env       []string // NAME=value
+	DataBytes uint64
+	OOMKills  func() int
+}
+
+// open starts an interpreter and waits until it is ready.
+func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error) {
+	argv, first, err := all[spec.Driver].start(spec)
+	if err != nil {
+		return nil, reply.Failed("start the interpreter", err)
+	}
+	dir := spec.Dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(c.Dir, dir)
+	}
+	s := &session{spec: spec, said: make(chan said), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now()}
+	lines, err := s.start(ctx, c, reap.Spec{Argv: argv, Dir: dir, Env: append(append([]string{}, c.Env...), spec.Env...), User: c.User, DataBytes: c.DataBytes, Whole: true})
+	if err != nil {
+		return nil, reply.Failed("start the interpreter", err)
+	}
+	go s.listen(lines)
+	go func() {
+		s.exit, _ = s.run.Wait() // of a supervisor that was killed: the interpreter was, too
+		close(s.over)
+	}()
+	var printed []byte
+	for _, st := range s.out {
+		st.begin(func(p []byte) {
+			if len(printed) < maxBetween {
+				printed = append(printed, p...)
+			}
+		})
+		go st.follow()
+	}
+	go func() { _, _ = s.req.Write(first) }() // an interpreter that does not read it does not get ready
+	timer := time.NewTimer(readyTime)
+	defer timer.Stop()
+	why := ""
+	select {
+	case l, ok := <-s.said:
+		if ok && l.Ready {
+			for _, st := range s.out {
+				st.end()
+			}
+			return s, nil
+		}
+		why = "it ended at once"
+		select {
+		case <-s.over:
+		case <-time.After(endTime):
+		}
+	case <-timer.C:
+		why = fmt.Sprintf("it is not ready after %s", readyTime)
+	case <-ctx.Done():
+		why = context.Cause(ctx).Error()
+	}
+	s.close()
+	for _, st := range s.out {
+		st.end()
+	}
+	select {
+	case <-s.over:
+		if s.exit.Error != "" {
+			why = s.exit.Error
+		}
+	default:
+	}
+	const most = 2000
+	if n := len(printed); n > most {
+		printed = printed[n-most:]
+	}
+	return nil, &wire.Error{Code: wire.CodeFailed, Text: fmt.Sprintf("start the interpreter %s: %s: %s", argv[0], why, printed)}
+}
+
+// start starts the process with its pipes, and returns what the driver says.
+func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *os.File, err error) {
+	var theirs, ours []*os.File
+	defer func() {
+		for _, f := range theirs {
+			_ = f.Close()
+		}
+		if err != nil {
+			for _, f := range ours {
+				_ = f.Close()
+			}
+		}
+	}()
+	pipe := func(theyRead bool) {
+		r, w, perr := os.Pipe()
+		if perr != nil {
+			err = errors.Join(err, perr)
+			return
+		}
+		if theyRead {
+			theirs, ours = append(theirs, r), append(ours, w)
+		} else {
+			theirs, ours = append(theirs, w), append(ours, r)
+		}
+	}
+	pipe(true) // cells
+	for range 3 {
+		pipe(false) // ends, output, errors
+	}
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	for i := range s.out {
+		if s.out[i], err = newStream(ours[2+i]); err != nil {
+			return nil, err
+		}
+	}
+	if s.run, err = reap.Start(ctx, c.Self, c.Reap, spec, null, theirs[2], theirs[3], theirs[0], theirs[1]); err != nil {
+		return nil, err
+	}
+	s.req = ours[0]
+	return ours[1], nil
+}
+
+// listen hands on what the driver says, until it says nothing more, or something that no driver says.
+func (s *session) listen(f *os.File) {
+	defer f.Close()
+	defer close(s.said)
+	r := bufio.NewReaderSize(f, 64<<10)
+	for {
+		var line []byte
+		for {
+			part, err := r.ReadSlice('\n')
+			line = append(line, part...)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) || len(line) > maxLine {
+				return
+			}
+		}
+		var l said
+		if json.Unmarshal(line, &l) != nil {
+			continue // a cell wrote there
+		}
+		select {
+		case s.said <- l:
+		case <-s.over:
+			select { // what came before its end counts
+			case s.said <- l:
+			case <-time.After(endTime):
+				return
+			}
+		}
+	}
+}
+
+// close ends the interpreter with all that it started.
+func (s *session) close() {
+	s.run.End(0, 0)
+	_ = s.req.Close()
+}
+
+// interrupt is Ctrl-C, where a cell runs.
+func (s *session) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy {
+		s.broken = true
+		s.run.Signal(syscall.SIGINT)
+	}
+}
+
+// document is what is told of it.
+func (s *session) document() wire.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return wire.Session{ID: s.spec.ID, Driver: s.spec.Driver, Started: s.started, Used: s.used, Cells: s.cells, Busy: s.busy}
+}
+
+// ended reports whether the interpreter has ended.
+func (s *session) ended() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// output takes what a cell prints and shows. Its calls are one after the other.
+type output interface {
+	Print(t wire.FrameType, p []byte)
+	Show(d wire.Display)
+}
+
+// cell runs one cell. The turn is the caller's. When ctx ends, the cell is interrupted.
+func (s *session) cell(ctx context.Context, kills func() int, what wire.Cell, code []byte, out output) wire.CellEnd {
+	began, killed := time.Now(), kills()
+	s.mu.Lock()
+	s.cells++
+	id := s.cells
+	s.busy, s.broken, s.used = true, false, began
+	s.mu.Unlock()
+	for i, t := range []wire.FrameType{wire.FrameStdout, wire.FrameStderr} {
+		s.out[i].begin(func(p []byte) { out.Print(t, p) })
+	}
+	go func() {
+		// An error shows as the interpreter's end.
+		_, _ = s.req.Write(append(fmt.Appendf(nil, "%d %d\n", id, len(code)), code...))
+	}()
+	end := s.wait(ctx, id, what, out)
+	for _, st := range s.out {
+		st.end()
+	}
+	s.mu.Lock()
+	s.busy, s.used = false, time.Now()
+	end.Interrupted = s.broken && !end.TimedOut && !end.OK
+	s.mu.Unlock()
+	end.DurationMS = time.Since(began).Milliseconds()
+	if end.Ended && !end.TimedOut && end.Code == 128+int(syscall.SIGKILL) && kills() > killed {
+		end.OutOfMemory = true
+	}
+	return end
+}
+
+// wait waits for the end of a cell.
+func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) (end wire.CellEnd) {
+	var over, kill <-chan time.Time
+	if what.TimeoutMS > 0 {
+		t := time.NewTimer(time.Duration(what.TimeoutMS) * time.Millisecond)
+		defer t.Stop()
+		over = t.C
+	}
+	left := ctx.Done()
+	timedOut := false
+	hurry := func() {
+		s.run.Signal(syscall.SIGINT)
+		t := time.NewTimer(interruptGrace)
+		kill = t.C
+	}
+	for {
+		select {
+		case l, ok := <-s.said:
+			switch {
+			case !ok:
+				end := s.died()
+				end.TimedOut = timedOut
+				return end
+			case l.ID != id: // an end of an earlier cell, or of none
+			case l.Display != nil:
+				out.Show(wire.Display{Data: l.Display, Metadata: l.Metadata, Result: l.Result})
+			default:
+				return s.ending(l, timedOut)
+			}
+		case <-over:
+			over, timedOut = nil, true
+			hurry()
+		case <-left:
+			left = nil
+			s.mu.Lock()
+			s.broken = true
+			s.mu.Unlock()
+			hurry()
+		case <-kill:
+			kill = nil
+			s.close()
+		}
+	}
+}
+
+// ending is what the driver said of a cell's end.
+func (s *session) ending(l said, timedOut bool) wire.CellEnd {
+	const most = 255
+	end := wire.CellEnd{OK: l.OK && !timedOut, Value: l.Value, Error: l.Error, Message: l.Message, Code: l.Code & most, TimedOut: timedOut}
+	if l.Exit != nil {
+		end.OK, end.Ended, end.Code = false, true, *l.Exit&most
+		s.close()
+		select {
+		case <-s.over:
+		case <-time.After(endTime):
+		}
+		return end
+	}
+	if !l.OK && end.Code == 0 {
+		end.Code = 1
+	}
+	return end
+}
+
+// died is the end of a cell whose interpreter ended without a word.
+func (s *session) died() wire.CellEnd {
+	s.close() // it may have closed its descriptor only
+	select {
+	case <-s.over:
+	case <-time.After(endTime):
+	}
+	end := wire.CellEnd{Ended: true, Error: "SessionEnded", Code: 1}
+	if s.ended() {
+		end.Code = s.exit.Code
+	}
+	return end
+}
+
+// readCode reads the code of a cell.
+func readCode(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, wire.MaxCode+1))
+	if err != nil {
+		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: "read the code: " + err.Error()}
+	}
+	if len(b) > wire.MaxCode {
+		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("the code has more than %d bytes", wire.MaxCode)}
+	}
+	return b, nil
+}

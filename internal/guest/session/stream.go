@@ -1,0 +1,103 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxBetween bounds what is kept of output that comes while no cell runs, in bytes: the next cell shows its end.
+const maxBetween = 64 << 10
+
+// stream is what an interpreter prints, on one of its pipes. What is read and where it goes are one step, so that a cell's end knows what was the cell's.
+type stream struct {
+	f       *os.File
+	raw     syscall.RawConn
+	mu      sync.Mutex
+	sink    func([]byte) // nil while no cell runs
+	between []byte
+	buf     []byte
+}
+
+func newStream(f *os.File) (*stream, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &stream{f: f, raw: raw, buf: make([]byte, 64<<10)}, nil
+}
+
+// follow hands on what comes until the pipe's end.
+func (s *stream) follow() {
+	for {
+		over := false
+		err := s.raw.Read(func(fd uintptr) bool {
+			more, end := s.take(int(fd))
+			over = end
+			return more || end
+		})
+		if err != nil || over {
+			return
+		}
+	}
+}
+
+// take reads once, and reports whether there was something and whether it was the end.
+func (s *stream) take(fd int) (more, end bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read(fd)
+}
+
+func (s *stream) read(fd int) (more, end bool) {
+	for {
+		n, err := unix.Read(fd, s.buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return false, false
+		case err != nil || n <= 0:
+			return false, true
+		case s.sink != nil:
+			s.sink(s.buf[:n])
+		default:
+			s.between = append(s.between, s.buf[:n]...)
+			if over := len(s.between) - maxBetween; over > 0 {
+				s.between = append(s.between[:0], s.between[over:]...)
+			}
+		}
+		return true, false
+	}
+}
+
+// begin lets a cell have what comes.
+func (s *stream) begin(sink func([]byte)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink = sink
+	if len(s.between) > 0 {
+		sink(s.between)
+		s.between = nil
+	}
+}
+
+// maxDrain bounds what is taken at a cell's end, in reads: a child of the cell may print for ever.
+const maxDrain = 256
+
+// end hands on all that the pipe has, and is the end of the cell's part.
+func (s *stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.raw.Control(func(fd uintptr) {
+		for range maxDrain {
+			if more, _ := s.read(int(fd)); !more {
+				return
+			}
+		}
+	})
+	s.sink = nil
+}

@@ -1,0 +1,95 @@
+package wireclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
+)
+
+// OpenSession starts an interpreter, or finds the one of the spec's ID.
+func (c *Client) OpenSession(ctx context.Context, spec wire.SessionSpec) (s wire.Session, err error) {
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return s, err
+	}
+	answer, err := c.do(ctx, http.MethodPost, wire.PathSessions, nil, bytes.NewReader(b))
+	if err != nil {
+		return s, err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, wire.MaxDocument)).Decode(&s); err != nil {
+		return s, lost(ctx, err)
+	}
+	return s, s.Check()
+}
+
+// Sessions are all interpreters that run.
+func (c *Client) Sessions(ctx context.Context) (all []wire.Session, err error) {
+	if err := c.get(ctx, wire.PathSessions, nil, &all); err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if err := s.Check(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// EndSession ends an interpreter.
+func (c *Client) EndSession(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, of(wire.PathSession, id), nil)
+}
+
+// InterruptSession interrupts what an interpreter runs.
+func (c *Client) InterruptSession(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodPost, of(wire.PathSessionInterrupt, id), nil)
+}
+
+// RunCell runs code in an interpreter and hands on what comes; show may be nil. When ctx ends, the cell is interrupted. After an error of a writer it runs on until its end.
+func (c *Client) RunCell(ctx context.Context, id string, cell wire.Cell, code io.Reader, stdout, stderr io.Writer, show func(wire.Display)) (end wire.CellEnd, err error) {
+	first, err := wire.DocumentFrame(wire.FrameCell, cell)
+	if err != nil {
+		return end, err
+	}
+	answer, err := c.do(ctx, http.MethodPost, of(wire.PathSessionRun, id), nil, body(first, code))
+	if err != nil {
+		return end, err
+	}
+	defer answer.Body.Close()
+	frames := wire.NewReader(answer.Body)
+	for {
+		f, err := frames.Next()
+		if err != nil {
+			if errors.Is(err, wire.ErrFrame) {
+				return end, fmt.Errorf("%w: %w", ErrLost, err)
+			}
+			return end, lost(ctx, err)
+		}
+		switch f.Type {
+		case wire.FrameStdout:
+			_, err = stdout.Write(f.Payload)
+		case wire.FrameStderr:
+			_, err = stderr.Write(f.Payload)
+		case wire.FrameDisplay:
+			var d wire.Display
+			if err = f.Decode(&d); err == nil && show != nil {
+				show(d)
+			}
+		case wire.FrameCellEnd:
+			err = errors.Join(f.Decode(&end), end.Check())
+			end.Error, end.Message = plain(end.Error), plain(end.Message)
+			return end, err
+		case wire.FrameAlive, wire.FrameCommand, wire.FrameStarted, wire.FrameLost, wire.FrameExit, wire.FrameChange, wire.FrameCell:
+		}
+		if err != nil {
+			return end, err
+		}
+	}
+}
