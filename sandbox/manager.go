@@ -185,7 +185,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	s.Limits.hold(has)
 	if s.Lifetime != Named {
 		sb, err := m.make(ctx, r, s, "", "")
-		if err == nil {
+		if err == nil && s.Silence != NoLimit {
 			sb.own = true
 			sb.live(context.WithoutCancel(ctx))
 		}
@@ -241,7 +241,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
 		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
-			User: s.User, Dir: s.Dir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
 		NetworkNone: s.Network == NetworkNone, OCIRuntime: s.OCIRuntime, Throwaway: s.Lifetime == Session,
 		MemoryBytes: limit(s.Limits.MemoryBytes), CPUs: float64(limit(int64(s.Limits.CPUs*1000))) / 1000, PIDs: limit(s.Limits.PIDs),
@@ -250,7 +250,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
 	}
 	if s.Lifetime == Session {
-		stand.Config.SilenceMS = s.Silence.Milliseconds()
+		stand.Config.SilenceMS = max(s.Silence, 0).Milliseconds()
 	}
 	if s.Leases {
 		stand.Config.User = "" // who makes leases is root

@@ -118,13 +118,20 @@ type RuntimeInfo struct {
 }
 
 // Runtimes says of each kind whether there can be such sandboxes here, and what they can have. They are asked at the same time.
-func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo {
-	all := make([]RuntimeInfo, len(m.all))
+func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo { return m.RuntimesOf(ctx, kinds...) }
+
+// RuntimesOf is Runtimes of some kinds.
+func (m *Manager) RuntimesOf(ctx context.Context, some ...Kind) []RuntimeInfo {
+	all := make([]RuntimeInfo, 0, len(some))
+	for _, p := range m.all {
+		if slices.Contains(some, p.kind) {
+			all = append(all, RuntimeInfo{Kind: p.kind})
+		}
+	}
 	var wg sync.WaitGroup
-	for i, p := range m.all {
+	for i := range all {
 		wg.Go(func() {
-			all[i] = RuntimeInfo{Kind: p.kind}
-			caps, err := p.capabilities(ctx)
+			caps, err := m.place(all[i].Kind).capabilities(ctx)
 			if err != nil {
 				all[i].Reason = err.Error()
 				return

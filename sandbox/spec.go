@@ -63,6 +63,8 @@ type Spec struct {
 	User string `json:"user,omitempty"`
 	// Dir is where commands begin, an absolute path; "" means the image's.
 	Dir string `json:"dir,omitempty"`
+	// OwnDir makes Dir if it is not there, and gives it to User.
+	OwnDir bool `json:"own_dir,omitempty"`
 	// Env is NAME=value, added to the image's for each command.
 	Env []string `json:"env,omitempty"`
 	// Network is NetworkFull if empty.
@@ -87,7 +89,8 @@ type Spec struct {
 	Leases bool `json:"leases,omitempty"`
 	// Lifetime is Named if empty.
 	Lifetime Lifetime `json:"lifetime"`
-	// Silence ends a Session whose program has given no sign of life for so long; 0 means DefaultSilence.
+	// Silence ends a Session whose program has given no sign of life for so long; 0 means DefaultSilence. With NoLimit it does not end with the program, but by Idle and Life: others
+	// find it by Name.
 	Silence time.Duration `json:"silence,omitempty"`
 	// Idle ends the sandbox when nobody has used it for so long, and keeps its files; 0 never does.
 	Idle time.Duration `json:"idle,omitempty"`
@@ -150,10 +153,16 @@ func (s Spec) complete() (Spec, error) {
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
 	}
+	if s.Silence == NoLimit && s.Idle == 0 && s.Life == 0 {
+		wrong("a session that nothing ends")
+	}
+	if s.OwnDir && s.Dir == "" {
+		wrong("there is no folder for its user to own")
+	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		wrong("folder %q: use an absolute path", s.Dir)
 	}
-	if s.Idle < 0 || s.Life < 0 || s.Silence < 0 {
+	if s.Idle < 0 || s.Life < 0 || s.Silence < 0 && s.Silence != NoLimit {
 		wrong("a time of less than nothing: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
 	}
 	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {

@@ -25,6 +25,8 @@ type Config struct {
 	User string `json:"user,omitempty"`
 	// Dir is where commands begin; "" means where the guest does.
 	Dir string `json:"dir,omitempty"`
+	// OwnDir makes Dir if it is not there, and gives it to User.
+	OwnDir bool `json:"own_dir,omitempty"`
 	// Env is NAME=value, added to the guest's own environment for each command.
 	Env []string `json:"env,omitempty"`
 	// IdleMS ends the sandbox when nobody has used it for so long, LifeMS after that time, SilenceMS when its owner has given no sign of

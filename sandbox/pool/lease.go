@@ -16,6 +16,7 @@ const DefaultTimeout = 5 * time.Minute
 // Room is where the commands of a lease run.
 type Room interface {
 	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 	Files() *sandbox.Files
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)

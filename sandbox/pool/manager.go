@@ -10,12 +10,34 @@ import (
 // manager makes places of package sandbox.
 type manager struct{ m *sandbox.Manager }
 
-func (m *manager) Create(ctx context.Context, s sandbox.Spec) (place, error) {
-	sb, err := m.m.Create(ctx, s)
+func (m *manager) Create(ctx context.Context, s Spec) (place, error) {
+	sb, err := Create(ctx, m.m, s.Sandbox(), s.Limits)
 	if err != nil {
 		return nil, err
 	}
 	return &made{sb}, nil
+}
+
+// Create makes a sandbox of a spec whose limits are defaults but for those that were asked for: a default that the runtime cannot hold is left out.
+func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandbox.Limits) (*sandbox.Sandbox, error) {
+	sb, err := m.Create(ctx, s)
+	e, ok := errors.AsType[*sandbox.UnsupportedError](err)
+	if !ok {
+		return sb, err
+	}
+	for _, w := range e.Wishes {
+		switch {
+		case w == sandbox.CapMemory && asked.MemoryBytes == 0:
+			s.Limits.MemoryBytes = sandbox.NoLimit
+		case w == sandbox.CapCPUs && asked.CPUs == 0:
+			s.Limits.CPUs = sandbox.NoLimit
+		case w == sandbox.CapPIDs && asked.PIDs == 0:
+			s.Limits.PIDs = sandbox.NoLimit
+		default:
+			return nil, err
+		}
+	}
+	return m.Create(ctx, s)
 }
 
 // made is a sandbox of this program's.

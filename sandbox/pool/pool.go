@@ -62,7 +62,7 @@ type Pool struct {
 
 // maker makes sandboxes.
 type maker interface {
-	Create(ctx context.Context, s sandbox.Spec) (place, error)
+	Create(ctx context.Context, s Spec) (place, error)
 }
 
 // place is a sandbox of the pool.
@@ -174,7 +174,7 @@ const leaseID = 10
 // begin makes the slot's sandbox if there is none, and begins a turn in it.
 func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 	if sl.place == nil {
-		made, err := p.m.Create(ctx, sl.spec.sandbox())
+		made, err := p.m.Create(ctx, sl.spec)
 		if err != nil {
 			return nil, err
 		}
@@ -328,7 +328,7 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 		sl := &slot{key: key, spec: s, state: making}
 		p.slots[sl] = true
 		p.work.Go(func() {
-			made, err := p.m.Create(ctx, s.sandbox())
+			made, err := p.m.Create(ctx, s)
 			if err != nil {
 				p.o.Log.Warn("no sandbox could be made ahead", "error", err)
 				p.drop(sl)

@@ -38,7 +38,8 @@ type room struct {
 	unend  atomic.Bool // what is left of a turn does not end
 }
 
-func (r *rooms) Create(ctx context.Context, s sandbox.Spec) (place, error) {
+func (r *rooms) Create(ctx context.Context, asked Spec) (place, error) {
+	s := asked.Sandbox()
 	r.mu.Lock()
 	if r.fails != nil {
 		defer r.mu.Unlock()
@@ -85,6 +86,9 @@ type visit struct{ in *room }
 
 func (v *visit) Run(context.Context, sandbox.Command) (sandbox.Result, error) {
 	return v.in.result, nil
+}
+func (*visit) Start(context.Context, sandbox.Command) (*sandbox.Process, error) {
+	return nil, errors.ErrUnsupported
 }
 func (*visit) Session(context.Context, sandbox.SessionOptions) (*sandbox.Interpreter, error) {
 	return nil, errors.ErrUnsupported

@@ -55,7 +55,7 @@ type Spec struct {
 	Env []string `json:"env,omitempty"`
 	// Mounts are folders and files of this machine. What is written to them stays.
 	Mounts []sandbox.Mount `json:"mounts,omitempty"`
-	// Limits are of the sandbox; 0 means the defaults of this package.
+	// Limits are of the sandbox; 0 means the defaults of this package, as far as the runtime can hold them.
 	Limits sandbox.Limits `json:"limits"`
 	// Reuse is ReuseClean if empty.
 	Reuse Reuse `json:"reuse,omitempty"`
@@ -67,7 +67,6 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	if s.Runtime == sandbox.Auto {
 		s.Runtime = sandbox.KindContainer
 	}
-	s.Limits.MemoryBytes, s.Limits.CPUs, s.Limits.PIDs = cmp.Or(s.Limits.MemoryBytes, DefaultMemoryBytes), cmp.Or(s.Limits.CPUs, DefaultCPUs), cmp.Or(s.Limits.PIDs, DefaultPIDs)
 	var errs []error
 	if s.Trust != Sandboxed && s.Trust != Trusted {
 		errs = append(errs, fmt.Errorf("trust %q: use %s or %s", s.Trust, Sandboxed, Trusted))
@@ -104,8 +103,8 @@ func (s Spec) key() string {
 // once reports whether its sandboxes are lent once only.
 func (s Spec) once(k sandbox.Kind) bool { return s.Reuse == ReuseNever || k != sandbox.KindContainer }
 
-// sandbox is the spec of its sandboxes.
-func (s Spec) sandbox() sandbox.Spec {
+// Sandbox is the spec of its sandboxes.
+func (s Spec) Sandbox() sandbox.Spec {
 	network := sandbox.NetworkNone
 	if s.Trust == Trusted {
 		network = sandbox.NetworkFull
@@ -116,5 +115,6 @@ func (s Spec) sandbox() sandbox.Spec {
 	if s.Runtime == sandbox.KindContainer {
 		sp.Leases = true
 	}
+	sp.Limits.MemoryBytes, sp.Limits.CPUs, sp.Limits.PIDs = cmp.Or(s.Limits.MemoryBytes, DefaultMemoryBytes), cmp.Or(s.Limits.CPUs, DefaultCPUs), cmp.Or(s.Limits.PIDs, DefaultPIDs)
 	return sp
 }

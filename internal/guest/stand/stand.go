@@ -90,6 +90,11 @@ func configure(c wire.Config) (serve.Config, error) {
 	if err != nil {
 		return serve.Config{}, err
 	}
+	if c.OwnDir {
+		if err := own(dir, who); err != nil {
+			return serve.Config{}, err
+		}
+	}
 	env := append([]string{defaultPath}, os.Environ()...)
 	env = append(env, "HOME="+home, "USER="+name, "LOGNAME="+name)
 	kills := func() int { return 0 }
@@ -105,6 +110,20 @@ func configure(c wire.Config) (serve.Config, error) {
 		User: who, Dir: dir, Home: home, Env: append(env, c.Env...), OOMKills: kills, DataBytes: c.DataBytes, Crowd: reap.Crowd{Dirs: []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"}},
 		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond, Silence: time.Duration(c.SilenceMS) * time.Millisecond,
 	}, nil
+}
+
+// own makes a folder if it is not there, and gives it to a user.
+func own(dir string, who *reap.User) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the sandbox's folder: %w", err)
+	}
+	if who == nil {
+		return nil
+	}
+	if err := os.Chown(dir, int(who.UID), int(who.GID)); err != nil {
+		return fmt.Errorf("give the sandbox's folder to its user: %w", err)
+	}
+	return nil
 }
 
 // lookUp finds a user of the sandbox, by its /etc/passwd and /etc/group; nil for the guest's own, which is root but in a jail of a plain user. A number need not be there.

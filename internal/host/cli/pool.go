@@ -121,7 +121,9 @@ func newPoolDestroyCmd(a *App, socket *string) *cobra.Command {
 func newPoolDestroyAllCmd(a *App, socket *string) *cobra.Command {
 	return a.poolVerb(socket, &cobra.Command{
 		Use: "destroy-all", Short: "Remove all sandboxes of the pool, lent and idle", Args: noArgs, Example: "  sandbox-agent pool destroy-all",
-	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) { return c.DestroyAll(ctx) })
+	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) {
+		return c.DestroyAll(ctx)
+	})
 }
 
 func newPoolListCmd(a *App, socket *string) *cobra.Command {

@@ -88,4 +88,3 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Text }
-

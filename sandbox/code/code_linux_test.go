@@ -1,0 +1,197 @@
+package code
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// open is a runner of jails; they need bubblewrap and the guest's program.
+func open(t *testing.T, o Options) *Runner {
+	t.Helper()
+	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := m.RuntimesOf(t.Context(), sandbox.KindJail); !i[0].Healthy {
+		t.Skipf("no jail can be made here: %s", i[0].Reason)
+	}
+	r := Open(m, o)
+	t.Cleanup(func() {
+		if err := errors.Join(r.Close(context.WithoutCancel(t.Context())), m.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	for interpreter, want := range map[string]string{
+		"python3 -c": "python3 -", "node -e": "node -", "bash -c": `bash -c eval "$(cat)"`, "bash -s": "bash -s", "awk -e": `sh -c exec "$@" "$(cat)" sh awk -e`,
+	} {
+		words := strings.Fields(interpreter)
+		got, err := Environment{Interpreter: words, Argument: ArgumentOf(words)}.command(10)
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, %v", interpreter, got, err)
+		}
+	}
+	if _, err := (Environment{Interpreter: []string{"awk", "-e"}, Argument: true}).command(200 << 10); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]Result{
+		"out":                        {Stdout: "out"},
+		"err":                        {Stderr: "err", ExitCode: 1},
+		"out\n--- stderr ---\nerr":   {Stdout: "out\n", Stderr: "err"},
+		"a\n7":                       {Stdout: "a", Value: "7"},
+		"Command timed out after 1s": {TimedOut: true, Limit: time.Second},
+		"Exit code: 3":               {ExitCode: 3},
+		"":                           {},
+	} {
+		if got := r.Text(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// Requests that are wrong reach nothing.
+func TestWrong(t *testing.T) {
+	t.Parallel()
+	r := Open(nil, Options{})
+	defer r.Close(t.Context())
+	_, err := r.Run(t.Context(), Request{Env: "cobol"})
+	u, ok := errors.AsType[*UnknownError](err)
+	if !ok || strings.Join(u.Available, " ") != "node python shell" {
+		t.Error(err)
+	}
+	if _, err := r.Run(t.Context(), Request{Env: "python", Session: "a/b"}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+	if _, err := r.Run(t.Context(), Request{Env: "python", Backend: "microvm"}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+}
+
+// Each call has a place of its own, of which nothing is left.
+func TestFresh(t *testing.T) {
+	t.Parallel()
+	r := open(t, Options{})
+	canary := filepath.Join(t.TempDir(), "canary")
+	if err := os.WriteFile(canary, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		q      Request
+		stdout string
+		exit   int
+		check  func(Result) bool
+	}{
+		"python":       {q: Request{Env: "python", Code: "print(6 * 7)"}, stdout: "42\n"},
+		"node":         {q: Request{Env: "node", Code: "console.log(6 * 7)"}, stdout: "42\n"},
+		"shell":        {q: Request{Env: "shell", Code: "pwd; ls -A; echo $HOME; cat; exit 3"}, stdout: "/workspace\n/workspace\n", exit: 3},
+		"300 KB":       {q: Request{Env: "python", Code: strings.Repeat("# comment\n", 30000) + "print(1)"}, stdout: "1\n"},
+		"300 KB shell": {q: Request{Env: "shell", Code: strings.Repeat("# comment\n", 30000) + "echo 1"}, stdout: "1\n"},
+		"nothing":      {q: Request{Env: "python"}},
+		"the host":     {q: Request{Env: "shell", Code: "test ! -e " + canary + " && test $(wc -l </etc/passwd) -le 3 && ! ls /home | grep -v sandbox"}},
+		"no network":   {q: Request{Env: "python", Code: "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('own loopback')\nprint([n for _, n in socket.if_nameindex()])"}, stdout: "own loopback\n['lo']\n"},
+		"a timeout": {q: Request{Env: "shell", Code: "setsid sleep 987.5 & sleep 987.5", Timeout: 300 * time.Millisecond}, exit: -1, check: func(r Result) bool {
+			return r.TimedOut && exec.CommandContext(context.WithoutCancel(t.Context()), "pgrep", "-f", "sleep 987.5").Run() != nil
+		}},
+		"much output": {q: Request{Env: "python", Code: "print('é' * 2_000_000)"}, exit: 0, check: func(r Result) bool {
+			return r.Truncated && len(r.Stdout) < sandbox.DefaultMaxOutput+200 && !strings.ContainsRune(r.Stdout, '\uFFFD')
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			res, err := r.Run(t.Context(), row.q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.exit >= 0 && res.ExitCode != row.exit || row.check == nil && res.Stdout != row.stdout || row.check != nil && !row.check(res) || res.Runtime != sandbox.KindJail {
+				t.Errorf("%d, %.200q, %.200q, %s", res.ExitCode, res.Stdout, res.Stderr, res.Runtime)
+			}
+		})
+	}
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	r := open(t, Options{Idle: 2 * time.Second})
+	do := func(session, env, code string) Result {
+		t.Helper()
+		res, err := r.Run(t.Context(), Request{Env: env, Code: code, Session: session})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	if res := do("a", "python", "x = 1"); !res.Fresh {
+		t.Errorf("%+v", res)
+	}
+	do("b", "python", "x = 2")
+	if a, b := do("a", "python", "print(x)"), do("b", "python", "print(x)"); a.Stdout != "1\n" || b.Stdout != "2\n" || a.Fresh {
+		t.Errorf("%+v, %+v", a, b)
+	}
+	_, err := r.Run(t.Context(), Request{Env: "node", Session: "a"})
+	if e, ok := errors.AsType[*BoundError](err); !ok || e.Env != "python" {
+		t.Error(err)
+	}
+	if res := do("a", "python", "import sys; sys.exit(4)"); !res.Ended || res.ExitCode != 4 {
+		t.Errorf("%+v", res)
+	}
+	if res := do("a", "python", "print('x' in globals())"); !res.Fresh || res.Stdout != "False\n" {
+		t.Errorf("%+v", res)
+	}
+	if err := r.EndSession(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		all, err := r.Sessions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) == 0 {
+			break // nobody used it
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", all)
+		}
+	}
+}
+
+// Another program finds a session that is kept.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	first := open(t, Options{Kept: true})
+	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Fresh {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	second := Open(first.m, Options{Kept: true})
+	if res, err := second.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || res.Stdout != "5\n" || res.Fresh {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if _, err := second.Run(t.Context(), Request{Env: "python", Session: "Kept.1"}); err == nil {
+		t.Error("it is bound to another environment")
+	}
+	all, err := second.Sessions(t.Context())
+	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) || len(all) != 1 || all[0].ID != "Kept.1" || all[0].Env != "shell" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := second.EndSession(t.Context(), "Kept.1"); err != nil {
+		t.Error(err)
+	}
+	if err := second.EndSession(t.Context(), "Kept.1"); !errors.Is(err, sandbox.ErrNotFound) {
+		t.Error(err)
+	}
+}

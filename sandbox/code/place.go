@@ -1,0 +1,112 @@
+package code
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+)
+
+// backend is what isolates an environment here: a jail where there can be one that has what it needs, else a container.
+func (r *Runner) backend(ctx context.Context, e Environment) (sandbox.Kind, error) {
+	if e.Backend != sandbox.Auto {
+		return e.Backend, nil
+	}
+	if e.Image != "" {
+		return sandbox.KindContainer, nil
+	}
+	var reason string
+	for _, i := range r.m.RuntimesOf(ctx, sandbox.KindJail) {
+		if i.Healthy && (e.MemoryBytes == 0 || slices.Contains(i.Capabilities, sandbox.CapMemory)) && (e.CPUs == 0 || slices.Contains(i.Capabilities, sandbox.CapCPUs)) &&
+			(e.PIDs == 0 || slices.Contains(i.Capabilities, sandbox.CapPIDs)) && !(e.Network && os.Geteuid() == 0) {
+			return sandbox.KindJail, nil
+		}
+		reason = i.Reason
+	}
+	if r.o.Image == nil {
+		return "", fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name, sandbox.ErrUnsupported, reason)
+	}
+	return sandbox.KindContainer, nil
+}
+
+// spec is what a place of an environment is.
+func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
+	kind, err := r.backend(ctx, e)
+	if err != nil {
+		return pool.Spec{}, err
+	}
+	s := pool.Spec{
+		Runtime: kind, Image: e.Image, Env: slices.Clone(e.Env),
+		Limits: sandbox.Limits{MemoryBytes: e.MemoryBytes, CPUs: e.CPUs, PIDs: e.PIDs},
+	}
+	if e.Network {
+		s.Trust = pool.Trusted
+	}
+	for _, name := range e.Inherit {
+		if r.o.Getenv == nil {
+			break
+		}
+		if v := r.o.Getenv(name); v != "" {
+			s.Env = append(s.Env, name+"="+v)
+		}
+	}
+	if e.Project != "" {
+		st, err := os.Stat(e.Project)
+		if err == nil && !st.IsDir() {
+			err = errors.New("it is no folder")
+		}
+		if err != nil {
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: the project folder: %w", e.Name, sandbox.ErrSpec, err)
+		}
+		s.Mounts = []sandbox.Mount{{Host: e.Project, Inside: "/project", ReadOnly: true}}
+	}
+	if kind == sandbox.KindContainer && s.Image == "" {
+		if r.o.Image == nil {
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container has an image", e.Name, sandbox.ErrSpec)
+		}
+		if s.Image, err = r.o.Image(ctx); err != nil {
+			return pool.Spec{}, err
+		}
+	}
+	return s, nil
+}
+
+// room is a place for a command or session.
+type room interface {
+	runner
+	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
+}
+
+// place is a fresh place of an environment, until done.
+func (r *Runner) place(ctx context.Context, e Environment) (in room, kind sandbox.Kind, done func() error, err error) {
+	if e.Program != "" {
+		return r.own(ctx, e)
+	}
+	s, err := r.spec(ctx, e)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	l, err := r.pool.Acquire(ctx, s)
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
+	}
+	// What the code was ended for does not matter: a turn in a container ends with its namespaces, and a jail is never lent again.
+	return l.Room(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
+}
+
+// own is a place for a program of this machine.
+func (r *Runner) own(ctx context.Context, e Environment) (in room, kind sandbox.Kind, done func() error, err error) {
+	if r.o.Hosts == nil {
+		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not run", e.Name, sandbox.ErrUnsupported)
+	}
+	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{Runtime: sandbox.KindHost, Lifetime: sandbox.Session, Network: sandbox.NetworkFull, Env: e.Env})
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
+	}
+	return sb, cmp.Or(e.Backend, sandbox.KindHost), func() error { return sb.Close(context.WithoutCancel(ctx)) }, nil
+}

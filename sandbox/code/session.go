@@ -1,0 +1,366 @@
+package code
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+)
+
+// interpreter is the name of the one interpreter of a session's place.
+const interpreter = "main"
+
+// session is one of this program.
+type session struct {
+	id, env string
+	turn    chan struct{} // who has it uses the rest
+	in      *sandbox.Interpreter
+	kind    sandbox.Kind
+	end     func() error
+
+	mu      sync.Mutex
+	started time.Time
+	used    time.Time
+	users   int
+}
+
+// SessionInfo is a row of Sessions.
+type SessionInfo struct {
+	ID      string       `json:"id"`
+	Env     string       `json:"env"`
+	Runtime sandbox.Kind `json:"runtime"`
+	Started time.Time    `json:"started"`
+	Used    time.Time    `json:"used,omitzero"`
+	Busy    bool         `json:"busy"`
+	// Sandbox is the name of its place, of one that is kept.
+	Sandbox string `json:"sandbox,omitempty"`
+}
+
+func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Result, error) {
+	if e.Driver == "" || e.Program != "" {
+		return Result{}, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
+	}
+	if r.o.Kept {
+		return r.inKept(ctx, e, q)
+	}
+	for {
+		s, err := r.take(q.Session, e.Name)
+		if err != nil {
+			return Result{}, err
+		}
+		res, again, err := r.cell(ctx, s, e, q)
+		if !again {
+			return res, err
+		}
+	}
+}
+
+// take is the session of an ID, or a new one that is not open yet.
+func (r *Runner) take(id, env string) (*session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sessions[id]
+	if s == nil {
+		now := time.Now()
+		s = &session{id: id, env: env, turn: make(chan struct{}, 1), started: now, used: now}
+		r.sessions[id] = s
+	}
+	if s.env != env {
+		return nil, &BoundError{id, s.env}
+	}
+	s.use(1)
+	return s, nil
+}
+
+func (s *session) use(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users += n
+	s.used = time.Now()
+}
+
+// cell runs code in a session, which it opens where it is new. again says that the session had ended before.
+func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request) (res Result, again bool, err error) {
+	defer s.use(-1)
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return res, false, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	r.mu.Lock()
+	there := r.sessions[s.id] == s
+	r.mu.Unlock()
+	if !there {
+		return res, true, nil
+	}
+	fresh := s.in == nil
+	if fresh {
+		if err := r.open(ctx, s, e); err != nil {
+			r.forget(s)
+			return res, false, err
+		}
+	}
+	res, err = runCell(ctx, e, s.in, q)
+	res.Runtime, res.Fresh = s.kind, fresh
+	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrLost)
+	if res.Ended || gone {
+		r.forget(s)
+		err = errors.Join(err, s.close())
+		if gone && !fresh && errors.Is(err, sandbox.ErrNotFound) { // it had ended since
+			return res, true, nil
+		}
+	}
+	return res, false, err
+}
+
+func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
+	in, kind, done, err := r.place(ctx, e)
+	if err != nil {
+		return err
+	}
+	i, err := in.Session(ctx, options(e))
+	if err != nil {
+		return errors.Join(fmt.Errorf("environment %s: %w", e.Name, err), done())
+	}
+	s.in, s.kind, s.end = i, kind, done
+	return nil
+}
+
+// options are those of an environment's interpreter.
+func options(e Environment) sandbox.SessionOptions {
+	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Env: []string{"HOME=" + workspace}}
+	if DriverOf(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
+		o.Argv = e.Interpreter[:1]
+	}
+	return o
+}
+
+func (s *session) close() error {
+	if s.end == nil {
+		return nil
+	}
+	end := s.end
+	s.end = nil
+	return end()
+}
+
+func (r *Runner) forget(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[s.id] == s {
+		delete(r.sessions, s.id)
+	}
+}
+
+// runCell runs a request's code in an interpreter.
+func runCell(ctx context.Context, e Environment, in *sandbox.Interpreter, q Request) (Result, error) {
+	c, err := in.Run(ctx, sandbox.Cell{Code: q.Code, Timeout: e.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display})
+	res := Result{
+		Env: e.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr), Value: c.Value, ExitCode: c.ExitCode, TimedOut: c.TimedOut, Ended: c.Ended, OutOfMemory: c.OutOfMemory,
+		Truncated: c.Truncated, DurationMS: c.Duration.Milliseconds(), Limit: e.Timeout,
+	}
+	return res, err
+}
+
+// sweepEvery is how often it is looked for sessions that nobody uses.
+const sweepEvery = time.Second
+
+// sweep ends sessions that nobody uses, and those that are too old, when their cell has ended; one whose cell goes on is ended in the middle of it.
+func (r *Runner) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		var old []*session
+		for id, s := range r.sessions {
+			s.mu.Lock()
+			over := s.users == 0 && time.Since(s.used) > r.o.Idle || time.Since(s.started) > r.o.Life
+			s.mu.Unlock()
+			if over {
+				old = append(old, s)
+				delete(r.sessions, id)
+			}
+		}
+		r.mu.Unlock()
+		for _, s := range old {
+			r.work.Go(func() { s.finish(ctx) })
+		}
+	}
+}
+
+// finish ends a session that is not among the others any more: what runs in it is ended.
+func (s *session) finish(ctx context.Context) {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		if s.in != nil {
+			_ = s.in.Close(ctx) // its cell ends by that
+		}
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return // Close removes its place
+		}
+	}
+	_ = s.close() // a place that is left ends without signs of life
+	<-s.turn
+}
+
+// Sessions are those that there are, of this program or kept.
+func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
+	if r.o.Kept {
+		return r.keptSessions(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := []SessionInfo{}
+	for _, s := range r.sessions {
+		s.mu.Lock()
+		all = append(all, SessionInfo{ID: s.id, Env: s.env, Runtime: s.kind, Started: s.started, Used: s.used, Busy: s.users > 0})
+		s.mu.Unlock()
+	}
+	return all, nil
+}
+
+// Variables of a kept session's place, by which it is found.
+const (
+	variableSession = "SANDBOX_AGENT_SESSION="
+	variableEnv     = "SANDBOX_AGENT_ENVIRONMENT="
+)
+
+// keptName is the name of a kept session's place.
+func keptName(id string) string {
+	if name := "run-" + id; sandbox.ValidName(name) {
+		return name
+	}
+	h := sha256.Sum256([]byte(id))
+	return "run-" + hex.EncodeToString(h[:8])
+}
+
+// kept is what a kept session's place says of itself; "" of another sandbox.
+func kept(s sandbox.Spec) (id, env string) {
+	for _, kv := range s.Env {
+		if v, ok := strings.CutPrefix(kv, variableSession); ok {
+			id = v
+		}
+		if v, ok := strings.CutPrefix(kv, variableEnv); ok {
+			env = v
+		}
+	}
+	return id, env
+}
+
+// inKept runs code in a session that outlives this program.
+func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, error) {
+	const tries = 3 // it may end while it is looked for
+	for n := 0; ; n++ {
+		sb, made, err := r.kept(ctx, e, q.Session)
+		if err != nil {
+			return Result{}, err
+		}
+		i, err := sb.Session(ctx, options(e))
+		if err == nil {
+			var res Result
+			res, err = runCell(ctx, e, i, q)
+			res.Runtime, res.Fresh = sb.Spec().Runtime, i.Fresh()
+			if res.Ended {
+				err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+			}
+			if !errors.Is(err, sandbox.ErrNotFound) {
+				return res, err
+			}
+		}
+		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
+			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)
+		}
+		if err := sb.Remove(ctx); err != nil {
+			return Result{}, err
+		}
+	}
+}
+
+// kept is the place of a session, which is made if it is not there.
+func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbox.Sandbox, made bool, err error) {
+	name := keptName(id)
+	found := func() (*sandbox.Sandbox, error) {
+		sb, err := r.m.Get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if have, env := kept(sb.Spec()); have != id {
+			return nil, fmt.Errorf("session %s: %w: sandbox %s is something else", id, sandbox.ErrExists, name)
+		} else if env != e.Name {
+			return nil, &BoundError{id, env}
+		}
+		return sb, nil
+	}
+	if sb, err := found(); !errors.Is(err, sandbox.ErrNotFound) {
+		return sb, false, err
+	}
+	p, err := r.spec(ctx, e)
+	if err != nil {
+		return nil, false, err
+	}
+	s := p.Sandbox()
+	s.Name, s.Silence, s.Idle, s.Life = name, sandbox.NoLimit, r.o.Idle, r.o.Life
+	s.Leases = false
+	s.Env = append(s.Env, variableSession+id, variableEnv+e.Name)
+	if s.Runtime == sandbox.KindContainer {
+		s.User, s.Dir, s.OwnDir = cmp.Or(s.User, "1000:1000"), workspace, true
+	}
+	sb, err = pool.Create(ctx, r.m, s, p.Limits)
+	if errors.Is(err, sandbox.ErrExists) { // another program was faster
+		sb, err = found()
+		return sb, false, err
+	}
+	return sb, true, err
+}
+
+func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
+	list, err := r.m.List(ctx)
+	all := []SessionInfo{}
+	for _, i := range list {
+		if id, env := kept(i.Spec); id != "" && i.State == sandbox.StateRunning {
+			all = append(all, SessionInfo{ID: id, Env: env, Runtime: i.Runtime, Started: i.Created, Sandbox: i.Name})
+		}
+	}
+	return all, err
+}
+
+// EndSession ends a session with its place. One that is not there is sandbox.ErrNotFound.
+func (r *Runner) EndSession(ctx context.Context, id string) error {
+	if r.o.Kept {
+		sb, err := r.m.Get(ctx, keptName(id))
+		if err == nil {
+			if have, _ := kept(sb.Spec()); have == id {
+				return sb.Remove(ctx)
+			}
+		} else if !errors.Is(err, sandbox.ErrNotFound) {
+			return err
+		}
+		return fmt.Errorf("session %.80q: %w", id, sandbox.ErrNotFound)
+	}
+	r.mu.Lock()
+	s := r.sessions[id]
+	delete(r.sessions, id)
+	r.mu.Unlock()
+	if s == nil {
+		return fmt.Errorf("session %.80q: %w", id, sandbox.ErrNotFound)
+	}
+	s.finish(ctx)
+	return nil
+}
