@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type codeOptions struct {
+	q       code.Request
+	file    string
+	memory  string
+	runtime string
+	json    bool
+}
+
+func newRunCmd(a *App) *cobra.Command {
+	o := &codeOptions{}
+	cmd := &cobra.Command{
+		Use: "run --env ENVIRONMENT [-f FILE | CODE]", Short: "Run code in a fresh sandbox, or in a session that remembers",
+		Long: `Runs code and ends with its exit code; 124 means that --timeout was over. Each call has a fresh place: an empty
+folder /workspace, no network, nothing of this machine, at most 512 MB, a CPU and 512 processes; nothing of it is left.
+It is a jail where bubblewrap can make one, else a container of a small image, which is built when it is missing.
+
+With --session the code runs in an interpreter that remembers from call to call, until nobody has used it for
+five minutes or an hour is over.`,
+		Example: "  sandbox-agent run --env python 'print(6 * 7)'\n  sandbox-agent run --env node -f script.js\n  sandbox-agent run --env python --session s 'x = 1'\n  sandbox-agent run --env python --session s 'x + 1'",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) <= 1 && (len(args) == 0 || o.file == "") {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, errors.New("name the code once: as one argument, with -f, or on standard input"), "for example: sandbox-agent run --env python 'print(6 * 7)'")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := o.code(a, args)
+			if err != nil {
+				return err
+			}
+			return o.do(cmd.Context(), a, text)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.q.Env, "env", "e", "", "environment: node, python or shell")
+	f.StringVarP(&o.file, "file", "f", "", "file with the code; - is standard input")
+	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
+	f.DurationVar(&o.q.Timeout, "timeout", 0, "end it and everything it started after that time (default "+code.DefaultTimeout.String()+")")
+	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g (default 512m)")
+	f.StringVar(&o.runtime, "runtime", "", "jail or container (default: what there is)")
+	f.BoolVar(&o.json, "json", false, "print a JSON document with output, exit code and duration")
+	_ = cmd.MarkFlagRequired("env") // of a flag that is there
+	// They can only fail for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("env", cobra.FixedCompletions([]string{"node", "python", "shell"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer)}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// maxCode bounds the code of a call, in bytes.
+const maxCode = 32 << 20
+
+// code is what is to run.
+func (o *codeOptions) code(a *App, args []string) (string, error) {
+	if len(args) == 1 && args[0] != "-" {
+		return args[0], nil
+	}
+	in := a.Stdin
+	if o.file != "" && o.file != "-" {
+		f, err := os.Open(o.file)
+		if err != nil {
+			return "", fault.New(workorder.ExitUsage, fmt.Errorf("read the code: %w", err), "")
+		}
+		defer f.Close()
+		in = f
+	} else if t, ok := a.Stdin.(*os.File); a.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
+		return "", fault.New(workorder.ExitUsage, errors.New("there is no code"), "for example: sandbox-agent run --env python 'print(6 * 7)'")
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxCode+1))
+	if err != nil {
+		return "", fmt.Errorf("read the code: %w", err)
+	}
+	if len(b) > maxCode {
+		return "", usage("the code has more than %d bytes", maxCode)
+	}
+	return string(b), nil
+}
+
+// codeRunner runs code for one command.
+func (a *App) codeRunner() (r *code.Runner, done func(context.Context) error, err error) {
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, nil, err
+	}
+	r = code.Open(m, code.Options{Kept: true, Image: a.smallImage, Getenv: a.Getenv})
+	return r, func(ctx context.Context) error { return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close()) }, nil
+}
+
+func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
+	var errs []error
+	o.q.Code = text
+	if o.q.MemoryBytes, err = parseMemory(o.memory); err == nil && o.q.MemoryBytes < 0 {
+		err = errors.New("--memory: a call has a limit")
+	}
+	errs = append(errs, err, negative(o.q.Timeout))
+	if o.runtime != "" {
+		o.q.Backend, err = sandbox.ParseKind(o.runtime)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fault.New(workorder.ExitUsage, err, "")
+	}
+	if !o.json {
+		o.q.Stdout, o.q.Stderr = a.Stdout, a.Stderr
+	}
+	r, done, err := a.codeRunner()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done(ctx)) }()
+	res, err := r.Run(ctx, o.q)
+	if err != nil {
+		return runError(ctx, err)
+	}
+	switch {
+	case o.json:
+		err = a.json(res)
+	case res.Value != "":
+		_, err = fmt.Fprintln(a.Stdout, res.Value)
+	}
+	if err != nil {
+		return err
+	}
+	if !o.json && res.Ended && res.Session != "" {
+		fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call starts it anew\n", res.Session)
+	}
+	return exitOf(sandbox.Result{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
+}
+
+// runError gives an error of package code its exit code and hint.
+func runError(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*code.UnknownError](err); ok {
+		return notFound(e, "")
+	}
+	if e, ok := errors.AsType[*code.BoundError](err); ok {
+		return fault.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
+	}
+	if errors.Is(err, code.ErrNoSessions) {
+		return fault.New(workorder.ExitInvalid, err, "")
+	}
+	if errors.Is(err, sandbox.ErrLost) {
+		return unknownEnd(ctx, err)
+	}
+	return sandboxError(err)
+}
+
+func newSessionCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{Use: "session", Short: "Sessions of `run`: interpreters that remember", Args: noArgs}
+	cmd.AddCommand(newSessionListCmd(a), newSessionRmCmd(a))
+	return cmd
+}
+
+func newSessionListCmd(a *App) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List sessions that run", Args: noArgs, Example: "  sandbox-agent session list",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			r, done, err := a.codeRunner()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, done(cmd.Context())) }()
+			all, err := r.Sessions(cmd.Context())
+			if err != nil && !errors.Is(err, sandbox.ErrUnavailable) { // without an engine there are those in jails
+				return sandboxError(err)
+			}
+			if asJSON {
+				return a.json(all)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "SESSION\tENVIRONMENT\tRUNTIME\tAGE\tSANDBOX")
+			for _, s := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Env, s.Runtime, age(time.Since(s.Started)), s.Sandbox)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
+
+func newSessionRmCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with all that they remember: the next call starts anew", Example: "  sandbox-agent session rm s",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			r, done, err := a.codeRunner()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			all, _ := r.Sessions(cmd.Context()) // what cannot be asked has none to complete
+			_ = done(cmd.Context())
+			var ids []string
+			for _, s := range all {
+				ids = append(ids, s.ID)
+			}
+			return ids, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			r, done, err := a.codeRunner()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, done(cmd.Context())) }()
+			var errs []error
+			for _, id := range args {
+				errs = append(errs, r.EndSession(cmd.Context(), id))
+			}
+			return sandboxError(errors.Join(errs...))
+		},
+	}
+}
