@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -80,10 +81,16 @@ type started struct {
 // start calls the program and returns at once.
 func (u *user) start(stdin string, args ...string) *started {
 	u.t.Helper()
+	return u.startWith(strings.NewReader(stdin), args...)
+}
+
+// startWith is start with an input that may go on.
+func (u *user) startWith(stdin io.Reader, args ...string) *started {
+	u.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(u.t.Context(), cliLimit, errors.New("the call took longer than "+cliLimit.String()))
 	s := &started{t: u.t, args: args, out: &syncBuffer{}, errOut: &syncBuffer{}, cancel: cancel}
 	spec := proc.Spec{
-		Argv: slices.Concat(u.by, []string{cmp.Or(u.program, bin)}, args), Dir: u.dir, Env: u.env, Stdin: strings.NewReader(stdin), Stdout: s.out, Stderr: s.errOut,
+		Argv: slices.Concat(u.by, []string{cmp.Or(u.program, bin)}, args), Dir: u.dir, Env: u.env, Stdin: stdin, Stdout: s.out, Stderr: s.errOut,
 	}
 	var err error
 	if u.terminal {

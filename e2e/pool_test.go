@@ -1,0 +1,249 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+)
+
+type poolLease struct{ ID, Sandbox string }
+
+// servePool serves a pool until the test's end.
+func (u *user) servePool(args ...string) *started {
+	u.t.Helper()
+	p := u.start("", append([]string{"pool", "serve"}, args...)...)
+	socket := filepath.Join(u.state, "pool.sock")
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			return p
+		}
+		if time.Now().After(deadline) {
+			u.t.Fatalf("no pool is served: %s", p.errOut.String())
+		}
+	}
+}
+
+func (u *user) poolStats() (s pool.Stats) {
+	u.t.Helper()
+	c := u.run("", "pool", "stats", "--json")
+	if err := json.Unmarshal([]byte(c.stdout), &s); err != nil || c.code != 0 {
+		u.t.Fatalf("exit code %d, %v", c.code, err)
+	}
+	return s
+}
+
+func (u *user) acquire(args ...string) (l poolLease) {
+	u.t.Helper()
+	c := u.run("", append([]string{"pool", "acquire", "--json"}, args...)...)
+	if err := json.Unmarshal([]byte(c.stdout), &l); err != nil || c.code != 0 {
+		u.t.Fatalf("exit code %d, %v", c.code, err)
+	}
+	return l
+}
+
+// leave is what a lease leaves behind wherever it can, and look says what of it is there.
+const (
+	leave = `cd / && for d in /workspace /tmp /var/tmp /dev/shm /run /etc /usr/bin /dev /sys /sandbox; do echo spoilt >$d/spoilt; done 2>/dev/null
+python3 - <<'E'
+import ctypes, os, socket, subprocess, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmget(4711, 4096, 0o1666)
+libc.mq_open(b"/spoilt", 66, 0o666, None)
+s = socket.socket(socket.AF_UNIX); s.bind("\0spoilt"); s.listen()
+t = socket.socket(); t.bind(("127.0.0.1", 4711)); t.listen()
+for pid in range(2):
+    if os.fork() == 0:
+        os.setsid(); os.execvp("sleep", ["sleep", "998"])
+if os.fork() == 0:
+    os.setsid(); time.sleep(998)
+E
+true`
+	look = `for d in /workspace /tmp /var/tmp /dev/shm /run /etc /usr/bin /dev /sys /sandbox /dev/mqueue; do ls -A $d 2>/dev/null | grep spoilt; done
+grep -c 4711 /proc/sysvipc/shm /proc/net/tcp; grep -c spoilt /proc/net/unix; ls -d /proc/[0-9]* | wc -l; ls -A /workspace | wc -l
+grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t\n'; id -u`
+)
+
+// What one lease leaves the next does not see; what cannot be made clean is thrown away; all is gone with the pool.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	p := u.servePool("--max", "2")
+	if s := u.poolStats(); s != (pool.Stats{Max: 2}) {
+		t.Errorf("%+v", s)
+	}
+	clean := u.acquire()
+	before := u.run("", "pool", "exec", clean.ID, "--", "sh", "-c", look)
+	if c := u.run("", "pool", "release", clean.ID); c.code != 0 {
+		t.Fatalf("exit code %d", c.code)
+	}
+	first := u.acquire()
+	if first.Sandbox != clean.Sandbox {
+		t.Error("a sandbox that was clean was not lent again")
+	}
+	if c := u.run("", "pool", "exec", first.ID, "--", "sh", "-c", leave); c.code != 0 {
+		t.Fatalf("exit code %d", c.code)
+	}
+	if c := u.run("", "pool", "exec", first.ID, "--", "sh", "-c", look); c.stdout == before.stdout {
+		t.Error("nothing was left to be seen")
+	}
+	if c := u.run("", "pool", "release", first.ID); c.code != 0 {
+		t.Fatalf("exit code %d", c.code)
+	}
+	if s := u.poolStats(); s != (pool.Stats{Idle: 1, Total: 1, Max: 2}) {
+		t.Errorf("%+v", s)
+	}
+	second := u.acquire()
+	if c := u.run("", "pool", "exec", second.ID, "--", "sh", "-c", look); second.Sandbox != clean.Sandbox || c.stdout != before.stdout || !strings.Contains(c.stdout, "CapEff:0000000000000000NoNewPrivs:1Seccomp:2") || !strings.HasSuffix(c.stdout, "1000\n") {
+		t.Errorf("%s of %s: before\n%s\nnow\n%s", second.Sandbox, clean.Sandbox, before.stdout, c.stdout)
+	}
+	// Its limits are the sandbox's.
+	if c := u.run("", "pool", "exec", second.ID, "--json", "--", "python3", "-c", "x = 'x' * 2**30"); !strings.Contains(c.stdout, `"out_of_memory": true`) {
+		t.Errorf("%s", c.stdout)
+	}
+	if c := u.run("", "pool", "release", second.ID); c.code != 0 {
+		t.Fatalf("exit code %d", c.code)
+	}
+	third := u.acquire()
+	if third.Sandbox == second.Sandbox {
+		t.Error("a sandbox was lent again whose memory was used up")
+	}
+	if c := u.run("", "pool", "exec", third.ID, "--timeout", "500ms", "--", "sh", "-c", "setsid sleep 998 & sleep 998"); c.code != 124 {
+		t.Errorf("exit code %d", c.code)
+	}
+	if c := u.run("", "pool", "release", third.ID); c.code != 0 {
+		t.Fatalf("exit code %d", c.code)
+	}
+	fourth := u.acquire("--trust", "trusted")
+	if fourth.Sandbox == third.Sandbox {
+		t.Error("a sandbox was lent again whose command was out of time")
+	}
+	fifth := u.acquire()
+	if c := u.run("", "pool", "acquire"); c.code != 1 {
+		t.Errorf("a third of two: exit code %d", c.code)
+	}
+	if c := u.run("", "pool", "release", "L-nothere"); c.code != 2 {
+		t.Errorf("exit code %d", c.code)
+	}
+	p.Signal(syscall.SIGTERM)
+	if c := p.wait(); c.code != 0 {
+		t.Errorf("exit code %d", c.code)
+	}
+	for _, l := range []poolLease{clean, third, fourth, fifth} {
+		if left := u.sandboxesOf(l.Sandbox); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	if c := u.run("", "pool", "stats"); c.code != 5 {
+		t.Errorf("without a pool: exit code %d", c.code)
+	}
+}
+
+// Code runs in fresh places of both kinds, and in sessions that the next call finds.
+func TestRunCode(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"jail", "container"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			run := func(want string, code int, args ...string) {
+				t.Helper()
+				c := u.run("", append([]string{"run", "--runtime", kind}, args...)...)
+				if c.code != code || c.stdout != want {
+					t.Errorf("%q: exit code %d, %q", args, c.code, c.stdout)
+				}
+			}
+			run("42\n", 0, "--env", "python", "print(6 * 7)")
+			run("42\n", 0, "--env", "node", "console.log(6 * 7)")
+			run("/workspace\n0\n", 3, "--env", "shell", "pwd; ls -A | wc -l; exit 3")
+			run("", 124, "--env", "shell", "--timeout", "500ms", "sleep 60")
+			run("", 0, "--env", "python", "--session", "s", "x = 1")
+			run("2\n", 0, "--env", "python", "--session", "s", "x + 1")
+			run("", 64, "--env", "node", "--session", "s", "1")
+			run("", 2, "--env", "cobol", "1")
+			if c := u.run("", "session", "list", "--json"); c.code != 0 || !strings.Contains(c.stdout, `"id": "s"`) {
+				t.Errorf("exit code %d, %s", c.code, c.stdout)
+			}
+			if c := u.run("", "session", "rm", "s"); c.code != 0 {
+				t.Errorf("exit code %d", c.code)
+			}
+			if c := u.run("", "session", "rm", "s"); c.code != 2 {
+				t.Errorf("a second time: exit code %d", c.code)
+			}
+		})
+	}
+}
+
+// An agent's client speaks the protocol, and nothing else is on standard output.
+func TestMCP(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	lines := []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run","arguments":{"env":"python","session":"s","code":"x = 6"}}}`,
+	}
+	in, keys, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keys.Close()
+	defer in.Close()
+	p := u.startWith(in, "mcp")
+	answered := func(n int) []string {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			if got := strings.Split(strings.TrimSpace(p.out.String()), "\n"); len(got) >= n && p.out.String() != "" || time.Now().After(deadline) {
+				return got
+			}
+		}
+	}
+	for _, l := range lines {
+		if _, err := keys.WriteString(l + "\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered(2)
+	if _, err := keys.WriteString(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"run","arguments":{"env":"python","session":"s","code":"print(x * 7)"}}}` + "\n" +
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"run","arguments":{"env":"cobol","code":""}}}` + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	var code int
+	for _, l := range answered(4) {
+		var m struct {
+			ID     int
+			Result struct{ Content []struct{ Text string } }
+			Error  struct{ Code int }
+		}
+		if err := json.Unmarshal([]byte(l), &m); err != nil {
+			t.Errorf("%q: %v", l, err)
+		}
+		if m.ID == 3 && len(m.Result.Content) == 1 {
+			text = m.Result.Content[0].Text
+		}
+		if m.ID == 4 {
+			code = m.Error.Code
+		}
+	}
+	if text != "42\n" || code != -32602 {
+		t.Errorf("%q, %d: %s", text, code, p.out.String())
+	}
+	_ = keys.Close()
+	if c := p.wait(); c.code != 0 {
+		t.Errorf("exit code %d", c.code)
+	}
+	if entries, err := os.ReadDir(filepath.Join(u.state, "sandboxes")); err == nil {
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "session-") {
+				t.Errorf("%s is left", e.Name())
+			}
+		}
+	}
+}
