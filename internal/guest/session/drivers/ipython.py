@@ -60,6 +60,9 @@ def driver(f):
 
         system_piped = system_raw = system
 
+        def _showtraceback(self, etype, evalue, stb):
+            print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
+
         def enable_gui(self, gui=None):
             pass
 
