@@ -10,11 +10,11 @@ import (
 //go:embed drivers
 var drivers embed.FS
 
-// driver is how an interpreter is started: a command that runs what descriptor 3 brings first, and what that is.
+// driver is how an interpreter is started: a command that runs what descriptor 3 brings first, and what that is, files after each other.
 type driver struct {
 	program string
 	args    []string
-	file    string
+	files   []string
 }
 
 const (
@@ -24,18 +24,22 @@ const (
 )
 
 var all = map[string]driver{
-	wire.DriverPython:  {"python3", []string{"-c", pythonFirst}, "python.py"},
-	wire.DriverNode:    {"node", []string{"-e", nodeFirst}, "node.js"},
-	wire.DriverBash:    {"bash", []string{"--norc", "--noprofile", "-c", bashFirst}, "bash.sh"},
-	wire.DriverIPython: {"python3", []string{"-c", pythonFirst}, "ipython.py"},
-	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, "jupyter.py"},
+	wire.DriverPython:  {"python3", []string{"-c", pythonFirst}, []string{"common.py", "python.py"}},
+	wire.DriverNode:    {"node", []string{"-e", nodeFirst}, []string{"node.js"}},
+	wire.DriverBash:    {"bash", []string{"--norc", "--noprofile", "-c", bashFirst}, []string{"bash.sh"}},
+	wire.DriverIPython: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "ipython.py"}},
+	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "jupyter.py"}},
 }
 
 // start is the command of a session, and what descriptor 3 brings first.
 func (d driver) start(s wire.SessionSpec) (argv []string, first []byte, err error) {
-	text, err := drivers.ReadFile("drivers/" + d.file)
-	if err != nil {
-		return nil, nil, err
+	var text []byte
+	for _, name := range d.files {
+		part, err := drivers.ReadFile("drivers/" + name)
+		if err != nil {
+			return nil, nil, err
+		}
+		text = append(text, part...)
 	}
 	if s.Driver == wire.DriverJupyter {
 		kernel := s.Kernel
