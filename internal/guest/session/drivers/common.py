@@ -64,7 +64,7 @@ def flush():
             pass
 
 
-inside = set()  # the code of functions that an interrupt breaks off; it never breaks off the driver itself
+inside = set()  # the code of functions that an interrupt breaks off; it never breaks off the driver itself. Their first says that the cell has begun
 
 
 def breakable(function):
@@ -101,7 +101,7 @@ def serve(run):
         try:
             end.update(run(id, code.decode()))
         except BaseException as e:  # of showing an error, which is code of the cell's
-            end.update(ok=False, error=type(e).__name__)
+            end.update(ok=False, error=type(e).__name__[:1000])
         if 'exit' in end and os.getpid() == me:
             try:
                 finish()

@@ -65,7 +65,8 @@ shell = Shell.instance(config=config)
 
 
 @breakable
-def evaluate(source):
+def evaluate(id, source):
+    say(id=id, began=True)
     return shell.run_cell(source, store_history=True)
 
 
@@ -77,14 +78,14 @@ def message(e):
 def run(id, source):
     current[0] = id
     shell.displayhook.shown, shell.exiting = None, False
-    r = evaluate(source)
+    r = evaluate(id, source)
     e = r.error_before_exec or r.error_in_exec
     if isinstance(e, SystemExit):
         return {'ok': False, 'exit': exit_code(e)}
     if shell.exiting:
         return {'ok': False, 'exit': 0}
     if e is not None:
-        return {'ok': False, 'error': type(e).__name__, 'message': message(e)}
+        return {'ok': False, 'error': type(e).__name__[:1000], 'message': message(e)}
     return {} if shell.displayhook.shown is None else {'value': cut(shell.displayhook.shown)}
 
 

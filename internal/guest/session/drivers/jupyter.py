@@ -25,6 +25,7 @@ def interrupt(number, frame):  # the kernel is no process of this one's group
 def run(id, source):
     end = {'ok': True}
     asked[0] = False
+    say(id=id, began=True)
     message = kc.execute(source, allow_stdin=False, stop_on_error=False)
     while True:
         if asked[0]:

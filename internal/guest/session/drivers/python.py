@@ -33,7 +33,8 @@ def go(code):
 
 
 @breakable
-def evaluate(name, source):
+def evaluate(id, name, source):
+    say(id=id, began=True)
     tree = ast.parse(source, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     if tree.body:
@@ -65,12 +66,12 @@ def run(id, source):
     name = '<cell %d>' % id
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     try:
-        v = evaluate(name, source)
+        v = evaluate(id, name, source)
         return {} if v is None else {'value': v}
     except SystemExit as e:
         return {'ok': False, 'exit': exit_code(e)}
     except BaseException as e:
-        end = {'ok': False, 'error': type(e).__name__}
+        end = {'ok': False, 'error': type(e).__name__[:1000]}
         try:
             end['message'] = report(e)
         except BaseException:
