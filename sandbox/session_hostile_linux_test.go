@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,5 +97,54 @@ func TestSessionsThatEnded(t *testing.T) {
 		if r := cell(t, s, Cell{Code: "exit 2"}); !r.Ended || r.ExitCode != 2 {
 			t.Fatalf("%+v", r)
 		}
+	}
+}
+
+// A program in an interpreter's place that says what no driver says: opening it or its cells end, and say how.
+func TestSessionHostileDriver(t *testing.T) {
+	t.Parallel()
+	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
+	const ready = `echo '{"ready":true}' >&4; `
+	for name, row := range map[string]struct {
+		says      string
+		opens     bool
+		ok, ended bool
+		exit      int
+	}{
+		"nothing":                 {says: "exec sleep 60"},
+		"the end":                 {says: "echo out; echo err >&2; exit 3"},
+		"an end before its ready": {says: `echo '{"id":1,"ok":true}' >&4; sleep 60`},
+		"rubbish":                 {says: `echo rubbish >&4; echo '[]' >&4; echo '{"ready":"yes"}' >&4; ` + ready + `echo '{"id":"1"}' >&4; exec sleep 60`, opens: true, ended: true, exit: 137},
+		"nothing after its ready": {says: ready + "trap '' INT; while :; do sleep 1; done", opens: true, ended: true, exit: 137},
+		"codes that are none":     {says: ready + `read -r -u 3 x; echo '{"id":1,"ok":false,"code":-5}' >&4; exec sleep 60`, opens: true, exit: 251},
+		"an exit that is none":    {says: ready + `read -r -u 3 x; echo '{"id":1,"ok":true,"exit":1000}' >&4; exec sleep 60`, opens: true, ended: true, exit: 232},
+		"a display of nothing":    {says: ready + `read -r -u 3 x; echo '{"id":1,"display":{"text/plain":null},"metadata":7}' >&4; echo '{"id":1,"ok":true}' >&4; exec sleep 60`, opens: true, ok: true},
+		"the same end again":      {says: ready + `read -r -u 3 x; while echo '{"id":1,"ok":true}' >&4; do :; done`, opens: true, ok: true},
+		"a depth of brackets":     {says: ready + `read -r -u 3 x; printf '[%.0s' {1..100000} >&4; echo >&4; echo '{"id":1,"ok":true}' >&4; exec sleep 60`, opens: true, ok: true},
+		"displays without an end": {says: ready + `read -r -u 3 x; trap '' INT; while echo '{"id":1,"display":{"text/plain":"x"}}' >&4; do :; done`, opens: true, ended: true, exit: 137},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if !row.opens {
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+				defer cancel()
+			}
+			s, err := sb.Session(ctx, SessionOptions{Driver: DriverBash, Argv: []string{"bash", "-c", row.says}})
+			if (err == nil) != row.opens {
+				t.Fatal(err)
+			}
+			if !row.opens {
+				return
+			}
+			r, err := s.Run(ctx, Cell{Code: strings.Repeat("x", 1<<20), Timeout: 500 * time.Millisecond, Display: func(Display) {}})
+			if err != nil || r.OK != row.ok || r.Ended != row.ended || r.ExitCode != row.exit {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if err := s.Close(ctx); err != nil && !errors.Is(err, ErrNotFound) {
+				t.Error(err)
+			}
+		})
 	}
 }

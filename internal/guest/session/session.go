@@ -110,8 +110,11 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		close(s.over)
 	}()
 	var printed []byte
+	var mu sync.Mutex // of printed, which both streams add to
 	for _, st := range s.out {
 		st.begin(func(p []byte) {
+			mu.Lock()
+			defer mu.Unlock()
 			if len(printed) < maxBetween {
 				printed = append(printed, p...)
 			}
