@@ -1,11 +1,11 @@
 # Runs cells as Python's own prompt does.
-import ast, builtins, linecache, traceback, types
+import _ast, builtins, linecache, types  # ast and traceback are a megabyte of each session
 
 module = sys.modules['__main__'] = types.ModuleType('__main__')  # where pickle looks for what cells define
 names = module.__dict__
 names['__builtins__'] = builtins
 names.pop('__loader__', None)
-AWAIT, COROUTINE = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0), 0x80
+AWAIT, COROUTINE = getattr(_ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0), 0x80
 loop = None
 
 
@@ -35,13 +35,13 @@ def go(code):
 @breakable
 def evaluate(id, name, source):
     say(id=id, began=True)
-    tree = ast.parse(source, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    tree = compile(source, name, 'exec', _ast.PyCF_ONLY_AST, True)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
     if tree.body:
         go(compile(tree, name, 'exec', AWAIT, True))
     if last is None:
         return None
-    v = go(compile(ast.Expression(last.value), name, 'eval', AWAIT, True))
+    v = go(compile(_ast.Expression(last.value), name, 'eval', AWAIT, True))
     if v is None:
         return None
     builtins._ = v
@@ -58,6 +58,7 @@ def clean(t):  # of the driver's own frames
 
 @breakable
 def report(e):
+    import traceback
     sys.stderr.write(''.join(clean(traceback.TracebackException(type(e), e, e.__traceback__)).format()))
     return str(e)[:1000]
 
