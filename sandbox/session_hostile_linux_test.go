@@ -62,7 +62,7 @@ func TestSessionHostile(t *testing.T) {
 			if row.ended || strings.Contains(name, "closed") {
 				return
 			}
-			if r := cell(t, s, Cell{Code: recall, Timeout: 10 * time.Second}); !r.OK || !strings.HasSuffix(string(r.Stdout), "41\n") {
+			if r := cell(t, s, Cell{Code: recall, Timeout: 10 * time.Second}); !r.OK || !strings.Contains(string(r.Stdout), "41\n") {
 				t.Errorf("then: %.100q, %.300q, %v", r.Stdout, r.Stderr, r.Ended)
 			}
 		})
@@ -146,5 +146,22 @@ func TestSessionHostileDriver(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What an interpreter says of an error has the lines of the cell, and no others.
+func TestSessionLines(t *testing.T) {
+	t.Parallel()
+	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
+	for driver, row := range map[Driver]struct{ code, has, no string }{
+		DriverPython: {"def f():\n  1/0\n\nf()", "File \"<cell 2>\", line 4, in <module>\n    f()\n", "driver"},
+		DriverBash:   {"x=1\n\nno-such-command", "line 3: ", "__sa"},
+		DriverNode:   {"1;\n\nfunction f() { throw new Error('x'); }\nf()", "cell 2:4:1", "node:"},
+	} {
+		s := session(t, sb, driver)
+		cell(t, s, Cell{Code: "1 == 1"})
+		if r := cell(t, s, Cell{Code: row.code}); !strings.Contains(string(r.Stderr), row.has) || strings.Contains(string(r.Stderr), row.no) {
+			t.Errorf("%s: %s", driver, r.Stderr)
+		}
 	}
 }

@@ -35,9 +35,6 @@ func TestSessionCode(t *testing.T) {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		for _, size := range []int{0, 300 << 10, 20 << 20} {
-			if driver != wire.DriverPython && size > 1<<20 {
-				size = 2 << 20 // bash reads a byte at a time
-			}
 			text := strings.Replace(source, "\n", strings.Repeat("x", size)+"\n", 1)
 			if end, out, err := runCell(t, c, driver, text); err != nil || !end.OK || out != "end\n" {
 				t.Errorf("%s, %d bytes: %+v, %.80q, %v", driver, size, end, out, err)
