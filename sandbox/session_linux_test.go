@@ -147,7 +147,7 @@ func TestSessionKilled(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if out, err := exec.CommandContext(context.Background(), "pgrep", "-f", "sleep 987.25").Output(); err == nil { //nolint:usetesting // the test's context has ended
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "pgrep", "-f", "sleep 987.25").Output(); err == nil {
 			t.Errorf("left: %s", out)
 		}
 	})

@@ -153,28 +153,17 @@ func (s Spec) complete() (Spec, error) {
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
 	}
-	if s.Silence == NoLimit && s.Idle == 0 && s.Life == 0 {
-		wrong("a session that nothing ends")
-	}
+	errs = append(errs, s.checkTimes())
 	if s.OwnDir && s.Dir == "" {
 		wrong("there is no folder for its user to own")
 	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		wrong("folder %q: use an absolute path", s.Dir)
 	}
-	if s.Idle < 0 || s.Life < 0 || s.Silence < 0 && s.Silence != NoLimit {
-		wrong("a time of less than nothing: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
-	}
 	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
 	}
-	if s.Leases {
-		s.User = cmp.Or(s.User, leaseUser)
-		if uid, gid, ok := strings.Cut(s.User, ":"); !ok || !isID(uid) || !isID(gid) {
-			wrong("user %q of leases: use uid:gid of another than root", s.User)
-		}
-		s.Dir = cmp.Or(s.Dir, leaseDir)
-	}
+	errs = append(errs, s.completeLeases())
 	if s.Silence == 0 && s.Lifetime == Session {
 		s.Silence = DefaultSilence
 	}
@@ -187,6 +176,29 @@ func (s Spec) complete() (Spec, error) {
 	}
 	s.Mounts = resolved(s.Mounts)
 	return s, nil
+}
+
+// checkTimes returns what is wrong with when it ends.
+func (s Spec) checkTimes() error {
+	switch {
+	case s.Idle < 0 || s.Life < 0 || s.Silence < 0 && s.Silence != NoLimit:
+		return fmt.Errorf("a time of less than nothing: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
+	case s.Silence == NoLimit && s.Idle == 0 && s.Life == 0:
+		return errors.New("a session that nothing ends")
+	}
+	return nil
+}
+
+// completeLeases fills in what leases need, or returns what is wrong with it.
+func (s *Spec) completeLeases() error {
+	if !s.Leases {
+		return nil
+	}
+	s.User, s.Dir = cmp.Or(s.User, leaseUser), cmp.Or(s.Dir, leaseDir)
+	if uid, gid, ok := strings.Cut(s.User, ":"); !ok || !isID(uid) || !isID(gid) {
+		return fmt.Errorf("user %q of leases: use uid:gid of another than root", s.User)
+	}
+	return nil
 }
 
 // hold lifts the limits that a kind of sandbox cannot hold.

@@ -80,7 +80,7 @@ type Runner struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	stop     context.CancelFunc
+	stop     context.CancelFunc // of the sweep, once there was a session
 	work     sync.WaitGroup
 }
 
@@ -90,12 +90,7 @@ func Open(m *sandbox.Manager, o Options) *Runner {
 		o.Environments = Presets
 	}
 	o.Max, o.Idle, o.Life = cmp.Or(o.Max, DefaultMax), cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Life, DefaultLife)
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[string]*session{}, stop: cancel}
-	if !o.Kept {
-		r.work.Go(func() { r.sweep(ctx) })
-	}
-	return r
+	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[string]*session{}}
 }
 
 // Request is code and where it runs.
@@ -283,10 +278,12 @@ const workspace = "/workspace"
 
 // Close ends all sessions and removes all places, but for those that are Kept.
 func (r *Runner) Close(ctx context.Context) error {
-	r.stop()
-	r.work.Wait()
 	r.mu.Lock()
+	if r.stop != nil {
+		r.stop()
+	}
 	r.sessions = map[string]*session{}
 	r.mu.Unlock()
+	r.work.Wait()
 	return r.pool.Close(ctx)
 }

@@ -23,7 +23,7 @@ func (r *Runner) backend(ctx context.Context, e Environment) (sandbox.Kind, erro
 	var reason string
 	for _, i := range r.m.RuntimesOf(ctx, sandbox.KindJail) {
 		if i.Healthy && (e.MemoryBytes == 0 || slices.Contains(i.Capabilities, sandbox.CapMemory)) && (e.CPUs == 0 || slices.Contains(i.Capabilities, sandbox.CapCPUs)) &&
-			(e.PIDs == 0 || slices.Contains(i.Capabilities, sandbox.CapPIDs)) && !(e.Network && os.Geteuid() == 0) {
+			(e.PIDs == 0 || slices.Contains(i.Capabilities, sandbox.CapPIDs)) && (!e.Network || os.Geteuid() != 0) { // root's jail has the machine's own network
 			return sandbox.KindJail, nil
 		}
 		reason = i.Reason

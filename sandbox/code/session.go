@@ -52,7 +52,7 @@ func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Resul
 		return r.inKept(ctx, e, q)
 	}
 	for {
-		s, err := r.take(q.Session, e.Name)
+		s, err := r.take(ctx, q.Session, e.Name)
 		if err != nil {
 			return Result{}, err
 		}
@@ -64,9 +64,14 @@ func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Resul
 }
 
 // take is the session of an ID, or a new one that is not open yet.
-func (r *Runner) take(id, env string) (*session, error) {
+func (r *Runner) take(ctx context.Context, id, env string) (*session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.stop == nil {
+		sweep, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		r.stop = cancel
+		r.work.Go(func() { r.sweep(sweep) })
+	}
 	s := r.sessions[id]
 	if s == nil {
 		now := time.Now()

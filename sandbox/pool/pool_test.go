@@ -87,9 +87,11 @@ type visit struct{ in *room }
 func (v *visit) Run(context.Context, sandbox.Command) (sandbox.Result, error) {
 	return v.in.result, nil
 }
+
 func (*visit) Start(context.Context, sandbox.Command) (*sandbox.Process, error) {
 	return nil, errors.ErrUnsupported
 }
+
 func (*visit) Session(context.Context, sandbox.SessionOptions) (*sandbox.Interpreter, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -37,7 +37,7 @@ It is a jail where bubblewrap can make one, else a container of a small image, w
 With --session the code runs in an interpreter that remembers from call to call, until nobody has used it for
 five minutes or an hour is over.`,
 		Example: "  sandbox-agent run --env python 'print(6 * 7)'\n  sandbox-agent run --env node -f script.js\n  sandbox-agent run --env python --session s 'x = 1'\n  sandbox-agent run --env python --session s 'x + 1'",
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) <= 1 && (len(args) == 0 || o.file == "") {
 				return nil
 			}
@@ -201,13 +201,13 @@ func newSessionListCmd(a *App) *cobra.Command {
 func newSessionRmCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with all that they remember: the next call starts anew", Example: "  sandbox-agent session rm s",
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			r, done, err := a.codeRunner()
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp

@@ -1,0 +1,111 @@
+package poolserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+)
+
+// serve serves a pool of nothing at a socket and, with a token, at a port, and returns where both are.
+func serve(t *testing.T, token string) (socket, address string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir(), Getenv: func(string) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- New(pool.New(m, pool.Options{}), 0, nil).Serve(ctx, Listener{Listener: l}, Listener{tcp, token})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-served, m.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return socket, tcp.Addr().String()
+}
+
+// Requests that are wrong are answered with what is wrong, and make nothing.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	_, address := serve(t, "secret")
+	for name, row := range map[string]struct {
+		method, path, body, token string
+		status                    int
+		kind                      Kind
+	}{
+		"no token":        {"GET", "/v1/stats", "", "", http.StatusUnauthorized, KindInvalid},
+		"another token":   {"GET", "/v1/stats", "", "other", http.StatusUnauthorized, KindInvalid},
+		"stats":           {"GET", "/v1/stats", "", "secret", http.StatusOK, ""},
+		"list":            {"GET", "/v1/leases", "", "secret", http.StatusOK, ""},
+		"unknown field":   {"POST", "/v1/leases", `{"colour": 1}`, "secret", http.StatusBadRequest, KindInvalid},
+		"wrong type":      {"POST", "/v1/leases", `{"trust": 1}`, "secret", http.StatusBadRequest, KindInvalid},
+		"no JSON":         {"POST", "/v1/leases", `{`, "secret", http.StatusBadRequest, KindInvalid},
+		"two documents":   {"POST", "/v1/leases", `{}{}`, "secret", http.StatusBadRequest, KindInvalid},
+		"unknown trust":   {"POST", "/v1/leases", `{"trust": "root"}`, "secret", http.StatusBadRequest, KindInvalid},
+		"unknown lease":   {"POST", "/v1/leases/L-x/exec", `{"command": "true"}`, "secret", http.StatusNotFound, KindNotFound},
+		"release of none": {"DELETE", "/v1/leases/L-x", "", "secret", http.StatusNotFound, KindNotFound},
+		"destroy all":     {"DELETE", "/v1/leases", "", "secret", http.StatusOK, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := http.NewRequestWithContext(t.Context(), row.method, "http://"+address+row.path, strings.NewReader(row.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.token != "" {
+				r.Header.Set("Authorization", "Bearer "+row.token)
+			}
+			got, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got.Body.Close()
+			var e Error
+			if row.kind != "" {
+				err = json.NewDecoder(got.Body).Decode(&e)
+			}
+			if err != nil || got.StatusCode != row.status || e.Kind != row.kind {
+				t.Errorf("%d, %+v, %v", got.StatusCode, e, err)
+			}
+		})
+	}
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	socket, _ := serve(t, "secret")
+	c := Dial(socket)
+	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if all, err := c.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	_, err := c.Exec(t.Context(), "L-x", Exec{Command: "true"})
+	if e, ok := errors.AsType[*Error](err); !ok || e.Kind != KindNotFound {
+		t.Error(err)
+	}
+	if _, err := Dial(filepath.Join(t.TempDir(), "none")).Stats(t.Context()); !errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+}
