@@ -46,13 +46,8 @@ func TestSessionHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := session(t, sb, row.driver)
-			remember, recall := "x = 41", "print(x)"
-			if row.driver == DriverNode {
-				remember, recall = "var x = 41", "console.log(x)"
-			} else if row.driver == DriverBash {
-				remember, recall = "x=41", "echo $x"
-			}
-			cell(t, s, Cell{Code: remember})
+			says := map[Driver][2]string{DriverPython: {"x = 41", "print(x)"}, DriverNode: {"var x = 41", "console.log(x)"}, DriverBash: {"x=41", "echo $x"}}[row.driver]
+			cell(t, s, Cell{Code: says[0]})
 			began := time.Now()
 			r := cell(t, s, Cell{Code: row.code, Timeout: cmp.Or(row.timeout, 10*time.Second)})
 			took := time.Since(began)
@@ -62,7 +57,7 @@ func TestSessionHostile(t *testing.T) {
 			if row.ended || strings.Contains(name, "closed") {
 				return
 			}
-			if r := cell(t, s, Cell{Code: recall, Timeout: 10 * time.Second}); !r.OK || !strings.Contains(string(r.Stdout), "41\n") {
+			if r := cell(t, s, Cell{Code: says[1], Timeout: 10 * time.Second}); !r.OK || !strings.Contains(string(r.Stdout), "41\n") {
 				t.Errorf("then: %.100q, %.300q, %v", r.Stdout, r.Stderr, r.Ended)
 			}
 		})
