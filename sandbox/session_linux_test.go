@@ -114,16 +114,11 @@ func TestSessions(t *testing.T) {
 				t.Error("it was there")
 			}
 			for _, w := range cells {
-				began := time.Now()
 				r := cell(t, s, Cell{Code: w.code, Timeout: cmp.Or(w.timeout, 20*time.Second)})
 				if w.exit == -1 && r.ExitCode > 0 {
 					w.exit = r.ExitCode
 				}
-				ok := w.exit == 0 && !w.timedOut && !w.ended
-				if string(r.Stdout) != w.stdout || w.value != "*" && r.Value != w.value || r.ExitCode != w.exit || r.OK != ok || r.Ended != w.ended || r.TimedOut != w.timedOut || w.failed != "" && r.Error != w.failed ||
-					w.stderr >= 0 && len(r.Stderr) != w.stderr || w.stderr < 0 && len(r.Stderr) == 0 {
-					t.Errorf("%.60q after %s: %.80q, %d bytes of errors %.300q, %+v", w.code, time.Since(began), r.Stdout, len(r.Stderr), r.Stderr, CellResult{Value: r.Value, OK: r.OK, ExitCode: r.ExitCode, Error: r.Error, Ended: r.Ended, TimedOut: r.TimedOut})
-				}
+				check(t, w, r)
 			}
 			if _, err := s.Run(t.Context(), Cell{Code: "1"}); !errors.Is(err, ErrNotFound) {
 				t.Errorf("after its end: %v", err)

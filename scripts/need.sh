@@ -50,6 +50,10 @@ for purpose; do
 		want ip iproute2 # a second engine gets a network of its own
 		want gcc gcc # the race detector links with it
 		[ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
+		# Notebooks, by the Python that a jail has.
+		for module in ipython ipykernel matplotlib nbformat; do
+			[ -e "/usr/share/doc/python3-$module" ] || packages="$packages python3-$module"
+		done
 		want ssh openssh-client
 		[ -x /usr/sbin/sshd ] || packages="$packages openssh-server" # not on every PATH
 		;;

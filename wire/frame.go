@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -51,10 +52,13 @@ func FrameHead(t FrameType, n int) []byte {
 
 // DocumentFrame is a frame with a document.
 func DocumentFrame(t FrameType, document any) ([]byte, error) {
-	doc, err := json.Marshal(document)
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // a page that a cell shows would be six times as long
+	if err := e.Encode(document); err != nil {
 		return nil, fmt.Errorf("encode a frame: %w", err)
 	}
+	doc := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	if len(doc) > MaxDocument {
 		return nil, fmt.Errorf("a document of %d bytes is larger than %d", len(doc), MaxDocument)
 	}

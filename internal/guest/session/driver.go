@@ -10,32 +10,36 @@ import (
 //go:embed drivers
 var drivers embed.FS
 
-// driver is how an interpreter is started: a command that runs what descriptor 3 brings first, and what that is.
+// driver is how an interpreter is started: a command that runs what descriptor 3 brings first, and what that is, files after each other.
 type driver struct {
 	program string
 	args    []string
-	file    string
+	files   []string
 }
 
 const (
 	pythonFirst = `import os;f=os.fdopen(3,'rb');exec(compile(f.read(int(f.readline())),'<driver>','exec'),{'f':f,'__name__':'<driver>'})`
 	nodeFirst   = `const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);(0,eval)(d.toString())`
-	bashFirst   = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d"`
+	bashFirst   = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d";eval "$__sa_loop"`
 )
 
 var all = map[string]driver{
-	wire.DriverPython:  {"python3", []string{"-c", pythonFirst}, "python.py"},
-	wire.DriverNode:    {"node", []string{"-e", nodeFirst}, "node.js"},
-	wire.DriverBash:    {"bash", []string{"--norc", "--noprofile", "-c", bashFirst}, "bash.sh"},
-	wire.DriverIPython: {"python3", []string{"-c", pythonFirst}, "ipython.py"},
-	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, "jupyter.py"},
+	wire.DriverPython:  {"python3", []string{"-c", pythonFirst}, []string{"common.py", "python.py"}},
+	wire.DriverNode:    {"node", []string{"-e", nodeFirst}, []string{"node.js"}},
+	wire.DriverBash:    {"bash", []string{"--norc", "--noprofile", "-c", bashFirst}, []string{"bash.sh"}},
+	wire.DriverIPython: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "ipython.py"}},
+	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "jupyter.py"}},
 }
 
 // start is the command of a session, and what descriptor 3 brings first.
 func (d driver) start(s wire.SessionSpec) (argv []string, first []byte, err error) {
-	text, err := drivers.ReadFile("drivers/" + d.file)
-	if err != nil {
-		return nil, nil, err
+	var text []byte
+	for _, name := range d.files {
+		part, err := drivers.ReadFile("drivers/" + name)
+		if err != nil {
+			return nil, nil, err
+		}
+		text = append(text, part...)
 	}
 	if s.Driver == wire.DriverJupyter {
 		kernel := s.Kernel

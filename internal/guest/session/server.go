@@ -33,6 +33,16 @@ type entry struct {
 	s     *session // once ready is closed; nil after an error
 }
 
+// gone reports whether there is no session of it any more.
+func (e *entry) gone() bool {
+	select {
+	case <-e.ready:
+		return e.s == nil || e.s.ended()
+	default:
+		return false
+	}
+}
+
 // New starts nothing.
 func New(c Config) *Sessions {
 	s := &Sessions{config: c, mux: http.NewServeMux(), all: map[string]*entry{}}
@@ -132,7 +142,7 @@ func (s *Sessions) open(w http.ResponseWriter, r *http.Request) error {
 		case <-r.Context().Done():
 			return nil
 		}
-		if e.s == nil || e.s.ended() {
+		if e.gone() {
 			s.forget(spec.ID, e)
 			continue
 		}
@@ -152,6 +162,11 @@ func (s *Sessions) take(spec wire.SessionSpec) (e *entry, mine bool, err error) 
 	}
 	if s.over {
 		return nil, false, &wire.Error{Code: wire.CodeFailed, Text: "the sandbox ends"}
+	}
+	for id, e := range s.all {
+		if e.gone() {
+			delete(s.all, id)
+		}
 	}
 	if len(s.all) >= maxSessions {
 		return nil, false, &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("there are %d sessions in the sandbox already", len(s.all))}
@@ -178,7 +193,7 @@ func (s *Sessions) get(r *http.Request) (*session, error) {
 	if e != nil {
 		select {
 		case <-e.ready:
-			if e.s != nil && !e.s.ended() {
+			if !e.gone() {
 				return e.s, nil
 			}
 			s.forget(id, e)
@@ -195,7 +210,7 @@ func (s *Sessions) list(w http.ResponseWriter, _ *http.Request) error {
 	for id, e := range s.all {
 		select {
 		case <-e.ready:
-			if e.s == nil || e.s.ended() {
+			if e.gone() {
 				delete(s.all, id)
 				continue
 			}

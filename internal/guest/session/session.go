@@ -30,6 +30,8 @@ const (
 	interruptGrace = 2 * time.Second
 	// endTime bounds the wait for an interpreter that said that it ends, and for one that was killed.
 	endTime = 5 * time.Second
+	// lastTime is what is left to read what an interpreter has said and printed before its end; somebody beside it may hold its pipes open.
+	lastTime = 200 * time.Millisecond
 	// maxLine bounds what a driver says at once, in bytes; it says a picture in a line.
 	maxLine = wire.MaxDocument
 )
@@ -50,12 +52,15 @@ type session struct {
 	used   time.Time
 	cells  int
 	busy   bool
+	began  bool // the cell can be interrupted
+	early  bool // and is to be, once it can
 	broken bool // an interrupt was asked for
 }
 
 // said is a line of a driver.
 type said struct {
 	Ready    bool                       `json:"ready"`
+	Began    bool                       `json:"began"` // from here on an interrupt is the cell's
 	ID       int                        `json:"id"`
 	OK       bool                       `json:"ok"`
 	Value    string                     `json:"value"`
@@ -97,11 +102,19 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 	go s.listen(lines)
 	go func() {
 		s.exit, _ = s.run.Wait() // of a supervisor that was killed: the interpreter was, too
+		_ = s.req.Close()
+		last := time.Now().Add(lastTime)
+		for _, f := range []*os.File{lines, s.out[0].f, s.out[1].f} {
+			_ = f.SetReadDeadline(last) // a pipe takes deadlines
+		}
 		close(s.over)
 	}()
 	var printed []byte
+	var mu sync.Mutex // of printed, which both streams add to
 	for _, st := range s.out {
 		st.begin(func(p []byte) {
+			mu.Lock()
+			defer mu.Unlock()
 			if len(printed) < maxBetween {
 				printed = append(printed, p...)
 			}
@@ -231,10 +244,7 @@ func (s *session) listen(f *os.File) {
 }
 
 // close ends the interpreter with all that it started.
-func (s *session) close() {
-	s.run.End(0, 0)
-	_ = s.req.Close()
-}
+func (s *session) close() { s.run.End(0, 0) }
 
 // interrupt is Ctrl-C, where a cell runs.
 func (s *session) interrupt() {
@@ -242,6 +252,25 @@ func (s *session) interrupt() {
 	defer s.mu.Unlock()
 	if s.busy {
 		s.broken = true
+		s.signal()
+	}
+}
+
+// signal interrupts the cell, now or as soon as it has begun: before that the driver would take it for nobody's. The lock is the caller's.
+func (s *session) signal() {
+	if s.began {
+		s.run.Signal(syscall.SIGINT)
+	} else {
+		s.early = true
+	}
+}
+
+// hasBegun lets an interrupt that came early through.
+func (s *session) hasBegun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = true
+	if s.early {
 		s.run.Signal(syscall.SIGINT)
 	}
 }
@@ -275,7 +304,7 @@ func (s *session) cell(ctx context.Context, kills func() int, what wire.Cell, co
 	s.mu.Lock()
 	s.cells++
 	id := s.cells
-	s.busy, s.broken, s.used = true, false, began
+	s.busy, s.began, s.early, s.broken, s.used = true, false, false, false, began
 	s.mu.Unlock()
 	for i, t := range []wire.FrameType{wire.FrameStdout, wire.FrameStderr} {
 		s.out[i].begin(func(p []byte) { out.Print(t, p) })
@@ -310,9 +339,10 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	left := ctx.Done()
 	timedOut := false
 	hurry := func() {
-		s.run.Signal(syscall.SIGINT)
-		t := time.NewTimer(interruptGrace)
-		kill = t.C
+		s.mu.Lock()
+		s.signal()
+		s.mu.Unlock()
+		kill = time.After(interruptGrace)
 	}
 	for {
 		select {
@@ -323,6 +353,8 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 				end.TimedOut = timedOut
 				return end
 			case l.ID != id: // an end of an earlier cell, or of none
+			case l.Began:
+				s.hasBegun()
 			case l.Display != nil:
 				out.Show(wire.Display{Data: l.Display, Metadata: l.Metadata, Result: l.Result})
 			default:

@@ -30,7 +30,7 @@ func newStream(f *os.File) (*stream, error) {
 	return &stream{f: f, raw: raw, buf: make([]byte, 64<<10)}, nil
 }
 
-// follow hands on what comes until the pipe's end.
+// follow hands on what comes until the pipe's end, or until its deadline is over.
 func (s *stream) follow() {
 	for {
 		over := false
@@ -40,9 +40,13 @@ func (s *stream) follow() {
 			return more || end
 		})
 		if err != nil || over {
-			return
+			break
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drain()
+	_ = s.f.Close()
 }
 
 // take reads once, and reports whether there was something and whether it was the end.
@@ -92,12 +96,17 @@ const maxDrain = 256
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.raw.Control(func(fd uintptr) {
+	s.drain()
+	s.sink = nil
+}
+
+// drain takes what the pipe has. The lock is the caller's.
+func (s *stream) drain() {
+	_ = s.raw.Control(func(fd uintptr) { // of a pipe that is closed nothing is left
 		for range maxDrain {
 			if more, _ := s.read(int(fd)); !more {
 				return
 			}
 		}
 	})
-	s.sink = nil
 }

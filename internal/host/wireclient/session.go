@@ -26,7 +26,13 @@ func (c *Client) OpenSession(ctx context.Context, spec wire.SessionSpec) (s wire
 	if err := json.NewDecoder(io.LimitReader(answer.Body, wire.MaxDocument)).Decode(&s); err != nil {
 		return s, lost(ctx, err)
 	}
-	return s, s.Check()
+	if err := s.Check(); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if s.ID != spec.ID || s.Driver != spec.Driver {
+		return s, fmt.Errorf("%w: asked for session %s of %s, it came as %s of %s", ErrLost, spec.ID, spec.Driver, s.ID, s.Driver)
+	}
+	return s, nil
 }
 
 // Sessions are all interpreters that run.
@@ -36,7 +42,7 @@ func (c *Client) Sessions(ctx context.Context) (all []wire.Session, err error) {
 	}
 	for _, s := range all {
 		if err := s.Check(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrLost, err)
 		}
 	}
 	return all, nil
@@ -52,7 +58,8 @@ func (c *Client) InterruptSession(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodPost, of(wire.PathSessionInterrupt, id), nil)
 }
 
-// RunCell runs code in an interpreter and hands on what comes; show may be nil. When ctx ends, the cell is interrupted. After an error of a writer it runs on until its end.
+// RunCell runs code in an interpreter and hands on what comes; show may be nil. When ctx ends or a writer fails, the cell is
+// interrupted.
 func (c *Client) RunCell(ctx context.Context, id string, cell wire.Cell, code io.Reader, stdout, stderr io.Writer, show func(wire.Display)) (end wire.CellEnd, err error) {
 	first, err := wire.DocumentFrame(wire.FrameCell, cell)
 	if err != nil {
@@ -67,10 +74,10 @@ func (c *Client) RunCell(ctx context.Context, id string, cell wire.Cell, code io
 	for {
 		f, err := frames.Next()
 		if err != nil {
-			if errors.Is(err, wire.ErrFrame) {
-				return end, fmt.Errorf("%w: %w", ErrLost, err)
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF // the end comes last
 			}
-			return end, lost(ctx, err)
+			return end, fmt.Errorf("follow a cell of session %s: %w", id, lost(ctx, err))
 		}
 		switch f.Type {
 		case wire.FrameStdout:
@@ -83,13 +90,23 @@ func (c *Client) RunCell(ctx context.Context, id string, cell wire.Cell, code io
 				show(d)
 			}
 		case wire.FrameCellEnd:
-			err = errors.Join(f.Decode(&end), end.Check())
-			end.Error, end.Message = plain(end.Error), plain(end.Message)
-			return end, err
+			return cellEnd(f)
 		case wire.FrameAlive, wire.FrameCommand, wire.FrameStarted, wire.FrameLost, wire.FrameExit, wire.FrameChange, wire.FrameCell:
 		}
 		if err != nil {
 			return end, err
 		}
 	}
+}
+
+// cellEnd reads a FrameCellEnd.
+func cellEnd(f wire.Frame) (end wire.CellEnd, err error) {
+	if err := f.Decode(&end); err != nil {
+		return end, err
+	}
+	if err := end.Check(); err != nil {
+		return end, fmt.Errorf("%w: %w", wire.ErrFrame, err)
+	}
+	end.Error, end.Message = plain(end.Error), plain(end.Message)
+	return end, nil
 }

@@ -1,76 +1,60 @@
-# Runs cells in a kernel of Jupyter, which it talks to over sockets with a path. f (descriptor 3) brings "ID BYTES\nCODE", descriptor 4 takes what is said of
-# them, a JSON line each.
-import json, os, queue, re, shutil, signal, sys, tempfile
+# Runs cells in a kernel of Jupyter, which it talks to over sockets with a path: nothing listens on a port.
+import queue, re, shutil, tempfile
 
-def driver(f):
-    for fd in (3, 4):
-        os.set_inheritable(fd, False)
-    from jupyter_client.manager import KernelManager
+from jupyter_client.manager import KernelManager
 
-    def say(**what):
-        data = json.dumps(what, default=str).encode() + b'\n'
-        while data:
-            data = data[os.write(4, data):]
+place = tempfile.mkdtemp(prefix='kernel-')
+km = KernelManager(kernel_name=KERNEL, transport='ipc', ip=os.path.join(place, 'k'), connection_file=os.path.join(place, 'connection.json'))
+km.start_kernel(stdin=0, stdout=1, stderr=2)
+kc = km.blocking_client()
+kc.start_channels()
+kc.wait_for_ready(timeout=60)
+colors = re.compile(r'\x1b\[[0-9;]*m')
+asked = [False]
 
-    def put(fd, text):
-        data = text.encode(errors='backslashreplace')
-        while data:
-            data = data[os.write(fd, data):]
 
-    folder = tempfile.mkdtemp(prefix='kernel-')
-    km = KernelManager(kernel_name=KERNEL, transport='ipc', ip=os.path.join(folder, 'k'), connection_file=os.path.join(folder, 'connection.json'))
-    km.start_kernel(stdin=0, stdout=1, stderr=2)
-    kc = km.blocking_client()
-    kc.start_channels()
-    kc.wait_for_ready(timeout=60)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    say(ready=True)
-    plain = re.compile(r'\x1b\[[0-9;]*m')
+def put(stream, text):
+    stream.write(text)
+    stream.flush()
 
-    def gone(code):
-        kc.stop_channels()
-        try:
-            km.shutdown_kernel(now=True)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os._exit(code)
 
+def interrupt(number, frame):  # the kernel is no process of this one's group
+    asked[0] = True
+
+
+def run(id, source):
+    end = {'ok': True}
+    asked[0] = False
+    say(id=id, began=True)
+    message = kc.execute(source, allow_stdin=False, stop_on_error=False)
     while True:
-        head = f.readline()
-        if not head:
-            gone(0)
-        id, n = (int(x) for x in head.split())
-        code = f.read(n).decode(errors='replace')
-        end = {'id': id, 'ok': True}
-        message = kc.execute(code, allow_stdin=False, stop_on_error=False)
-        signal.signal(signal.SIGINT, lambda *a: km.interrupt_kernel())
-        while True:
-            try:
-                m = kc.get_iopub_msg(timeout=1)
-            except queue.Empty:
-                if not km.is_alive():
-                    end.update(ok=False, exit=1)
-                    break
-                continue
-            if m['parent_header'].get('msg_id') != message:
-                continue
-            kind, c = m['msg_type'], m['content']
-            if kind == 'status' and c['execution_state'] == 'idle':
+        if asked[0]:
+            asked[0] = False
+            km.interrupt_kernel()
+        try:
+            m = kc.get_iopub_msg(timeout=0.1)
+        except queue.Empty:
+            if not km.is_alive():
                 break
-            if kind == 'stream':
-                put(2 if c['name'] == 'stderr' else 1, c['text'])
-            elif kind in ('display_data', 'execute_result'):
-                say(id=id, display=c['data'], metadata=c.get('metadata', {}), result=kind == 'execute_result')
-                if kind == 'execute_result':
-                    end['value'] = c['data'].get('text/plain', '')
-            elif kind == 'error':
-                put(2, plain.sub('', '\n'.join(c['traceback'])) + '\n')
-                end.update(ok=False, error=c['ename'], message=c['evalue'][:1000])
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if 'exit' not in end and not km.is_alive():
-            end.update(ok=False, exit=0)
-        say(**end)
-        if 'exit' in end:
-            gone(end['exit'])
+            continue
+        if m['parent_header'].get('msg_id') != message:
+            continue
+        kind, c = m['msg_type'], m['content']
+        if kind == 'status' and c['execution_state'] == 'idle':
+            break
+        if kind == 'stream':
+            put(sys.stderr if c['name'] == 'stderr' else sys.stdout, c['text'])
+        elif kind in ('display_data', 'execute_result'):
+            show(id, c['data'], c.get('metadata'), kind == 'execute_result')
+            if kind == 'execute_result':
+                end['value'] = cut(c['data'].get('text/plain', ''))
+        elif kind == 'error':
+            put(sys.stderr, colors.sub('', '\n'.join(c['traceback'])) + '\n')
+            end.update(ok=False, error=c['ename'][:1000], message=c['evalue'][:1000])
+    if not km.is_alive():
+        shutil.rmtree(place, ignore_errors=True)
+        end.update(ok=False, exit=1)
+    return end
 
-driver(f)
+
+serve(run)

@@ -3,6 +3,7 @@
   const fs = require('fs'), net = require('net'), repl = require('repl'), util = require('util'), vm = require('vm'), { PassThrough } = require('stream');
   const say = (o) => { const b = Buffer.from(JSON.stringify(o) + '\n'); for (let i = 0; i < b.length;) { try { i += fs.writeSync(4, b, i); } catch (e) { if (e.code !== 'EAGAIN') throw e; } } };
   const write = (fd, s) => { const b = Buffer.from(s); for (let i = 0; i < b.length;) { try { i += fs.writeSync(fd, b, i); } catch (e) { if (e.code !== 'EAGAIN') return; } } };
+  const cut = (s) => s.length <= 1 << 18 ? s : s.slice(0, 1 << 18) + '…'; // the guest reads no line of more than 4 MiB
   const r = repl.start({ prompt: '', input: new PassThrough(), output: new PassThrough(), useGlobal: true, terminal: false });
   let current = null, wake = null;
   const queue = [];
@@ -12,15 +13,15 @@
     const broken = e && (e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED');
     const text = broken ? 'Interrupted' : e instanceof Error ? String(e.stack).split('\n').filter((l) => !/REPL\d*:\d+:\d+\)?$|node:(repl|vm|domain|events|internal)|\[eval\]|evalmachine/.test(l) || /^\s*at .*cell/.test(l)).join('\n') : 'Uncaught ' + util.inspect(e);
     write(2, text + '\n');
-    end({ ok: false, error: broken ? 'Interrupted' : (e && e.name) || typeof e, message: broken ? '' : String(e && e.message || e).slice(0, 1000) });
+    end({ ok: false, error: broken ? 'Interrupted' : String(e && e.name || typeof e).slice(0, 1000), message: broken ? '' : String(e && e.message || e).slice(0, 1000) });
   };
   process.on('uncaughtException', fail);
   process.on('unhandledRejection', fail);
   if (r._domain) { r._domain.removeAllListeners('error'); r._domain.on('error', fail); }
   process.on('SIGINT', () => { if (current !== null) { const e = new Error('Interrupted'); e.code = 'ERR_SCRIPT_EXECUTION_INTERRUPTED'; fail(e); } });
   process.on('exit', () => { if (current !== null) say({ id: current, ok: false, exit: process.exitCode || 0 }); current = null; });
-  // What a cell has begun and not ended: timers, requests, children. What reads requests is not counted.
-  const pending = () => process.getActiveResourcesInfo().filter((x) => /^(Timeout|Immediate|TCPSocketWrap|TCPWrap|TCPServerWrap|ProcessWrap|FSReqCallback|FSReqPromise|GetAddrInfoReqWrap|TLSWrap|Worker|MessagePort)$/.test(x)).length;
+  // What a cell has begun and not ended: timers, requests, children. What reads requests is not counted, and a server has no end.
+  const pending = () => process.getActiveResourcesInfo().filter((x) => /^(Timeout|Immediate|TCPSocketWrap|TCPWrap|ProcessWrap|FSReqCallback|FSReqPromise|GetAddrInfoReqWrap|TLSWrap|Worker|MessagePort)$/.test(x)).length;
   function settle(id, o) {
     if (current !== id) return;
     if (pending() <= base) return end(o);
@@ -34,16 +35,16 @@
   function run(id, code) {
     current = id;
     base = pending();
-    begin = () => r.eval(code, r.context, 'cell ' + id, async (err, v) => {
+    begin = () => { say({ id, began: true }); r.eval(code, r.context, 'cell ' + id, async (err, v) => {
       if (current !== id) return;
       try { if (!err && v && typeof v.then === 'function') v = await v; } catch (e) { err = e; }
       if (current !== id) return;
       if (err instanceof repl.Recoverable) err = err.err || new SyntaxError('the code ends too early');
       if (err) return fail(err);
       let value;
-      try { value = v === undefined ? undefined : util.inspect(v); } catch (e) { return fail(e); }
+      try { value = v === undefined ? undefined : cut(util.inspect(v)); } catch (e) { return fail(e); }
       settle(id, { ok: true, value });
-    });
+    }); };
     try { script.runInThisContext({ breakOnSigint: true }); } catch (e) { fail(e); }
   }
   function next() { if (current === null && queue.length) run(...queue.shift()); }

@@ -102,8 +102,8 @@ var topFolders = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"
 
 // What programs need of /etc and is the same for everybody: folders that are shown, and files that are copied.
 var (
-	shownEtc  = []string{"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"}
-	copiedEtc = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services", "/etc/protocols"}
+	shownEtc  = []string{"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/fonts"}
+	copiedEtc = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services", "/etc/protocols", "/etc/matplotlibrc"} // without the last one Debian's matplotlib does not start
 )
 
 // maxCopied bounds a file that is copied, in bytes; a linker's cache has some 100 KB.

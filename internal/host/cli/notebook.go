@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/notebook"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// notebookTimeout is what a cell has if --timeout does not say.
+const notebookTimeout = 10 * time.Minute
+
+func newNotebookCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{Use: "notebook", Short: "Run notebooks in a sandbox", Args: noArgs}
+	cmd.AddCommand(newNotebookRunCmd(a))
+	return cmd
+}
+
+type notebookOptions struct {
+	sandbox, session, out string
+	timeout               time.Duration
+	allowErrors, json     bool
+}
+
+func newNotebookRunCmd(a *App) *cobra.Command {
+	o := &notebookOptions{}
+	cmd := &cobra.Command{
+		Use: "run NOTEBOOK", Short: "Run a notebook's cells and fill in their outputs",
+		Long: `Runs the cells of a Jupyter notebook one after the other and writes what they print and show into it, or with
+--out into another file; what else is in it stays. It stops after a cell that failed, ends with 1 then, or with
+124 if that cell's --timeout was over, and writes what has run.
+
+The cells run in a fresh jail, without a network and without this machine's files, or with --sandbox in one that is there,
+where --session keeps what they remember for the next time. Cells in Python run in IPython where the sandbox has
+it, those in another language in the kernel that the notebook names, by the sandbox's jupyter_client.`,
+		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)), "for example: sandbox-agent notebook run report.ipynb")
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"ipynb"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.sandbox, "sandbox", "", "run in this sandbox (default: a fresh jail)")
+	f.StringVar(&o.session, "session", "", "run in the sandbox's session of this name, and keep it; needs --sandbox")
+	f.StringVarP(&o.out, "out", "o", "", "write this file; - is standard output (default: the notebook itself)")
+	f.DurationVar(&o.timeout, "timeout", notebookTimeout, "interrupt a cell after that time; 0 never does")
+	f.BoolVar(&o.allowErrors, "allow-errors", false, "go on after a cell that failed")
+	f.BoolVar(&o.json, "json", false, "print a JSON document that says what ran")
+	// They can only fail for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(true))
+	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSessionsOf(&o.sandbox))
+	return cmd
+}
+
+// completeSessionsOf lists the sessions of the sandbox that a flag names.
+func (a *App) completeSessionsOf(name *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if *name == "" {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
+		defer cancel()
+		sb, done, err := a.sandbox(ctx, *name)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer done()
+		all, _ := sb.Sessions(ctx) // of one that does not answer there are none to complete
+		ids := make([]string, 0, len(all))
+		for _, s := range all {
+			ids = append(ids, s.ID)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// check returns all that is wrong with the options.
+func (o *notebookOptions) check() error {
+	errs := []error{negative(o.timeout)}
+	if o.session != "" && o.sandbox == "" {
+		errs = append(errs, errors.New("--session needs --sandbox: a fresh jail is gone when the notebook has run"))
+	}
+	if o.out == "-" && o.json {
+		errs = append(errs, errors.New("--json and --out - would both print a document"))
+	}
+	return errors.Join(errs...)
+}
+
+// notebookRun is the document of --json.
+type notebookRun struct {
+	Notebook string `json:"notebook"`
+	Out      string `json:"out"`
+	Sandbox  string `json:"sandbox"`
+	Driver   string `json:"driver"`
+	Session  string `json:"session,omitempty"`
+	notebook.Report
+}
+
+func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
+	if err := o.check(); err != nil {
+		return fault.New(workorder.ExitUsage, err, "")
+	}
+	nb, mode, err := readNotebook(path)
+	if err != nil {
+		return err
+	}
+	sb, done, err := o.place(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := o.interpreter(ctx, a, sb, nb)
+	if err != nil {
+		return sandboxError(err)
+	}
+	if o.session == "" {
+		defer func() { _ = s.Close(context.WithoutCancel(ctx)) }() // of a sandbox that is gone there is nothing to end
+	}
+	doc := notebookRun{Notebook: path, Out: cmp.Or(o.out, path), Sandbox: sb.Name(), Driver: string(s.Driver()), Session: o.session}
+	var rerr error
+	doc.Report, rerr = nb.Run(ctx, s, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
+	b, err := nb.Encode()
+	if err == nil {
+		err = writeNotebook(a.Stdout, doc.Out, b, mode)
+	}
+	if err := errors.Join(sandboxError(rerr), err); err != nil {
+		return err
+	}
+	return o.tell(a, doc)
+}
+
+// readNotebook reads one, with the mode of its file.
+func readNotebook(path string) (*notebook.Notebook, fs.FileMode, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fault.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", path)
+	}
+	if err != nil {
+		return nil, 0, fault.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, notebook.MaxFile+1))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the notebook: %w", err)
+	}
+	nb, err := notebook.Parse(b)
+	if err != nil {
+		return nil, 0, fault.New(workorder.ExitInvalid, fmt.Errorf("%s: %w", path, err), "")
+	}
+	return nb, st.Mode().Perm(), nil
+}
+
+// writeNotebook writes one, at once or not at all.
+func writeNotebook(stdout io.Writer, path string, b []byte, mode fs.FileMode) error {
+	if path == "-" {
+		_, err := stdout.Write(b)
+		return err
+	}
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to // what a link leads to is written, and the link stays
+	}
+	return store.WriteFile(path, b, mode)
+}
+
+// place is the sandbox that was named, or a fresh one.
+func (o *notebookOptions) place(ctx context.Context, a *App) (sb *sandbox.Sandbox, done func(), err error) {
+	if o.sandbox != "" {
+		return a.sandbox(ctx, o.sandbox)
+	}
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, nil, err
+	}
+	sb, err = m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Lifetime: sandbox.Session, Network: sandbox.NetworkNone})
+	if err != nil {
+		return nil, nil, errors.Join(sandboxError(err), m.Close())
+	}
+	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+}
+
+// interpreter is the session that can run the notebook's language.
+func (o *notebookOptions) interpreter(ctx context.Context, a *App, sb *sandbox.Sandbox, nb *notebook.Notebook) (*sandbox.Interpreter, error) {
+	so := sandbox.SessionOptions{ID: o.session, Driver: sandbox.DriverIPython}
+	if !nb.Python() {
+		so.Driver = sandbox.DriverJupyter
+		if so.Kernel, _ = nb.Kernel(); so.Kernel == "" {
+			_, language := nb.Kernel()
+			return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)), "its metadata has a kernelspec with a name once Jupyter has run it")
+		}
+		return sb.Session(ctx, so)
+	}
+	const look = "import importlib.util as u, sys; sys.exit(u.find_spec('IPython') is None)"
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"python3", "-c", look}, Timeout: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	if r.ExitCode != 0 {
+		so.Driver = sandbox.DriverPython
+		fmt.Fprintf(a.Stderr, "note: sandbox %s has no IPython: the cells run in Python, without magics and pictures\n", sb.Name())
+	}
+	return sb.Session(ctx, so)
+}
+
+// tell says what became of the notebook, and is its exit code.
+func (o *notebookOptions) tell(a *App, doc notebookRun) error {
+	if o.json {
+		if err := a.json(doc); err != nil {
+			return err
+		}
+	} else {
+		where := ", written to " + doc.Out
+		if doc.Out == "-" {
+			where = ""
+		}
+		fmt.Fprintf(a.Stderr, "%d of %d code cells ran%s\n", doc.Ran, doc.Code, where)
+		for i, cell := range doc.Failed {
+			why := ""
+			if i == 0 {
+				why = ": " + text.Clean(doc.Error+": "+doc.Message)
+			}
+			fmt.Fprintf(a.Stderr, "cell %d failed%s\n", cell, why)
+		}
+	}
+	switch {
+	case len(doc.Failed) == 0 || o.allowErrors && !doc.Stopped:
+		return nil
+	case doc.TimedOut:
+		return &ending{exitTimedOut}
+	}
+	return &ending{1}
+}
