@@ -65,7 +65,7 @@ func counts(t *testing.T, sandbox string) (all []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range strings.Fields(string(out)) {
+	for f := range strings.FieldsSeq(string(out)) {
 		n, err := strconv.Atoi(f)
 		if err != nil {
 			t.Fatal(err)

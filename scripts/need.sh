@@ -51,8 +51,9 @@ for purpose; do
 		want gcc gcc # the race detector links with it
 		[ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
 		# Notebooks, by the Python that a jail has.
-		for module in ipython ipykernel matplotlib nbformat; do
-			[ -e "/usr/share/doc/python3-$module" ] || packages="$packages python3-$module"
+		for module in IPython ipykernel matplotlib nbformat; do
+			/usr/bin/python3 -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$module') is None)" 2>/dev/null ||
+				packages="$packages python3-$(echo $module | tr IP ip)"
 		done
 		want ssh openssh-client
 		[ -x /usr/sbin/sshd ] || packages="$packages openssh-server" # not on every PATH

@@ -302,7 +302,7 @@ func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, 
 func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbox.Sandbox, made bool, err error) {
 	name := keptName(id)
 	found := func() (*sandbox.Sandbox, error) {
-		sb, err := r.m.Get(ctx, name)
+		sb, err := r.find(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -335,6 +335,15 @@ func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbo
 	return sb, true, err
 }
 
+// find finds a kept session's place. An engine that does not answer has none that could be used: jails need no engine.
+func (r *Runner) find(ctx context.Context, name string) (*sandbox.Sandbox, error) {
+	sb, err := r.m.Get(ctx, name)
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		return nil, fmt.Errorf("sandbox %s: %w: %w", name, sandbox.ErrNotFound, err)
+	}
+	return sb, err
+}
+
 func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
 	list, err := r.m.List(ctx)
 	all := []SessionInfo{}
@@ -349,7 +358,7 @@ func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
 // EndSession ends a session with its place. One that is not there is sandbox.ErrNotFound.
 func (r *Runner) EndSession(ctx context.Context, id string) error {
 	if r.o.Kept {
-		sb, err := r.m.Get(ctx, keptName(id))
+		sb, err := r.find(ctx, keptName(id))
 		if err == nil {
 			if have, _ := kept(sb.Spec()); have == id {
 				return sb.Remove(ctx)

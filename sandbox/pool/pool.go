@@ -159,12 +159,12 @@ func (p *Pool) Acquire(ctx context.Context, s Spec) (*Lease, error) {
 			p.warm(context.WithoutCancel(ctx), key, s)
 			return &Lease{p: p, slot: sl, turn: t, id: "L-" + strings.ToLower(rand.Text()[:leaseID])}, nil
 		}
-		rerr := p.remove(context.WithoutCancel(ctx), sl)
+		rerr := p.remove(ctx, sl)
 		if !had || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return nil, errors.Join(err, rerr)
 		}
 		// Somebody removed or halted an idle one: another is as good.
-		p.o.Log.Warn("an idle sandbox could not be used", "sandbox", sl.place.Name(), "error", err)
+		p.o.Log.Warn("an idle sandbox could not be used", "sandbox", sl.place.Name(), "error", errors.Join(err, rerr))
 	}
 }
 
@@ -203,7 +203,7 @@ func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 			return nil, err
 		case evict != nil:
 			// The slot stays taken until its sandbox is gone, so that there is never one too many.
-			if err := evict.Remove(context.WithoutCancel(ctx)); err != nil {
+			if err := removePlace(ctx, evict); err != nil {
 				p.drop(sl)
 				return nil, fmt.Errorf("make room in the pool: %w", err)
 			}
@@ -289,10 +289,15 @@ func (p *Pool) remove(ctx context.Context, sl *slot) error {
 	if sl.place == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, removeTime, fmt.Errorf("it was not removed within %s", removeTime))
+	return removePlace(ctx, sl.place)
+}
+
+// removePlace removes a sandbox of the pool, also where ctx has ended.
+func removePlace(ctx context.Context, place place) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), removeTime, fmt.Errorf("it was not removed within %s", removeTime))
 	defer cancel()
-	if err := sl.place.Remove(ctx); err != nil {
-		return fmt.Errorf("remove sandbox %s of the pool: %w", sl.place.Name(), err)
+	if err := place.Remove(ctx); err != nil {
+		return fmt.Errorf("remove sandbox %s of the pool: %w", place.Name(), err)
 	}
 	return nil
 }
@@ -311,6 +316,9 @@ func (p *Pool) giveBack(ctx context.Context, sl *slot, t turn, clean bool) error
 	return nil // what was left is gone with its sandbox
 }
 
+// makeTime bounds the making of a sandbox that nobody waits for.
+const makeTime = time.Minute
+
 // warm makes idle sandboxes of a spec ahead, as many as are wanted and as there is room for.
 func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 	for {
@@ -328,6 +336,8 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 		sl := &slot{key: key, spec: s, state: making}
 		p.slots[sl] = true
 		p.work.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, makeTime)
+			defer cancel()
 			made, err := p.m.Create(ctx, s)
 			if err != nil {
 				p.o.Log.Warn("no sandbox could be made ahead", "error", err)

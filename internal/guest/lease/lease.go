@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,12 +39,16 @@ type plan struct {
 type Lease struct {
 	p    *proc.Process
 	conn net.Conn
+	said *proc.Tail
 }
+
+// maxSaid bounds what is kept of what a lease's guest says, in bytes.
+const maxSaid = 4 << 10
 
 // endTime bounds the end of all processes of a lease: the kernel kills thousands within a second.
 const endTime = 5 * time.Second
 
-// Make makes a lease. An error shows what could not be started; what goes wrong inside ends Conn and is said on standard error. ctx bounds the making and not the lease, which ends with the caller's process at the latest.
+// Make makes a lease. An error shows what could not be started; what goes wrong inside ends Conn and is in the error of End. ctx bounds the making and not the lease, which ends with the caller's process at the latest.
 func (m Maker) Make(ctx context.Context) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -69,14 +74,15 @@ func (m Maker) Make(ctx context.Context) (*Lease, error) {
 	if !m.Network {
 		namespaces |= unix.CLONE_NEWNET
 	}
+	said := proc.NewTail(maxSaid)
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: append([]string{m.Self}, m.Role...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs, told, none}, Tied: syscall.SIGKILL, Namespaces: namespaces,
+		Argv: append([]string{m.Self}, m.Role...), Dir: "/", Stderr: said, ExtraFiles: []*os.File{theirs, told, none}, Tied: syscall.SIGKILL, Namespaces: namespaces,
 	})
 	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("make a lease: %w", err)
 	}
-	return &Lease{p: p, conn: ours}, nil
+	return &Lease{p, ours, said}, nil
 }
 
 // tell writes the plan into a file in memory, in whose place the lease's guest writes its configuration.
@@ -99,12 +105,15 @@ func (m Maker) tell() (*os.File, error) {
 // Conn leads to the lease's guest, and ends with it.
 func (l *Lease) Conn() net.Conn { return l.conn }
 
-// End ends all that runs in the lease. After an error something of it may be left.
+// End ends all that runs in the lease. After an error something of it may be left, or it never began.
 func (l *Lease) End() error {
 	l.p.Signal(syscall.SIGKILL)
 	_ = l.conn.Close()
 	select {
 	case <-l.p.Done():
+		if x, ok := errors.AsType[*proc.ExitError](l.p.Wait()); ok && x.Signal == 0 {
+			return fmt.Errorf("its guest ended with %d: %s", x.Code, strings.TrimSpace(l.said.String()))
+		}
 		return nil
 	case <-time.After(endTime):
 		return fmt.Errorf("what ran in the lease has not ended %s after it was killed", endTime)

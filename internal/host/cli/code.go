@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -95,13 +96,43 @@ func (o *codeOptions) code(a *App, args []string) (string, error) {
 	return string(b), nil
 }
 
+// Variables that say when sessions end, in seconds.
+const (
+	sessionIdle = "SESSION_IDLE_TIMEOUT"
+	sessionLife = "SESSION_MAX_LIFETIME"
+)
+
+// codeOptions are how code runs here.
+func (a *App) codeOptions() (code.Options, error) {
+	o := code.Options{Image: a.smallImage, Getenv: a.Getenv}
+	var errs []error
+	for name, to := range map[string]*time.Duration{sessionIdle: &o.Idle, sessionLife: &o.Life} {
+		text := a.Getenv(name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || n == 0 {
+			errs = append(errs, fmt.Errorf("%s %q: use seconds, as 300", name, text))
+			continue
+		}
+		*to = time.Duration(n) * time.Second
+	}
+	return o, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+}
+
 // codeRunner runs code for one command.
 func (a *App) codeRunner() (r *code.Runner, done func(context.Context) error, err error) {
 	m, err := a.sandboxes()
 	if err != nil {
 		return nil, nil, err
 	}
-	r = code.Open(m, code.Options{Kept: true, Image: a.smallImage, Getenv: a.Getenv})
+	o, err := a.codeOptions()
+	if err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	o.Kept = true
+	r = code.Open(m, o)
 	return r, func(ctx context.Context) error { return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close()) }, nil
 }
 

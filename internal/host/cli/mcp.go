@@ -28,11 +28,16 @@ alone. docs/mcp.md has the lines that agents need.`,
 }
 
 func (a *App) serveMCP(ctx context.Context) (err error) {
+	o, err := a.codeOptions()
+	if err != nil {
+		return err
+	}
+	o.Warm = warmPlaces
 	m, err := a.sandboxes()
 	if err != nil {
 		return err
 	}
-	r := code.Open(m, code.Options{Image: a.smallImage, Getenv: a.Getenv, Warm: warmPlaces})
+	r := code.Open(m, o)
 	defer func() { err = errors.Join(err, r.Close(context.WithoutCancel(ctx)), m.Close()) }()
 	err = mcpserver.New(r, version.String()).Run(ctx, &mcp.StdioTransport{})
 	if ctx.Err() != nil { // it was stopped, and ends as it should

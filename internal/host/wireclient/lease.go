@@ -32,6 +32,9 @@ func (c *Client) Lease(ctx context.Context) (*Lease, error) {
 	s := &leaseStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
 	inner, err := New(ctx, s)
 	if err != nil {
+		if why := s.end(ctx); why != nil { // what the guest says of it says more
+			err = why
+		}
 		return nil, errors.Join(fmt.Errorf("make a lease: %w", err), s.Close())
 	}
 	return &Lease{inner, s}, nil

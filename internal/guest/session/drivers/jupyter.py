@@ -1,4 +1,4 @@
-# Runs cells in a kernel of Jupyter, which it talks to over sockets with a path: nothing listens on a port.
+# Runs cells in a kernel of Jupyter, which it talks to over sockets with a path.
 import queue, re, shutil, tempfile
 
 from jupyter_client.manager import KernelManager
