@@ -195,3 +195,70 @@ func TestKept(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What an environment has beside the presets' reaches the code, and what is wrong with it is told.
+func TestEnvironments(t *testing.T) {
+	t.Parallel()
+	project, dir := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(project, "file"), []byte("of the project\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "run")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho read: $(cat); exit 4\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	shell := Environment{Interpreter: []string{"sh", "-c"}, Argument: true, Driver: ""}
+	named := func(name string, change func(*Environment)) Environment {
+		e := shell
+		e.Name = name
+		change(&e)
+		return e
+	}
+	hosts, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir(), AllowHost: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hosts.Close() })
+	r := open(t, Options{
+		Hosts: hosts, Getenv: func(name string) string { return "value of " + name },
+		Environments: func() []Environment {
+			return []Environment{
+				named("project", func(e *Environment) { e.Project = project }),
+				named("nowhere", func(e *Environment) { e.Project = program }),
+				named("variables", func(e *Environment) { e.Env, e.Inherit = []string{"A=b"}, []string{"INHERITED"} }),
+				named("short", func(e *Environment) { e.Timeout = 300 * time.Millisecond }),
+				named("theirs", func(e *Environment) { e.Interpreter, e.Program = nil, program }),
+				named("nothing", func(e *Environment) { e.Interpreter = nil }),
+			}
+		},
+	})
+	for name, row := range map[string]struct {
+		code, stdout string
+		exit         int
+		wrong        error
+	}{
+		"project":   {code: "cat /project/file; echo x >/project/file || exit 3", stdout: "of the project\n", exit: 3},
+		"variables": {code: "echo $A, $INHERITED", stdout: "b, value of INHERITED\n"},
+		"short":     {code: "sleep 60", exit: 143},
+		"theirs":    {code: "the code", stdout: "read: the code\n", exit: 4},
+		"nowhere":   {wrong: sandbox.ErrSpec},
+		"nothing":   {wrong: sandbox.ErrSpec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			res, err := r.Run(t.Context(), Request{Env: name, Code: row.code})
+			if !errors.Is(err, row.wrong) || row.wrong == nil && err != nil {
+				t.Fatal(err)
+			}
+			if res.Stdout != row.stdout || res.ExitCode != row.exit || res.TimedOut != (name == "short") {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+	if _, err := r.Run(t.Context(), Request{Env: "variables", Session: "s"}); !errors.Is(err, ErrNoSessions) {
+		t.Error(err)
+	}
+}
