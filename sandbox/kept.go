@@ -204,7 +204,7 @@ func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
 	return "", nil
 }
 
-// renew makes a sandbox anew whose container is gone, or was never finished, unless another command just did. The sandbox's mutex is held.
+// renew makes a sandbox anew whose container is gone, or was never finished, unless another command just did. The turn to connect is the caller's.
 func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, error) {
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
@@ -227,8 +227,10 @@ func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, er
 	if err != nil {
 		return nil, err
 	}
-	sb.r, sb.id, sb.from, sb.renewed, sb.ended = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound), false
+	sb.mu.Lock()
+	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound)
 	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
+	sb.mu.Unlock()
 	return now.client(ctx, true)
 }
 

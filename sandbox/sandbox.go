@@ -54,9 +54,10 @@ type Sandbox struct {
 	from, owner string // its labels
 	created     time.Time
 
-	mu      sync.Mutex
-	running bool // when it was seen last
-	ended   bool // when it was seen first
+	mu      sync.Mutex    // of what follows; whoever has it waits for nothing
+	turn    chan struct{} // whoever connects has it: see take
+	running bool          // when it was seen last
+	ended   bool          // when it was seen first
 	renewed bool
 	c       *wireclient.Client
 	stop    context.CancelFunc // of the signs of life
@@ -213,44 +214,78 @@ func (sb *Sandbox) drop() {
 
 // client is the connection, made where there is none. With wake a sandbox that has ended is started for it, and one that is gone is made anew.
 func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, error) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.c != nil {
-		return sb.c, nil
+	if c, _, _ := sb.seen(); c != nil {
+		return c, nil
+	}
+	done, err := sb.take(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", sb.spec.Name, err)
+	}
+	defer done()
+	c, running, ended := sb.seen()
+	if c != nil { // who had the turn before has made one
+		return c, nil
 	}
 	wake = wake && sb.spec.Lifetime != Session
-	c, err := sb.connect(ctx, wake)
-	if err != nil && wake && sb.running { // it has ended since it was seen
-		sb.running, sb.ended = false, true
-		c, err = sb.connect(ctx, wake)
+	c, err = sb.connect(ctx, wake && !running)
+	if err != nil && wake && running { // it has ended since it was seen
+		ended = true
+		c, err = sb.connect(ctx, true)
 	}
 	if wake && (errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrUnfinished)) {
+		ended = false
 		c, err = sb.renew(ctx, err)
 	}
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
 	}
-	if wake && sb.ended {
+	if wake && ended {
 		sb.note(registry.Event{Event: registry.Started})
 	}
-	sb.c, sb.running, sb.ended = c, false, false
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.c, sb.running, sb.ended = c, false, false // when the connection is lost, it may have ended
 	return c, nil
 }
 
-// connect makes a connection, to a sandbox that is started where it is not known to run.
-func (sb *Sandbox) connect(ctx context.Context, wake bool) (*wireclient.Client, error) {
-	if sb.id == "" {
+// seen is the connection, or nil, and what was seen of the sandbox last.
+func (sb *Sandbox) seen() (c *wireclient.Client, running, ended bool) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.c, sb.running, sb.ended
+}
+
+// take takes the turn to connect, which ends with done. Who has it may wait for the lock of the sandbox's name: whoever has that lock takes no turn.
+func (sb *Sandbox) take(ctx context.Context) (done func(), err error) {
+	sb.mu.Lock()
+	if sb.turn == nil {
+		sb.turn = make(chan struct{}, 1)
+	}
+	turn := sb.turn
+	sb.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// connect makes a connection, to a sandbox that is started for it where it may have ended.
+func (sb *Sandbox) connect(ctx context.Context, start bool) (*wireclient.Client, error) {
+	r, id := sb.at()
+	if id == "" {
 		return nil, runtime.ErrNotFound
 	}
-	if wake && !sb.running {
+	if start {
 		if err := sameMounts(sb.spec.Mounts); err != nil {
 			return nil, err
 		}
-		if err := sb.r.StartAgain(ctx, sb.id); err != nil {
+		if err := r.StartAgain(ctx, id); err != nil {
 			return nil, err
 		}
 	}
-	stream, err := sb.r.Stream(ctx, sb.id)
+	stream, err := r.Stream(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -108,10 +108,11 @@ func TestSessionJupyter(t *testing.T) {
 	t.Parallel()
 	python := pythonWith(t, "jupyter_client", "ipykernel")
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
-	if _, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python}}); err == nil {
+	env := []string{"TMPDIR=" + t.TempDir()} // what a driver that is killed leaves is the test's
+	if _, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python}, Env: env}); err == nil {
 		t.Error("a kernel that is not there was started")
 	}
-	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}})
+	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}
