@@ -44,7 +44,7 @@ func TestSessionIPython(t *testing.T) {
 	t.Parallel()
 	python := pythonWith(t, "IPython", "matplotlib.pyplot", "matplotlib_inline")
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
-	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverIPython, Argv: []string{python}})
+	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverIPython, Argv: []string{python}, Env: []string{"TMPDIR=" + t.TempDir()}})
 	if err != nil {
 		t.Fatal(err)
 	}
