@@ -173,9 +173,11 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, documen
 		return err
 	}
 	defer answer.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(answer.Body, wire.MaxDocument)).Decode(document); err != nil {
+	body := io.LimitReader(answer.Body, wire.MaxDocument)
+	if err := json.NewDecoder(body).Decode(document); err != nil {
 		return fmt.Errorf("%w: read %s: %w", ErrLost, path, err)
 	}
+	_, _ = io.Copy(io.Discard, body) // an answer that is not read to its end is cut off, which the guest is told
 	return nil
 }
 
