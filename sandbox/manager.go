@@ -243,7 +243,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
-		NetworkNone: s.Network == NetworkNone, OCIRuntime: s.OCIRuntime, Throwaway: s.Lifetime == Session,
+		Root: s.Root, NetworkNone: s.Network == NetworkNone, OCIRuntime: s.OCIRuntime, Throwaway: s.Lifetime == Session,
 		MemoryBytes: limit(s.Limits.MemoryBytes), CPUs: float64(limit(int64(s.Limits.CPUs*1000))) / 1000, PIDs: limit(s.Limits.PIDs),
 	}
 	for _, b := range s.Mounts {

@@ -73,6 +73,7 @@ type Capability string
 // The capabilities of sandboxes.
 const (
 	CapAnyImage          = Capability(runtime.CapAnyImage)          // made of any image of the engine
+	CapAnyRoot           = Capability(runtime.CapAnyRoot)           // Spec.Root
 	CapUsers             = Capability(runtime.CapUsers)             // commands as another user than the one that makes it
 	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts stay over a stop
 	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // nothing but the loopback

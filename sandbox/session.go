@@ -27,6 +27,9 @@ const (
 	DriverJupyter Driver = wire.DriverJupyter
 )
 
+// Drivers are all.
+func Drivers() []Driver { return []Driver{DriverPython, DriverNode, DriverBash, DriverIPython, DriverJupyter} }
+
 // SessionOptions describe an interpreter.
 type SessionOptions struct {
 	// ID is letters, digits, dot, - and _, a letter or digit first, 64 at most; "" draws one.

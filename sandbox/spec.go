@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,8 @@ type Spec struct {
 	Runtime Kind `json:"runtime,omitempty"`
 	// Image is one that the engine has; a jail has none.
 	Image string `json:"image,omitempty"`
+	// Root is a folder of this machine whose programs a jail has in place of this machine's: its usr, bin, sbin, lib and lib64, and of its etc what is the same for everybody.
+	Root string `json:"root,omitempty"`
 	// User runs commands: a name, uid or uid:gid of the image; "" means the image's user, or with a folder of this machine that can be written to, who calls
 	// unless that is root.
 	User string `json:"user,omitempty"`
@@ -107,6 +110,7 @@ func (s Spec) wishes() []Capability {
 		}
 	}
 	want(CapAnyImage, s.Image != "")
+	want(CapAnyRoot, s.Root != "")
 	want(CapUsers, s.User != "")
 	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
 		all = append(all, c)
@@ -159,6 +163,9 @@ func (s Spec) complete() (Spec, error) {
 	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		wrong("folder %q: use an absolute path", s.Dir)
+	}
+	if s.Root != "" && !filepath.IsAbs(s.Root) {
+		wrong("root folder %q: use an absolute path", s.Root)
 	}
 	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs

@@ -219,20 +219,15 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := run(ctx, e, room, q)
+	res, err := r.once(ctx, e, room, q)
 	res.Runtime = kind
 	return res, errors.Join(err, done())
 }
 
-// runner is where a command can run.
-type runner interface {
-	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
-}
-
-// run runs a request's code in a place.
-func run(ctx context.Context, e Environment, in runner, q Request) (Result, error) {
+// once runs a request's code in a place.
+func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (Result, error) {
 	res := Result{Env: e.Name, Limit: e.Timeout}
-	argv, err := e.command(len(q.Code))
+	argv, err := e.Argv(len(q.Code))
 	if e.Program != "" {
 		argv, err = []string{e.Program}, nil
 	}
@@ -248,7 +243,7 @@ func run(ctx context.Context, e Environment, in runner, q Request) (Result, erro
 	if q.Stderr != nil {
 		errTo = q.Stderr
 	}
-	p, err := in.Start(ctx, sandbox.Command{Argv: argv, Env: []string{"HOME=" + workspace}, Stdin: strings.NewReader(q.Code), Timeout: e.Timeout})
+	p, err := in.Start(ctx, sandbox.Command{Argv: argv, Env: r.variables(e), Stdin: strings.NewReader(q.Code), Timeout: e.Timeout})
 	if err != nil {
 		return res, err
 	}

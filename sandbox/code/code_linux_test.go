@@ -38,12 +38,12 @@ func TestCommand(t *testing.T) {
 		"python3 -c": "python3 -", "node -e": "node -", "bash -c": `bash -c eval "$(cat)"`, "bash -s": "bash -s", "awk -e": `sh -c exec "$@" "$(cat)" sh awk -e`,
 	} {
 		words := strings.Fields(interpreter)
-		got, err := Environment{Interpreter: words, Argument: ArgumentOf(words)}.command(10)
+		got, err := Environment{Interpreter: words, Argument: ArgumentOf(words)}.Argv(10)
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %q, %v", interpreter, got, err)
 		}
 	}
-	if _, err := (Environment{Interpreter: []string{"awk", "-e"}, Argument: true}).command(200 << 10); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := (Environment{Interpreter: []string{"awk", "-e"}, Argument: true}).Argv(200 << 10); !errors.Is(err, sandbox.ErrSpec) {
 		t.Error(err)
 	}
 }

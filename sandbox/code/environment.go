@@ -22,6 +22,8 @@ type Environment struct {
 	Backend sandbox.Kind `json:"backend,omitempty"`
 	// Image is that of a container; "" means Options.Image.
 	Image string `json:"image,omitempty"`
+	// Root is a folder whose programs a jail has, in place of this machine's.
+	Root string `json:"root,omitempty"`
 	// Interpreter runs the code that it reads from standard input, or has behind its arguments: see Argument.
 	Interpreter []string `json:"interpreter,omitempty"`
 	// Argument says that the interpreter takes code as its last argument. An interpreter of that kind that is known is asked to read it instead, since an argument has
@@ -29,6 +31,8 @@ type Environment struct {
 	Argument bool `json:"argument,omitempty"`
 	// Driver is that of sessions; "" has none.
 	Driver sandbox.Driver `json:"driver,omitempty"`
+	// Kernel is sandbox.SessionOptions.Kernel.
+	Kernel string `json:"kernel,omitempty"`
 	// Timeout, MemoryBytes, CPUs and PIDs are limits; 0 means the defaults of this package.
 	Timeout     time.Duration `json:"timeout,omitempty"`
 	MemoryBytes int64         `json:"memory_bytes,omitempty"`
@@ -36,10 +40,11 @@ type Environment struct {
 	PIDs        int64         `json:"pids,omitempty"`
 	// Env is NAME=value.
 	Env []string `json:"env,omitempty"`
-	// Inherit are the names of variables of this program that the code has, too.
+	// Inherit are the names of variables of this program that the code has, too. Neither they nor Env are kept anywhere.
 	Inherit []string `json:"inherit,omitempty"`
-	// Project is a folder of this machine, at /project, read-only.
-	Project string `json:"project,omitempty"`
+	// Project is a folder of this machine, read-only at ProjectMount; "" there means /project.
+	Project      string `json:"project,omitempty"`
+	ProjectMount string `json:"project_mount,omitempty"`
 	// Network lets the code reach the network; else it has none.
 	Network bool `json:"network,omitempty"`
 	// Program is one of this machine that is run as it is and isolates by itself: an artifact of somebody else. It reads the code from standard input.
@@ -87,8 +92,8 @@ func ArgumentOf(interpreter []string) bool {
 // maxArgument bounds code that can only be an argument, in bytes: Linux has 128 KiB for one with its end.
 const maxArgument = 128<<10 - 1
 
-// command is what runs code that it reads from standard input.
-func (e Environment) command(size int) ([]string, error) {
+// Argv is the command that runs code of that many bytes, which it reads from standard input.
+func (e Environment) Argv(size int) ([]string, error) {
 	if !e.Argument || len(e.Interpreter) == 0 {
 		return e.Interpreter, nil
 	}
@@ -113,11 +118,14 @@ func (e Environment) Check() error {
 	if e.Program == "" && len(e.Interpreter) == 0 {
 		errs = append(errs, errors.New("there is no interpreter"))
 	}
-	if !slices.Contains([]sandbox.Kind{sandbox.Auto, sandbox.KindJail, sandbox.KindContainer}, e.Backend) {
+	if !slices.Contains([]sandbox.Kind{sandbox.Auto, sandbox.KindJail, sandbox.KindContainer, sandbox.KindBox}, e.Backend) {
 		errs = append(errs, fmt.Errorf("Unknown backend: %s", e.Backend)) //nolint:staticcheck // other programs look for these words
 	}
 	if e.Backend == sandbox.KindJail && e.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
+	}
+	if e.Backend != sandbox.KindJail && e.Root != "" {
+		errs = append(errs, errors.New("only a jail has a root folder"))
 	}
 	if e.Timeout < 0 || e.MemoryBytes < 0 || e.CPUs < 0 || e.PIDs < 0 {
 		errs = append(errs, errors.New("a limit is less than nothing"))

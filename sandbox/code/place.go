@@ -34,6 +34,10 @@ func (r *Runner) backend(ctx context.Context, e Environment) (sandbox.Kind, erro
 	return sandbox.KindContainer, nil
 }
 
+func limits(e Environment) sandbox.Limits {
+	return sandbox.Limits{MemoryBytes: e.MemoryBytes, CPUs: e.CPUs, PIDs: e.PIDs}
+}
+
 // spec is what a place of an environment is.
 func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 	kind, err := r.backend(ctx, e)
@@ -41,19 +45,11 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 		return pool.Spec{}, err
 	}
 	s := pool.Spec{
-		Runtime: kind, Image: e.Image, Env: slices.Clone(e.Env),
-		Limits: sandbox.Limits{MemoryBytes: e.MemoryBytes, CPUs: e.CPUs, PIDs: e.PIDs},
+		Runtime: kind, Image: e.Image, Root: e.Root,
+		Limits: limits(e),
 	}
 	if e.Network {
 		s.Trust = pool.Trusted
-	}
-	for _, name := range e.Inherit {
-		if r.o.Getenv == nil {
-			break
-		}
-		if v := r.o.Getenv(name); v != "" {
-			s.Env = append(s.Env, name+"="+v)
-		}
 	}
 	if e.Project != "" {
 		st, err := os.Stat(e.Project)
@@ -63,7 +59,7 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 		if err != nil {
 			return pool.Spec{}, fmt.Errorf("environment %s is %w: the project folder: %w", e.Name, sandbox.ErrSpec, err)
 		}
-		s.Mounts = []sandbox.Mount{{Host: e.Project, Inside: "/project", ReadOnly: true}}
+		s.Mounts = []sandbox.Mount{{Host: e.Project, Inside: cmp.Or(e.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.KindContainer && s.Image == "" {
 		if r.o.Image == nil {
@@ -76,14 +72,47 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 	return s, nil
 }
 
-// room is a place for a command or session.
-type room interface {
-	runner
+// variables are those of an environment's code.
+func (r *Runner) variables(e Environment) []string {
+	env := append([]string{"HOME=" + workspace}, e.Env...)
+	if e.Program != "" { // it has a home of its own, and is asked to show the project
+		env = slices.Clone(e.Env)
+		if e.Project != "" {
+			env = append(env, "PROJECT_DIR="+e.Project)
+		}
+	}
+	for _, name := range e.Inherit {
+		if r.o.Getenv == nil {
+			break
+		}
+		if v := r.o.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// Room is a place for commands and sessions.
+type Room interface {
+	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
 }
 
+// Place is a fresh place of an environment for as long as the caller wants it, until done.
+func (r *Runner) Place(ctx context.Context, env string) (in Room, e Environment, done func() error, err error) {
+	if e, err = r.environment(Request{Env: env}); err != nil {
+		return nil, e, nil, err
+	}
+	if in, e.Backend, done, err = r.place(ctx, e); err != nil {
+		return nil, e, nil, err
+	}
+	e.Env, e.Inherit = r.variables(e), nil
+	return in, e, done, nil
+}
+
 // place is a fresh place of an environment, until done.
-func (r *Runner) place(ctx context.Context, e Environment) (in room, kind sandbox.Kind, done func() error, err error) {
+func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbox.Kind, done func() error, err error) {
 	if e.Program != "" {
 		return r.own(ctx, e)
 	}
@@ -100,11 +129,11 @@ func (r *Runner) place(ctx context.Context, e Environment) (in room, kind sandbo
 }
 
 // own is a place for a program of this machine.
-func (r *Runner) own(ctx context.Context, e Environment) (in room, kind sandbox.Kind, done func() error, err error) {
+func (r *Runner) own(ctx context.Context, e Environment) (in Room, kind sandbox.Kind, done func() error, err error) {
 	if r.o.Hosts == nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not run", e.Name, sandbox.ErrUnsupported)
 	}
-	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{Runtime: sandbox.KindHost, Lifetime: sandbox.Session, Network: sandbox.NetworkFull, Env: e.Env})
+	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{Runtime: sandbox.KindHost, Lifetime: sandbox.Session, Network: sandbox.NetworkFull, Limits: limits(e)})
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
 	}

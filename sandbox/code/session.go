@@ -132,7 +132,7 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 	if err != nil {
 		return err
 	}
-	i, err := in.Session(ctx, options(e))
+	i, err := in.Session(ctx, r.options(e))
 	if err != nil {
 		return errors.Join(fmt.Errorf("environment %s: %w", e.Name, err), done())
 	}
@@ -141,8 +141,8 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 }
 
 // options are those of an environment's interpreter.
-func options(e Environment) sandbox.SessionOptions {
-	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Env: []string{"HOME=" + workspace}}
+func (r *Runner) options(e Environment) sandbox.SessionOptions {
+	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Kernel: e.Kernel, Env: r.variables(e)}
 	if DriverOf(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
 		o.Argv = e.Interpreter[:1]
 	}
@@ -269,23 +269,49 @@ func kept(s sandbox.Spec) (id, env string) {
 	return id, env
 }
 
+// Interpreter is that of a session, as Run has it, which is started if it is not there. Only a Runner whose sessions are Kept gives them away.
+func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Interpreter, error) {
+	e, err := r.environment(Request{Env: env, Session: session})
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Driver == "" || e.Program != "":
+		return nil, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
+	case !r.o.Kept || session == "":
+		return nil, fmt.Errorf("session %q is %w: it is none that is kept", session, sandbox.ErrSpec)
+	}
+	var in *sandbox.Interpreter
+	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Interpreter) (Result, error) {
+		in = i
+		return Result{}, nil
+	})
+	return in, err
+}
+
 // inKept runs code in a session that outlives this program.
 func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, error) {
+	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Interpreter) (Result, error) {
+		res, err := runCell(ctx, e, i, q)
+		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Fresh()
+		if res.Ended {
+			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+		}
+		return res, err
+	})
+}
+
+// withKept calls use with a session's place and interpreter, and again with new ones where they had ended.
+func (r *Runner) withKept(ctx context.Context, e Environment, id string, use func(*sandbox.Sandbox, *sandbox.Interpreter) (Result, error)) (Result, error) {
 	const tries = 3 // it may end while it is looked for
 	for n := 0; ; n++ {
-		sb, made, err := r.kept(ctx, e, q.Session)
+		sb, made, err := r.kept(ctx, e, id)
 		if err != nil {
 			return Result{}, err
 		}
-		i, err := sb.Session(ctx, options(e))
+		i, err := sb.Session(ctx, r.options(e))
 		if err == nil {
 			var res Result
-			res, err = runCell(ctx, e, i, q)
-			res.Runtime, res.Fresh = sb.Spec().Runtime, i.Fresh()
-			if res.Ended {
-				err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
-			}
-			if !errors.Is(err, sandbox.ErrNotFound) {
+			if res, err = use(sb, i); !errors.Is(err, sandbox.ErrNotFound) {
 				return res, err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -49,6 +50,8 @@ type Spec struct {
 	Runtime sandbox.Kind `json:"runtime,omitempty"`
 	// Image is one that the engine has; "" means Options.Image.
 	Image string `json:"image,omitempty"`
+	// Root is sandbox.Spec.Root, of a jail.
+	Root string `json:"root,omitempty"`
 	// User is uid:gid of another than root; "" means 1000:1000.
 	User string `json:"user,omitempty"`
 	// Env is NAME=value, of each command.
@@ -74,8 +77,8 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	if s.Reuse != ReuseClean && s.Reuse != ReuseNever {
 		errs = append(errs, fmt.Errorf("reuse %q: use %s or %s", s.Reuse, ReuseClean, ReuseNever))
 	}
-	if s.Runtime != sandbox.KindContainer && s.Runtime != sandbox.KindJail {
-		errs = append(errs, fmt.Errorf("runtime %q: use %s or %s", s.Runtime, sandbox.KindContainer, sandbox.KindJail))
+	if !slices.Contains([]sandbox.Kind{sandbox.KindContainer, sandbox.KindJail, sandbox.KindBox}, s.Runtime) {
+		errs = append(errs, fmt.Errorf("runtime %q: use %s, %s or %s", s.Runtime, sandbox.KindContainer, sandbox.KindJail, sandbox.KindBox))
 	}
 	if s.Runtime == sandbox.KindJail && s.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
@@ -110,7 +113,7 @@ func (s Spec) Sandbox() sandbox.Spec {
 		network = sandbox.NetworkFull
 	}
 	sp := sandbox.Spec{
-		Runtime: s.Runtime, Image: s.Image, User: s.User, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits, Network: network, Lifetime: sandbox.Session,
+		Runtime: s.Runtime, Image: s.Image, Root: s.Root, User: s.User, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits, Network: network, Lifetime: sandbox.Session,
 	}
 	if s.Runtime == sandbox.KindContainer {
 		sp.Leases = true

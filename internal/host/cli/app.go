@@ -69,6 +69,8 @@ type Images interface {
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
 	// Small returns the small image of environments and pools, and builds it if it is missing; building is told before that.
 	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
+	// Root unpacks the programs of an image in a folder.
+	Root(ctx context.Context, image, dir string) error
 	// Derive builds the image name on the default image's base if it is missing.
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
 }

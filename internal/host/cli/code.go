@@ -53,17 +53,17 @@ five minutes or an hour is over.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.q.Env, "env", "e", "", "environment: node, python or shell")
+	f.StringVarP(&o.q.Env, "env", "e", "", "environment: node, python, shell, one of `sandbox-agent env list`, or the folder of an artifact")
 	f.StringVarP(&o.file, "file", "f", "", "file with the code; - is standard input")
 	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
 	f.DurationVar(&o.q.Timeout, "timeout", 0, "end it and everything it started after that time (default "+code.DefaultTimeout.String()+")")
 	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g (default 512m)")
-	f.StringVar(&o.runtime, "runtime", "", "jail or container (default: what there is)")
+	f.StringVar(&o.runtime, "runtime", "", "jail, container or box (default: what there is)")
 	f.BoolVar(&o.json, "json", false, "print a JSON document with output, exit code and duration")
 	_ = cmd.MarkFlagRequired("env") // of a flag that is there
 	// They can only fail for flags that do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("env", cobra.FixedCompletions([]string{"node", "python", "shell"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer), string(sandbox.KindBox)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -121,19 +121,28 @@ func (a *App) codeOptions() (code.Options, error) {
 	return o, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
-// codeRunner runs code for one command.
-func (a *App) codeRunner() (r *code.Runner, done func(context.Context) error, err error) {
+// codeRunner runs code for one command, in one of some environments.
+func (a *App) codeRunner(all func() []code.Environment) (r *code.Runner, done func(context.Context) error, err error) {
+	o, err := a.codeOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Kept, o.Environments = true, all
+	return a.openRunner(o)
+}
+
+// openRunner opens a runner with what its sandboxes are made by.
+func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Context) error, err error) {
 	m, err := a.sandboxes()
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := a.codeOptions()
-	if err != nil {
+	// Artifacts of others are programs of this machine that the user has chosen.
+	if o.Hosts, err = a.Sandboxes(sandbox.Options{Getenv: a.Getenv, Log: a.log(), AllowHost: true}); err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
-	o.Kept = true
 	r = code.Open(m, o)
-	return r, func(ctx context.Context) error { return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close()) }, nil
+	return r, func(ctx context.Context) error { return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close(), o.Hosts.Close()) }, nil
 }
 
 func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
@@ -153,7 +162,12 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 	if !o.json {
 		o.q.Stdout, o.q.Stderr = a.Stdout, a.Stderr
 	}
-	r, done, err := a.codeRunner()
+	all, name, err := a.known(o.q.Env)
+	if err != nil {
+		return err
+	}
+	o.q.Env = name
+	r, done, err := a.codeRunner(all)
 	if err != nil {
 		return err
 	}
@@ -205,7 +219,7 @@ func newSessionListCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List sessions that run", Args: noArgs, Example: "  sandbox-agent session list",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r, done, err := a.codeRunner()
+			r, done, err := a.codeRunner(nil)
 			if err != nil {
 				return err
 			}
@@ -239,7 +253,7 @@ func newSessionRmCmd(a *App) *cobra.Command {
 			return fault.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			r, done, err := a.codeRunner()
+			r, done, err := a.codeRunner(nil)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -252,7 +266,7 @@ func newSessionRmCmd(a *App) *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			r, done, err := a.codeRunner()
+			r, done, err := a.codeRunner(nil)
 			if err != nil {
 				return err
 			}

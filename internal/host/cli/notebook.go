@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -31,7 +32,7 @@ func newNotebookCmd(a *App) *cobra.Command {
 }
 
 type notebookOptions struct {
-	sandbox, session, out string
+	sandbox, env, session, out string
 	timeout               time.Duration
 	allowErrors, json     bool
 }
@@ -44,10 +45,10 @@ func newNotebookRunCmd(a *App) *cobra.Command {
 --out into another file; what else is in it stays. It stops after a cell that failed, ends with 1 then, or with
 124 if that cell's --timeout was over, and writes what has run.
 
-The cells run in a fresh jail, without a network and without this machine's files, or with --sandbox in one that is there,
-where --session keeps what they remember for the next time. Cells in Python run in IPython where the sandbox has
+The cells run in a fresh jail, without a network and without this machine's files; with --env in a fresh place of that
+environment, or with --sandbox in a sandbox that is there. There --session keeps what they remember for the next time. Cells in Python run in IPython where the sandbox has
 it, those in another language in the kernel that the notebook names, by the sandbox's jupyter_client.`,
-		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
+		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run report.ipynb --env python\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
@@ -59,13 +60,15 @@ it, those in another language in the kernel that the notebook names, by the sand
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.sandbox, "sandbox", "", "run in this sandbox (default: a fresh jail)")
-	f.StringVar(&o.session, "session", "", "run in the sandbox's session of this name, and keep it; needs --sandbox")
+	f.StringVarP(&o.env, "env", "e", "", "run in this environment")
+	f.StringVar(&o.session, "session", "", "run in the session of this name, and keep it; needs --sandbox or --env")
 	f.StringVarP(&o.out, "out", "o", "", "write this file; - is standard output (default: the notebook itself)")
 	f.DurationVar(&o.timeout, "timeout", notebookTimeout, "interrupt a cell after that time; 0 never does")
 	f.BoolVar(&o.allowErrors, "allow-errors", false, "go on after a cell that failed")
 	f.BoolVar(&o.json, "json", false, "print a JSON document that says what ran")
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(true))
+	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)
 	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSessionsOf(&o.sandbox))
 	return cmd
 }
@@ -95,8 +98,11 @@ func (a *App) completeSessionsOf(name *string) cobra.CompletionFunc {
 // check returns all that is wrong with the options.
 func (o *notebookOptions) check() error {
 	errs := []error{negative(o.timeout)}
-	if o.session != "" && o.sandbox == "" {
-		errs = append(errs, errors.New("--session needs --sandbox: a fresh jail is gone when the notebook has run"))
+	if o.session != "" && o.sandbox == "" && o.env == "" {
+		errs = append(errs, errors.New("--session needs --sandbox or --env: a fresh jail is gone when the notebook has run"))
+	}
+	if o.env != "" && o.sandbox != "" {
+		errs = append(errs, errors.New("--env and --sandbox each say where the notebook runs"))
 	}
 	if o.out == "-" && o.json {
 		errs = append(errs, errors.New("--json and --out - would both print a document"))
@@ -108,7 +114,8 @@ func (o *notebookOptions) check() error {
 type notebookRun struct {
 	Notebook string `json:"notebook"`
 	Out      string `json:"out"`
-	Sandbox  string `json:"sandbox"`
+	Sandbox  string `json:"sandbox,omitempty"`
+	Env      string `json:"env,omitempty"`
 	Driver   string `json:"driver"`
 	Session  string `json:"session,omitempty"`
 	notebook.Report
@@ -122,19 +129,19 @@ func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
 	if err != nil {
 		return err
 	}
-	sb, done, err := o.place(ctx, a)
+	in, done, err := o.place(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := o.interpreter(ctx, a, sb, nb)
+	s, err := in.interpreter(ctx, a, nb)
 	if err != nil {
-		return sandboxError(err)
+		return runError(ctx, err)
 	}
 	if o.session == "" {
 		defer func() { _ = s.Close(context.WithoutCancel(ctx)) }() // of a sandbox that is gone there is nothing to end
 	}
-	doc := notebookRun{Notebook: path, Out: cmp.Or(o.out, path), Sandbox: sb.Name(), Driver: string(s.Driver()), Session: o.session}
+	doc := notebookRun{Notebook: path, Out: cmp.Or(o.out, path), Sandbox: in.sandbox, Env: o.env, Driver: string(s.Driver()), Session: o.session}
 	var rerr error
 	doc.Report, rerr = nb.Run(ctx, s, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
 	b, err := nb.Encode()
@@ -184,43 +191,95 @@ func writeNotebook(stdout io.Writer, path string, b []byte, mode fs.FileMode) er
 	return store.WriteFile(path, b, mode)
 }
 
+// notebookPlace is where a notebook runs.
+type notebookPlace struct {
+	code.Room
+	session sandbox.SessionOptions
+	sandbox string // its name, where it has one
+	what    string // of it, for people
+	// open opens the session of an environment that is kept; nil where there is none.
+	open func(ctx context.Context) (*sandbox.Interpreter, error)
+}
+
 // place is the sandbox that was named, or a fresh one.
-func (o *notebookOptions) place(ctx context.Context, a *App) (sb *sandbox.Sandbox, done func(), err error) {
+func (o *notebookOptions) place(ctx context.Context, a *App) (in *notebookPlace, done func(), err error) {
+	in = &notebookPlace{session: sandbox.SessionOptions{ID: o.session}}
+	if o.env != "" {
+		return o.environment(ctx, a, in)
+	}
 	if o.sandbox != "" {
-		return a.sandbox(ctx, o.sandbox)
+		sb, done, err := a.sandbox(ctx, o.sandbox)
+		if err != nil {
+			return nil, nil, err
+		}
+		in.Room, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
+		return in, done, nil
 	}
 	m, err := a.sandboxes()
 	if err != nil {
 		return nil, nil, err
 	}
-	sb, err = m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Lifetime: sandbox.Session, Network: sandbox.NetworkNone})
+	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Lifetime: sandbox.Session, Network: sandbox.NetworkNone})
 	if err != nil {
 		return nil, nil, errors.Join(sandboxError(err), m.Close())
 	}
-	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+	in.Room, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
+	return in, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+}
+
+// environment is a fresh place of an environment, or the place of a session.
+func (o *notebookOptions) environment(ctx context.Context, a *App, in *notebookPlace) (*notebookPlace, func(), error) {
+	all, name, err := a.known(o.env)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, closeRunner, err := a.codeRunner(all)
+	if err != nil {
+		return nil, nil, err
+	}
+	done := func() { _ = closeRunner(ctx) } // what is left of it ends without signs of life
+	in.what = "environment " + name
+	if o.session != "" {
+		in.open = func(ctx context.Context) (*sandbox.Interpreter, error) { return r.Interpreter(ctx, name, o.session) }
+		return in, done, nil
+	}
+	room, e, leave, err := r.Place(ctx, name)
+	if err != nil {
+		done()
+		return nil, nil, runError(ctx, err)
+	}
+	in.Room, in.session.Env, in.session.Driver, in.session.Kernel = room, e.Env, e.Driver, e.Kernel
+	return in, func() { _ = leave(); done() }, nil
 }
 
 // interpreter is the session that can run the notebook's language.
-func (o *notebookOptions) interpreter(ctx context.Context, a *App, sb *sandbox.Sandbox, nb *notebook.Notebook) (*sandbox.Interpreter, error) {
-	so := sandbox.SessionOptions{ID: o.session, Driver: sandbox.DriverIPython}
+func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.Notebook) (*sandbox.Interpreter, error) {
+	if in.open != nil {
+		return in.open(ctx)
+	}
+	so := in.session
+	if so.Driver == sandbox.DriverJupyter || so.Driver == sandbox.DriverIPython { // the environment says so
+		return in.Session(ctx, so)
+	}
+	so.Driver = sandbox.DriverIPython
 	if !nb.Python() {
 		so.Driver = sandbox.DriverJupyter
 		if so.Kernel, _ = nb.Kernel(); so.Kernel == "" {
 			_, language := nb.Kernel()
 			return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)), "its metadata has a kernelspec with a name once Jupyter has run it")
 		}
-		return sb.Session(ctx, so)
+		return in.Session(ctx, so)
 	}
 	const look = "import importlib.util as u, sys; sys.exit(u.find_spec('IPython') is None)"
-	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"python3", "-c", look}, Timeout: time.Minute})
+	r, err := in.Run(ctx, sandbox.Command{Argv: []string{"python3", "-c", look}, Timeout: time.Minute})
 	if err != nil {
 		return nil, err
 	}
 	if r.ExitCode != 0 {
 		so.Driver = sandbox.DriverPython
-		fmt.Fprintf(a.Stderr, "note: sandbox %s has no IPython: the cells run in Python, without magics and pictures\n", sb.Name())
+		fmt.Fprintf(a.Stderr, "note: %s has no IPython: the cells run in Python, without magics and pictures\n", in.what)
 	}
-	return sb.Session(ctx, so)
+	return in.Session(ctx, so)
 }
 
 // tell says what became of the notebook, and is its exit code.

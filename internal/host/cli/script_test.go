@@ -132,6 +132,8 @@ func (noImages) Small(context.Context, func(string), func(workorder.Event)) (wor
 	return workorder.Image{}, errors.ErrUnsupported
 }
 
+func (noImages) Root(context.Context, string, string) error { return runtime.ErrUnavailable }
+
 func (noImages) Derive(context.Context, string, []byte, func(workorder.Event)) error {
 	return runtime.ErrUnavailable
 }

@@ -3,11 +3,14 @@ package provision
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	imagetypes "github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -17,6 +20,9 @@ import (
 type Client interface {
 	Engine
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
+	ContainerCreate(ctx context.Context, c *container.Config, h *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error)
+	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
+	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
 }
 
 // Images manages the images of one engine.

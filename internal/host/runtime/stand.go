@@ -34,6 +34,7 @@ type Capability string
 // The capabilities of sandboxes.
 const (
 	CapAnyImage          Capability = "any_image"          // made of any image of the engine
+	CapAnyRoot           Capability = "any_root"           // the programs of another folder than this machine's
 	CapUsers             Capability = "users"              // commands as another user than the one that makes it
 	CapPersistent        Capability = "persistent"         // files outside of mounts stay over a stop
 	CapNetworkNone       Capability = "network_none"       // nothing but the loopback
@@ -61,8 +62,10 @@ const (
 
 // StandSpec describes a sandbox without a task.
 type StandSpec struct {
-	Name   string // what it is called on the engine, or in the state folder
-	Image  string
+	Name  string // what it is called on the engine, or in the state folder
+	Image string
+	// Root is a folder whose programs it has in place of this machine's; "" is this machine's.
+	Root   string
 	Labels map[string]string
 	// Guest returns the guest's program for an architecture, named as Go names it.
 	Guest  func(arch string) ([]byte, error)

@@ -81,8 +81,10 @@ func namespaces(root, networkNone bool) []string {
 // guestCaps are what root's guest needs: it becomes the user of commands, ends them, gives them a terminal and looks into their folders. Commands have none.
 var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE"}
 
-// machine is what a jail takes of this machine.
+// machine is what a jail takes of this machine, or of another root folder.
 type machine struct {
+	// root is the folder; "" is this machine's.
+	root string
 	// top are folders beside /usr, as links into it or as folders of their own.
 	top []topFolder
 	// etc are folders below /etc that are shown.
@@ -109,17 +111,52 @@ var (
 // maxCopied bounds a file that is copied, in bytes; a linker's cache has some 100 KB.
 const maxCopied = 4 << 20
 
-// look looks at this machine.
-func look() (machine, error) {
-	var m machine
+// tree is where programs are: this machine, or a folder that is looked at without following a link out of it.
+type tree interface {
+	Lstat(name string) (fs.FileInfo, error)
+	Stat(name string) (fs.FileInfo, error)
+	Readlink(name string) (string, error)
+	ReadFile(name string) ([]byte, error)
+}
+
+// whole is this machine.
+type whole struct{}
+
+func (whole) Lstat(name string) (fs.FileInfo, error) { return os.Lstat("/" + name) }
+func (whole) Stat(name string) (fs.FileInfo, error)  { return os.Stat("/" + name) }
+func (whole) Readlink(name string) (string, error)   { return os.Readlink("/" + name) }
+func (whole) ReadFile(name string) ([]byte, error)   { return os.ReadFile("/" + name) }
+
+// look looks at this machine, or at another root folder.
+func look(root string) (machine, error) {
+	if root == "" {
+		return lookAt(whole{}, "")
+	}
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return machine{}, fmt.Errorf("the root folder: %w", err)
+	}
+	defer r.Close()
+	st, err := r.Lstat("usr")
+	if err == nil && !st.IsDir() { // not what a link of it leads to
+		err = errors.New("its usr is no folder")
+	}
+	if err != nil {
+		return machine{}, fmt.Errorf("the root folder: %w", err)
+	}
+	return lookAt(r, root)
+}
+
+func lookAt(t tree, root string) (machine, error) {
+	m := machine{root: root}
 	for _, p := range topFolders {
-		st, err := os.Lstat(p)
+		st, err := t.Lstat(p[1:])
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return m, err
 		case st.Mode()&fs.ModeSymlink != 0:
-			to, err := os.Readlink(p)
+			to, err := t.Readlink(p[1:])
 			if err != nil {
 				return m, err
 			}
@@ -129,12 +166,12 @@ func look() (machine, error) {
 		}
 	}
 	for _, p := range shownEtc {
-		if _, err := os.Stat(p); err == nil {
+		if st, err := t.Stat(p[1:]); err == nil && st.IsDir() {
 			m.etc = append(m.etc, p)
 		}
 	}
 	for _, p := range copiedEtc {
-		if b, err := os.ReadFile(p); err == nil && len(b) <= maxCopied {
+		if b, err := t.ReadFile(p[1:]); err == nil && len(b) <= maxCopied {
 			m.files = append(m.files, etcFile{p, string(b)})
 		}
 	}
@@ -188,12 +225,12 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 			add("--cap-add", c)
 		}
 	}
-	add("--ro-bind", "/usr", "/usr")
+	add("--ro-bind", j.machine.root+"/usr", "/usr")
 	for _, t := range j.machine.top {
 		if t.link != "" {
 			add("--symlink", t.link, t.path)
 		} else {
-			add("--ro-bind", t.path, t.path)
+			add("--ro-bind", j.machine.root+t.path, t.path)
 		}
 	}
 	add("--proc", "/proc")
@@ -226,7 +263,7 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	}
 	for _, p := range j.machine.etc {
 		above(p)
-		add("--ro-bind", p, p)
+		add("--ro-bind", j.machine.root+p, p)
 	}
 	for i, g := range j.groups {
 		above(j.groupsInside[i])

@@ -56,6 +56,7 @@ type record struct {
 // standing is what of a runtime.StandSpec is needed to start the sandbox again.
 type standing struct {
 	Config      wire.Config     `json:"config"`
+	Root        string          `json:"root,omitempty"`
 	NetworkNone bool            `json:"network_none,omitempty"`
 	MemoryBytes int64           `json:"memory_bytes,omitempty"`
 	CPUs        float64         `json:"cpus,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,7 +54,7 @@ func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error
 		if err := s.o.Allowed(); err != nil {
 			return nil, err
 		}
-		return []runtime.Capability{runtime.CapNetworkFull, runtime.CapPersistent}, nil
+		return append(held(), runtime.CapNetworkFull, runtime.CapPersistent), nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,15 +64,26 @@ func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error
 		}
 		s.fits = true
 	}
-	all := []runtime.Capability{runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapMemory}
-	p := findParents()
-	if _, ok := p["pids"]; ok || os.Geteuid() != 0 && countsByNamespace() {
+	all := append(held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapAnyRoot)
+	if !slices.Contains(all, runtime.CapMemory) {
+		all = append(all, runtime.CapMemory) // the keeper watches it
+	}
+	if !slices.Contains(all, runtime.CapPIDs) && os.Geteuid() != 0 && countsByNamespace() {
 		all = append(all, runtime.CapPIDs)
 	}
-	if _, ok := p["cpu"]; ok {
-		all = append(all, runtime.CapCPUs)
-	}
 	return all, nil
+}
+
+// held are the limits that control groups can hold here.
+func held() (all []runtime.Capability) {
+	p := findParents()
+	for c, limit := range map[string]runtime.Capability{"memory": runtime.CapMemory, "pids": runtime.CapPIDs, "cpu": runtime.CapCPUs} {
+		if _, ok := p[c]; ok {
+			all = append(all, limit)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // countsByNamespace reports whether the kernel counts a user's processes in each user namespace apart: since Linux 5.14.
@@ -92,7 +104,7 @@ func countsByNamespace() bool {
 func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, error) {
 	s.sweep(ctx)
 	r := record{Kind: s.kind, Labels: spec.Labels, Created: time.Now(), standing: standing{
-		Config: spec.Config, NetworkNone: spec.NetworkNone, MemoryBytes: spec.MemoryBytes, CPUs: spec.CPUs, PIDs: spec.PIDs, Mounts: spec.Mounts,
+		Config: spec.Config, Root: spec.Root, NetworkNone: spec.NetworkNone, MemoryBytes: spec.MemoryBytes, CPUs: spec.CPUs, PIDs: spec.PIDs, Mounts: spec.Mounts,
 		Throwaway: spec.Throwaway,
 	}}
 	r.UID, r.GID = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts)

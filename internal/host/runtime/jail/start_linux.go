@@ -160,6 +160,9 @@ func (f *folder) listen(ctx context.Context) (*os.File, error) {
 func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 	p := keep.Plan{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
 	config := r.Config
+	at := findParents()
+	var inside []string
+	p.Groups, inside = at.groups(f.path, r.standing)
 	if s.kind == kindMachine {
 		config.Machine = true
 		if config.Dir == "" {
@@ -174,9 +177,6 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		if os.Geteuid() == 0 {
 			config.User = fmt.Sprintf("%d:%d", r.UID, r.GID)
 		}
-		at := findParents()
-		var inside []string
-		p.Groups, inside = at.groups(f.path, r.standing)
 		if _, held := at["memory"]; !held && r.MemoryBytes > 0 {
 			p.WatchBytes, config.DataBytes = r.MemoryBytes, uint64(r.MemoryBytes)
 		}
@@ -187,7 +187,7 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		if err != nil {
 			return keep.Plan{}, err
 		}
-		m, err := look()
+		m, err := look(r.Root)
 		if err != nil {
 			return keep.Plan{}, err
 		}

@@ -1,0 +1,253 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Images makes images, and folders of what is in them.
+type Images interface {
+	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
+	// Derive builds the image name of a Dockerfile, if it is missing.
+	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
+	// Root unpacks the programs of an image in a folder.
+	Root(ctx context.Context, image, dir string) error
+}
+
+// Builder builds artifacts.
+type Builder struct {
+	// Images is asked where an artifact needs an image or packages.
+	Images func() (Images, error)
+	// State has the root folders that artifacts share.
+	State    string
+	Building func(name string)
+	Progress func(workorder.Event)
+}
+
+// repository is that of images with packages.
+const repository = "sandbox-agent-environment"
+
+//go:embed jail.sh
+var jailScript string
+
+//go:embed container.sh
+var containerScript string
+
+// boxScript needs sandbox-agent itself: nothing else makes boxes.
+const boxScript = `command -v sandbox-agent >/dev/null || {
+	echo "$name: sandbox-agent is missing" >&2
+	exit 126
+}
+exec sandbox-agent run --env "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")" -f -
+`
+
+// Build builds an artifact in the folder dir, in place of one that is there; any other folder with something in it stays. After an error it is as it was.
+func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if err := replaceable(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("build the artifact: %w", err)
+	}
+	made, err := os.MkdirTemp(filepath.Dir(dir), ".artifact-")
+	if err != nil {
+		return fmt.Errorf("build the artifact: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(made)) }()
+	if err := os.Chmod(made, 0o755); err != nil { //nolint:gosec // others may run it
+		return fmt.Errorf("build the artifact: %w", err)
+	}
+	if err := b.fill(ctx, &d, made); err != nil {
+		return fmt.Errorf("build the artifact %s: %w", d.Name, err)
+	}
+	old := filepath.Join(filepath.Dir(dir), ".artifact-old-"+rand.Text())
+	if err := os.Rename(dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("build the artifact: %w", err)
+	}
+	if err := os.Rename(made, dir); err != nil {
+		return errors.Join(fmt.Errorf("build the artifact: %w", err), os.Rename(old, dir))
+	}
+	return os.RemoveAll(old)
+}
+
+// replaceable returns why a folder must stay as it is.
+func replaceable(dir string) error {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(list) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("build the artifact: %w", err)
+	}
+	if m, err := readMetadata(filepath.Join(dir, MetadataFile)); err != nil || m.Own == nil {
+		return fmt.Errorf("build the artifact: %w: %s has something in it that is no artifact of sandbox-agent's: name another folder", fs.ErrExist, dir)
+	}
+	return nil
+}
+
+// fill makes what is in an artifact.
+func (b *Builder) fill(ctx context.Context, d *Definition, dir string) error {
+	e, err := d.environment(dir)
+	if err != nil {
+		return err
+	}
+	argv, err := e.Argv(0)
+	if err != nil {
+		return err
+	}
+	if e.Backend == sandbox.KindContainer || len(d.Packages) > 0 {
+		if err := b.image(ctx, d); err != nil {
+			return err
+		}
+	}
+	files := map[string]string{}
+	var script strings.Builder
+	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nname=%s image=%s timeout_seconds=%g memory_mb=%d project_mount=%s inherit=%s\nset --",
+		quote(d.Name), quote(d.Image), d.TimeoutSeconds, d.MemoryMB, quote(d.Own.ProjectMount), quote(strings.Join(d.Own.Inherit, " ")))
+	for _, a := range argv {
+		script.WriteString(" " + quote(a))
+	}
+	script.WriteString("\n")
+	switch e.Backend {
+	case sandbox.KindJail:
+		if len(d.Packages) > 0 {
+			if err := b.root(ctx, d.Image, dir); err != nil {
+				return err
+			}
+			d.Image = "" // it is in the folder
+		}
+		script.WriteString(jailScript)
+		name, calls, err := filter()
+		if err != nil {
+			return err
+		}
+		files[name] = string(calls)
+		files["etc/passwd"] = "root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/workspace:/bin/sh\n"
+		files["etc/group"] = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"
+		files["etc/nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+		files["etc/hosts"] = "127.0.0.1 localhost sandbox\n::1 localhost\n"
+	case sandbox.KindContainer:
+		script.WriteString(containerScript)
+	default:
+		script.WriteString(boxScript)
+	}
+	d.Own.Image = d.Image
+	files[runFile] = script.String()
+	text, err := json.MarshalIndent(d.Metadata, "", "  ")
+	if err != nil {
+		return err
+	}
+	files[MetadataFile] = string(text) + "\n"
+	return write(dir, files)
+}
+
+func write(dir string, files map[string]string) error {
+	for name, content := range files {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if name == runFile {
+			mode = 0o755
+		}
+		if err := os.WriteFile(file, []byte(content), mode); err != nil {
+			return err
+		}
+		if err := os.Chmod(file, mode); err != nil { // whatever the umask says
+			return err
+		}
+	}
+	return nil
+}
+
+// quote is a text as one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// image names the image of an artifact, and makes it where it has packages.
+func (b *Builder) image(ctx context.Context, d *Definition) error {
+	if d.Image != "" {
+		return nil
+	}
+	images, err := b.Images()
+	if err != nil {
+		return err
+	}
+	small, err := images.Small(ctx, b.Building, b.Progress)
+	if err != nil {
+		return err
+	}
+	d.Image = small.Name
+	if len(d.Packages) == 0 {
+		return nil
+	}
+	var file bytes.Buffer
+	fmt.Fprintf(&file, "FROM %s\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/* /var/cache/apt/*\n",
+		small.Name, strings.Join(d.Packages, " "))
+	h := sha256.Sum256(append([]byte(small.ID+"\n"), file.Bytes()...))
+	d.Image = fmt.Sprintf("%s:%.*x", repository, hashBytes, h)
+	return images.Derive(ctx, d.Image, file.Bytes(), b.Progress)
+}
+
+// hashBytes is how much of a hash names something.
+const hashBytes = 8
+
+// root brings the programs of an image into a folder that artifacts share, to which the artifact has a link.
+func (b *Builder) root(ctx context.Context, image, dir string) error {
+	roots := filepath.Join(b.State, "roots")
+	if err := os.MkdirAll(roots, 0o700); err != nil {
+		return fmt.Errorf("make the root folder: %w", err)
+	}
+	_, id, _ := strings.Cut(image, ":")
+	root := filepath.Join(roots, id)
+	lock, err := lockfile.Take(ctx, root+".lock")
+	if err != nil {
+		return fmt.Errorf("make the root folder: %w", err)
+	}
+	defer lock.Release()
+	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
+		if err := b.unpack(ctx, image, root); err != nil {
+			return fmt.Errorf("make the root folder: %w", err)
+		}
+	} else if err != nil {
+		return fmt.Errorf("make the root folder: %w", err)
+	}
+	return os.Symlink(root, filepath.Join(dir, rootLink))
+}
+
+// unpack makes a root folder, which is there only when it is whole.
+func (b *Builder) unpack(ctx context.Context, image, root string) (err error) {
+	images, err := b.Images()
+	if err != nil {
+		return err
+	}
+	made, err := os.MkdirTemp(filepath.Dir(root), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(made)) }()
+	if err := images.Root(ctx, image, made); err != nil {
+		return err
+	}
+	if err := os.Chmod(made, 0o755); err != nil { //nolint:gosec // commands of a jail are another user's
+		return err
+	}
+	return os.Rename(made, root)
+}

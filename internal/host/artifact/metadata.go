@@ -1,0 +1,192 @@
+// Package artifact reads, checks and builds artifacts: folders with a program bin/run that runs the code of its standard input where it can do no harm, and metadata.json that
+// says of what kind it is.
+package artifact
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/mattn/go-shellwords"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+)
+
+// Names in an artifact.
+const (
+	MetadataFile = "metadata.json"
+	runFile      = "bin/run"
+	rootLink     = "root"
+)
+
+// Files are those of an artifact that say what it is.
+var Files = []string{MetadataFile, runFile}
+
+// maxMetadata bounds metadata.json, in bytes.
+const maxMetadata = 1 << 20
+
+// Ways for code to reach the interpreter.
+const (
+	modeArgument = "arg"
+	modePipe     = "pipe"
+)
+
+// Metadata is metadata.json.
+type Metadata struct {
+	Name        string `json:"name"`
+	Backend     string `json:"backend"`
+	Interpreter string `json:"interpreter,omitempty"`
+	// StdinMode is arg or pipe; "" is what the interpreter's last argument says.
+	StdinMode      string  `json:"stdin_mode,omitempty"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	MemoryMB       int64   `json:"memory_mb,omitempty"`
+	Description    string  `json:"description,omitempty"`
+	// InterpreterType is python, bash or node, in folders of others that name no backend.
+	InterpreterType string `json:"interpreter_type,omitempty"`
+	// Own is of artifacts that were built here; those of others are run as they are.
+	Own *Own `json:"sandbox_agent,omitempty"`
+}
+
+// Own is what sandbox-agent itself needs to run an artifact that it has built.
+type Own struct {
+	Image        string   `json:"image,omitempty"`
+	ProjectMount string   `json:"project_mount"`
+	Inherit      []string `json:"inherit_vars,omitempty"`
+}
+
+// Read reads an artifact as an environment. The error is all that is wrong with it.
+func Read(dir string) (code.Environment, error) {
+	dir, err := filepath.Abs(dir) // its program begins elsewhere
+	if err != nil {
+		return code.Environment{}, err
+	}
+	m, err := readMetadata(filepath.Join(dir, MetadataFile))
+	if err != nil {
+		return code.Environment{}, err
+	}
+	errs := []error{m.check()}
+	run := filepath.Join(dir, filepath.FromSlash(runFile))
+	switch st, err := os.Stat(run); {
+	case errors.Is(err, fs.ErrNotExist):
+		errs = append(errs, fmt.Errorf("there is no %s", runFile))
+	case err != nil:
+		errs = append(errs, err)
+	case !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0:
+		errs = append(errs, fmt.Errorf("%s is no program that can be run", runFile))
+	}
+	e, err := m.environment(dir)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return code.Environment{}, err
+	}
+	if m.Own == nil {
+		e.Program, e.Driver = run, ""
+		return e, nil
+	}
+	e.Image = m.Own.Image
+	if e.Backend == sandbox.KindJail {
+		switch root, err := filepath.EvalSymlinks(filepath.Join(dir, rootLink)); {
+		case err == nil:
+			e.Root = root
+		case !errors.Is(err, fs.ErrNotExist):
+			return code.Environment{}, fmt.Errorf("its root folder: %w", err)
+		default:
+			if _, err := os.Lstat(filepath.Join(dir, rootLink)); err == nil {
+				return code.Environment{}, errors.New("its root folder is gone: build it again")
+			}
+		}
+	}
+	return e, nil
+}
+
+func readMetadata(file string) (Metadata, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Metadata{}, fmt.Errorf("read the artifact: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxMetadata+1))
+	if err == nil && len(b) > maxMetadata {
+		err = fmt.Errorf("%s has more than %d bytes", MetadataFile, maxMetadata)
+	}
+	if err != nil {
+		return Metadata{}, fmt.Errorf("read the artifact: %w", err)
+	}
+	var m Metadata
+	// Other builders may say more than is asked for here.
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
+		return Metadata{}, fmt.Errorf("%s: %w", MetadataFile, err)
+	}
+	return m, nil
+}
+
+// check returns what of the metadata itself is wrong.
+func (m Metadata) check() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if m.Name == "" {
+		wrong("name is missing")
+	}
+	if m.Backend == "" && m.InterpreterType == "" {
+		wrong("backend is missing: use jail, container or box")
+	}
+	if m.InterpreterType != "" && !slices.Contains([]string{"python", "bash", "node"}, m.InterpreterType) {
+		wrong("interpreter_type %q: use python, bash or node", m.InterpreterType)
+	}
+	if !slices.Contains([]string{"", modeArgument, modePipe}, m.StdinMode) {
+		wrong("stdin_mode %q: use %s or %s", m.StdinMode, modeArgument, modePipe)
+	}
+	if m.TimeoutSeconds < 0 {
+		wrong("timeout_seconds %g: use more than 0", m.TimeoutSeconds)
+	}
+	if m.MemoryMB < 0 {
+		wrong("memory_mb %d: use more than 0", m.MemoryMB)
+	}
+	if m.Own != nil && m.Own.ProjectMount != "" && !path.IsAbs(m.Own.ProjectMount) {
+		wrong("project_mount %q: use an absolute path", m.Own.ProjectMount)
+	}
+	return errors.Join(errs...)
+}
+
+
+// environment is what the metadata says.
+func (m Metadata) environment(source string) (code.Environment, error) {
+	e := code.Environment{
+		Name: m.Name, Source: source, Description: m.Description, Backend: sandbox.Kind(cmp.Or(m.Backend, string(sandbox.KindJail))),
+		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,
+	}
+	if m.Own != nil {
+		e.Inherit, e.ProjectMount = m.Own.Inherit, m.Own.ProjectMount
+	}
+	var err error
+	e.Interpreter, err = Words(cmp.Or(m.Interpreter, "bash -s"))
+	e.Driver, e.Argument = code.DriverOf(e.Interpreter), code.ArgumentOf(e.Interpreter)
+	if m.StdinMode != "" && m.Interpreter != "" {
+		e.Argument = m.StdinMode == modeArgument
+	}
+	if err := errors.Join(err, e.Check()); err != nil {
+		return code.Environment{}, err
+	}
+	return e, nil
+}
+
+// Seconds is a time as metadata has it.
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Words are those of a command line.
+func Words(line string) ([]string, error) {
+	words, err := shellwords.Parse(line)
+	if err != nil || len(words) == 0 {
+		return nil, fmt.Errorf("interpreter %q: use a program with its arguments", line)
+	}
+	return words, nil
+}

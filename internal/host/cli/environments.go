@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	config "github.com/sandbox-agent/sandbox-agent/internal/host/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Variables that name where environments are.
+const (
+	environmentsFile = "SANDBOX_AGENT_ENVIRONMENTS"
+	environmentsDir  = "SANDBOX_AGENT_ENVIRONMENTS_DIR"
+)
+
+// environmentOptions are where this user's environments are.
+func (a *App) environmentOptions() environments.Options {
+	o := environments.Options{File: a.Getenv(environmentsFile), Dir: a.Getenv(environmentsDir), Getenv: a.Getenv}
+	o.Named = o.File != ""
+	if dir := config.Dir(a.Getenv); dir != "" {
+		o.File, o.Dir = cmp.Or(o.File, filepath.Join(dir, "environments.yaml")), cmp.Or(o.Dir, filepath.Join(dir, "environments"))
+	}
+	return o
+}
+
+// warn tells what keeps nothing from going on.
+func (a *App) warn(what string) { fmt.Fprintln(a.Stderr, "warning: "+text.Clean(what)) }
+
+const mendEnvironments = "mend it; `sandbox-agent env validate` tells when it is right"
+
+// environments are those that there are for one command, which tells of no others than it needs.
+func (a *App) environments() (*environments.Registry, error) {
+	r, err := environments.Open(a.environmentOptions())
+	return r, fault.New(workorder.ExitInvalid, err, mendEnvironments)
+}
+
+// isArtifact reports whether an environment is named by the folder of an artifact.
+func isArtifact(env string) bool { return strings.ContainsRune(env, filepath.Separator) }
+
+// known returns the environments for a command that wants the one of that name, and its name: the folder of an artifact is an environment, too.
+func (a *App) known(env string) (all func() []code.Environment, name string, err error) {
+	r, err := a.environments()
+	if err != nil {
+		return nil, "", err
+	}
+	if !isArtifact(env) {
+		if err := r.Problem(env); err != nil {
+			return nil, "", fault.New(workorder.ExitInvalid, err, "")
+		}
+		return r.Environments, env, nil
+	}
+	e, err := artifact.Read(env)
+	if err != nil {
+		return nil, "", fault.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", env, err), "`sandbox-agent artifact validate` lists what is wrong")
+	}
+	if e.Source, err = filepath.Abs(env); err != nil {
+		return nil, "", err
+	}
+	return func() []code.Environment { return []code.Environment{e} }, e.Name, nil
+}
+
+// completeEnvironments lists them.
+func (a *App) completeEnvironments(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	r, _ := environments.Open(a.environmentOptions()) // what cannot be read has none to complete
+	var names []string
+	for _, e := range r.Environments() {
+		names = append(names, cobra.CompletionWithDesc(e.Name, e.Description))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func newEnvCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "env", Short: "Environments in which `run` and agents run code", Args: noArgs,
+		Long: `Environments are presets, those of the file environments.yaml of the configuration folder, and artifacts in its folder
+environments. SANDBOX_AGENT_ENVIRONMENTS and SANDBOX_AGENT_ENVIRONMENTS_DIR name another file and folder.
+docs/environments.md has the keys of the file.`,
+	}
+	cmd.AddCommand(newEnvListCmd(a), newEnvValidateCmd(a))
+	return cmd
+}
+
+func newEnvListCmd(a *App) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List environments", Args: noArgs, Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
+		RunE: func(*cobra.Command, []string) error {
+			o := a.environmentOptions()
+			o.Warn = a.warn
+			r, err := environments.Open(o)
+			if err != nil {
+				return fault.New(workorder.ExitInvalid, err, mendEnvironments)
+			}
+			return a.listEnvironments(r.Environments(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
+
+func (a *App) listEnvironments(all []code.Environment, asJSON bool) error {
+	if asJSON {
+		return a.json(all)
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "ENVIRONMENT\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
+	for _, e := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Backend), "auto"), cmp.Or(string(e.Driver), "-"), text.Clean(e.Source), text.Clean(e.Description))
+	}
+	return w.Flush()
+}
+
+func newEnvValidateCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "validate [FILE]", Short: "Check the file of environments, and what it names", Example: "  sandbox-agent env validate\n  sandbox-agent env validate ./environments.yaml",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) <= 1 {
+				return nil
+			}
+			return noArgs(cmd, args[1:])
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o := a.environmentOptions()
+			if len(args) == 1 {
+				o.File, o.Named = args[0], true
+			}
+			r, err := environments.Open(o)
+			errs := []error{err}
+			for _, p := range r.Problems() {
+				errs = append(errs, p)
+			}
+			if err := errors.Join(errs...); err != nil {
+				return fault.New(workorder.ExitInvalid, err, "")
+			}
+			_, err = fmt.Fprintf(a.Stdout, "%d environments can be used\n", len(r.Environments()))
+			return err
+		},
+	}
+}
+
+func newArtifactCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "artifact", Short: "Folders with a program that runs code where it can do no harm", Args: noArgs,
+		Long: `An artifact is a folder with bin/run, which runs the code of its standard input, and metadata.json. Those that are
+built here work without sandbox-agent; those of others are run as they are, with our limits of time and memory.`,
+	}
+	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(a), newArtifactListCmd(a))
+	return cmd
+}
+
+func newArtifactBuildCmd(a *App) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use: "build DEFINITION", Short: "Build an artifact of a definition, a YAML file",
+		Long: `Builds the folder --out with bin/run and metadata.json. A definition has the keys name, interpreter (bash -s), stdin_mode,
+backend (jail, container or box), packages of the distribution, image of a container, timeout_seconds (30), memory_mb (512),
+description, inherit_vars and project_mount (/project).`,
+		Example: "  sandbox-agent artifact build data.yaml -o data\n  echo 'print(6 * 7)' | data/bin/run",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && out != "" {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()), "for example: sandbox-agent artifact build data.yaml -o data")
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.buildArtifact(cmd.Context(), args[0], out) },
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "", "folder of the artifact; one that is there is replaced")
+	_ = cmd.RegisterFlagCompletionFunc("out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)) // of a flag that is there
+	return cmd
+}
+
+func (a *App) buildArtifact(ctx context.Context, file, out string) error {
+	d, err := artifact.ReadDefinition(file)
+	if err != nil {
+		return fault.New(workorder.ExitInvalid, err, "")
+	}
+	st, err := a.store()
+	if err != nil {
+		return err
+	}
+	view := a.newView(false)
+	defer view.r.Close()
+	b := artifact.Builder{
+		State: st.Dir(), Progress: view.event,
+		Images: func() (artifact.Images, error) {
+			be, err := a.open()
+			if err != nil {
+				return nil, err
+			}
+			return be.Images, nil
+		},
+		Building: func(name string) { fmt.Fprintf(a.Stderr, "Image %q not found, building...\n", name) },
+	}
+	err = b.Build(ctx, d, out)
+	view.r.Close()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.Stdout, "%s\n", out)
+	return err
+}
+
+func newArtifactValidateCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "validate FOLDER...", Short: "List all that is wrong with artifacts", Example: "  sandbox-agent artifact validate ./data",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs the folder of an artifact", cmd.CommandPath()), "for example: sandbox-agent artifact validate ./data")
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var errs []error
+			for _, dir := range args {
+				if _, err := artifact.Read(dir); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+				}
+			}
+			return fault.New(workorder.ExitInvalid, errors.Join(errs...), "")
+		},
+	}
+}
+
+func newArtifactListCmd(a *App) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list [FOLDER]", Aliases: []string{"ls"}, Short: "List the artifacts of a folder", Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
+		Long: "Lists the artifacts in the folder environments of the configuration folder, or in another one.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) <= 1 {
+				return nil
+			}
+			return noArgs(cmd, args[1:])
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := a.environmentOptions().Dir
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			all, problems := environments.Scan(dir)
+			for _, p := range problems {
+				a.warn(strings.ReplaceAll(p.Error(), "\n", "; "))
+			}
+			return a.listEnvironments(all, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
