@@ -71,9 +71,10 @@ func ReadDefinition(file string) (Definition, error) {
 
 // check returns all that is wrong with a definition, and fills in how code reaches the interpreter.
 func (d *Definition) check() error {
-	words, err := Words(d.Interpreter)
+	words, _ := Words(d.Interpreter) // what is wrong with them is told with the rest
+	d.Own.Image = d.Image
 	d.StdinMode = cmp.Or(d.StdinMode, map[bool]string{true: modeArgument, false: modePipe}[code.ArgumentOf(words)])
-	errs := []error{err, d.Metadata.check()}
+	errs := []error{d.Metadata.check()}
 	for _, p := range d.Packages {
 		if !packageName.MatchString(p) {
 			errs = append(errs, fmt.Errorf("package %q: use a package of the distribution, as jq or jq=1.6-2", p))

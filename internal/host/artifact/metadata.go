@@ -92,7 +92,6 @@ func Read(dir string) (code.Environment, error) {
 		e.Program, e.Driver = run, ""
 		return e, nil
 	}
-	e.Image = m.Own.Image
 	if e.Backend == sandbox.KindJail {
 		switch root, err := filepath.EvalSymlinks(filepath.Join(dir, rootLink)); {
 		case err == nil:
@@ -157,7 +156,6 @@ func (m Metadata) check() error {
 	return errors.Join(errs...)
 }
 
-
 // environment is what the metadata says.
 func (m Metadata) environment(source string) (code.Environment, error) {
 	e := code.Environment{
@@ -165,18 +163,17 @@ func (m Metadata) environment(source string) (code.Environment, error) {
 		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,
 	}
 	if m.Own != nil {
-		e.Inherit, e.ProjectMount = m.Own.Inherit, m.Own.ProjectMount
+		e.Image, e.Inherit, e.ProjectMount = m.Own.Image, m.Own.Inherit, m.Own.ProjectMount
 	}
 	var err error
-	e.Interpreter, err = Words(cmp.Or(m.Interpreter, "bash -s"))
+	if e.Interpreter, err = Words(cmp.Or(m.Interpreter, defaultInterpreter)); err != nil {
+		return code.Environment{}, err
+	}
 	e.Driver, e.Argument = code.DriverOf(e.Interpreter), code.ArgumentOf(e.Interpreter)
 	if m.StdinMode != "" && m.Interpreter != "" {
 		e.Argument = m.StdinMode == modeArgument
 	}
-	if err := errors.Join(err, e.Check()); err != nil {
-		return code.Environment{}, err
-	}
-	return e, nil
+	return e, e.Check()
 }
 
 // Seconds is a time as metadata has it.

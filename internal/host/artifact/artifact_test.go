@@ -1,0 +1,157 @@
+package artifact
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+func put(t *testing.T, path, content string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		metadata string
+		wrong    int // lines
+	}{
+		"seed":                {`{"name":"a","backend":"jail","interpreter":"python3 -c","stdin_mode":"arg","timeout_seconds":30,"memory_mb":512,"description":"x"}`, 0},
+		"least":               {`{"name":"a","backend":"jail"}`, 0},
+		"type of interpreter": {`{"name":"a","interpreter_type":"python","description":null}`, 0},
+		"more":                {`{"name":"a","backend":"jail","microvm":{"vcpus":2}}`, 0},
+		"nothing":             {`{}`, 3},
+		"unknown backend":     {`{"name":"a","backend":"microvm"}`, 1},
+		"unknown mode":        {`{"name":"a","backend":"jail","stdin_mode":"x"}`, 1},
+		"all":                 {`{"name":"a b","backend":"x","stdin_mode":"x","timeout_seconds":-1,"memory_mb":-1}`, 6},
+		"no JSON":             {`{`, 1},
+		"a list":              {`[]`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			put(t, filepath.Join(dir, MetadataFile), row.metadata, 0o644)
+			put(t, filepath.Join(dir, "bin", "run"), "#!/bin/sh\n", 0o755)
+			e, err := Read(dir)
+			got := 0
+			if err != nil {
+				got = len(strings.Split(err.Error(), "\n"))
+			}
+			if got != row.wrong {
+				t.Errorf("%d: %v", got, err)
+			}
+			if err == nil && (e.Name != "a" || e.Program != filepath.Join(dir, "bin", "run")) {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+	if _, err := Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// How code reaches an interpreter that does not say so is what its last argument says.
+func TestStdinMode(t *testing.T) {
+	t.Parallel()
+	for metadata, argument := range map[string]bool{
+		`{"name":"a","backend":"jail","interpreter":"bash -s"}`:                        false,
+		`{"name":"a","backend":"jail","interpreter":"python3 -c"}`:                     true,
+		`{"name":"a","backend":"jail"}`:                                                false,
+		`{"name":"a","backend":"jail","interpreter":"awk -f","stdin_mode":"arg"}`:      true,
+		`{"name":"a","backend":"jail","interpreter":"python3 -c","stdin_mode":"pipe"}`: false,
+	} {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, MetadataFile), metadata, 0o644)
+		put(t, filepath.Join(dir, "bin", "run"), "", 0o755)
+		if e, err := Read(dir); err != nil || e.Argument != argument {
+			t.Errorf("%s: %+v, %v", metadata, e, err)
+		}
+	}
+}
+
+func TestDefinition(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		text  string
+		wrong int
+	}{
+		"least":           {"name: a\n", 0},
+		"all":             {"{name: a, interpreter: node -e, stdin_mode: arg, backend: container, packages: [jq, g++, xy=1.0-1], timeout_seconds: 0.5, memory_mb: 64, description: x, inherit_vars: [A], project_mount: /p, backend_options: {}}", 0},
+		"image":           {"{name: a, backend: container, image: 'r.example:5000/x:1'}", 0},
+		"no name":         {"interpreter: bash\n", 2},
+		"backend":         {"{name: a, backend: microvm}", 1},
+		"package":         {"{name: a, packages: ['jq; rm -rf /', '-o', x-]}", 3},
+		"variable":        {"{name: a, inherit_vars: ['A=1', '$(x)']}", 2},
+		"image of a jail": {"{name: a, image: x}", 1},
+		"both":            {"{name: a, backend: container, image: x, packages: [jq]}", 1},
+		"mount":           {"{name: a, project_mount: /usr/}", 1},
+		"relative mount":  {"{name: a, project_mount: x}", 1},
+		"unknown":         {"{name: a, x: 1, backend_options: {y: 1}}", 2},
+		"words":           {"{name: a, interpreter: 'bash \"'}", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "d.yaml")
+			put(t, file, row.text, 0o644)
+			d, err := ReadDefinition(file)
+			got := 0
+			if err != nil {
+				got = len(strings.Split(err.Error(), "\n"))
+			}
+			if got != row.wrong {
+				t.Errorf("%d: %v", got, err)
+			}
+			if name == "least" && (d.Interpreter != "bash -s" || d.StdinMode != "pipe" || d.TimeoutSeconds != 30 || d.MemoryMB != 512 || d.Backend != "jail" || d.Own.ProjectMount != "/project") {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// A folder with something else in it stays, and an artifact is replaced as a whole.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "d.yaml")
+	put(t, file, "{name: a, backend: box}", 0o644)
+	d, err := ReadDefinition(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := Builder{State: t.TempDir()}
+	other := t.TempDir()
+	put(t, filepath.Join(other, "mine"), "x", 0o644)
+	if err := b.Build(t.Context(), d, other); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
+	}
+	theirs := t.TempDir()
+	put(t, filepath.Join(theirs, MetadataFile), `{"name":"a","backend":"jail"}`, 0o644)
+	if err := b.Build(t.Context(), d, theirs); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
+	}
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "new", "a")
+	for range 2 {
+		if err := b.Build(t.Context(), d, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := Read(dir)
+	if err != nil || e.Backend != sandbox.KindBox || e.Program != "" || e.Timeout != 30*time.Second {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if list, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+}

@@ -1,0 +1,126 @@
+package artifact
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// built builds a jail that needs bubblewrap.
+func built(t *testing.T, definition string) (run func(code string, env ...string) (string, int)) {
+	t.Helper()
+	if err := exec.CommandContext(t.Context(), "bwrap", "--ro-bind", "/", "/", "true").Run(); err != nil {
+		t.Skipf("no jail can be made here: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "d.yaml")
+	put(t, file, definition, 0o644)
+	d, err := ReadDefinition(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "a space", "it's")
+	if err := (&Builder{State: t.TempDir()}).Build(t.Context(), d, dir); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "run")
+	if err := os.Symlink(filepath.Join(dir, "bin", "run"), link); err != nil {
+		t.Fatal(err)
+	}
+	return func(code string, env ...string) (string, int) {
+		cmd := exec.CommandContext(t.Context(), link)
+		cmd.Stdin, cmd.Dir, cmd.Env = strings.NewReader(code), "/", append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		if e, ok := errors.AsType[*exec.ExitError](err); ok {
+			return out.String(), e.ExitCode()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.String(), 0
+	}
+}
+
+// An artifact works without sandbox-agent, from its folder or by a link, and has nothing of this machine but its programs.
+func TestJail(t *testing.T) {
+	t.Parallel()
+	run := built(t, "{name: a, interpreter: python3 -c, timeout_seconds: 5, memory_mb: 64, inherit_vars: [GIVEN, NOT_SET]}")
+	secret := filepath.Join(t.TempDir(), "secret")
+	put(t, secret, "x", 0o644)
+	for name, row := range map[string]struct {
+		code, want string
+		exit       int
+	}{
+		"output":    {"print('hello')", "hello\n", 0},
+		"exit code": {"exit(3)", "", 3},
+		"long code": {"x = '" + strings.Repeat("x", 300<<10) + "'; print(len(x))", "307200\n", 0},
+		"folders":   {"import os; print(os.getcwd(), os.listdir('.'), os.path.exists('/home'), os.path.exists('/root'), os.path.exists(" + fmt.Sprintf("%q", secret) + "))", "/workspace [] False False False\n", 0},
+		"users":     {"print(len(open('/etc/passwd').readlines()))", "3\n", 0},
+		"variables": {"import os; print(sorted(os.environ), os.environ['GIVEN'])", "['GIVEN', 'HOME', 'LANG', 'PATH', 'PWD', 'TMPDIR'] a 'b'\n", 0},
+		"network":   {"import socket\ntry: socket.create_connection(('127.0.0.1', 22), 1)\nexcept OSError as e: print(len(socket.if_nameindex()))", "1\n", 0},
+		"kernel":    {"import os\ntry: os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)\nexcept OSError: print('no')", "no\n", 0},
+		"rights": {"import os\nfor l in open('/proc/self/status'):\n if l.split(':')[0] in ('CapEff', 'CapPrm', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp') and int(l.split()[1], 16) not in ({'N':[1],'S':[2]}.get(l[0], [0])): print(l)\nprint(os.getuid() != 0)",
+			"True\n", 0},
+		"read-only": {"import os\nfor p in '/usr/x', '/etc/x', '/x', '/dev/x':\n try: open(p, 'w'); print(p)\n except OSError: pass", "", 0},
+		"memory":    {"try: x = 'x' * 2**30\nexcept MemoryError: print('memory')", "memory\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, exit := run(row.code, "GIVEN=a 'b'", "OTHER=x"); got != row.want || exit != row.exit {
+				t.Errorf("exit code %d, %q", exit, got)
+			}
+		})
+	}
+}
+
+// What is over with its time is over with all that it started.
+func TestJailTimeout(t *testing.T) {
+	t.Parallel()
+	run := built(t, "{name: a, timeout_seconds: 0.5}")
+	pipe := filepath.Join(t.TempDir(), "alive")
+	if err := unix.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	project := filepath.Dir(pipe)
+	if err := os.Chmod(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, exit := run("exec 3<>/project/alive; setsid sleep 100 & sleep 100", "SANDBOX_AGENT_PROJECT_DIR="+project)
+	if exit != 124 {
+		t.Errorf("exit code %d", exit)
+	}
+}
+
+// The project is there to be read, if it is asked for.
+func TestJailProject(t *testing.T) {
+	t.Parallel()
+	run := built(t, "{name: a, project_mount: /src}")
+	project := t.TempDir()
+	put(t, filepath.Join(project, "f"), "content", 0o644)
+	if got, exit := run("cat /src/f; echo x > /src/f || exit 7", "SANDBOX_AGENT_PROJECT_DIR="+project); exit != 7 || !strings.HasPrefix(got, "content") {
+		t.Errorf("exit code %d, %q", exit, got)
+	}
+	if _, exit := run("true", "SANDBOX_AGENT_PROJECT_DIR="+filepath.Join(project, "f")); exit != 126 {
+		t.Errorf("exit code %d", exit)
+	}
+	if got, exit := run("ls /src"); exit == 0 {
+		t.Error(got)
+	}
+}
