@@ -28,7 +28,9 @@ const (
 )
 
 // Drivers are all.
-func Drivers() []Driver { return []Driver{DriverPython, DriverNode, DriverBash, DriverIPython, DriverJupyter} }
+func Drivers() []Driver {
+	return []Driver{DriverPython, DriverNode, DriverBash, DriverIPython, DriverJupyter}
+}
 
 // SessionOptions describe an interpreter.
 type SessionOptions struct {

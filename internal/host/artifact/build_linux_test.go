@@ -68,8 +68,10 @@ func TestJail(t *testing.T) {
 		"variables": {"import os; print(sorted(os.environ), os.environ['GIVEN'])", "['GIVEN', 'HOME', 'LANG', 'PATH', 'PWD', 'TMPDIR'] a 'b'\n", 0},
 		"network":   {"import socket\ntry: socket.create_connection(('127.0.0.1', 22), 1)\nexcept OSError as e: print(len(socket.if_nameindex()))", "1\n", 0},
 		"kernel":    {"import os\ntry: os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)\nexcept OSError: print('no')", "no\n", 0},
-		"rights": {"import os\nfor l in open('/proc/self/status'):\n if l.split(':')[0] in ('CapEff', 'CapPrm', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp') and int(l.split()[1], 16) not in ({'N':[1],'S':[2]}.get(l[0], [0])): print(l)\nprint(os.getuid() != 0)",
-			"True\n", 0},
+		"rights": {
+			"import os\nfor l in open('/proc/self/status'):\n if l.split(':')[0] in ('CapEff', 'CapPrm', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp') and int(l.split()[1], 16) not in ({'N':[1],'S':[2]}.get(l[0], [0])): print(l)\nprint(os.getuid() != 0)",
+			"True\n", 0,
+		},
 		"read-only": {"import os\nfor p in '/usr/x', '/etc/x', '/x', '/dev/x':\n try: open(p, 'w'); print(p)\n except OSError: pass", "", 0},
 		"memory":    {"try: x = 'x' * 2**30\nexcept MemoryError: print('memory')", "memory\n", 0},
 	} {

@@ -142,7 +142,9 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 		return nil, nil, errors.Join(err, m.Close())
 	}
 	r = code.Open(m, o)
-	return r, func(ctx context.Context) error { return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close(), o.Hosts.Close()) }, nil
+	return r, func(ctx context.Context) error {
+		return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close(), o.Hosts.Close())
+	}, nil
 }
 
 func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {

@@ -158,7 +158,7 @@ func newArtifactCmd(a *App) *cobra.Command {
 		Long: `An artifact is a folder with bin/run, which runs the code of its standard input, and metadata.json. Those that are
 built here work without sandbox-agent; those of others are run as they are, with our limits of time and memory.`,
 	}
-	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(a), newArtifactListCmd(a))
+	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(), newArtifactListCmd(a))
 	return cmd
 }
 
@@ -215,7 +215,7 @@ func (a *App) buildArtifact(ctx context.Context, file, out string) error {
 	return err
 }
 
-func newArtifactValidateCmd(a *App) *cobra.Command {
+func newArtifactValidateCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "validate FOLDER...", Short: "List all that is wrong with artifacts", Example: "  sandbox-agent artifact validate ./data",
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -33,8 +33,8 @@ func newNotebookCmd(a *App) *cobra.Command {
 
 type notebookOptions struct {
 	sandbox, env, session, out string
-	timeout               time.Duration
-	allowErrors, json     bool
+	timeout                    time.Duration
+	allowErrors, json          bool
 }
 
 func newNotebookRunCmd(a *App) *cobra.Command {
