@@ -79,7 +79,7 @@ type Runner struct {
 	pool *pool.Pool
 
 	mu       sync.Mutex
-	sessions map[string]*session
+	sessions map[key]*session
 	stop     context.CancelFunc // of the sweep, once there was a session
 	work     sync.WaitGroup
 }
@@ -90,7 +90,7 @@ func Open(m *sandbox.Manager, o Options) *Runner {
 		o.Environments = Presets
 	}
 	o.Max, o.Idle, o.Life = cmp.Or(o.Max, DefaultMax), cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Life, DefaultLife)
-	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[string]*session{}}
+	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[key]*session{}}
 }
 
 // Request is code and where it runs.
@@ -99,6 +99,8 @@ type Request struct {
 	Code string
 	// Session is the ID of the session in which it runs: letters, digits, dot, - and _, 64 at most. "" is a fresh place.
 	Session string
+	// Client is who has the session: those of another client are others, though they have the same ID. Kept sessions have none.
+	Client string
 	// Timeout and MemoryBytes take the place of the environment's; 0 does not. A session has the memory that its first call has asked for.
 	Timeout     time.Duration
 	MemoryBytes int64
@@ -277,7 +279,7 @@ func (r *Runner) Close(ctx context.Context) error {
 	if r.stop != nil {
 		r.stop()
 	}
-	r.sessions = map[string]*session{}
+	r.sessions = map[key]*session{}
 	r.mu.Unlock()
 	r.work.Wait()
 	return r.pool.Close(ctx)

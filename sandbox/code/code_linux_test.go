@@ -170,6 +170,40 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// Clients have sessions of their own, which end with them, also in the middle of a cell.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	r := open(t, Options{})
+	do := func(client, code string) Result {
+		t.Helper()
+		res, err := r.Run(t.Context(), Request{Env: "python", Code: code, Session: "s", Client: client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	do("a", "x = 1")
+	if b := do("b", "x = 2"); !b.Fresh {
+		t.Errorf("%+v", b)
+	}
+	busy := make(chan Result, 1)
+	go func() {
+		res, _ := r.Run(t.Context(), Request{Env: "python", Code: "import time\nfor _ in range(200): time.sleep(.1)", Session: "busy", Client: "a"})
+		busy <- res
+	}()
+	for deadline := time.Now().Add(20 * time.Second); len(r.sessionsOf("a")) < 2 && time.Now().Before(deadline); { // also one that is being opened is ended
+		time.Sleep(10 * time.Millisecond)
+	}
+	began := time.Now()
+	r.EndClient(t.Context(), "a")
+	if <-busy; time.Since(began) > 10*time.Second {
+		t.Errorf("the cell went on for %s", time.Since(began))
+	}
+	if a, b := do("a", "print('x' in globals())"), do("b", "print(x)"); a.Stdout != "False\n" || b.Stdout != "2\n" {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
 // Another program finds a session that is kept.
 func TestKept(t *testing.T) {
 	t.Parallel()

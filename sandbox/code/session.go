@@ -18,15 +18,19 @@ import (
 // interpreter is the name of the one interpreter of a session's place.
 const interpreter = "main"
 
+// key names a session of this program.
+type key struct{ client, id string }
+
 // session is one of this program.
 type session struct {
-	id, env string
-	turn    chan struct{} // who has it uses the rest
-	in      *sandbox.Interpreter
-	kind    sandbox.Kind
-	end     func() error
+	key
+	env  string
+	turn chan struct{} // who has it uses the rest
+	end  func() error
 
 	mu      sync.Mutex
+	in      *sandbox.Interpreter // set once, by who has the turn
+	kind    sandbox.Kind
 	started time.Time
 	used    time.Time
 	users   int
@@ -52,7 +56,7 @@ func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Resul
 		return r.inKept(ctx, e, q)
 	}
 	for {
-		s, err := r.take(ctx, q.Session, e.Name)
+		s, err := r.take(ctx, key{q.Client, q.Session}, e.Name)
 		if err != nil {
 			return Result{}, err
 		}
@@ -63,8 +67,8 @@ func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Resul
 	}
 }
 
-// take is the session of an ID, or a new one that is not open yet.
-func (r *Runner) take(ctx context.Context, id, env string) (*session, error) {
+// take is the session of a key, or a new one that is not open yet.
+func (r *Runner) take(ctx context.Context, k key, env string) (*session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == nil {
@@ -72,14 +76,14 @@ func (r *Runner) take(ctx context.Context, id, env string) (*session, error) {
 		r.stop = cancel
 		r.work.Go(func() { r.sweep(sweep) })
 	}
-	s := r.sessions[id]
+	s := r.sessions[k]
 	if s == nil {
 		now := time.Now()
-		s = &session{id: id, env: env, turn: make(chan struct{}, 1), started: now, used: now}
-		r.sessions[id] = s
+		s = &session{key: k, env: env, turn: make(chan struct{}, 1), started: now, used: now}
+		r.sessions[k] = s
 	}
 	if s.env != env {
-		return nil, &BoundError{id, s.env}
+		return nil, &BoundError{k.id, s.env}
 	}
 	s.use(1)
 	return s, nil
@@ -101,10 +105,7 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 		return res, false, context.Cause(ctx)
 	}
 	defer func() { <-s.turn }()
-	r.mu.Lock()
-	there := r.sessions[s.id] == s
-	r.mu.Unlock()
-	if !there {
+	if !r.has(s) {
 		return res, true, nil
 	}
 	fresh := s.in == nil
@@ -112,6 +113,9 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 		if err := r.open(ctx, s, e); err != nil {
 			r.forget(s)
 			return res, false, err
+		}
+		if !r.has(s) { // who ended it meanwhile found no interpreter to end
+			return res, false, errors.Join(fmt.Errorf("session %s was ended: %w", s.id, sandbox.ErrNotFound), s.close())
 		}
 	}
 	res, err = runCell(ctx, e, s.in, q)
@@ -136,6 +140,8 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("environment %s: %w", e.Name, err), done())
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.in, s.kind, s.end = i, kind, done
 	return nil
 }
@@ -158,11 +164,17 @@ func (s *session) close() error {
 	return end()
 }
 
+func (r *Runner) has(s *session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessions[s.key] == s
+}
+
 func (r *Runner) forget(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sessions[s.id] == s {
-		delete(r.sessions, s.id)
+	if r.sessions[s.key] == s {
+		delete(r.sessions, s.key)
 	}
 }
 
@@ -191,13 +203,13 @@ func (r *Runner) sweep(ctx context.Context) {
 		}
 		r.mu.Lock()
 		var old []*session
-		for id, s := range r.sessions {
+		for k, s := range r.sessions {
 			s.mu.Lock()
 			over := s.users == 0 && time.Since(s.used) > r.o.Idle || time.Since(s.started) > r.o.Life
 			s.mu.Unlock()
 			if over {
 				old = append(old, s)
-				delete(r.sessions, id)
+				delete(r.sessions, k)
 			}
 		}
 		r.mu.Unlock()
@@ -212,8 +224,11 @@ func (s *session) finish(ctx context.Context) {
 	select {
 	case s.turn <- struct{}{}:
 	default:
-		if s.in != nil {
-			_ = s.in.Close(ctx) // its cell ends by that
+		s.mu.Lock()
+		in := s.in
+		s.mu.Unlock()
+		if in != nil {
+			_ = in.Close(ctx) // its cell ends by that
 		}
 		select {
 		case s.turn <- struct{}{}:
@@ -381,7 +396,7 @@ func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
 	return all, err
 }
 
-// EndSession ends a session with its place. One that is not there is sandbox.ErrNotFound.
+// EndSession ends a session of no client with its place. One that is not there is sandbox.ErrNotFound.
 func (r *Runner) EndSession(ctx context.Context, id string) error {
 	if r.o.Kept {
 		sb, err := r.find(ctx, keptName(id))
@@ -395,12 +410,31 @@ func (r *Runner) EndSession(ctx context.Context, id string) error {
 		return fmt.Errorf("session %.80q: %w", id, sandbox.ErrNotFound)
 	}
 	r.mu.Lock()
-	s := r.sessions[id]
-	delete(r.sessions, id)
+	s := r.sessions[key{id: id}]
+	delete(r.sessions, key{id: id})
 	r.mu.Unlock()
 	if s == nil {
 		return fmt.Errorf("session %.80q: %w", id, sandbox.ErrNotFound)
 	}
 	s.finish(ctx)
 	return nil
+}
+
+// EndClient ends all sessions of a client with their places, also in the middle of what they run.
+func (r *Runner) EndClient(ctx context.Context, client string) {
+	for _, s := range r.sessionsOf(client) {
+		r.forget(s)
+		s.finish(ctx)
+	}
+}
+
+func (r *Runner) sessionsOf(client string) (all []*session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, s := range r.sessions {
+		if k.client == client {
+			all = append(all, s)
+		}
+	}
+	return all
 }

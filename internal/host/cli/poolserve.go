@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -69,10 +69,7 @@ func (o *poolServeOptions) check() error {
 		errs = append(errs, errors.New("--warm, --wait and --lease-idle are not less than nothing"))
 	}
 	if o.listen != "" {
-		host, _, err := net.SplitHostPort(o.listen)
-		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			errs = append(errs, fmt.Errorf("--listen %q: use an address of the loopback, as 127.0.0.1:7070", o.listen))
-		}
+		errs = append(errs, loopback.Check(o.listen))
 	}
 	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
@@ -147,14 +144,14 @@ func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (a
 	if o.listen == "" {
 		return all, nil
 	}
-	token := rand.Text()
+	token := loopback.NewToken()
 	file := filepath.Join(dir, poolToken)
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		return all, fmt.Errorf("write the pool's token: %w", err)
 	}
-	t, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
+	t, err := loopback.Listen(ctx, o.listen)
 	if err != nil {
-		return all, fault.New(workorder.ExitPort, fmt.Errorf("listen for the pool: %w", err), "take another port, or 0 for any that is free")
+		return all, err
 	}
 	fmt.Fprintf(a.Stderr, "and at http://%s, for who has the token in %s\n", t.Addr(), file)
 	return append(all, poolserver.Listener{Listener: t, Token: token}), nil

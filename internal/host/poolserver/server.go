@@ -2,7 +2,6 @@ package poolserver
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
@@ -110,7 +110,7 @@ func (s *Server) handler(token string) http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			if token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
+			if token != "" && !loopback.Shows(w, r, token) {
 				w.WriteHeader(http.StatusUnauthorized)
 				_ = json.NewEncoder(w).Encode(Error{KindInvalid, "the request needs the token of the server: Authorization: Bearer TOKEN"})
 				return
