@@ -42,6 +42,7 @@ entrypoint-%: need-build
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/guest ./cmd/guest
 	gzip -9 -n -c $(OUT)/guest >image/entrypoint/guest-linux-$*.gz.new
 	mv image/entrypoint/guest-linux-$*.gz.new image/entrypoint/guest-linux-$*.gz
+	{ sha256sum $(OUT)/guest 2>/dev/null || shasum -a 256 $(OUT)/guest; } | cut -c 1-64 >image/entrypoint/guest-linux-$*.sum
 
 .PHONY: image
 image: build ## build the box's image on the engine
@@ -149,4 +150,4 @@ $(SYFT):
 
 .PHONY: clean
 clean: ## remove what was built here (images and volumes stay: sandbox-agent gc)
-	rm -rf $(OUT) $(TOOLS) dist .cache/release image/entrypoint/*.gz
+	rm -rf $(OUT) $(TOOLS) dist .cache/release image/entrypoint/*.gz image/entrypoint/*.sum

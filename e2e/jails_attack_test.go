@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -36,43 +37,54 @@ func TestSandboxAttack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := filepath.Join(u.dir, "harm")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			exe, err := os.ReadFile(program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "attack"), exe, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			dir := u.harm(program, config)
 			args := []string{"--network", row.network, "--mount", dir + ":/harm-of:ro"}
 			if !row.kind.jail {
 				args = append(args, "--user", "1000:1000", "--env", "HOME=/tmp")
 			}
 			sb := u.sandbox("harmed-"+row.network, args...)
 			got, code := u.exec(sb, "", "--", "/harm-of/attack", "sandbox", "/harm-of/config.json")
-			list := filepath.Join(t.TempDir(), "rows")
-			if err := os.WriteFile(list, []byte(got.Stdout), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			rows := attackRows(t, list)
-			rows = append(rows, u.supervisorKilled(sb))
-			const attempts = 27
-			if code != 0 || len(rows) != attempts {
+			rows := append(rowsOf(t, got.Stdout), u.supervisorKilled(sb))
+			if code != 0 || len(rows) != sandboxAttempts+1 {
 				t.Errorf("%d rows, exit code %d: %s", len(rows), code, got.Stderr)
 			}
-			saveTable(t, name, rows)
-			for _, r := range rows {
-				if !r.OK {
-					t.Errorf("%s: expected %s, got: %s", r.Name, r.Expected, r.Got)
-				}
-			}
+			checkRows(t, name, rows)
 		})
+	}
+}
+
+// sandboxAttempts are those of `attack sandbox`.
+const sandboxAttempts = 27
+
+// harm is a folder with the attacker and its configuration.
+func (u *user) harm(program string, config []byte) string {
+	u.t.Helper()
+	dir := filepath.Join(u.dir, "harm")
+	exe, err := os.ReadFile(program)
+	if err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "attack"), exe, 0o755), os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)); err != nil {
+		u.t.Fatal(err)
+	}
+	return dir
+}
+
+// rowsOf reads what the attacker prints.
+func rowsOf(t *testing.T, printed string) []attackRow {
+	t.Helper()
+	list := filepath.Join(t.TempDir(), "rows")
+	if err := os.WriteFile(list, []byte(printed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return attackRows(t, list)
+}
+
+// checkRows fails for what came out otherwise than expected, and keeps the rows for the table.
+func checkRows(t *testing.T, box string, rows []attackRow) {
+	t.Helper()
+	saveTable(t, box, rows)
+	for _, r := range rows {
+		if !r.OK {
+			t.Errorf("%s: expected %s, got: %s", r.Name, r.Expected, r.Got)
+		}
 	}
 }
 

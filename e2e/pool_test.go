@@ -31,6 +31,15 @@ func (u *user) servePool(args ...string) *started {
 	}
 }
 
+// stopPool stops a pool, which ends with that code.
+func (s *started) stopPool(code int) {
+	s.t.Helper()
+	s.Signal(syscall.SIGTERM)
+	if c := s.wait(); c.code != code {
+		s.t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+}
+
 func (u *user) poolStats() (s pool.Stats) {
 	u.t.Helper()
 	c := u.run("", "pool", "stats", "--json")
@@ -132,10 +141,7 @@ func TestPool(t *testing.T) {
 	if c := u.run("", "pool", "release", "L-nothere"); c.code != 2 {
 		t.Errorf("exit code %d", c.code)
 	}
-	p.Signal(syscall.SIGTERM)
-	if c := p.wait(); c.code != 0 {
-		t.Errorf("exit code %d", c.code)
-	}
+	p.stopPool(0)
 	for _, l := range []poolLease{clean, third, fourth, fifth} {
 		if left := u.sandboxesOf(l.Sandbox); len(left) > 0 {
 			t.Errorf("left: %v", left)

@@ -9,6 +9,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -85,11 +86,65 @@ func Guest(arch string) ([]byte, error) {
 
 var guests sync.Map // of functions, by architecture
 
+// PackedGuest is the guest as this program carries it. To unpack it takes longer than to start a jail: who keeps it unpacked knows it by its Hash.
+type PackedGuest struct {
+	// Hash is the SHA-256 of the program, in hexadecimal digits.
+	Hash string
+	// Size is how many bytes the program has.
+	Size int64
+	// Unpack returns the program.
+	Unpack func() ([]byte, error)
+}
+
+// Packed returns the guest for arch, named as Go names it.
+func Packed(arch string) (PackedGuest, error) { return packedGuest(binaries, arch) }
+
+func packedGuest(from fs.FS, arch string) (p PackedGuest, err error) {
+	sum, err := fs.ReadFile(from, "entrypoint/guest-linux-"+arch+".sum")
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, noEntrypoint(arch)
+	}
+	f, oerr := from.Open(packedName("guest", arch))
+	if err = errors.Join(err, oerr); err != nil {
+		return p, fmt.Errorf("read the guest's binary: %w", err)
+	}
+	defer f.Close()
+	// Of an embedded file only what is read takes memory. The packer has written the length last.
+	st, err := f.Stat()
+	var length [4]byte
+	if err == nil {
+		_, err = f.(io.ReaderAt).ReadAt(length[:], st.Size()-int64(len(length)))
+	}
+	if err != nil {
+		return p, fmt.Errorf("read the guest's binary: %w", err)
+	}
+	p = PackedGuest{Hash: strings.TrimSpace(string(sum)), Size: int64(binary.LittleEndian.Uint32(length[:]))}
+	p.Unpack = func() ([]byte, error) {
+		b, err := unpack(from, "guest", arch)
+		if err != nil {
+			return nil, err
+		}
+		if h := sha256.Sum256(b); hex.EncodeToString(h[:]) != p.Hash {
+			return nil, fmt.Errorf("the guest's binary for linux/%s is another than this CLI says: build it again with `make build`", arch)
+		}
+		return b, nil
+	}
+	return p, nil
+}
+
+func packedName(program, arch string) string {
+	return "entrypoint/" + program + "-linux-" + arch + ".gz"
+}
+
+func noEntrypoint(arch string) error {
+	return fmt.Errorf("%w for linux/%s: build it with `make build`", ErrNoEntrypoint, arch)
+}
+
 func unpack(from fs.FS, program, arch string) ([]byte, error) {
-	name := "entrypoint/" + program + "-linux-" + arch + ".gz"
+	name := packedName(program, arch)
 	b, err := fs.ReadFile(from, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w for linux/%s: build it with `make build`", ErrNoEntrypoint, arch)
+		return nil, noEntrypoint(arch)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the guest's binary: %w", err)

@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -138,6 +140,31 @@ func TestUnpack(t *testing.T) {
 	}
 	if _, err := unpack(fstest.MapFS{}, "entrypoint", "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("a missing binary gives %v, want ErrNoEntrypoint with what to do", err)
+	}
+}
+
+// What is carried says what it is before it is unpacked, and is nothing else.
+func TestPacked(t *testing.T) {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	if _, err := w.Write([]byte("ELF")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h := fmt.Sprintf("%x", sha256.Sum256([]byte("ELF")))
+	for sum, ok := range map[string]bool{h: true, strings.Repeat("0", len(h)): false} {
+		p, err := packedGuest(fstest.MapFS{"entrypoint/guest-linux-arm64.gz": {Data: z.Bytes()}, "entrypoint/guest-linux-arm64.sum": {Data: []byte(sum + "\n")}}, "arm64")
+		if err != nil || p.Hash != sum || p.Size != 3 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		if b, err := p.Unpack(); (err == nil) != ok || ok && string(b) != "ELF" {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	if _, err := packedGuest(fstest.MapFS{}, "arm64"); !errors.Is(err, ErrNoEntrypoint) {
+		t.Error(err)
 	}
 }
 

@@ -102,7 +102,7 @@ func Open(o Options) (*Manager, error) {
 			if err != nil {
 				return nil, err
 			}
-			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Guest, Allowed: o.allowsHost}), nil
+			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Packed, Allowed: o.allowsHost}), nil
 		})
 	}
 	state, err := o.stateDir()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,14 +23,24 @@ func run(args []string) error {
 	if len(args) == 1 && args[0] == "race" {
 		return race()
 	}
+	each := func(r Row) error { return json.NewEncoder(os.Stdout).Encode(r) }
+	if len(args) == 1 && args[0] == "leave" {
+		return leave(context.Background(), each)
+	}
+	if len(args) == 1 && args[0] == "look" {
+		return lookAround(each)
+	}
 	if len(args) < 2 {
-		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack sandbox FILE | attack measure FILE")
+		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack sandbox FILE | attack leave | attack look | attack measure FILE")
 	}
 	if args[0] == "table" {
 		return printTable(args[1])
 	}
+	if args[0] == "linger" {
+		return linger(context.Background(), args[1])
+	}
 	if args[0] == "sandbox" {
-		return inSandbox(args[1], func(r Row) error { return json.NewEncoder(os.Stdout).Encode(r) })
+		return inSandbox(args[1], each)
 	}
 	c, err := load(args[1])
 	if err != nil {
@@ -38,18 +49,16 @@ func run(args []string) error {
 	if args[0] == "measure" {
 		return measure(c)
 	}
-	enc := json.NewEncoder(os.Stdout)
 	if args[0] == "traps" {
-		return enc.Encode(sprung(c))
+		return json.NewEncoder(os.Stdout).Encode(sprung(c))
 	}
-	each := func(r Row) error { return enc.Encode(r) }
 	// Docker first: what belongs to the inner engine is there once it runs.
 	all := slices.Concat(dockerAttempts(), root(), kernelAttempts(), keys(), gatewayAttempts(), gitAttempts(), network())
 	if args[0] == "list" {
 		return list(c, all, each)
 	}
 	if args[0] == "network" {
-		return tryAll(c, innerAttempts(), func(r Row) error { return enc.Encode(r) })
+		return tryAll(c, innerAttempts(), each)
 	}
 	if err := tryAll(c, all, each); err != nil {
 		return err

@@ -85,6 +85,7 @@ func sandboxAttempts(c sandboxConfig) []attempt {
 		a("talk to itself over its loopback (control)", works, succeeds(ownLoopback)),
 		a("write the kernel's settings", refused, opens(os.O_WRONLY, "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches")),
 		a("read the kernel's log and memory", refused, opens(os.O_RDONLY, "/dev/kmsg", "/proc/kcore", "/dev/mem")),
+		a("read the kernel's log by its call", refused, succeeds(func() error { _, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, make([]byte, 1<<10)); return err })),
 		a("write into the machine's programs", refused, succeeds(func() error { return os.WriteFile("/usr/bin/harm", nil, 0o600) })),
 		a("write into /etc, / and /dev", refused, succeeds(func() error {
 			return firstOf(os.WriteFile("/etc/harm", nil, 0o600), os.WriteFile("/harm", nil, 0o600), os.WriteFile("/dev/harm", nil, 0o600))
@@ -200,7 +201,7 @@ func ofGuest(try func(pid int) error) func() (string, bool) {
 			b, err := os.ReadFile(p)
 			role := strings.TrimRight(string(b), "\x00")
 			role = role[strings.LastIndexByte(role, 0)+1:]
-			if err != nil || role != "jail" && role != "serve" && role != "reap" && role != "init" {
+			if err != nil || role != "jail" && role != "lease" && role != "serve" && role != "reap" && role != "init" {
 				continue
 			}
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p)))

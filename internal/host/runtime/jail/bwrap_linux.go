@@ -32,6 +32,9 @@ const tryTime = 10 * time.Second
 
 const noBubblewrap = unfit("bubblewrap is missing: install the package bubblewrap")
 
+// forbidding are the kernel's settings that can forbid a user namespaces.
+var forbidding = []string{"kernel/apparmor_restrict_unprivileged_userns", "kernel/unprivileged_userns_clone", "user/max_user_namespaces"}
+
 // tryBubblewrap makes an empty jail: nothing else shows whether this user may.
 func tryBubblewrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
@@ -53,7 +56,7 @@ func tryBubblewrap(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return unfit("this root may make no namespaces, as in an ordinary container: " + said)
 	}
-	for _, name := range []string{"kernel/apparmor_restrict_unprivileged_userns", "kernel/unprivileged_userns_clone", "user/max_user_namespaces"} {
+	for _, name := range forbidding {
 		if b, err := os.ReadFile("/proc/sys/" + name); err == nil {
 			said += fmt.Sprintf("; %s is %s", strings.ReplaceAll(name, "/", "."), strings.TrimSpace(string(b)))
 		}

@@ -1,13 +1,20 @@
 package jail
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
@@ -58,6 +65,103 @@ func TestBubblewrap(t *testing.T) {
 		if slices.Contains(line, "/src/a") || string(packed[len(packed)-1]) != strings.Join(argv, "\x00")+"\x00" {
 			t.Errorf("%s: %q", name, line)
 		}
+	}
+}
+
+// The guest is unpacked once, by however many at once, and again where its file is not as it was written. Nobody else may put another in its place.
+func TestGuest(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	if err := os.Chmod(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	content := []byte("program")
+	var unpacked atomic.Int32
+	s := newStander(kindJail, Options{State: state, Guest: func(string) (image.PackedGuest, error) {
+		return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) {
+			unpacked.Add(1)
+			return content, nil
+		}}, nil
+	}}).(*stander)
+	path, err := s.guest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, times int32) {
+		t.Helper()
+		unpacked.Store(0)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if again, err := s.guest(); again != path || err != nil {
+					t.Errorf("%s: %s, %v", what, again, err)
+				}
+			})
+		}
+		wg.Wait()
+		st, err := os.Lstat(path)
+		if err != nil || st.Mode() != guestMode || st.Size() != int64(len(content)) || unpacked.Load() < times || times == 0 && unpacked.Load() > 0 {
+			t.Errorf("%s: %v, unpacked %d times, %v", what, st.Mode(), unpacked.Load(), err)
+		}
+	}
+	check("as it was", 0)
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for what, put := range map[string]func() error{
+		"gone":     func() error { return nil },
+		"a link":   func() error { return os.Symlink(other, path) },
+		"short":    func() error { return os.WriteFile(path, content[1:], guestMode) },
+		"writable": func() error { return errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, 0o733)) },
+		"set-uid": func() error {
+			return errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, guestMode|os.ModeSetuid))
+		},
+	} {
+		if err := errors.Join(os.Remove(path), put()); err != nil {
+			t.Fatal(err)
+		}
+		check(what, 1)
+	}
+	if err := os.Chmod(state, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.guest(); err == nil {
+		t.Error("everybody may put another program there")
+	}
+	if entries, err := filepath.Glob(filepath.Join(state, ".*")); len(entries) > 0 || err != nil {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+// A trial counts for the same circumstances alone, until a jail could not be started.
+func TestTried(t *testing.T) {
+	t.Parallel()
+	now := circumstances()
+	if now == "" {
+		t.Skip("bubblewrap is missing")
+	}
+	state := t.TempDir()
+	s := newStander(kindJail, Options{State: state}).(*stander)
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // no trial ends well
+	file := filepath.Join(state, triedFile)
+	for content, ok := range map[string]bool{now: true, now[1:]: false, now + "0": false} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.tried(over); (err == nil) != ok {
+			t.Errorf("%q: %v", content, err)
+		}
+	}
+	if err := os.WriteFile(file, []byte(now), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.doubt(over); err == nil {
+		t.Error("an old trial is believed")
+	}
+	if _, err := os.Lstat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }
 

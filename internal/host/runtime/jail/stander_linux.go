@@ -27,7 +27,7 @@ import (
 const (
 	// endTime bounds the end of a keeper that was told to end: it kills what it holds, and removes it if it is a throw-away one's.
 	endTime = 15 * time.Second
-	endLook = 2 * time.Millisecond
+	endLook = 200 * time.Microsecond
 	// maxLog is more than a keeper writes, in bytes.
 	maxLog = 1 << 20
 )
@@ -38,14 +38,12 @@ type stander struct {
 	o    Options
 	dir  string // of all sandboxes of the state folder, of both kinds
 
-	name func() (guestFile, error) // once: to hash it costs as much as to start it
-
 	mu   sync.Mutex
 	fits bool // it was tried
 }
 
 func newStander(kind string, o Options) runtime.Stander {
-	return &stander{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes"), name: sync.OnceValues(func() (guestFile, error) { return nameGuest(o) })}
+	return &stander{kind: kind, o: o, dir: filepath.Join(o.State, "sandboxes")}
 }
 
 // Capabilities implements runtime.Stander.
@@ -59,7 +57,7 @@ func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.fits {
-		if err := tryBubblewrap(ctx); err != nil {
+		if err := s.tried(ctx); err != nil {
 			return nil, err
 		}
 		s.fits = true
@@ -118,7 +116,7 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 	}
 	defer f.close()
 	if err := s.start(ctx, f, r, guest); err != nil {
-		return "", errors.Join(fmt.Errorf("make the sandbox: %w", err), s.remove(context.WithoutCancel(ctx), f))
+		return "", errors.Join(fmt.Errorf("make the sandbox: %w", err), s.doubt(ctx), s.remove(context.WithoutCancel(ctx), f))
 	}
 	return spec.Name, nil
 }
@@ -174,7 +172,7 @@ func (s *stander) StartAgain(ctx context.Context, id string) error {
 		return err
 	}
 	if err := s.start(ctx, f, r, guest); err != nil {
-		return fmt.Errorf("start the sandbox again: %w", err)
+		return errors.Join(fmt.Errorf("start the sandbox again: %w", err), s.doubt(ctx))
 	}
 	return nil
 }

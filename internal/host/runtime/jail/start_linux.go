@@ -2,7 +2,6 @@ package jail
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,29 +26,37 @@ const (
 	// maxAnswer bounds a keeper's answer, in bytes.
 	maxAnswer = 64 << 10
 	// hashLength is how much of the guest's hash its file is named by.
-	hashLength = 16
+	hashLength = 32
 )
 
-// guest is the path of the guest's program, written where it is not there yet. Its file can be run and not read: what runs it is hidden from others of its
+// guest is the path of the guest's program, unpacked where it is not there yet. Its file can be run and not read: what runs it is hidden from others of its
 // user from its first instruction on.
 func (s *stander) guest() (string, error) {
-	named, err := s.name()
+	packed, err := s.o.Guest(goruntime.GOARCH)
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
-	}
-	path, b := named.path, named.content
-	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(b)) {
-		return path, nil
 	}
 	if err := os.MkdirAll(s.o.State, 0o700); err != nil {
 		return "", fmt.Errorf("make state folder: %w", err)
 	}
+	if err := onlyOurs(s.o.State); err != nil {
+		return "", fmt.Errorf("use the guest's program in %s: %w", s.o.State, err)
+	}
+	path := filepath.Join(s.o.State, fmt.Sprintf("guest-%.*s", hashLength, packed.Hash))
+	if isGuest(path, packed.Size) {
+		return path, nil
+	}
+	b, err := packed.Unpack()
+	if err != nil {
+		return "", fmt.Errorf("make the sandbox: %w", err)
+	}
+	// It has its name when it is whole: of two processes that write it the last one wins, and both have written the same.
 	f, err := os.CreateTemp(s.o.State, ".guest-")
 	if err != nil {
 		return "", fmt.Errorf("write the guest's program: %w", err)
 	}
 	_, err = f.Write(b)
-	if err = errors.Join(err, f.Chmod(0o111), f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(guestMode), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
@@ -58,16 +65,28 @@ func (s *stander) guest() (string, error) {
 	return path, nil
 }
 
-// guestFile is the guest's program, and where it is written.
-type guestFile struct {
-	path    string
-	content []byte
+// guestMode lets nobody read the guest's program, nor write it.
+const guestMode = 0o111
+
+// isGuest reports whether the file of that name is the guest's program as this user has written it: whole, since it had the name only then.
+func isGuest(path string, size int64) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode() == guestMode && st.Size() == size && st.Sys().(*syscall.Stat_t).Uid == uint32(os.Geteuid())
 }
 
-// nameGuest names it by its content.
-func nameGuest(o Options) (guestFile, error) {
-	b, err := o.Guest(goruntime.GOARCH)
-	return guestFile{filepath.Join(o.State, fmt.Sprintf("guest-%.*x", hashLength, sha256.Sum256(b))), b}, err
+// onlyOurs returns an error if anybody else could put another program into the folder in the place of ours. A group that may write to it is trusted by its owner.
+func onlyOurs(dir string) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if owner := st.Sys().(*syscall.Stat_t).Uid; owner != uint32(os.Geteuid()) {
+		return fmt.Errorf("the folder belongs to user %d and not to %d: set SANDBOX_AGENT_STATE_DIR to a folder of your own", owner, os.Geteuid())
+	}
+	if st.Mode().Perm()&0o002 != 0 && st.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("everybody may write to the folder: chmod o-w %s", dir)
+	}
+	return nil
 }
 
 // start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
