@@ -1,0 +1,464 @@
+// Package branch keeps what the commands of a sandbox change in a clone as commits of a branch: in a bare repository of ours, which is the remote `sandbox` of the user's.
+// What comes out of a sandbox is files and nothing else: commits, their parents, authors and texts are made here.
+package branch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+)
+
+// Folder has the bare repositories, in a state folder.
+const Folder = "repos"
+
+const (
+	// Remote is the name of our repository in the user's.
+	Remote = "sandbox"
+	// notes has what ran, beside the commits.
+	notes = "sandbox-agent"
+
+	heads   = "refs/heads/"
+	bases   = "refs/sandbox-agent/base/"
+	earlier = "refs/sandbox-agent/earlier/"
+
+	// saveTime bounds a save: 20,000 files take a second on a cold disk.
+	saveTime = 2 * time.Minute
+	gitTime  = time.Minute
+	// maxPack bounds what a save brings, in bytes, maxLarge a file that git does not know, in KiB.
+	maxPack  = 2 << 30
+	maxLarge = 10 << 10
+	// maxSubject is of a commit's first line, in characters.
+	maxSubject = 200
+)
+
+// ErrNone means that a sandbox has no branch.
+var ErrNone = errors.New("there is no branch of the sandbox")
+
+//go:embed save.sh
+var saveScript string
+
+// Inside runs a command in the sandbox as its user, and copies its standard output. Its error says what the command said of an exit code other than 0.
+type Inside func(ctx context.Context, argv []string, stdout io.Writer) error
+
+// Store is the part of a state folder that has branches.
+type Store struct{ dir string }
+
+// New returns that of a state folder. It makes nothing.
+func New(state string) *Store { return &Store{filepath.Join(state, Folder)} }
+
+// Branch is that of one sandbox.
+type Branch struct {
+	// Sandbox is its name, and the branch's in our repository.
+	Sandbox string
+	// Repo is the user's repository.
+	Repo string
+	dir  string
+}
+
+// Of is the branch of a sandbox in a repository of this machine, whether it is there or not.
+func (s *Store) Of(sandbox, repo string) *Branch {
+	h := sha256.Sum256([]byte(repo))
+	return &Branch{Sandbox: sandbox, Repo: repo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", filepath.Base(repo), h[:6]))}
+}
+
+// Find finds the branch of a sandbox that may be gone: in the repository repo, "" meaning any, where one of that name is once only.
+func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error) {
+	if repo != "" {
+		if b := s.Of(sandbox, repo); b.there(ctx) {
+			return b, nil
+		}
+	}
+	all, err := s.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []*Branch
+	for _, i := range all {
+		if i.Sandbox == sandbox {
+			found = append(found, i.Branch)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("sandbox %s: %w", sandbox, ErrNone)
+	case 1:
+		return found[0], nil
+	}
+	return nil, fmt.Errorf("sandbox %s: %w in this folder's repository, and %d others have one: go to the one that you mean", sandbox, ErrNone, len(found))
+}
+
+// Info is a row of List.
+type Info struct {
+	*Branch `json:"-"`
+	Name    string    `json:"name"`
+	Repo    string    `json:"repo"`
+	Title   string    `json:"title"`
+	Updated time.Time `json:"updated"`
+	Head    string    `json:"head"`
+}
+
+// List is all branches, the last that was changed first.
+func (s *Store) List(ctx context.Context) ([]Info, error) {
+	dirs, err := filepath.Glob(filepath.Join(s.dir, "*.git"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, dir := range dirs {
+		b := Branch{dir: dir}
+		repo, err := b.line(ctx, "config", "sandbox-agent.repo")
+		if err != nil {
+			continue // it is not whole yet
+		}
+		out, err := b.git().Output(ctx, "for-each-ref", "--sort=-committerdate", "--format=%(refname:strip=2)%00%(objectname)%00%(committerdate:unix)", heads)
+		if err != nil {
+			return nil, fmt.Errorf("list branches: %w", err)
+		}
+		for l := range strings.Lines(string(out)) {
+			f := strings.Split(strings.TrimSpace(l), "\x00")
+			var at int64
+			if _, err := fmt.Sscan(f[2], &at); err != nil {
+				return nil, fmt.Errorf("list branches: %w", err)
+			}
+			all = append(all, Info{Branch: &Branch{f[0], repo, dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)})
+		}
+	}
+	return all, nil
+}
+
+func (b *Branch) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true} }
+
+func (b *Branch) line(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	out, err := b.git().Output(ctx, args...)
+	return strings.TrimSpace(string(out)), err
+}
+
+func (b *Branch) resolve(ctx context.Context, ref string) string {
+	sha, _ := b.line(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}") // of none there is none
+	return sha
+}
+
+func (b *Branch) there(ctx context.Context) bool {
+	_, err := os.Stat(b.dir)
+	return err == nil && b.resolve(ctx, heads+b.Sandbox) != ""
+}
+
+// Head and Base are the branch's last commit and the user's one that it began at.
+func (b *Branch) Head(ctx context.Context) string { return b.resolve(ctx, heads+b.Sandbox) }
+
+// Base is the user's commit that the branch began at.
+func (b *Branch) Base(ctx context.Context) string { return b.resolve(ctx, bases+b.Sandbox) }
+
+// lock keeps others from changing the repository.
+func (b *Branch) lock(ctx context.Context) (func(), error) {
+	l, err := lockfile.Take(ctx, b.dir+".lock")
+	if err != nil {
+		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
+	}
+	return l.Release, nil
+}
+
+// open makes our repository if it is not there.
+func (b *Branch) open(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
+		return fmt.Errorf("make the repository of branches: %w", err)
+	}
+	if _, err := b.line(ctx, "config", "sandbox-agent.repo"); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return fmt.Errorf("make the repository of branches: %w", err)
+	}
+	for _, args := range [][]string{
+		{"init", "--quiet", "--bare", "--template="}, {"config", "gc.auto", "0"}, {"config", "sandbox-agent.repo", b.Repo},
+	} {
+		if err := b.git().Run(ctx, args...); err != nil {
+			return fmt.Errorf("make the repository of branches: %w", err)
+		}
+	}
+	return nil
+}
+
+// Ran is the command that a save follows.
+type Ran struct {
+	Command  string        `json:"command"`
+	ExitCode int           `json:"exit_code"`
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration_ns"`
+}
+
+// Saved is what a save has found.
+type Saved struct {
+	// Commit is the new one; "" where nothing has changed.
+	Commit string
+	// Left are files that no commit has: git does not know them, and they are large.
+	Left []string
+	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
+	Anew    bool
+	Earlier string
+}
+
+// begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is there stays as Earlier. The lock is the caller's.
+func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved, err error) {
+	what := "begin the branch of sandbox " + b.Sandbox
+	if old := b.Head(ctx); old != "" {
+		s.Anew, s.Earlier = true, earlier+b.Sandbox+"/"+time.Now().UTC().Format("20060102-150405.000")
+		if err := b.git().Run(ctx, "update-ref", s.Earlier, old, strings.Repeat("0", len(old))); err != nil {
+			return s, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	// The user's repository serves any commit that it has.
+	if err := b.git().Run(ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo, "+"+base+":"+bases+b.Sandbox); err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := b.git().Run(ctx, "config", "sandbox-agent."+b.Sandbox+".clone", clone); err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	subject := "Create sandbox " + b.Sandbox
+	if title != "" {
+		subject += ": " + title
+	}
+	if s.Commit, err = b.commit(ctx, base+"^{tree}", base, subject, b.Head(ctx)); err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	return s, nil
+}
+
+// identity is who the user is now, by their repository.
+func (b *Branch) identity(ctx context.Context) []string {
+	who := projects.DefaultAuthor()
+	user := localrepo.Git(b.Repo)
+	for key, to := range map[string]*string{"user.name": &who.Name, "user.email": &who.Email} {
+		if out, err := user.Output(ctx, "config", key); err == nil && len(bytes.TrimSpace(out)) > 0 {
+			*to = text.Clean(string(bytes.TrimSpace(out)))
+		}
+	}
+	return []string{"GIT_AUTHOR_NAME=" + who.Name, "GIT_AUTHOR_EMAIL=" + who.Email, "GIT_COMMITTER_NAME=" + who.Name, "GIT_COMMITTER_EMAIL=" + who.Email}
+}
+
+// commit makes a commit and moves the branch from old to it.
+func (b *Branch) commit(ctx context.Context, tree, parent, message, old string) (string, error) {
+	r := b.git()
+	r.Env, r.Stdin = b.identity(ctx), message+"\n"
+	out, err := r.Output(ctx, "commit-tree", "-F", "-", "-p", parent, tree)
+	if err != nil {
+		return "", err
+	}
+	sha := strings.TrimSpace(string(out))
+	if old == "" {
+		old = strings.Repeat("0", len(sha))
+	}
+	return sha, b.git().Run(ctx, "update-ref", heads+b.Sandbox, sha, old)
+}
+
+// publish shows the branch in the user's repository, as a remote's: no branch of theirs moves, and no hook runs.
+func (b *Branch) publish(ctx context.Context) error {
+	user := localrepo.Git(b.Repo)
+	url, err := user.Output(ctx, "config", "remote."+Remote+".url")
+	switch have := strings.TrimSpace(string(url)); {
+	case err == nil && have != b.dir:
+		return fmt.Errorf("show the branch in %s: it has another remote %s, %s: rename that one", b.Repo, Remote, text.Clean(have))
+	case err != nil:
+		for _, kv := range [][2]string{{"url", b.dir}, {"fetch", "+" + heads + "*:refs/remotes/" + Remote + "/*"}, {"tagOpt", "--no-tags"}} {
+			if err := user.Run(ctx, "config", "remote."+Remote+"."+kv[0], kv[1]); err != nil {
+				return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
+			}
+		}
+	}
+	err = user.Run(ctx, "-c", "protocol.file.allow=always", "-c", "url."+b.dir+".insteadOf="+b.dir, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
+		"--no-auto-maintenance", b.dir, "+"+heads+b.Sandbox+":refs/remotes/"+Remote+"/"+b.Sandbox)
+	if err != nil {
+		return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
+	}
+	return nil
+}
+
+// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other.
+func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
+	defer cancel()
+	if err := b.open(ctx); err != nil {
+		return s, err
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer unlock()
+	what := "save what changed in sandbox " + b.Sandbox
+	head, clone := b.Head(ctx), ""
+	if head == "" {
+		found, err := b.bring(ctx, in, dir, whatOnly)
+		if err == nil {
+			s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title)
+		}
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", what, err)
+		}
+		head, clone = s.Commit, found.clone
+	} else {
+		clone, _ = b.line(ctx, "config", "sandbox-agent."+b.Sandbox+".clone") // without one it is another
+	}
+	parent := b.tree(ctx, head)
+	found, err := b.bring(ctx, in, dir, parent)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	if found.clone != clone {
+		if s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title); err != nil {
+			return s, fmt.Errorf("%s: %w", what, err)
+		}
+		head, parent = s.Commit, b.tree(ctx, s.Commit)
+	}
+	s.Left = found.left
+	if found.tree != parent {
+		if s.Commit, err = b.commit(ctx, found.tree, head, subject(ran.Command), head); err != nil {
+			return s, fmt.Errorf("%s: %w", what, err)
+		}
+		head = s.Commit
+	}
+	if ran.Command != "" {
+		if err := b.note(ctx, head, ran); err != nil {
+			return s, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	if s.Commit == "" {
+		return s, nil
+	}
+	return s, b.publish(ctx)
+}
+
+// whatOnly in place of a tree asks what the clone is.
+const whatOnly = "-"
+
+func (b *Branch) tree(ctx context.Context, commit string) string {
+	tree, _ := b.line(ctx, "rev-parse", "--verify", "--quiet", commit+"^{tree}") // of none there is none
+	return tree
+}
+
+// based is the user's commit that a clone was made at, by its word, or else the one of before.
+func (b *Branch) based(ctx context.Context, said string) string {
+	if git.ValidSHA(said) && localrepo.Git(b.Repo).Run(ctx, "cat-file", "-e", said+"^{commit}") == nil {
+		return said
+	}
+	return b.Base(ctx)
+}
+
+// subject is the first line of a command's commit.
+func subject(command string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(command), "\n")
+	if first = text.Runes(text.Clean(first), maxSubject); first == "" {
+		return "Save"
+	}
+	return "cmd: " + first
+}
+
+// note adds a line to what is noted of a commit.
+func (b *Branch) note(ctx context.Context, commit string, ran Ran) error {
+	line, err := json.Marshal(ran)
+	if err != nil {
+		return err
+	}
+	r := b.git()
+	r.Env, r.Stdin = b.identity(ctx), string(line)+"\n"
+	return r.Run(ctx, "notes", "--ref="+notes, "append", "-F", "-", commit)
+}
+
+// found is what a sandbox says of its clone.
+type found struct {
+	tree        string
+	clone, base string // the clone's name, and the commit that it was made at
+	left        []string
+}
+
+// bring runs the script in the sandbox and takes in the objects that it sends. Nothing that it says is believed but the name of a tree, whose objects are checked.
+func (b *Branch) bring(ctx context.Context, in Inside, dir, parent string) (f found, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	pr, pw := io.Pipe()
+	go func() {
+		pw.CloseWithError(in(ctx, []string{"sh", "-c", saveScript, "sh", dir, parent, rand.Text(), fmt.Sprint(maxLarge)}, pw))
+	}()
+	defer pr.Close()
+	r := bufio.NewReaderSize(io.LimitReader(pr, maxPack+maxHead), maxHead)
+	head, err := r.ReadSlice('\n')
+	if err != nil {
+		return f, fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+	}
+	words := strings.Fields(string(head))
+	if len(words) < 2 || !git.ValidSHA(words[0]) && parent != whatOnly || !cloneName.MatchString(words[1]) {
+		return f, errors.New("the sandbox does not say what it has")
+	}
+	if f.tree, f.clone = words[0], words[1]; len(words) > 2 {
+		f.base = words[2]
+	}
+	if parent == whatOnly {
+		return f, nil
+	}
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return f, fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+		}
+		name := strings.TrimSuffix(string(line), "\n")
+		if name == "." {
+			break
+		}
+		if len(f.left) < maxLeft {
+			f.left = append(f.left, text.Runes(text.Clean(name), maxSubject))
+		}
+	}
+	if f.tree == parent {
+		_, err := io.Copy(io.Discard, r) // to the script's end, which says whether it failed
+		return f, err
+	}
+	return f, b.take(ctx, r, f.tree)
+}
+
+// cloneName is what rand.Text makes.
+var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
+
+// take takes objects in, which are checked, up to the pack's end.
+func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
+	const grace = time.Second
+	said, err := b.git().Stream(ctx, r, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
+	if err != nil {
+		return fmt.Errorf("what it sent cannot be taken: %w: %s", err, strings.TrimSpace(said))
+	}
+	if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
+		return errors.New("what it sent is not what it said")
+	}
+	return nil
+}
+
+const (
+	maxHead = 64 << 10
+	maxLeft = 20
+)
+
+func notEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,274 @@
+package branch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+)
+
+// place is a clone, as a sandbox has one.
+type place struct {
+	t         *testing.T
+	dir, home string
+}
+
+func (p *place) in(ctx context.Context, argv []string, out io.Writer) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}, out
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		return errors.Join(err, errors.New(said.String()))
+	}
+	return nil
+}
+
+// do runs a script in the clone.
+func (p *place) do(script string) {
+	p.t.Helper()
+	cmd := exec.CommandContext(p.t.Context(), "sh", "-ec", script)
+	cmd.Dir, cmd.Env = p.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		p.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func newRepo(t *testing.T) string {
+	t.Helper()
+	repo := filepath.Join(t.TempDir(), "repo")
+	gittest.Git(t, "", "init", "-q", "-b", "main", repo)
+	gittest.Git(t, repo, "config", "user.name", "Ada")
+	gittest.Git(t, repo, "config", "user.email", "ada@example.com")
+	for name, content := range map[string]string{"f": "1\n", "old name": "x\n", "logo.png": "\x89PNG\x00"} {
+		if err := os.WriteFile(filepath.Join(repo, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gittest.Git(t, repo, "add", ".")
+	gittest.Git(t, repo, "commit", "-qm", "base")
+	return repo
+}
+
+func newPlace(t *testing.T, repo string) *place {
+	t.Helper()
+	p := &place{t: t, dir: filepath.Join(t.TempDir(), "clone"), home: t.TempDir()}
+	gittest.Git(t, "", "clone", "-q", repo, p.dir)
+	return p
+}
+
+func save(t *testing.T, b *Branch, p *place, command string, code int) Saved {
+	t.Helper()
+	s, err := b.Save(t.Context(), p.in, p.dir, "title", Ran{Command: command, ExitCode: code, Started: time.Now(), Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSave(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	if _, err := b.Save(t.Context(), p.in, p.dir, "a title", Ran{}); err != nil {
+		t.Fatal(err)
+	}
+	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
+	count := func(want string) {
+		t.Helper()
+		if got := git("rev-list", "--count", "main..sandbox/e"); got != want {
+			t.Errorf("%s commits, not %s", got, want)
+		}
+	}
+	count("1")
+	if got := git("log", "-1", "--format=%an %ae %s", "sandbox/e"); got != "Ada ada@example.com Create sandbox e: a title" {
+		t.Error(got)
+	}
+	if s := save(t, b, p, "true", 0); s.Commit != "" {
+		t.Errorf("%+v", s)
+	}
+	count("1")
+	p.do(`echo a >"a b"; echo e >é; mkdir d; echo q >"d/new
+line"; rm "old name"; printf '\211\0new' >logo.png; chmod +x f; ln -s f l; mkdir node_modules; echo x >node_modules/x; : >empty; mkdir .github; echo y >.github/w`)
+	save(t, b, p, "touch everything\nand more", 3)
+	count("2")
+	if got := git("-c", "core.quotePath=false", "diff", "--name-status", "-z", "main", "sandbox/e"); got != "A\x00.github/w\x00A\x00a b\x00A\x00d/new\nline\x00A\x00empty\x00M\x00f\x00A\x00l\x00M\x00logo.png\x00D\x00old name\x00A\x00é\x00" {
+		t.Errorf("%q", got)
+	}
+	// The identity is the user's of now.
+	git("config", "user.name", "Grace")
+	p.do("echo 2 >f")
+	save(t, b, p, "echo 2 >f", 0)
+	if got := git("log", "-2", "--format=%an %s", "sandbox/e"); got != "Grace cmd: echo 2 >f\nAda cmd: touch everything" {
+		t.Error(got)
+	}
+	log, err := b.Log(t.Context())
+	if err != nil || len(log) != 3 || len(log[2].Ran) != 1 || log[2].Ran[0].Command != "true" || log[1].Ran[0].ExitCode != 3 || log[1].Ran[0].Command != "touch everything\nand more" {
+		t.Errorf("%+v, %v", log, err)
+	}
+	if git("status", "--porcelain") != "" || git("branch", "--format=%(refname)") != "refs/heads/main" {
+		t.Error("the user's work tree or branches have changed")
+	}
+}
+
+// Files that git does not know are left out where they are large, which is told; known ones never are.
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	p.do(`mkdir "d [x]"; head -c 11000000 /dev/zero >"d [x]/large*"; head -c 11000000 /dev/zero >f; echo s >"d [x]/largex"`)
+	s := save(t, b, p, "x", 0)
+	if len(s.Left) != 1 || s.Left[0] != "d [x]/large*" {
+		t.Errorf("%q", s.Left)
+	}
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "d [x]/largex\nf" {
+		t.Error(got)
+	}
+}
+
+// A hostile clone saves its files, runs nothing of its settings, and changes nothing of the user's but the remote's branch.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	marker := filepath.Join(t.TempDir(), "ran")
+	evil := filepath.Join(t.TempDir(), "evil")
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\necho x >>"+marker+"\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.do(`for h in pre-commit post-commit post-index-change reference-transaction post-checkout; do cp ` + evil + ` .git/hooks/$h; done
+git config core.fsmonitor ` + evil + `; git config commit.gpgsign true; git config gpg.program ` + evil + `; git config core.hooksPath .git/hooks
+git config filter.x.clean ` + evil + `; git config filter.x.required true; echo '* filter=x' >.gitattributes; git config core.worktree /; echo 3 >f`)
+	for name, content := range map[string]string{"post-commit": "", "reference-transaction": "", "post-merge": ""} {
+		if err := os.WriteFile(filepath.Join(repo, ".git", "hooks", name), []byte("#!/bin/sh\necho user >>"+marker+content+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gittest.Git(t, repo, "config", "commit.gpgsign", "true")
+	gittest.Git(t, repo, "config", "core.fsmonitor", evil)
+	if s := save(t, b, p, "x", 0); s.Commit == "" {
+		t.Error("nothing was saved")
+	}
+	gittest.Git(t, repo, "config", "core.fsmonitor", "false")
+	if got := gittest.Git(t, repo, "show", "sandbox/e:f"); got != "3" {
+		t.Error(got)
+	}
+	if b, err := os.ReadFile(marker); err == nil {
+		t.Errorf("something ran: %s", b)
+	}
+	for name, script := range map[string]string{
+		"objects are gone": "rm -rf .git/objects; echo 4 >f", "all is gone": "rm -rf .git; echo 5 >f", "own folder is gone": `rm -rf "$HOME/.sandbox-agent"; echo 6 >f`,
+		"index is rubbish": `echo x >"$HOME/.sandbox-agent/git/index"; echo 7 >f`, "a lock is left": `: >"$HOME/.sandbox-agent/git/index.lock"; echo 8 >f`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.do(script)
+			save(t, b, p, name, 0)
+			want, err := os.ReadFile(filepath.Join(p.dir, "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := gittest.Git(t, repo, "show", "sandbox/e:f"); got+"\n" != string(want) {
+				t.Errorf("%q, not %q", got, want)
+			}
+		})
+	}
+}
+
+// What a sandbox says is not believed.
+func TestLies(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	head := b.Head(t.Context())
+	for name, said := range map[string]string{
+		"nothing":          "",
+		"no tree":          "x y\n.\n",
+		"a tree it lacks":  "1111111111111111111111111111111111111111 AAAA\n.\n",
+		"rubbish":          "1111111111111111111111111111111111111111 AAAA\n.\nPACK",
+		"a commit":         head + " AAAA\n.\n",
+		"an option":        "--upload-pack=x AAAA\n.\n",
+		"another ref":      "1111111111111111111111111111111111111111 ../../x\n.\n",
+		"no end of names":  "1111111111111111111111111111111111111111 AAAA\n" + strings.Repeat("a\n", 1000),
+		"a line of 100 KB": strings.Repeat("a", 100<<10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := func(_ context.Context, _ []string, out io.Writer) error {
+				_, err := io.WriteString(out, said)
+				return err
+			}
+			if s, err := b.Save(t.Context(), in, p.dir, "", Ran{Command: "x"}); err == nil {
+				t.Errorf("%+v", s)
+			}
+			if b.Head(t.Context()) != head {
+				t.Error("the branch has moved")
+			}
+		})
+	}
+}
+
+// A clone that was made anew begins again, and what was before is kept.
+func TestAnew(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	p.do("echo 2 >f")
+	old := save(t, b, p, "x", 0).Commit
+	q := newPlace(t, repo)
+	q.do("echo 3 >f")
+	s := save(t, b, q, "y", 0)
+	if !s.Anew || s.Commit == "" || gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/e") != "2" {
+		t.Errorf("%+v", s)
+	}
+	if got, err := b.line(t.Context(), "rev-parse", s.Earlier); err != nil || got != old {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Ten sandboxes of one repository save at the same time.
+func TestTen(t *testing.T) {
+	t.Parallel()
+	repo, store := newRepo(t), New(t.TempDir())
+	var all sync.WaitGroup
+	for _, name := range strings.Fields("a b c d e f g h i j") {
+		p := newPlace(t, repo)
+		all.Go(func() {
+			b := store.Of(name, repo)
+			for _, c := range []string{"", "1", "2"} {
+				if err := os.WriteFile(filepath.Join(p.dir, "f"), []byte(name+c), 0o644); err != nil {
+					t.Error(err)
+				}
+				if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Command: "x"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	list, err := store.List(t.Context())
+	if err != nil || len(list) != 10 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, i := range list {
+		if got := gittest.Git(t, repo, "rev-list", "--count", "main.."+Remote+"/"+i.Sandbox); got != "4" {
+			t.Errorf("%s: %s commits", i.Sandbox, got)
+		}
+	}
+	gittest.Git(t, repo, "fsck", "--strict")
+	gittest.Git(t, list[0].dir, "fsck", "--strict")
+	locks, err := filepath.Glob(filepath.Join(repo, ".git", "*.lock"))
+	if err != nil || len(locks) > 0 {
+		t.Errorf("%v, %v", locks, err)
+	}
+}

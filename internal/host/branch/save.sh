@@ -1,0 +1,54 @@
+# Runs in a sandbox, as its user: writes the tree of the clone $1, and its objects that the tree $2 does not have; where that is "-", only what the clone is.
+# $3 names the clone if it has no name yet: another name is a clone that was made anew. $4 bounds files that git does not know, in KiB.
+set -eu
+cd "$1"
+d="${HOME:-/tmp}/.sandbox-agent/git"
+mkdir -p "$d/info" 2>/dev/null || { d="/tmp/.sandbox-agent-$(id -u)/git" && mkdir -p "$d/info"; }
+# A repository of its own beside the clone's: no setting, hook or filter of that one counts, and its index stays as it is.
+begin() {
+	rm -rf "$d" && mkdir -p "$d/objects/info" "$d/refs" "$d/info"
+	[ ! -d .git/objects ] || printf '%s/.git/objects\n' "$PWD" >"$d/objects/info/alternates"
+	printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n' >"$d/config"
+	# What the clone's index knows is not read again.
+	[ "${1-}" = anew ] || cp .git/index "$d/index" 2>/dev/null || :
+	echo 'ref: refs/heads/none' >"$d/HEAD"
+}
+export GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1
+g() {
+	git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 -c core.looseCompression=1 -c core.fsync=none -c core.quotePath=false "$@"
+}
+tree() {
+	find . -name .git -prune -o -type f -size +"$4"k -print >"$d/large"
+	{
+		cat .git/info/exclude 2>/dev/null || :
+		printf '%s\n' node_modules/ __pycache__/ .venv/ venv/
+		sed 's/[][\\*?!#]/\\&/g; s/^\.//; s/ $/\\ /' "$d/large"
+	} >"$d/info/exclude"
+	g add -A . >/dev/null && g write-tree
+}
+name=.git/sandbox-agent
+[ -s "$name" ] && [ -f "$d/HEAD" ] || begin
+[ -s "$name" ] || {
+	mkdir -p .git
+	echo "$3 $(git --git-dir=.git rev-parse --verify --quiet HEAD)" >"$name"
+}
+if [ "$2" = - ]; then
+	echo "- $(head -n 1 "$name")"
+	exit
+fi
+t=$(tree "$@" 2>"$d/said") || { begin anew && t=$(tree "$@" 2>"$d/said"); } || {
+	cat "$d/said" >&2
+	exit 1
+}
+echo "$t $(head -n 1 "$name")"
+# Large files that are in no commit, for who is told of them.
+while IFS= read -r f; do
+	g ls-files --error-unmatch -- ":(top,literal)${f#./}" >/dev/null 2>&1 || printf '%s\n' "${f#./}"
+done <"$d/large" | head -n 20
+echo .
+if [ "$t" != "$2" ]; then
+	{
+		echo "$t"
+		! g cat-file -e "$2" 2>/dev/null || echo "^$2"
+	} | g pack-objects --revs --stdout --thin -q
+fi
