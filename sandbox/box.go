@@ -33,7 +33,7 @@ type Secrets struct {
 }
 
 // wantsBox reports whether a spec asks for what a box alone has.
-func (s Spec) wantsBox() bool { return s.Repo != "" || s.Box != nil }
+func (s Spec) wantsBox() bool { return s.Box != nil }
 
 // boxes makes sandboxes of kind box.
 func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
@@ -124,6 +124,12 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
 	}
 	return env, nil
+}
+
+// local reports whether its repository is one of this machine.
+func (s Spec) local() bool {
+	t, err := projects.RepoTransport(s.Repo)
+	return err == nil && t == projects.TransportLocal
 }
 
 // bundle copies the commits of a repository of this machine into a file, which remove takes away, and completes the spec's names of it.

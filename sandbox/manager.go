@@ -271,7 +271,10 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
 	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner}
-	if _, err := sb.client(ctx, false); err != nil {
+	if _, err = sb.client(ctx, false); err == nil {
+		err = sb.clone(ctx, file)
+	}
+	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
 		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))

@@ -86,9 +86,10 @@ const (
 	CapMounts            = Capability(runtime.CapMounts)            // folders of this machine
 	CapOCIRuntime        = Capability(runtime.CapOCIRuntime)        // Spec.OCIRuntime
 	CapSnapshots         = Capability(runtime.CapSnapshots)         // its files kept under a name, or in another sandbox
-	CapServices          = Capability(runtime.CapServices)          // databases and the like beside it
+	CapServices          = Capability(runtime.CapServices)          // Spec.Box: databases and the like beside it
 	CapDocker            = Capability(runtime.CapDocker)            // an engine of its own inside
-	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo and Spec.Box
+	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo of this machine
+	CapRemote            = Capability(runtime.CapRemote)            // Spec.Repo of another machine
 	CapLeases            = Capability(runtime.CapLeases)            // Spec.Leases
 )
 
@@ -200,7 +201,7 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 
 // imageError says that a spec without an image is no container; and that Auto makes no box of an image that is not a box's own, or for want of a jail.
 func (p *place) imageError(s Spec) error {
-	boxless := s.Runtime == Auto && !s.wantsBox()
+	boxless := s.Runtime == Auto && !s.wantsBox() && s.Repo == ""
 	switch {
 	case p.kind == KindContainer && s.Image == "":
 		return fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec)

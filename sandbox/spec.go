@@ -74,7 +74,9 @@ type Spec struct {
 	Network Network `json:"network"`
 	// Allow are the rules of NetworkRestricted: a host, *.domain or address, with :port for another than 80 and 443.
 	Allow []string `json:"allow,omitempty"`
-	// Repo is a repository whose Ref is checked out at /workspace of a box: a URL, or a path of this machine, whose branches and tags are copied.
+	// Title is for people who choose.
+	Title string `json:"title,omitempty"`
+	// Repo is a repository whose Ref is checked out at /workspace: a path of this machine, whose branches and tags are copied, or in a box a URL, too.
 	Repo string `json:"repo,omitempty"`
 	// Ref is a branch of Repo; "" means its default branch, or the one that is checked out.
 	Ref string `json:"ref,omitempty"`
@@ -115,7 +117,9 @@ func (s Spec) wishes() []Capability {
 	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
 		all = append(all, c)
 	}
-	want(CapRepository, s.wantsBox())
+	want(CapRepository, s.Repo != "" && s.local())
+	want(CapRemote, s.Repo != "" && !s.local())
+	want(CapServices, s.Box != nil)
 	want(CapMounts, len(s.Mounts) > 0)
 	want(CapOCIRuntime, s.OCIRuntime != "")
 	want(CapMemory, s.Limits.MemoryBytes > 0)
@@ -166,6 +170,9 @@ func (s Spec) complete() (Spec, error) {
 	}
 	if s.Root != "" && !filepath.IsAbs(s.Root) {
 		wrong("root folder %q: use an absolute path", s.Root)
+	}
+	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
+		s.Dir, s.OwnDir = cloneDir, true
 	}
 	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs

@@ -4,7 +4,6 @@ package branch
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -23,7 +22,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
 // Folder has the bare repositories, in a state folder.
@@ -246,14 +244,8 @@ func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved,
 
 // identity is who the user is now, by their repository.
 func (b *Branch) identity(ctx context.Context) []string {
-	who := projects.DefaultAuthor()
-	user := localrepo.Git(b.Repo)
-	for key, to := range map[string]*string{"user.name": &who.Name, "user.email": &who.Email} {
-		if out, err := user.Output(ctx, "config", key); err == nil && len(bytes.TrimSpace(out)) > 0 {
-			*to = text.Clean(string(bytes.TrimSpace(out)))
-		}
-	}
-	return []string{"GIT_AUTHOR_NAME=" + who.Name, "GIT_AUTHOR_EMAIL=" + who.Email, "GIT_COMMITTER_NAME=" + who.Name, "GIT_COMMITTER_EMAIL=" + who.Email}
+	name, email := localrepo.Identity(ctx, b.Repo)
+	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + email}
 }
 
 // commit makes a commit and moves the branch from old to it.

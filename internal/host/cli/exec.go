@@ -99,6 +99,8 @@ type execResult struct {
 	Truncated   bool   `json:"truncated"`
 	DurationMS  int64  `json:"duration_ms"`
 	Error       string `json:"error,omitempty"` // why it could not be started
+	// Commit is what it has changed in the sandbox's clone.
+	Commit string `json:"commit,omitempty"`
 	// Endpoints are where the ports of --expose are on this machine.
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
@@ -165,7 +167,21 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 	for _, p := range ports {
 		fmt.Fprintf(a.Stderr, "%d is at %s\n", p.Port, local(p))
 	}
-	return a.runIn(ctx, sb, c, nil)
+	return a.runSaved(ctx, sb, c, nil)
+}
+
+// runSaved runs a command and saves what it has changed.
+func (a *App) runSaved(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command, resized <-chan sandbox.Size) error {
+	started := time.Now()
+	err := a.runIn(ctx, sb, c, resized)
+	if end, ok := errors.AsType[*ending](err); err == nil || ok {
+		code := 0
+		if ok {
+			code = end.code
+		}
+		a.save(ctx, sb, ranNow(c.Argv, started, code))
+	}
+	return err
 }
 
 // runInTerminal runs the command in a terminal of the sandbox, joined to the user's where there is one.
@@ -192,7 +208,7 @@ func (a *App) runInTerminal(ctx context.Context, sb *sandbox.Sandbox, c sandbox.
 		}()
 		resized = sizes
 	}
-	return a.runIn(ctx, sb, c, resized)
+	return a.runSaved(ctx, sb, c, resized)
 }
 
 // The size of a terminal where the user has none.
@@ -240,14 +256,16 @@ func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c 
 
 // report runs the command to its end and prints a document.
 func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
+	started := time.Now()
 	r, err := sb.Run(ctx, c)
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
 	a.tellRenewed(sb)
+	commit := a.save(ctx, sb, ranNow(c.Argv, started, r.ExitCode))
 	if err := a.json(execResult{
 		ID: r.ID, Sandbox: sb.Name(), Endpoints: endpointsOf(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
-		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason,
+		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason, Commit: commit,
 	}); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -175,6 +176,7 @@ type upOptions struct {
 	mounts             []string
 	allow              ruleList
 	repo, ref, project string
+	title              string
 	json               bool
 	idle, life         time.Duration
 	env, ports         []string
@@ -207,7 +209,8 @@ stay, and the next command starts it again.`,
 	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
 	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
-	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace of a box: a URL, or a path on this machine")
+	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
+	f.StringVar(&o.title, "title", "", "what it is for")
 	f.StringVar(&o.ref, "from-ref", "", "branch of the repository (default: its default branch, or the one that is checked out)")
 	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
 	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
@@ -264,7 +267,10 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if o.allow != "" {
 		s.Allow = strings.Split(string(o.allow), ",")
 	}
-	if o.project != "" || o.repo != "" {
+	s.Title = o.title
+	if own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; own && o.repo != "" && o.project == "" {
+		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
+	} else if o.project != "" || o.repo != "" {
 		if err := a.boxSpec(ctx, &s, o.project, o.repo, o.ref); err != nil {
 			return err
 		}
@@ -287,6 +293,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 			return errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 	}
+	a.save(ctx, sb, sandbox.Ran{})
 	if o.json {
 		return a.json(struct {
 			sandbox.Spec
@@ -295,6 +302,9 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
 	a.tellEndpoints(ports)
+	if repo := sb.Spec().Repo; filepath.IsAbs(repo) {
+		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
+	}
 	return nil
 }
 

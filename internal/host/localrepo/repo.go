@@ -16,6 +16,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -222,6 +224,19 @@ func borrow(ctx context.Context, dir, repo string) error {
 		objects = filepath.Join(repo, objects)
 	}
 	return os.WriteFile(filepath.Join(dir, "objects", "info", "alternates"), []byte(objects), 0o600)
+}
+
+// Identity is who the user is now in a repository, or projects.DefaultAuthor where git does not know.
+func Identity(ctx context.Context, dir string) (name, email string) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	who := projects.DefaultAuthor()
+	for key, to := range map[string]*string{"user.name": &who.Name, "user.email": &who.Email} {
+		if out, err := gitOut(ctx, dir, "config", key); err == nil && strings.TrimSpace(out) != "" {
+			*to = text.Clean(strings.TrimSpace(out))
+		}
+	}
+	return who.Name, who.Email
 }
 
 // Git is the repository at dir, whose own configuration runs no program.

@@ -49,8 +49,9 @@ const (
 	CapSnapshots         Capability = "snapshots" // its files kept under a name, or in another sandbox
 	CapServices          Capability = "services"
 	CapDocker            Capability = "inner_docker"
-	CapLeases            Capability = "leases"     // clean turns within
-	CapRepository        Capability = "repository" // a repository checked out, and what its project declares
+	CapLeases            Capability = "leases"            // clean turns within
+	CapRepository        Capability = "repository"        // a repository of this machine checked out
+	CapRemote            Capability = "remote_repository" // one of another machine
 )
 
 const (

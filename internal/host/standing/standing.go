@@ -79,7 +79,7 @@ func (b *Boxes) Capabilities(ctx context.Context) ([]runtime.Capability, error) 
 	}
 	return []runtime.Capability{
 		runtime.CapAnyImage, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapNetworkRestricted, runtime.CapNetworkSwitch,
-		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapServices, runtime.CapDocker, runtime.CapRepository,
+		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapServices, runtime.CapDocker, runtime.CapRepository, runtime.CapRemote,
 	}, nil
 }
 

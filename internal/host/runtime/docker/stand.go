@@ -85,7 +85,7 @@ func (e *Engine) Capabilities(ctx context.Context) ([]runtime.Capability, error)
 	}
 	all := []runtime.Capability{
 		runtime.CapAnyImage, runtime.CapUsers, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapNetworkSwitch,
-		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapSnapshots, runtime.CapLeases,
+		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapSnapshots, runtime.CapRepository, runtime.CapLeases,
 	}
 	// Another machine's folders are not this one's; the virtual machine of a desktop engine has those of its user.
 	if strings.HasPrefix(e.host, "unix://") || strings.HasPrefix(e.host, "npipe://") {

@@ -62,7 +62,7 @@ func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error
 		}
 		s.fits = true
 	}
-	all := append(held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapAnyRoot)
+	all := append(held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapAnyRoot, runtime.CapRepository)
 	if !slices.Contains(all, runtime.CapMemory) {
 		all = append(all, runtime.CapMemory) // the keeper watches it
 	}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// save commits what a command has changed in the sandbox's clone. What cannot be saved now is saved after the next command: it is told and changes no exit code.
+func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) string {
+	if !filepath.IsAbs(sb.Spec().Repo) {
+		return ""
+	}
+	s, err := sb.Save(context.WithoutCancel(ctx), ran)
+	if err != nil && !errors.Is(err, sandbox.ErrNoClone) {
+		a.warn(err.Error())
+	}
+	for _, name := range s.Left {
+		a.warn("not committed, since it is large and git does not know it: " + name + " (`git add` in the sandbox makes it known)")
+	}
+	if s.Earlier != "" {
+		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.Earlier)
+	}
+	return s.Commit
+}
+
+// ranNow is a command that has ended.
+func ranNow(argv []string, started time.Time, code int) sandbox.Ran {
+	return sandbox.Ran{Command: commandLine(argv), ExitCode: code, Started: started.UTC(), Duration: time.Since(started)}
+}
+
+// commandLine is a command as a person would type it; a shell's script is itself.
+func commandLine(argv []string) string {
+	const script = 3
+	if len(argv) == script && argv[1] == "-c" {
+		return argv[2]
+	}
+	words := make([]string, 0, len(argv))
+	for _, w := range argv {
+		if w == "" || strings.ContainsAny(w, " \t\n'\"\\$`&|;<>()*?[]{}~#!") {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		words = append(words, w)
+	}
+	return text.Clean(strings.Join(words, " "))
+}

@@ -1,0 +1,105 @@
+package sandbox
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// Ran is a command whose changes are saved.
+type Ran struct {
+	Command  string // as a person would type it
+	ExitCode int
+	Started  time.Time
+	Duration time.Duration
+}
+
+// Saved is what Save has found.
+type Saved struct {
+	// Commit is the new commit; "" where nothing has changed.
+	Commit string
+	// Left are files that no commit has, since they are large and git does not know them.
+	Left []string
+	// Earlier is the ref of the commits of before, where the clone was made anew since the last save.
+	Earlier string
+}
+
+// ErrNoClone means that a sandbox has no clone of a repository of this machine.
+var ErrNoClone = errors.New("it has no clone of a repository of this machine")
+
+// cloneDir is where the clone is.
+const cloneDir = "/workspace"
+
+// Save commits what has changed in the sandbox's clone since the last Save to the branch of its name in a repository of ours, which is the remote `sandbox` of the user's: there it is
+// sandbox/NAME. The commit is the user's, and its text the command; what of files git ignores is left out. The first Save makes the branch. Saves of one repository are one after
+// the other. A sandbox without a clone is ErrNoClone.
+func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
+	spec := sb.Spec()
+	if !filepath.IsAbs(spec.Repo) {
+		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+	}
+	s, err := branch.New(sb.m.state).Of(spec.Name, spec.Repo).Save(ctx, sb.inside, cloneDir, spec.Title, branch.Ran(ran))
+	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
+}
+
+// inside is branch.Inside.
+func (sb *Sandbox) inside(ctx context.Context, argv []string, out io.Writer) error {
+	_, err := sb.stream(ctx, argv, nil, out)
+	return err
+}
+
+// stream runs a command of ours; an exit code other than 0 is an error, with what the command said.
+func (sb *Sandbox) stream(ctx context.Context, argv []string, in io.Reader, out io.Writer) (Result, error) {
+	p, err := sb.Start(ctx, Command{Argv: argv, Stdin: in, Dir: "/"})
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.Close()
+	const most = 4 << 10
+	said := text.NewEnds(most)
+	r, err := p.Wait(ctx, out, said)
+	switch why := strings.TrimSpace(text.Clean(string(said.Bytes()))); {
+	case err != nil:
+		return r, err
+	case r.Reason != "":
+		return r, errors.New(r.Reason)
+	case r.ExitCode != 0:
+		return r, fmt.Errorf("exit code %d: %s", r.ExitCode, why)
+	}
+	return r, nil
+}
+
+//go:embed clone.sh
+var cloneScript string
+
+// cloneTime bounds a clone of gigabytes.
+const cloneTime = 15 * time.Minute
+
+// clone makes the clone in a sandbox that is no box, whose own boot does it: of a bundle of the user's branches and tags.
+func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
+	if bundle == "" || sb.spec.Runtime == KindBox || sb.from != "" { // files of a snapshot have it
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, cloneTime, fmt.Errorf("the repository was not there within %s", cloneTime))
+	defer cancel()
+	f, err := os.Open(bundle)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	name, email := localrepo.Identity(ctx, sb.spec.Repo)
+	if _, err := sb.stream(ctx, []string{"sh", "-c", cloneScript, "sh", cloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
+		return fmt.Errorf("sandbox %s: clone %s: %w", sb.spec.Name, sb.spec.Repo, err)
+	}
+	return nil
+}
