@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,6 +110,7 @@ type Info struct {
 	Name    string    `json:"name"`
 	Repo    string    `json:"repo"`
 	Title   string    `json:"title"`
+	Created time.Time `json:"created"`
 	Updated time.Time `json:"updated"`
 	Head    string    `json:"head"`
 }
@@ -136,11 +138,20 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 			if _, err := fmt.Sscan(f[2], &at); err != nil {
 				return nil, fmt.Errorf("list branches: %w", err)
 			}
-			all = append(all, Info{Branch: &Branch{f[0], repo, dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)})
+			i := Info{Branch: &Branch{f[0], repo, dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
+			i.Title, _ = i.line(ctx, "config", i.key("title")) // one without has none
+			if at, err := i.line(ctx, "config", i.key("created")); err == nil {
+				i.Created, _ = time.Parse(time.RFC3339, at) // by nobody else
+			}
+			all = append(all, i)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b Info) int { return b.Updated.Compare(a.Updated) })
 	return all, nil
 }
+
+// key is the name of a setting about the branch.
+func (b *Branch) key(name string) string { return "sandbox-agent." + b.Sandbox + "." + name }
 
 func (b *Branch) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true} }
 
@@ -229,8 +240,10 @@ func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved,
 	if err := b.git().Run(ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo, "+"+base+":"+bases+b.Sandbox); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := b.git().Run(ctx, "config", "sandbox-agent."+b.Sandbox+".clone", clone); err != nil {
-		return s, fmt.Errorf("%s: %w", what, err)
+	for key, value := range map[string]string{"clone": clone, "title": title, "created": time.Now().UTC().Format(time.RFC3339)} {
+		if err := b.git().Run(ctx, "config", b.key(key), value); err != nil {
+			return s, fmt.Errorf("%s: %w", what, err)
+		}
 	}
 	subject := "Create sandbox " + b.Sandbox
 	if title != "" {
@@ -285,6 +298,44 @@ func (b *Branch) publish(ctx context.Context) error {
 	return nil
 }
 
+// Delete removes the branch here and in the user's repository. Commits that are merged there stay there.
+func (b *Branch) Delete(ctx context.Context) error {
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	what := "delete the branch of sandbox " + b.Sandbox
+	for _, ref := range []string{heads + b.Sandbox, bases + b.Sandbox} {
+		if err := b.git().Run(ctx, "update-ref", "-d", ref); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	_ = b.git().Run(ctx, "config", "--remove-section", "sandbox-agent."+b.Sandbox) // one without has none
+	if _, err := os.Stat(b.Repo); err != nil {                                     // it is gone, or not there now
+		return nil
+	}
+	if err := localrepo.Git(b.Repo).Run(ctx, "update-ref", "-d", "refs/remotes/"+Remote+"/"+b.Sandbox); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// DescendsFrom reports whether the branch has a commit of the user's in its history, or is at it.
+func (b *Branch) DescendsFrom(ctx context.Context, commit string) bool {
+	return git.ValidSHA(commit) && b.git().Run(ctx, "merge-base", "--is-ancestor", commit, heads+b.Sandbox) == nil
+}
+
+// Patch writes the branch's own commits with their changes, the last one first.
+func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
+	const grace = time.Second
+	said, err := b.git().Stream(ctx, nil, out, grace, "log", "-p", "--no-ext-diff", "--no-textconv", "--notes=refs/notes/"+notes, "--end-of-options", heads+b.Sandbox, "^"+bases+b.Sandbox, "--")
+	if err != nil {
+		return fmt.Errorf("read the branch of sandbox %s: %w: %s", b.Sandbox, err, strings.TrimSpace(said))
+	}
+	return nil
+}
+
 // Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other.
 func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
@@ -309,7 +360,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		}
 		head, clone = s.Commit, found.clone
 	} else {
-		clone, _ = b.line(ctx, "config", "sandbox-agent."+b.Sandbox+".clone") // without one it is another
+		clone, _ = b.line(ctx, "config", b.key("clone")) // without one it is another
 	}
 	parent := b.tree(ctx, head)
 	found, err := b.bring(ctx, in, dir, parent)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
@@ -88,8 +89,15 @@ func (a *App) here() (string, error) {
 	return handoff.Here()
 }
 
-// place is the repository of this machine that has the task's work.
+// place is the repository of this machine that has the work of a task, or of a sandbox.
 func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) {
+	if len(args) == 1 {
+		if b, err := a.branch(ctx, args[0]); err == nil {
+			return a.branchPlace(ctx, b, "")
+		} else if !errors.Is(err, branch.ErrNone) {
+			return nil, err
+		}
+	}
 	rec, err := a.meant(ctx, args)
 	if err != nil {
 		return nil, err
@@ -102,14 +110,14 @@ func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) 
 	if err != nil {
 		return nil, err
 	}
-	return handoff.Open(ctx, handoff.Work{Task: rec.TaskID, Branch: res.Branch, Repo: cmp.Or(rec.LocalRepo, rec.Repo), Base: res.BaseSHA, Head: res.HeadSHA}, dir)
+	return handoff.Open(ctx, handoff.Work{Of: "task " + rec.TaskID, Branch: res.Branch, Repo: cmp.Or(rec.LocalRepo, rec.Repo), Base: res.BaseSHA, Head: res.HeadSHA}, dir)
 }
 
 func newDiffCmd(a *App) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
-		Use: "diff [TASK]", Short: "Show what a task changed", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
-		Long: `Shows what the task's branch changed since its base, as git does. Without a task it is the last one of the repository that you
+		Use: "diff [TASK | SANDBOX]", Short: "Show what a task or a sandbox changed", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Long: `Shows what the task's or sandbox's branch changed since its base, as git does. Without a task it is the last one of the repository that you
 are in, and outside of any the last of all.
 The repository is the task's own where it is on this machine; else go to your clone of it.`,
 		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
@@ -191,15 +199,20 @@ func (d *diffWriter) flush() error {
 }
 
 func newCheckoutCmd(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "checkout [TASK]", Short: "Switch to a task's branch", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
-		Long: `Switches the work tree to the task's branch. Uncommitted changes are never overwritten.
+	name := ""
+	cmd := &cobra.Command{
+		Use: "checkout [TASK | SANDBOX]", Short: "Switch to the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Long: `Switches the work tree to the task's branch, or to a new one at a sandbox's last commit, which a second checkout moves
+on. Uncommitted changes are never overwritten, nor commits of yours on that branch.
 Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
-		Example: "  sandbox-agent checkout A1B2",
+		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.place(cmd.Context(), args)
 			if err != nil {
 				return err
+			}
+			if name != "" {
+				p.Branch = name
 			}
 			before, err := p.Checkout(cmd.Context())
 			if err != nil {
@@ -212,11 +225,14 @@ Without a task it is the last one of the repository that you are in, and outside
 			return nil
 		},
 	}
+	cmd.Flags().StringVarP(&name, "branch", "b", "", "name of the local branch (default: the task's, or sandbox-NAME)")
+	return cmd
 }
 
 func newApplyCmd(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "apply [TASK]", Short: "Put a task's changes into the work tree, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+	remove := false
+	cmd := &cobra.Command{
+		Use: "apply [TASK | SANDBOX]", Short: "Put the changes of a task or sandbox into the work tree, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeWork,
 		Long: `Merges what the task changed into the work tree and the index, and commits nothing. It does all of it or
 nothing: where the changes conflict with what is checked out, or a file has uncommitted changes, nothing is
 touched. Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
@@ -234,7 +250,12 @@ touched. Without a task it is the last one of the repository that you are in, an
 				fmt.Fprintln(a.Stdout, text.Clean(f))
 			}
 			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
+			if remove {
+				return a.deleteEnvironments(cmd.Context(), args)
+			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch then; a task's stays")
+	return cmd
 }

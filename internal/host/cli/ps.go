@@ -53,7 +53,7 @@ type psOptions struct{ all, json, sandboxes bool }
 func newPsCmd(a *App) *cobra.Command {
 	o := &psOptions{}
 	cmd := &cobra.Command{
-		Use: "ps", Aliases: []string{"list", "ls"}, Short: "List running and recent tasks, and sandboxes without a task", Args: noArgs,
+		Use: "ps", Aliases: []string{"ls"}, Short: "List running and recent tasks, and sandboxes without a task", Args: noArgs,
 		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json\n  sandbox-agent ps --sandboxes --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}

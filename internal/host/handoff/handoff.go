@@ -23,10 +23,13 @@ import (
 // gitTime bounds one git command here: a checkout of a large tree on a cold disk is the slowest.
 const gitTime = 5 * time.Minute
 
-// Work is a task's work, as its result names it.
+// Work is that of a task, as its result names it, or of a sandbox.
 type Work struct {
-	Task, Branch string
-	// Repo is the task's repository: a path, or a URL without a credential.
+	// Of names it, as "task T-A1B2C3D4".
+	Of string
+	// Branch is the local one for it.
+	Branch string
+	// Repo is its repository: a path, or a URL without a credential.
 	Repo       string
 	Base, Head string // commits
 }
@@ -41,13 +44,13 @@ type Place struct {
 // Open finds the work: in its own repository where that is on this machine, else in the clone that dir lies in.
 func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 	if w.Branch == "" || !git.ValidSHA(w.Head) || !git.ValidSHA(w.Base) {
-		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no commits", w.Task), "`sandbox-agent result "+w.Task+"` says how it ended")
+		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("%s has no commits", w.Of), "`sandbox-agent result` says how a task ended")
 	}
 	at := w.Repo
 	if !filepath.IsAbs(at) {
 		at = dir
 		if !cloneOf(ctx, dir, w.Repo) {
-			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which task %s worked on", dir, w.Repo, w.Task), "go to your clone of it")
+			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which %s worked on", dir, w.Repo, w.Of), "go to your clone of it")
 		}
 	}
 	repo, err := localrepo.Open(ctx, at)
@@ -57,7 +60,7 @@ func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 	p := &Place{Work: w, repo: repo, git: localrepo.Git(repo.Path)}
 	for _, sha := range []string{w.Base, w.Head} {
 		if _, err := p.git.Output(ctx, "cat-file", "-e", sha+"^{commit}"); err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of task %s", repo.Path, sha[:10], w.Task),
+			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of %s", repo.Path, sha[:10], w.Of),
 				"`git fetch` brings it, where the branch "+w.Branch+" was pushed")
 		}
 	}
@@ -154,9 +157,30 @@ func (p *Place) Apply(ctx context.Context) (files []string, err error) {
 		return files, nil
 	case git.ValidSHA(tree):
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, ErrConflict, strings.Join(lines[1:], ", ")),
-			"nothing was changed; `git merge "+p.Branch+"` leaves the conflicts in the files")
+			"nothing was changed; `git merge "+p.Head+"` leaves the conflicts in the files")
 	}
 	return nil, fmt.Errorf("%s: %w", what, err)
+}
+
+// Merge merges the work into what is checked out, in a commit of its own with that message; without is set where there is nothing that HEAD lacks. Uncommitted changes are put
+// aside meanwhile. A conflict is ErrConflict, and left in the files as git leaves it.
+func (p *Place) Merge(ctx context.Context, message string) (without bool, err error) {
+	what := "merge " + p.Of
+	if err := p.tree(what); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	if p.git.Run(ctx, "merge-base", "--is-ancestor", p.Head, "HEAD") == nil {
+		return true, nil
+	}
+	if err := p.git.Run(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m", message, p.Head); err != nil {
+		if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
+			return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict), "resolve them and `git commit`, or `git merge --abort`")
+		}
+		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
+	}
+	return false, nil
 }
 
 // tree refuses a repository without a work tree.

@@ -65,7 +65,7 @@ func repository(t *testing.T) (dir string, w handoff.Work) {
 			t.Error("a program that the repository names ran")
 		}
 	})
-	return dir, handoff.Work{Task: "T-A1B2C3D4", Branch: branch, Repo: dir, Base: base, Head: head}
+	return dir, handoff.Work{Of: "task T-A1B2C3D4", Branch: branch, Repo: dir, Base: base, Head: head}
 }
 
 func open(t *testing.T, w handoff.Work, dir string) *handoff.Place {
