@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -109,11 +110,10 @@ func TestMCPOverHTTP(t *testing.T) {
 	if a, b := run(one, `print(x, '\n{"jsonrpc":"2.0","id":1,"result":{}}\nevent: message\ndata: {}\n')`), run(two, "print(x)"); !strings.HasPrefix(a, "1 \n{") || b != "2\n" {
 		t.Errorf("%q, %q", a, b)
 	}
-	ended := make(chan error, 1)
-	go func() {
-		_, _, err := askTool(t.Context(), two, "run", map[string]any{"env": "shell", "code": "exec sleep 987.25"})
-		ended <- err
-	}()
+	var call sync.WaitGroup
+	call.Go(func() {
+		_, _, _ = askTool(t.Context(), two, "run", map[string]any{"env": "shell", "code": "exec sleep 987.25"}) // it is cut
+	})
 	for deadline := time.Now().Add(20 * time.Second); !alive("sleep 987.25") && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -122,7 +122,7 @@ func TestMCPOverHTTP(t *testing.T) {
 	if c := s.wait(); c.code != 0 || c.stdout != "" || time.Since(began) > 10*time.Second {
 		t.Errorf("exit code %d after %s, %q", c.code, time.Since(began), c.stdout)
 	}
-	<-ended
+	call.Wait()
 	if alive("sleep 987.25") {
 		t.Error("what the call ran goes on")
 	}
@@ -366,7 +366,8 @@ func TestMCPAgents(t *testing.T) {
 		run    string                             // $PORT is the model's
 	}{
 		"claude": {
-			modelServer, reply{Tool: "mcp__sandbox__run", Input: input},
+			modelServer,
+			reply{Tool: "mcp__sandbox__run", Input: input},
 			func(_, _, url string) string {
 				if url == "" {
 					return "claude mcp add sandbox -- sandbox-agent mcp"
@@ -376,7 +377,8 @@ func TestMCPAgents(t *testing.T) {
 			`ANTHROPIC_BASE_URL=http://127.0.0.1:$PORT ANTHROPIC_API_KEY=` + claudeKey + ` CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 claude -p go --model ` + claudeModel + ` --allowedTools mcp__sandbox__run </dev/null`,
 		},
 		"codex": {
-			openaiServer, reply{Tool: "run", Namespace: "mcp__sandbox", Input: input},
+			openaiServer,
+			reply{Tool: "run", Namespace: "mcp__sandbox", Input: input},
 			func(_, home, url string) string {
 				text := "[mcp_servers.sandbox]\ncommand = \"sandbox-agent\"\nargs = [\"mcp\"]\n"
 				if url != "" {
@@ -387,7 +389,8 @@ func TestMCPAgents(t *testing.T) {
 			`CODEX_API_KEY=` + openaiKey + ` codex exec --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -m ` + openaiModel + ` -c openai_base_url=http://127.0.0.1:$PORT/v1 -c analytics.enabled=false --disable plugins --disable apps go </dev/null`,
 		},
 		"opencode": {
-			openaiServer, reply{Tool: "sandbox_run", Input: input},
+			openaiServer,
+			reply{Tool: "sandbox_run", Input: input},
 			func(dir, _, url string) string {
 				text := `{"mcp": {"sandbox": {"type": "local", "command": ["sandbox-agent", "mcp"]}}}`
 				if url != "" {

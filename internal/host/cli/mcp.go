@@ -36,7 +36,7 @@ const (
 
 // The variables of the server.
 const (
-	mcpTokenVariable = "SANDBOX_AGENT_MCP_TOKEN" //nolint:gosec // the name of one
+	mcpTokenVariable = "SANDBOX_AGENT_MCP_TOKEN"
 	mcpLogVariable   = "SANDBOX_AGENT_MCP_LOG"
 )
 

@@ -53,7 +53,7 @@ func TestForeign(t *testing.T) {
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	make := map[string]func(path string) error{
+	places := map[string]func(path string) error{
 		"link":        func(p string) error { return os.Symlink(victim, p) },
 		"dead link":   func(p string) error { return os.Symlink(filepath.Join(dir, "made"), p) },
 		"second name": func(p string) error { return os.Link(victim, p) },
@@ -61,14 +61,14 @@ func TestForeign(t *testing.T) {
 		"folder":      func(p string) error { return os.Mkdir(p, 0o700) },
 	}
 	if os.Geteuid() == 0 {
-		make["another's"] = func(p string) error {
+		places["another's"] = func(p string) error {
 			if err := os.WriteFile(p, nil, 0o666); err != nil {
 				return err
 			}
 			return os.Chown(p, 1234, 1234)
 		}
 	}
-	for name, f := range make {
+	for name, f := range places {
 		path := filepath.Join(dir, name)
 		if err := f(path); err != nil {
 			t.Fatal(err)

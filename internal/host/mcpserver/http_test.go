@@ -168,12 +168,9 @@ func TestEndInTheMiddle(t *testing.T) {
 	t.Parallel()
 	r, addr, stop := served(t)
 	a, b := dial(t, addr), dial(t, addr)
-	ended := make(chan error, 2)
+	var calls sync.WaitGroup
 	for _, c := range []*mcp.ClientSession{a, b} {
-		go func() {
-			_, err := call(t.Context(), c, "s", "wait")
-			ended <- err
-		}()
+		calls.Go(func() { _, _ = call(t.Context(), c, "s", "wait") })
 		<-r.began
 	}
 	began := time.Now()
@@ -185,10 +182,9 @@ func TestEndInTheMiddle(t *testing.T) {
 	if got, err := (&http.Client{Transport: bearer{}}).Do(q); err != nil || got.StatusCode != http.StatusNoContent {
 		t.Errorf("%+v, %v", got, err)
 	}
-	<-ended
 	until(t, "the client's sessions were not ended", func() bool { return r.gone() == 1 })
 	stop()
-	<-ended
+	calls.Wait()
 	if r.gone() != 2 || time.Since(began) > drainTime {
 		t.Errorf("%d are gone after %s", r.gone(), time.Since(began))
 	}
