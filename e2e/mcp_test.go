@@ -372,7 +372,7 @@ func TestMCPAgents(t *testing.T) {
 				if url == "" {
 					return "claude mcp add sandbox -- sandbox-agent mcp"
 				}
-				return `claude mcp add --transport http sandbox ` + url + ` --header 'Authorization: Bearer ${SANDBOX_AGENT_MCP_TOKEN}'`
+				return `claude mcp add -t http sandbox ` + url + ` -H 'Authorization: Bearer ${SANDBOX_AGENT_MCP_TOKEN}'`
 			},
 			`ANTHROPIC_BASE_URL=http://127.0.0.1:$PORT ANTHROPIC_API_KEY=` + claudeKey + ` CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 claude -p go --model ` + claudeModel + ` --allowedTools mcp__sandbox__run </dev/null`,
 		},
