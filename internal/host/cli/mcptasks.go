@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
@@ -61,10 +62,10 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 		return mcpserver.TaskStarted{}, err
 	}
 	if q.Repo != "" {
-		// The project of the server's folder has secrets and rules for its own repository, and none for one that an agent names.
+		// The project of the server's folder has secrets and rules for its own repository, and none for one that an agent names. Nor is a token sent there that is for no particular server.
 		o.run.projectBy = resolve.Detected
 		a.Getenv = func(name string) string {
-			if name == envName("project") {
+			if name == envName("project") || name == credentials.GitToken {
 				return ""
 			}
 			return t.a.Getenv(name)
