@@ -431,3 +431,64 @@ func TestMCPAgents(t *testing.T) {
 func writing(path, text string) string {
 	return fmt.Sprintf("mkdir -p '%s' && cat >'%s' <<'END'\n%s\nEND", filepath.Dir(path), path, text)
 }
+
+// A server reads its environments anew at SIGHUP and when their file changes, tells its clients, keeps what it had when the file is wrong, and the sessions of others go on.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	file := u.put("environments.yaml", "environments: {one: {preset: python}}\n", 0o644)
+	u.env = append(u.env, "SANDBOX_AGENT_ENVIRONMENTS="+file, "SANDBOX_AGENT_MCP_TOKEN="+mcpToken, "TMPDIR="+t.TempDir())
+	s := serveMCP(u)
+	told := make(chan struct{}, 8)
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "v1"}, &mcp.ClientOptions{
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} },
+	}).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: &http.Client{Transport: withToken(mcpToken)}, MaxRetries: -1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	call := func(env, code string) string {
+		t.Helper()
+		text, _, err := askTool(t.Context(), c, "run", map[string]any{"env": env, "code": code, "session": "s-" + env})
+		if err != nil {
+			return err.Error()
+		}
+		return text
+	}
+	call("one", "x = 1")
+	waitTold := func() {
+		t.Helper()
+		select {
+		case <-told:
+		case <-time.After(30 * time.Second):
+			t.Fatal("no client was told")
+		}
+	}
+	// By itself.
+	u.put("environments.yaml", "environments: {one: {preset: python}, second: {preset: shell}}\n", 0o644)
+	waitTold()
+	if got := call("second", "echo $((6 * 7))"); got != "42\n" {
+		t.Error(got)
+	}
+	// A broken one keeps the old.
+	u.put("environments.yaml", "environments: {one: {preset: python}", 0o644)
+	s.waitFor("stay as they were")
+	if got := call("second", "echo again"); got != "again\n" {
+		t.Error(got)
+	}
+	// By SIGHUP.
+	u.put("environments.yaml", "environments: {one: {preset: python}, third: {preset: shell}}\n", 0o644)
+	s.Signal(syscall.SIGHUP)
+	waitTold()
+	if got := call("third", "echo 3"); got != "3\n" {
+		t.Error(got)
+	}
+	if got := call("second", "1"); !strings.Contains(got, "third") {
+		t.Error(got)
+	}
+	if got := call("one", "x + 1"); got != "2" {
+		t.Errorf("the session of another is gone: %q", got)
+	}
+	_ = c.Close()
+	s.end()
+}

@@ -10,10 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/logfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
@@ -134,18 +137,76 @@ func (a *App) serveMCP(ctx context.Context, opts *mcpOptions) (err error) {
 		return err
 	}
 	o.Warm = warmPlaces
-	m, err := a.sandboxes()
+	known := a.servedEnvironments(log)
+	o.Environments = known.Environments
+	r, closeRunner, err := a.openRunner(o)
 	if err != nil {
 		return err
 	}
-	r := code.Open(m, o)
-	defer func() { err = errors.Join(err, r.Close(context.WithoutCancel(ctx)), m.Close()) }()
+	defer func() { err = errors.Join(err, closeRunner(ctx)) }()
 	serve, err := opts.way(ctx, a)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, mcpserver.New(opts.offer(a, r, log)))
+	s := mcpserver.New(opts.offer(a, r, log))
+	defer a.keepUp(ctx, known, log, s.Changed)()
+	return serve(ctx, s)
 }
+
+// servedEnvironments are those of a server: a file that is wrong keeps it from nothing but what is in it.
+func (a *App) servedEnvironments(log *slog.Logger) *environments.Registry {
+	o := a.environmentOptions()
+	o.Warn = func(what string) {
+		log.Warn(what)
+		a.warn(what)
+	}
+	r, err := environments.Open(o)
+	if err != nil {
+		o.Warn(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return r
+}
+
+// keepUp reads environments anew when their files change, and when it is asked to, and tells of others than before. It ends with done.
+func (a *App) keepUp(ctx context.Context, known *environments.Registry, log *slog.Logger, changed func()) (done func()) {
+	asked, stop := (<-chan struct{})(nil), func() {}
+	if a.Reloads != nil {
+		asked, stop = a.Reloads()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			read := known.Refresh
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			case <-asked:
+				read = known.Reload
+				log.Info("reload")
+			}
+			others, err := read()
+			if err != nil {
+				log.Error("environments stay as they were", "err", err)
+				a.warn("environments stay as they were: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+			if others {
+				changed()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		work.Wait()
+		stop()
+	}
+}
+
+// lookEvery is how often it is looked for files that have changed.
+const lookEvery = time.Second
 
 // offer is what the server offers.
 func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.Options {
