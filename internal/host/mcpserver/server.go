@@ -64,7 +64,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		o: o, clients: map[*mcp.ServerSession]*client{},
-		mcp: mcp.NewServer(&mcp.Implementation{Name: "sandbox-agent", Version: o.Version}, &mcp.ServerOptions{Logger: o.Log}),
+		mcp: mcp.NewServer(&mcp.Implementation{Name: "sandbox-agent", Version: o.Version}, &mcp.ServerOptions{Logger: o.Log, Capabilities: &mcp.ServerCapabilities{}}),
 	}
 	s.Changed()
 	if o.Tasks != nil {
