@@ -1,0 +1,202 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+)
+
+// newClone is a repository of the user's, in which they are.
+func (u *user) newRepo() string {
+	u.t.Helper()
+	repo := filepath.Join(u.t.TempDir(), "repo")
+	gittest.Git(u.t, "", "init", "-q", "-b", "main", repo)
+	gittest.Git(u.t, repo, "config", "user.name", "Ada")
+	gittest.Git(u.t, repo, "config", "user.email", "ada@example.com")
+	if err := os.WriteFile(filepath.Join(repo, "f"), []byte("1\n"), 0o644); err != nil {
+		u.t.Fatal(err)
+	}
+	gittest.Git(u.t, repo, "add", ".")
+	gittest.Git(u.t, repo, "commit", "-qm", "base")
+	u.dir = repo
+	return repo
+}
+
+// What commands change in a sandbox of any kind is commits of its branch, which the user merges, applies and checks out.
+func TestBranch(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"jail", "container", "box"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.newRepo()
+			ok := func(code int, args ...string) call {
+				t.Helper()
+				c := u.run("", args...)
+				if c.code != code {
+					t.Errorf("%q: exit code %d, not %d: %s", args, c.code, code, c.stderr)
+				}
+				return c
+			}
+			e := u.claim(fmt.Sprintf("e-%s-%d", kind, os.Getpid()))
+			up := []string{"up", e, "--repo", ".", "--runtime", kind, "--title", "a title"}
+			if kind == "container" {
+				up = append(up, "--image", strings.TrimSpace(u.run("", "image", "build").stdout))
+			}
+			if err := os.WriteFile(filepath.Join(repo, "dirty"), []byte("x"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			ok(0, up...)
+			count := func(want int) {
+				t.Helper()
+				if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/"+e); got != strconv.Itoa(want) {
+					t.Errorf("%s commits, not %d", got, want)
+				}
+			}
+			count(1)
+			ok(1, "exec", e, "--", "test", "-e", "dirty")
+			ok(3, "exec", e, "--", "sh", "-c", "pwd; echo 2 >f; echo x >'a b'; exit 3")
+			count(2)
+			if got := gittest.Git(t, repo, "log", "-1", "--format=%an|%s", "sandbox/"+e); got != "Ada|cmd: pwd; echo 2 >f; echo x >'a b'; exit 3" {
+				t.Error(got)
+			}
+			ok(0, "exec", e, "--", "true")
+			count(2)
+			log := jsonOf[[]struct {
+				Ran []struct {
+					Command string
+					Code    int `json:"exit_code"`
+				}
+			}](u, "log", e)
+			if len(log) != 2 || len(log[0].Ran) != 2 || log[0].Ran[0].Code != 3 || log[0].Ran[1].Command != "true" {
+				t.Errorf("%+v", log)
+			}
+			if c := ok(0, "diff", e, "--name-only"); c.stdout != "a b\nf\n" {
+				t.Errorf("%q", c.stdout)
+			}
+			ok(0, "merge")
+			if got := gittest.Git(t, repo, "show", "HEAD:f"); got != "2" {
+				t.Error(got)
+			}
+			ok(0, "merge", e)
+			ok(0, "exec", e, "--", "sh", "-c", "rm 'a b'; echo 3 >f")
+			ok(0, "apply", e)
+			if got := gittest.Git(t, repo, "diff", "--cached", "--name-status"); got != "D\ta b\nM\tf" {
+				t.Error(got)
+			}
+			gittest.Git(t, repo, "reset", "-q", "--hard")
+			ok(0, "checkout", e, "-b", "try")
+			gittest.Git(t, repo, "switch", "-q", "main")
+			ok(0, "down", e)
+			count(1) // of three, the two of before are merged
+			list := jsonOf[[]struct{ Name, Title, State string }](u, "list")
+			if len(list) != 1 || list[0].Name != e || list[0].Title != "a title" || list[0].State != "gone" {
+				t.Errorf("%+v", list)
+			}
+			ok(64, "delete")
+			ok(2, "delete", "none")
+			ok(0, "delete", e)
+			if got := gittest.Git(t, repo, "for-each-ref", "--format=%(refname)", "refs/remotes"); got != "" {
+				t.Error(got)
+			}
+			ok(2, "log", e)
+			if _, err := os.Stat(filepath.Join(repo, "dirty")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A clone that is made anew begins again, a conflict stays in the files, and what is not the user's alone is refused.
+func TestBranchCorners(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.newRepo()
+	ok := func(code int, args ...string) {
+		t.Helper()
+		if c := u.run("", args...); c.code != code {
+			t.Errorf("%q: exit code %d, not %d: %s", args, c.code, code, c.stderr)
+		}
+	}
+	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
+	ok(0, "exec", "e", "--", "sh", "-c", "echo 2 >f")
+	before := gittest.Git(t, repo, "rev-parse", "sandbox/e")
+	ok(0, "reset", "e")
+	ok(0, "exec", "e", "--", "sh", "-c", "echo 3 >f")
+	if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/e"); got != "2" {
+		t.Error(got)
+	}
+	ours := gittest.Git(t, repo, "remote", "get-url", "sandbox")
+	gittest.Git(t, ours, "merge-base", "--is-ancestor", before, before)
+	if got := gittest.Git(t, ours, "for-each-ref", "--points-at="+before, "--format=%(refname:strip=2)", "refs/sandbox-agent/earlier/e"); !strings.HasPrefix(got, "earlier/e/") {
+		t.Error(got)
+	}
+	if err := os.WriteFile(filepath.Join(repo, "f"), []byte("mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, repo, "commit", "-qam", "mine")
+	ok(7, "apply", "e")
+	ok(7, "merge", "e", "-d")
+	if got := gittest.Git(t, repo, "status", "--porcelain"); got != "UU f" {
+		t.Error(got)
+	}
+	gittest.Git(t, repo, "merge", "--abort")
+	ok(0, "log", "e")
+	for _, ref := range []string{"--upload-pack=x", "../../x", "none"} {
+		if c := u.run("", "up", "x", "--repo", ".", "--runtime", "jail", "--from-ref="+ref); c.code == 0 {
+			t.Errorf("%s is a branch", ref)
+		}
+	}
+	ok(0, "down", "e")
+	gittest.Git(t, repo, "config", "remote.sandbox.url", "https://example.com/other")
+	ok(0, "up", "e2", "--repo", ".", "--runtime", "jail") // told, and the user's remote stays
+	if got := gittest.Git(t, repo, "remote", "get-url", "sandbox"); got != "https://example.com/other" {
+		t.Error(got)
+	}
+	ok(0, "delete", "--all")
+}
+
+// Ten sandboxes of one repository work at once.
+func TestBranchesAtOnce(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.newRepo()
+	const ten = 10
+	var all sync.WaitGroup
+	for i := range ten {
+		all.Go(func() {
+			name := "e" + strconv.Itoa(i)
+			for _, args := range [][]string{
+				{"up", name, "--repo", ".", "--runtime", "jail"},
+				{"exec", name, "--", "sh", "-c", "echo " + name + " >f"},
+				{"exec", name, "--", "sh", "-c", "echo " + name + " >g"},
+			} {
+				if c := u.run("", args...); c.code != 0 {
+					t.Errorf("%q: exit code %d: %s", args, c.code, c.stderr)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range ten {
+		name := "e" + strconv.Itoa(i)
+		if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/"+name); got != "3" {
+			t.Errorf("%s: %s commits", name, got)
+		}
+		if got := gittest.Git(t, repo, "show", "sandbox/"+name+":g"); got != name {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	gittest.Git(t, repo, "fsck", "--strict")
+	if c := u.run("", "delete", "--all"); c.code != 0 {
+		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+}
