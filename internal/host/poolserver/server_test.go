@@ -95,7 +95,7 @@ func TestClient(t *testing.T) {
 	t.Parallel()
 	socket, _ := serve(t, "secret")
 	c := Dial(socket)
-	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax}) {
+	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax, Reuse: pool.ReuseClean}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if all, err := c.List(t.Context()); err != nil || len(all) != 0 {
