@@ -172,7 +172,7 @@ func TestReuse(t *testing.T) {
 		"other trust":      {next: Spec{Image: "i", Trust: Trusted}},
 		"another variable": {next: Spec{Image: "i", Env: []string{"K=1"}}},
 		"another limit":    {next: Spec{Image: "i", Limits: sandbox.Limits{MemoryBytes: 1 << 30}}},
-		"a mount":          {next: Spec{Image: "i", Mounts: []sandbox.Mount{{Host: "/a", Inside: "/b"}}}},
+		"a mount":          {next: Spec{Image: "i", Mounts: []sandbox.Mount{{Host: "/usr", Inside: "/b", ReadOnly: true}}}},
 		"another image":    {next: Spec{Image: "j"}},
 		"a command out of time": {next: plain, spoil: func(l *Lease, r *room) {
 			r.result.TimedOut = true
@@ -330,6 +330,10 @@ func TestEvict(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if _, err := p.Acquire(t.Context(), Spec{Image: "i", User: "root"}); !errors.Is(err, sandbox.ErrSpec) {
+			t.Error(err)
+		}
+		stats(t, p, 3, 0)
 		acquire(t, p, Spec{Image: "i", Trust: Trusted})
 		stats(t, p, 2, 1)
 		if !all[1].room(t).gone.Load() || m.most != 3 {
