@@ -166,6 +166,24 @@ func (m *Manager) Healthy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// ImageID is the id of an image of the engine, by a name that may be another's later.
+func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
+	r, err := m.place(KindContainer).open()
+	if err != nil {
+		return "", err
+	}
+	id := ""
+	if store, ok := r.(runtime.ImageStore); ok {
+		if id, err = store.ImageID(ctx, image); err != nil {
+			return "", public(err)
+		}
+	}
+	if id == "" {
+		return "", fmt.Errorf("image %s: %w", image, ErrNotFound)
+	}
+	return id, nil
+}
+
 // Create makes a sandbox and waits until it answers. After an error there is none.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	asked := s

@@ -371,6 +371,7 @@ func public(err error) error {
 		{runtime.ErrConflict, ErrExists},
 		{runtime.ErrNotFound, ErrNotFound},
 		{runtime.ErrUnavailable, ErrUnavailable},
+		{wireclient.ErrNoLease, ErrUnsupported},
 		{wireclient.ErrLost, ErrLost},
 		{wireclient.ErrMany, ErrTooMuch},
 	} {

@@ -129,6 +129,12 @@ func (s Spec) wishes() []Capability {
 	return all
 }
 
+// Check returns all that is wrong with the spec, as Create does, and makes nothing.
+func (s Spec) Check() error {
+	_, err := s.complete()
+	return err
+}
+
 // complete returns the spec with defaults, or all that is wrong with it.
 func (s Spec) complete() (Spec, error) {
 	if s.Lifetime == "" {

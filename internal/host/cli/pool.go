@@ -89,7 +89,11 @@ func (a *App) poolVerb(socket *string, cmd *cobra.Command, do func(ctx context.C
 		if asJSON {
 			return a.json(s)
 		}
-		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d\n", s.Idle, s.Busy, s.Total, s.Max)
+		never := ""
+		if s.Reuse == pool.ReuseNever {
+			never = ", each lent once: " + text.Clean(s.Reason)
+		}
+		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d%s\n", s.Idle, s.Busy, s.Total, s.Max, never)
 		return err
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")

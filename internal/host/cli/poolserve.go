@@ -27,6 +27,9 @@ const (
 	poolToken  = "pool.token" // of --listen
 )
 
+// poolName begins the names of a pool's sandboxes: of those of a state folder, who has the lock has all.
+const poolName = "pool-"
+
 type poolServeOptions struct {
 	pool   pool.Options
 	image  string
@@ -42,7 +45,7 @@ func newPoolServeCmd(a *App) *cobra.Command {
 		Long: `Serves a pool at a socket of the state folder, for the other commands of ` + "`pool`" + ` and for programs of any language
 (docs/pool.md has the API); with --listen at a port of the loopback, too, to whom a token is shown that is in
 the file ` + poolToken + ` of the state folder. Stopped, it removes all of its sandboxes, and ends with 1 if one of them
-could not be removed. Killed, its sandboxes end by themselves within a minute.
+could not be removed. Killed, its sandboxes end by themselves within a minute, or when the next pool is served.
 
 The image of leases that name none is a small one with python, node, git, jq and curl; it is built when it is missing.`,
 		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070",
@@ -107,12 +110,15 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 			return err
 		}
 	}
+	o.pool.Log, o.pool.Name = a.log(), poolName
+	p := pool.New(m, o.pool)
+	if err := p.Reap(ctx); err != nil {
+		o.pool.Log.Warn("what a pool has left that was killed is not all gone", "error", err)
+	}
 	listeners, err := o.listeners(ctx, a, st.Dir())
 	if err != nil {
 		return err
 	}
-	o.pool.Log = a.log()
-	p := pool.New(m, o.pool)
 	served := poolserver.New(p, o.idle, o.pool.Log).Serve(ctx, listeners...)
 	if err := p.Close(context.WithoutCancel(ctx)); err != nil {
 		return fault.New(workorder.ExitGeneral, errors.Join(served, err), "what is left ends by itself within a minute; `sandbox-agent gc` removes what cannot")

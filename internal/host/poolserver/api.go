@@ -43,7 +43,7 @@ type Exec struct {
 	Stdin   string   `json:"stdin,omitempty"`
 	// TimeoutSeconds ends it with everything it started; 0 means 300.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
-	// MaxOutput bounds each stream, in bytes; 0 means 1 MiB.
+	// MaxOutput bounds each stream, in bytes, up to 64 MiB; 0 means 1 MiB.
 	MaxOutput int `json:"max_output,omitempty"`
 }
 

@@ -22,6 +22,10 @@ const (
 	// maxDocument bounds a request, in bytes: a command line and its standard input.
 	maxDocument = 32 << 20
 	headerTime  = 10 * time.Second
+	// maxOutput bounds a stream of a command, in bytes: an answer has all of it at once.
+	maxOutput = 64 << 20
+	// maxTimeout bounds the time of a command.
+	maxTimeout = 365 * 24 * time.Hour
 	// drainTime is what requests have to end with the server.
 	drainTime = 2 * time.Second
 )
@@ -234,10 +238,6 @@ func (s *Server) find(r *http.Request) (*lent, error) {
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
-	l, err := s.find(r)
-	if err != nil {
-		return nil, err
-	}
 	var e Exec
 	if err := read(w, r, &e); err != nil {
 		return nil, err
@@ -245,10 +245,16 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	switch {
 	case e.Command != "" && len(e.Argv) > 0 || e.Command == "" && len(e.Argv) == 0:
 		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrSpec)
-	case e.TimeoutSeconds < 0 || e.MaxOutput < 0:
-		return nil, fmt.Errorf("the command is %w: timeout_seconds and max_output are not less than nothing", sandbox.ErrSpec)
+	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
+		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrSpec, e.TimeoutSeconds, maxTimeout.Seconds())
+	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
+		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrSpec, e.MaxOutput, maxOutput)
 	case e.Command != "":
 		e.Argv = []string{"sh", "-c", e.Command}
+	}
+	l, err := s.find(r)
+	if err != nil {
+		return nil, err
 	}
 	l.use(1)
 	defer l.use(-1)

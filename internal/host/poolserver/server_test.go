@@ -63,6 +63,14 @@ func TestRequests(t *testing.T) {
 		"two documents":   {"POST", "/v1/leases", `{}{}`, "secret", http.StatusBadRequest, KindInvalid},
 		"unknown trust":   {"POST", "/v1/leases", `{"trust": "root"}`, "secret", http.StatusBadRequest, KindInvalid},
 		"unknown lease":   {"POST", "/v1/leases/L-x/exec", `{"command": "true"}`, "secret", http.StatusNotFound, KindNotFound},
+		"no command":      {"POST", "/v1/leases/L-x/exec", `{}`, "secret", http.StatusBadRequest, KindInvalid},
+		"two commands":    {"POST", "/v1/leases/L-x/exec", `{"command": "true", "argv": ["true"]}`, "secret", http.StatusBadRequest, KindInvalid},
+		"a long time":     {"POST", "/v1/leases/L-x/exec", `{"command": "true", "timeout_seconds": 1e300}`, "secret", http.StatusBadRequest, KindInvalid},
+		"less than none":  {"POST", "/v1/leases/L-x/exec", `{"command": "true", "timeout_seconds": -1}`, "secret", http.StatusBadRequest, KindInvalid},
+		"much output":     {"POST", "/v1/leases/L-x/exec", `{"command": "true", "max_output": 9223372036854775807}`, "secret", http.StatusBadRequest, KindInvalid},
+		"a large body":    {"POST", "/v1/leases", strings.Repeat(" ", maxDocument+1), "secret", http.StatusBadRequest, KindInvalid},
+		"a stranger's":    {"POST", "/v1/leases", strings.Repeat(" ", 64<<10), "", http.StatusUnauthorized, KindInvalid},
+		"a wrong limit":   {"POST", "/v1/leases", `{"runtime": "jail", "limits": {"cpus": -3}}`, "secret", http.StatusBadRequest, KindInvalid},
 		"release of none": {"DELETE", "/v1/leases/L-x", "", "secret", http.StatusNotFound, KindNotFound},
 		"destroy all":     {"DELETE", "/v1/leases", "", "secret", http.StatusOK, ""},
 	} {
@@ -95,7 +103,7 @@ func TestClient(t *testing.T) {
 	t.Parallel()
 	socket, _ := serve(t, "secret")
 	c := Dial(socket)
-	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax}) {
+	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax, Reuse: pool.ReuseClean}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if all, err := c.List(t.Context()); err != nil || len(all) != 0 {
