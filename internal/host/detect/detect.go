@@ -140,6 +140,7 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
+// ProjectName makes a name for a project of that of a folder.
 func ProjectName(folder string) string {
 	const longest = 63 // of a project's name
 	n := strings.Trim(unfit.ReplaceAllString(folder, "-"), "-._")
