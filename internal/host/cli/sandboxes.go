@@ -293,6 +293,9 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 			return errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 	}
+	if err := a.settle(ctx, sb); err != nil {
+		a.warn(err.Error())
+	}
 	a.save(ctx, sb, sandbox.Ran{})
 	if o.json {
 		return a.json(struct {
