@@ -134,6 +134,9 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (stri
 		f.Branch = branch.Remote + "/" + s.Name
 	}
 	if s.Box != nil {
+		if s.Network == sandbox.NetworkRestricted && len(f.Allow) == 0 {
+			f.Allow = s.Box.Network.Allow // the project's own
+		}
 		for _, service := range s.Box.Services {
 			f.Services = append(f.Services, service.Name)
 		}
@@ -216,7 +219,7 @@ tmux set-window-option -t "=$1:=$2" automatic-rename off >/dev/null
 tmux set-window-option -t "=$1:=$2" allow-rename off >/dev/null
 sleep 0.5
 if tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' | grep -qx 1; then
-	tmux capture-pane -p -t "=$1:=$2" | grep -v '^$' | tail -n 15 >&2
+	tmux capture-pane -p -S - -t "=$1:=$2" | grep -v '^$' | tail -n 15 >&2
 	exit 1
 fi`
 
