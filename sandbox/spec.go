@@ -194,7 +194,7 @@ func (s Spec) complete() (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
-	s.Mounts = resolved(s.Mounts)
+	s.Mounts = guarded(resolved(s.Mounts))
 	return s, nil
 }
 

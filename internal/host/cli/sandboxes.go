@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -173,7 +176,7 @@ type upOptions struct {
 	network            string
 	memory, cpus, pids string
 	runtime            string
-	mounts             []string
+	mounts, workspaces []string
 	allow              ruleList
 	repo, ref, project string
 	title              string
@@ -206,6 +209,7 @@ stay, and the next command starts it again.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.runtime, "runtime", "", "what isolates it: jail, container or host (`sandbox-agent runtime list`; default: what can give the rest)")
+	f.StringArrayVar(&o.workspaces, "workspace", nil, "[NAME=]FOLDER[:ro]: a folder of this machine to work in, at /workspace or /workspace/NAME; can be repeated with names")
 	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
 	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
@@ -256,6 +260,14 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	for _, t := range o.mounts {
 		m, err := a.parseMount(t)
 		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
+	}
+	work, err := a.parseWorkspaces(o.workspaces)
+	if errs = append(errs, err); len(work) > 0 {
+		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, workspaceDir)
+		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, s.Env...) // they are the user's, whoever runs commands
+		if o.repo != "" {
+			errs = append(errs, errors.New("--workspace and --repo each say what is at /workspace"))
+		}
 	}
 	ports, err := parsePorts(o.ports)
 	if err := errors.Join(append(errs, err)...); err != nil {
@@ -309,6 +321,37 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
 	}
 	return nil
+}
+
+// workspaceDir is where people and agents work.
+const workspaceDir = "/workspace"
+
+var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// parseWorkspaces reads [NAME=]FOLDER[:ro].
+func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
+	var errs []error
+	for _, t := range texts {
+		inside, folder := workspaceDir, t
+		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
+			inside, folder = workspaceDir+"/"+name, rest
+		} else if len(texts) > 1 {
+			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))
+			continue
+		}
+		folder, ro := strings.CutSuffix(folder, ":ro")
+		m, err := a.parseMount(folder + ":" + inside)
+		if err == nil {
+			if st, serr := os.Stat(m.Host); serr != nil {
+				err = fmt.Errorf("--workspace %q: %w", t, serr)
+			} else if !st.IsDir() {
+				err = fmt.Errorf("--workspace %q: it is no folder", t)
+			}
+		}
+		m.ReadOnly = ro
+		all, errs = append(all, m), append(errs, err)
+	}
+	return all, errors.Join(errs...)
 }
 
 // parseMount reads HOST:INSIDE[:ro]; a relative path of this machine begins in the current folder.
