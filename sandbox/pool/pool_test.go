@@ -274,6 +274,18 @@ func TestMovedImage(t *testing.T) {
 	}
 }
 
+// A spec without an image has the pool's.
+func TestOwnImage(t *testing.T) {
+	t.Parallel()
+	p := newPool(newRooms(), Options{Image: func(context.Context) (string, error) { return "own", nil }})
+	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" {
+		t.Error(l.room(t).spec.Image)
+	}
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+}
+
 // What a killed pool has left is removed by the next one of its name, and nothing else.
 func TestReap(t *testing.T) {
 	t.Parallel()
