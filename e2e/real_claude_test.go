@@ -39,6 +39,8 @@ type reply struct {
 	Tool  string            `json:"tool,omitempty"`
 	Input map[string]string `json:"input,omitempty"`
 	Usage modelUsage        `json:"usage"`
+	// Namespace is the tool's, which Codex gives those of a server.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 type modelUsage struct {
@@ -70,6 +72,8 @@ type modelCall struct {
 	Status int        `json:"status"`
 	Usage  modelUsage `json:"usage"`
 	Prompt []string   `json:"prompt"`
+	// Results are what tools answered.
+	Results []string `json:"results"`
 }
 
 // used adds up what the model server says it answered.

@@ -19,7 +19,7 @@ func main() {
 	proc.KeepFiles()
 	ctx, hard, cancel := signals.Listen(context.Background())
 	app := &cli.App{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard, Reloads: signals.Reloads,
 		Executable: os.Executable, Open: openDocker,
 		Sandboxes: sandbox.Open,
 	}

@@ -4,7 +4,7 @@ usage: model.py PORT SCRIPT LOG
 
 SCRIPT is a JSON list of replies, one for each call of the main conversation:
 {"text": ...} or {"tool": name, "input": {...}}, with "usage": {"input_tokens": n, ...}.
-LOG gets one JSON line for each call: the usage it was answered with, and what the user said first.
+LOG gets one JSON line for each call: the usage it was answered with, what the user said first, and what tools answered.
 A call without the key "sk-right-..." is answered like the real API does, with 401.
 """
 
@@ -44,6 +44,12 @@ def said(message):
     return [b["text"] for b in content if b["type"] == "text" and not b["text"].startswith("<system-reminder>")]
 
 
+def results(messages):
+    """The texts that tools answered."""
+    blocks = [b for m in messages if isinstance(m["content"], list) for b in m["content"] if b["type"] == "tool_result"]
+    return [c["text"] for b in blocks if isinstance(b.get("content"), list) for c in b["content"] if c["type"] == "text"]
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     calls = 0
@@ -74,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         request = json.loads(body)
         reply = next(replies, END) if request.get("tools") else SIDE
-        self.log({"status": 200, "usage": reply["usage"], "prompt": said(request["messages"][0])})
+        self.log({"status": 200, "usage": reply["usage"], "prompt": said(request["messages"][0]), "results": results(request["messages"])})
         out = "".join("event: %s\ndata: %s\n\n" % (e["type"], json.dumps(e)) for e in stream(Handler.calls, request["model"], reply))
         self.answer(200, "text/event-stream", out.encode())
 

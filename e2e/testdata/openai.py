@@ -4,7 +4,7 @@ usage: openai.py PORT SCRIPT LOG
 
 It streams responses (POST /v1/responses) and chat completions (POST /v1/chat/completions).
 SCRIPT is a JSON list of replies, one for each call: {"text": ...} or {"tool": name, "input": {...}}, with
-"usage": {"input_tokens": n, ...}, where input_tokens leaves cached ones out; {"status": n, "error": {...}} is an
+"usage": {"input_tokens": n, ...}, where input_tokens leaves cached ones out; "namespace" is the tool's; {"status": n, "error": {...}} is an
 error, and "retry_after" its header.
 LOG gets one JSON line for each call: the usage it was answered with, what the user said, and the instructions.
 A call without the key "sk-right-..." is answered like the real API does, with 401.
@@ -43,6 +43,8 @@ def response(number, model, reply):
     if "tool" in reply:
         item = {"id": "fc_%03d" % number, "type": "function_call", "status": "completed", "call_id": "call_%03d" % number,
                 "name": reply["tool"], "arguments": json.dumps(reply["input"])}
+        if "namespace" in reply:
+            item["namespace"] = reply["namespace"]
     if custom(reply):
         item = {"id": "ctc_%03d" % number, "type": "custom_tool_call", "status": "completed", "call_id": "call_%03d" % number,
                 "name": reply["tool"][len(CUSTOM):], "input": reply["input"]["input"]}

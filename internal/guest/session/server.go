@@ -275,7 +275,7 @@ func (s *Sessions) run(w http.ResponseWriter, r *http.Request) error {
 	if one.ended() {
 		return &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("session %s has ended", one.spec.ID)}
 	}
-	out := &frameWriter{w: w, rc: http.NewResponseController(w)}
+	out := &frameWriter{w: w, rc: http.NewResponseController(w), patience: clientTime}
 	if out.rc.Flush() != nil {
 		return nil
 	}
@@ -289,20 +289,32 @@ func (s *Sessions) run(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// frameWriter writes an answer of frames. A client that is gone is noticed by its request's context.
+// clientTime is what a client has to take what was printed: the next one waits for the session meanwhile.
+const clientTime = 30 * time.Second
+
+// frameWriter writes an answer of frames. A client that is gone is noticed by its request's context; one that takes nothing is let go.
 type frameWriter struct {
-	mu sync.Mutex
-	w  http.ResponseWriter
-	rc *http.ResponseController
+	patience time.Duration
+
+	mu   sync.Mutex
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	gone bool
 }
 
 func (f *frameWriter) write(frames ...[]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, b := range frames {
-		_, _ = f.w.Write(b)
+	if f.gone {
+		return
 	}
-	_ = f.rc.Flush()
+	_ = f.rc.SetWriteDeadline(time.Now().Add(f.patience)) // a writer without deadlines has no slow client either
+	for _, b := range frames {
+		_, err := f.w.Write(b)
+		f.gone = f.gone || err != nil
+	}
+	f.gone = f.rc.Flush() != nil || f.gone
+	_ = f.rc.SetWriteDeadline(time.Time{}) // a cell may be silent for as long as it likes
 }
 
 // Print implements output.

@@ -53,6 +53,8 @@ type App struct {
 	dir string
 	// patience overrides how long to wait for another command; if 0, each wait has its own bound.
 	patience time.Duration
+	// Reloads lets a server read its configuration anew when it is asked to; nil: it never is.
+	Reloads func() (asked <-chan struct{}, stop func())
 }
 
 // Backend is an engine with the parts that commands need.

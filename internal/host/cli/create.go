@@ -26,8 +26,9 @@ const (
 	ifExistsTell     = "tell" // the order's word for ifExistsContinue
 )
 
-func newCreateCmd(a *App) *cobra.Command {
-	o := &createOptions{}
+func newCreateCmd(a *App) *cobra.Command { return (&createOptions{}).command(a) }
+
+func (o *createOptions) command(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "create [flags]",
 		SuggestFor: []string{"run", "start", "new"},

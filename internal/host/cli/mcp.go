@@ -1,47 +1,276 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/logfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // warmPlaces is how many places are made ahead for each environment that an agent has used: it waits for one call at a time.
 const warmPlaces = 1
 
+const (
+	mcpAddress = "127.0.0.1:7071" // of --listen without a value: clients keep it in their settings
+	mcpToken   = "mcp.token"      // in the state folder
+	mcpLog     = "sandbox-agent-mcp.log"
+	maxMCPLog  = 8 << 20
+)
+
+// The variables of the server.
+const (
+	mcpTokenVariable = "SANDBOX_AGENT_MCP_TOKEN"
+	mcpLogVariable   = "SANDBOX_AGENT_MCP_LOG"
+)
+
+// The toolsets.
+const (
+	toolsRun  = "run"
+	toolsTask = "task"
+)
+
+type mcpOptions struct {
+	tools     []string
+	listen    string
+	listens   bool
+	tokenFile string
+}
+
 func newMCPCmd(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "mcp", Short: "Let an agent run code, over the Model Context Protocol",
-		Long: `Serves one tool, run, with code, env and an optional session, over standard input and output, until the client closes
-them. What an agent runs is in sandboxes as of ` + "`sandbox-agent run`" + `; its sessions end with it. Standard output is the protocol's
-alone. docs/mcp.md has the lines that agents need.`,
-		Example: "  claude mcp add sandbox -- sandbox-agent mcp",
+	o := &mcpOptions{}
+	cmd := &cobra.Command{
+		Use: "mcp", Short: "Let an agent run code, and hand out tasks, over the Model Context Protocol",
+		Long: `Serves tools to one client over standard input and output, until it closes them, or with --listen to any number of them
+over HTTP, at ` + mcpserver.Path + ` of a port of the loopback, until it is stopped. --tools says which:
+
+  run   run code, in sandboxes as of ` + "`sandbox-agent run`" + `, and in sessions that are the client's own and end with it
+  task  task_create, task_status and task_result: what ` + "`sandbox-agent create --detach`, `logs` and `result`" + ` do
+
+Over HTTP a request brings a token. It is in ` + mcpToken + ` of the state folder, which is made when it is missing, or in --token-file, or in
+the variable ` + mcpTokenVariable + `.
+
+Standard output is the protocol's alone. The log is ` + mcpLog + ` in the folder for temporary files, or the file that ` + mcpLogVariable + `
+names. docs/mcp.md has the lines that agents need.`,
+		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n  sandbox-agent mcp --listen 127.0.0.1:7071",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.listens = cmd.Flags().Changed("listen")
+			return a.serveMCP(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.tools, "tools", []string{toolsRun}, "what is offered: "+strings.Join(toolsets(), ", "))
+	f.StringVar(&o.listen, "listen", "", "serve over HTTP at an address of the loopback, instead; port 0 takes a free one, an empty value means "+mcpAddress)
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the token of --listen (default: "+mcpToken+" in the state folder)")
+	// They can only fail for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("tools", completeList(toolsets()...))
+	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.FixedCompletions([]string{mcpAddress}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func toolsets() []string { return []string{toolsRun, toolsTask} }
+
+// completeList completes the last value of several with commas between.
+func completeList(values ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndexByte(typed, ',')+1]
+		var all []cobra.Completion
+		for _, v := range values {
+			if !slices.Contains(strings.Split(before, ","), v) {
+				all = append(all, before+v)
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 }
 
-func (a *App) serveMCP(ctx context.Context) (err error) {
+func (o *mcpOptions) check() error {
+	var errs []error
+	for _, t := range o.tools {
+		if !slices.Contains(toolsets(), t) {
+			errs = append(errs, fmt.Errorf("--tools %q: use some of %s", t, strings.Join(toolsets(), ", ")))
+		}
+	}
+	if len(o.tools) == 0 {
+		errs = append(errs, fmt.Errorf("--tools: use some of %s", strings.Join(toolsets(), ", ")))
+	}
+	if o.listens {
+		o.listen = cmp.Or(o.listen, mcpAddress)
+		errs = append(errs, loopback.Check(o.listen))
+	} else if o.tokenFile != "" {
+		errs = append(errs, errors.New("--token-file is for --listen"))
+	}
+	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+}
+
+func (a *App) serveMCP(ctx context.Context, opts *mcpOptions) (err error) {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	log, done, err := a.mcpLog()
+	if err != nil {
+		return err
+	}
+	defer done()
 	o, err := a.codeOptions()
 	if err != nil {
 		return err
 	}
 	o.Warm = warmPlaces
-	m, err := a.sandboxes()
+	known := a.servedEnvironments(log)
+	o.Environments = known.Environments
+	r, closeRunner, err := a.openRunner(o)
 	if err != nil {
 		return err
 	}
-	r := code.Open(m, o)
-	defer func() { err = errors.Join(err, r.Close(context.WithoutCancel(ctx)), m.Close()) }()
-	err = mcpserver.New(r, version.String()).Run(ctx, &mcp.StdioTransport{})
-	if ctx.Err() != nil { // it was stopped, and ends as it should
-		return nil
+	defer func() { err = errors.Join(err, closeRunner(ctx)) }()
+	serve, err := opts.way(ctx, a)
+	if err != nil {
+		return err
 	}
-	return err
+	s := mcpserver.New(opts.offer(a, r, log))
+	defer a.keepUp(ctx, known, log, s.Changed)()
+	return serve(ctx, s)
+}
+
+// servedEnvironments are those of a server: a file that is wrong keeps it from nothing but what is in it.
+func (a *App) servedEnvironments(log *slog.Logger) *environments.Registry {
+	o := a.environmentOptions()
+	o.Warn = func(what string) {
+		log.Warn(what)
+		a.warn(what)
+	}
+	r, err := environments.Open(o)
+	if err != nil {
+		o.Warn(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return r
+}
+
+// keepUp reads environments anew when their files change, and when it is asked to, and tells of others than before. It ends with done.
+func (a *App) keepUp(ctx context.Context, known *environments.Registry, log *slog.Logger, changed func()) (done func()) {
+	asked, stop := (<-chan struct{})(nil), func() {}
+	if a.Reloads != nil {
+		asked, stop = a.Reloads()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			read := known.Refresh
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			case <-asked:
+				read = known.Reload
+				log.Info("reload")
+			}
+			others, err := read()
+			if err != nil {
+				log.Error("environments stay as they were", "err", err)
+				a.warn("environments stay as they were: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+			if others {
+				changed()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		work.Wait()
+		stop()
+	}
+}
+
+// lookEvery is how often it is looked for files that have changed.
+const lookEvery = time.Second
+
+// offer is what the server offers.
+func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.Options {
+	all := mcpserver.Options{Version: version.String(), Log: log}
+	if slices.Contains(o.tools, toolsRun) {
+		all.Runner = r
+	}
+	if slices.Contains(o.tools, toolsTask) {
+		all.Tasks = &mcpTasks{a: a, log: log}
+	}
+	return all
+}
+
+// way is how it is served.
+func (o *mcpOptions) way(ctx context.Context, a *App) (func(context.Context, *mcpserver.Server) error, error) {
+	if !o.listens {
+		return func(ctx context.Context, s *mcpserver.Server) error { return s.Run(ctx, &mcp.StdioTransport{}) }, nil
+	}
+	token, where, err := o.token(a)
+	if err != nil {
+		return nil, err
+	}
+	l, err := loopback.Listen(ctx, o.listen)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(a.Stderr, "the server is at http://%s%s, for who has the token in %s\n", l.Addr(), mcpserver.Path, where)
+	return func(ctx context.Context, s *mcpserver.Server) error { return s.Serve(ctx, l, token) }, nil
+}
+
+// token is that of --listen, and where it is.
+func (o *mcpOptions) token(a *App) (token, where string, err error) {
+	if token := a.Getenv(mcpTokenVariable); token != "" && o.tokenFile == "" {
+		return token, mcpTokenVariable, fault.New(workorder.ExitUsage, loopback.CheckToken(token), "set "+mcpTokenVariable+" to another, or unset it")
+	}
+	where = o.tokenFile
+	if where == "" {
+		st, err := a.store()
+		if err != nil {
+			return "", "", err
+		}
+		if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
+			return "", "", fmt.Errorf("make the state folder: %w", err)
+		}
+		where = filepath.Join(st.Dir(), mcpToken)
+	}
+	token, err = loopback.KeptToken(where)
+	return token, where, err
+}
+
+// mcpLog is the server's log: standard error is the client's, who may show it to nobody. Without a file of its own there is none, unless the user has named one.
+func (a *App) mcpLog() (log *slog.Logger, done func(), err error) {
+	named := a.Getenv(mcpLogVariable)
+	f, err := logfile.Open(cmp.Or(named, filepath.Join(cmp.Or(a.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
+	if err != nil && named != "" {
+		return nil, nil, fault.New(workorder.ExitUsage, err, mcpLogVariable+" names the file")
+	}
+	if err != nil {
+		fmt.Fprintln(a.Stderr, "warning: there is no log: "+text.Clean(err.Error()))
+		return slog.New(slog.DiscardHandler), func() {}, nil
+	}
+	level := slog.LevelInfo
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: level})).With("pid", os.Getpid()), func() { _ = f.Close() }, nil
 }

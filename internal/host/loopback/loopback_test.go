@@ -27,7 +27,7 @@ func TestShows(t *testing.T) {
 		"Bearer " + token: true, "bearer " + token: true,
 		"": false, "Bearer": false, "Bearer ": false, "Bearer 0123456789abcdeF": false, token: false, "Basic " + token: false, "Bearer " + token + " ": false, "Bearer " + token[:15]: false,
 	} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil)
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
 		r.Header.Set("Authorization", header)
 		if got := Shows(w, r, token); got != ok || (w.Header().Get("WWW-Authenticate") == "") != ok {
 			t.Errorf("%q: %v", header, got)

@@ -1,4 +1,4 @@
-// Package mcpserver lets agents run code, over the Model Context Protocol: one tool, whose definition has the same size whatever environments there are.
+// Package mcpserver lets agents run code and hand out tasks, over the Model Context Protocol: few tools, whose definitions have the same size whatever environments there are.
 package mcpserver
 
 import (
@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,10 +19,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 )
 
-// schema is that of the tool's arguments.
+// schema is that of run's arguments.
 const schema = `{"type":"object","additionalProperties":false,"required":["code","env"],"properties":{"code":{"type":"string"},"env":{"type":"string"},"session":{"type":"string"}}}`
 
-// arguments are the tool's.
+// arguments are those of run.
 type arguments struct {
 	Code    *string `json:"code"`
 	Env     *string `json:"env"`
@@ -30,49 +33,127 @@ type arguments struct {
 type Runner interface {
 	Run(ctx context.Context, q code.Request) (code.Result, error)
 	Environments() []code.Environment
+	// EndClient ends the sessions of a client that is gone.
+	EndClient(ctx context.Context, client string)
 }
 
-// New returns a server that runs code by r.
-func New(r Runner, version string) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "sandbox-agent", Version: version}, nil)
-	var names []string
-	for _, e := range r.Environments() {
-		names = append(names, e.Name)
+// Options are what a server offers.
+type Options struct {
+	Version string
+	Runner  Runner // has the tool run; nil: there is none
+	Tasks   Tasks  // has the tools for tasks; nil: there are none
+	Log     *slog.Logger
+}
+
+// Server offers tools to agents. Each client has sessions of its own, which end with it.
+type Server struct {
+	mcp *mcp.Server
+	o   Options
+
+	mu          sync.Mutex
+	clients     map[*mcp.ServerSession]*client
+	over        bool
+	description string         // of run, as clients know it
+	work        sync.WaitGroup // a turn for each client
+}
+
+// New returns a server.
+func New(o Options) *Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s.AddTool(&mcp.Tool{
-		Name: "run",
-		Description: "Run code in an isolated sandbox and return its output. Without session every call starts clean; with one, variables and files stay. Environments: " +
-			strings.Join(names, ", ") + ".",
-		InputSchema: json.RawMessage(schema),
-	}, func(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return run(ctx, r, q.Params.Arguments)
-	})
+	s := &Server{
+		o: o, clients: map[*mcp.ServerSession]*client{},
+		mcp: mcp.NewServer(&mcp.Implementation{Name: "sandbox-agent", Version: o.Version}, &mcp.ServerOptions{Logger: o.Log, Capabilities: &mcp.ServerCapabilities{}}),
+	}
+	s.Changed()
+	if o.Tasks != nil {
+		s.addTasks()
+	}
 	return s
 }
 
-// run answers a call. What is wrong with the call is an error of the protocol; code that fails is a result.
-func run(ctx context.Context, r Runner, raw json.RawMessage) (*mcp.CallToolResult, error) {
-	var a arguments
+// Changed tells clients of other environments. It may be called at any time.
+func (s *Server) Changed() {
+	if s.o.Runner == nil {
+		return
+	}
+	var names []string
+	for _, e := range s.o.Runner.Environments() {
+		names = append(names, e.Name)
+	}
+	description := "Run code in an isolated sandbox and return its output. Without session every call starts clean; with one, variables and files stay. Environments: " + strings.Join(names, ", ") + "."
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if description == s.description {
+		return
+	}
+	s.description = description
+	s.add(&mcp.Tool{Name: "run", Description: description, InputSchema: json.RawMessage(schema)}, s.run)
+}
+
+// tool answers the calls of a client. What is wrong with a call is an error of the protocol; what fails is a result.
+type tool func(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error)
+
+func (s *Server) add(t *mcp.Tool, do tool) {
+	s.mcp.AddTool(t, func(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		c := s.client(ctx, q.Session)
+		ctx, done := c.begin(ctx)
+		defer done()
+		began := time.Now()
+		res, err := do(ctx, c.id, q.Params.Arguments)
+		s.o.Log.Info("call", "tool", t.Name, "client", c.id, "took", time.Since(began), "failed", res != nil && res.IsError, "err", err)
+		return res, err
+	})
+}
+
+// Run serves one client, until it is gone or ctx ends.
+func (s *Server) Run(ctx context.Context, t mcp.Transport) error {
+	defer s.work.Wait()
+	defer context.AfterFunc(ctx, s.end)()
+	err := s.mcp.Run(ctx, t)
+	if ctx.Err() != nil { // it was stopped, and ends as it should
+		return nil
+	}
+	return err
+}
+
+// read reads arguments.
+func read(raw json.RawMessage, to any) error {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&a); err != nil {
-		return nil, invalid(fmt.Errorf("arguments: %w", err))
+	if err := d.Decode(to); err != nil {
+		return invalid(fmt.Errorf("arguments: %w", err))
+	}
+	return nil
+}
+
+func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+	var a arguments
+	if err := read(raw, &a); err != nil {
+		return nil, err
 	}
 	if a.Code == nil || a.Env == nil {
 		return nil, invalid(errors.New("arguments: code and env are needed"))
 	}
-	res, err := r.Run(ctx, code.Request{Env: *a.Env, Code: *a.Code, Session: a.Session})
+	var shown pictures
+	res, err := s.o.Runner.Run(ctx, code.Request{Env: *a.Env, Code: *a.Code, Session: a.Session, Client: client, Display: shown.add})
 	if _, unknown := errors.AsType[*code.UnknownError](err); unknown || errors.Is(err, sandbox.ErrSpec) {
 		return nil, invalid(err)
 	}
 	if err != nil {
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text.Clean(err.Error())}}}, nil
+		return failed(err), nil
 	}
 	said := res.Text()
-	if res.Fresh && res.Session != "" && said == "" {
+	if res.Fresh && res.Session != "" && said == "" && len(shown.all) == 0 {
 		said = fmt.Sprintf("Session %s is new.", res.Session)
 	}
-	return &mcp.CallToolResult{IsError: res.ExitCode != 0, Content: []mcp.Content{&mcp.TextContent{Text: said}}}, nil
+	return &mcp.CallToolResult{IsError: res.ExitCode != 0, Content: shown.content(said)}, nil
+}
+
+// failed is the result of a call that could not be carried out.
+func failed(err error) *mcp.CallToolResult {
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text.Clean(err.Error())}}}
 }
 
 func invalid(err error) error {

@@ -2,9 +2,13 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -24,6 +28,8 @@ func (e echo) Environments() []code.Environment {
 	return all
 }
 
+func (echo) EndClient(context.Context, string) {}
+
 func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
 	switch q.Env {
 	case "python":
@@ -32,20 +38,43 @@ func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
 		return code.Result{Stderr: "no", ExitCode: 3}, nil
 	case "wrong":
 		return code.Result{}, sandbox.ErrSpec
+	case "shows":
+		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"image/png": picture("\x89PNG\x0d\x0a\x1a\x0a"), "text/html": picture("<b>"), "text/plain": json.RawMessage(`"<Figure>"`)}})
+		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"text/html": json.RawMessage(`"<b>"`), "text/latex": json.RawMessage(`"$x$"`), "text/plain": json.RawMessage(`"x"`)}})
+		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"text/plain": json.RawMessage(`"7"`)}, Result: true})
+		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"image/jpeg": picture("<html>"), "text/plain": json.RawMessage(`"no picture"`)}})
+		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"image/jpeg": picture("\xff\xd8\xff" + strings.Repeat("x", maxPicture))}})
+		return code.Result{Value: "7"}, nil
 	case "broken":
 		return code.Result{}, sandbox.ErrUnavailable
 	}
 	return code.Result{}, &code.UnknownError{Name: q.Env, Available: []string{"python"}}
 }
 
+func picture(data string) json.RawMessage {
+	b, _ := json.Marshal(base64.StdEncoding.EncodeToString([]byte(data)) + "\n") // a text always encodes
+	return b
+}
+
 // connect is a client of the official SDK.
 func connect(t *testing.T, r Runner) *mcp.ClientSession {
 	t.Helper()
+	return connectTo(t, New(Options{Runner: r}), nil)
+}
+
+func connectTo(t *testing.T, s *Server, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
 	ours, theirs := mcp.NewInMemoryTransports()
-	if _, err := New(r, "v1").Connect(t.Context(), theirs, nil); err != nil {
-		t.Fatal(err)
-	}
-	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).Connect(t.Context(), ours, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx, theirs) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, o).Connect(t.Context(), ours, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,5 +140,73 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// Pictures come as pictures, and anything else as its text.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	got, err := connect(t, echo{}).CallTool(t.Context(), &mcp.CallToolParams{Name: "run", Arguments: map[string]any{"env": "shows", "code": ""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, c := range got.Content {
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			kinds = append(kinds, strings.SplitN(c.Text, "\n", 2)[0])
+		case *mcp.ImageContent:
+			kinds = append(kinds, c.MIMEType+" "+string(c.Data[1:4]))
+		}
+	}
+	if want := "7,image/png PNG,x,no picture"; strings.Join(kinds, ",") != want {
+		t.Errorf("%q", kinds)
+	}
+	if said := got.Content[0].(*mcp.TextContent).Text; said == "7" {
+		t.Error("nobody says that one is left out")
+	}
+}
+
+func TestManyPictures(t *testing.T) {
+	t.Parallel()
+	var p pictures
+	large := sandbox.Display{Data: map[string]json.RawMessage{"text/plain": picture(strings.Repeat("x", 1<<20))}}
+	for range 100 {
+		p.add(large)
+	}
+	if len(p.all) > maxShown || p.size > maxPictures || p.lost != 100-len(p.all) {
+		t.Errorf("%d of %d bytes, %d lost", len(p.all), p.size, p.lost)
+	}
+}
+
+// changing is a runner whose environments change.
+type changing struct {
+	echo
+	more *atomic.Int32
+}
+
+func (c changing) Environments() []code.Environment { return echo{int(c.more.Load())}.Environments() }
+
+// Clients hear of other environments, and of nothing else.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	r := changing{more: &atomic.Int32{}}
+	s := New(Options{Runner: r})
+	heard := make(chan struct{}, 10)
+	c := connectTo(t, s, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { heard <- struct{}{} }})
+	s.Changed()
+	r.more.Store(2)
+	s.Changed()
+	select {
+	case <-heard:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was told")
+	}
+	list, err := c.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) != 1 || !strings.Contains(list.Tools[0].Description, "shell, e, e.") {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if len(heard) != 0 {
+		t.Error("told twice")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// detected is how a project was named that has no file, as a task's record has it.
-const detected = "detected"
+// Detected is how a project was named that has no file, as a task's record has it.
+const Detected = "detected"
 
 // fromRepository makes a project of the files of a repository, at the branch that the run starts from. none is the error of looking for
 // a project file, and is returned where there is no such repository either.

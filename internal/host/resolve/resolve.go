@@ -5,6 +5,7 @@ package resolve
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -175,10 +176,17 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 		opts.Folders = append([]string{s.ProjectsDir}, opts.Folders...)
 	}
 	ref := s.Project
-	if s.By == detected {
+	if s.By == Detected {
 		// A file that was written since counts, and one of another folder does not.
-		ref = filepath.Join(s.Values["repo"], projects.DefaultFile)
-		if _, err := os.Stat(ref); err != nil {
+		repo := s.Values["repo"]
+		ref = filepath.Join(repo, projects.DefaultFile)
+		t, err := projects.RepoTransport(repo)
+		if err == nil && t == projects.TransportLocal || repo == "" {
+			_, err = os.Stat(ref)
+		} else { // a URL is no folder, whatever lies here by that name
+			err = fs.ErrNotExist
+		}
+		if err != nil {
 			return nil, false, &projects.NotFoundError{Looked: []string{ref}}
 		}
 	}

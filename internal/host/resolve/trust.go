@@ -63,7 +63,7 @@ type naming struct {
 func (n *naming) by(p *projects.Project) string {
 	switch {
 	case p.Detected:
-		return detected
+		return Detected
 	case p.Path() == "":
 		return Named
 	case p.Found, n.inRepo, n.said.By == found:

@@ -5,13 +5,14 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Made in a folder of its own: a box that was killed while it wrote its bundle left git's lock beside it.
+// sameWish is how long a signal is a repetition: GNU timeout signals its child and its group.
 const sameWish = 2 * time.Second
 
 // wish is the meaning of a signal.
@@ -89,6 +90,9 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 	go func() {
 		w := wishes{terminal: terminal}
 		for sig := range arrived {
+			if sig == syscall.SIGHUP && again() {
+				continue
+			}
 			asked := w.hear(sig, time.Now())
 			switch asked {
 			case stop:
@@ -107,6 +111,61 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 		}
 	}()
 	return ctx, insisted, cancel
+}
+
+// reloading is who reads its configuration anew at SIGHUP.
+type reloading struct {
+	asked    chan struct{}
+	terminal bool // it had one
+}
+
+var reloader atomic.Pointer[reloading]
+
+// Reloads lets a server read its configuration anew at SIGHUP, which ends it no more, unless it comes since the terminal is gone that the server was started at. It holds until
+// stop is called.
+func Reloads() (asked <-chan struct{}, stop func()) {
+	r := &reloading{asked: make(chan struct{}, 1), terminal: hasTerminal()}
+	reloader.Store(r)
+	stop = func() { reloader.CompareAndSwap(r, nil) }
+	if !signal.Ignored(syscall.SIGHUP) {
+		return r.asked, stop
+	}
+	// Started by nohup: nobody hears it yet.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP)
+	go func() {
+		for range heard {
+			again()
+		}
+	}()
+	return r.asked, func() {
+		signal.Ignore(syscall.SIGHUP)
+		signal.Stop(heard)
+		close(heard)
+		stop()
+	}
+}
+
+// again reports whether a SIGHUP asks to read the configuration anew.
+func again() bool {
+	r := reloader.Load()
+	if r == nil || r.terminal && !hasTerminal() {
+		return false
+	}
+	select {
+	case r.asked <- struct{}{}:
+	default: // it is asked already
+	}
+	return true
+}
+
+func hasTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	_ = tty.Close()
+	return true
 }
 
 // atTerminal reports whether Ctrl-C reaches this process: it has a terminal and is in its foreground group.

@@ -63,6 +63,14 @@ func TestMain(m *testing.M) {
 	lines := make(chan string, 8)
 	ctx, hard, cancel := listen(context.Background(), atTerminal, func(s os.Signal, w wish) { lines <- fmt.Sprintf("%s: %d", s, w) })
 	defer cancel()
+	if os.Getenv(listener) == "reloads" {
+		asked, _ := Reloads()
+		go func() {
+			for range asked {
+				fmt.Println("reload")
+			}
+		}()
+	}
 	fmt.Println("listens")
 	for line := range lines {
 		select {
@@ -83,17 +91,21 @@ func TestSignals(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(caught) })
 	for name, c := range map[string]struct {
 		through []string // what starts it
+		reloads bool
 		send    []syscall.Signal
 		want    []string
 	}{
-		"SIGTERM again and again": {nil, []syscall.Signal{15, 15, 15}, []string{"terminated: 1, stopped true by 15", "terminated: 0, stopped true by 15", "terminated: 0, stopped true by 15"}},
-		"SIGHUP is a stop":        {nil, []syscall.Signal{1, 15}, []string{"hangup: 1, stopped true by 1", "terminated: 0, stopped true by 1"}},
-		"SIGINT":                  {nil, []syscall.Signal{2}, []string{"interrupt: 1, stopped true by 2"}},
+		"SIGTERM again and again": {nil, false, []syscall.Signal{15, 15, 15}, []string{"terminated: 1, stopped true by 15", "terminated: 0, stopped true by 15", "terminated: 0, stopped true by 15"}},
+		"SIGHUP is a stop":        {nil, false, []syscall.Signal{1, 15}, []string{"hangup: 1, stopped true by 1", "terminated: 0, stopped true by 1"}},
+		"SIGINT":                  {nil, false, []syscall.Signal{2}, []string{"interrupt: 1, stopped true by 2"}},
 		"nohup: SIGHUP is not heard": {
 			[]string{"sh", "-c", `trap "" HUP; exec "$0"`},
+			false,
 			[]syscall.Signal{1, 15},
 			[]string{"terminated: 1, stopped true by 15"},
 		},
+		"a server reads anew":               {nil, true, []syscall.Signal{1, 1, 15}, []string{"reload", "reload", "terminated: 1, stopped true by 15"}},
+		"a server by nohup reads anew, too": {[]string{"sh", "-c", `trap "" HUP; exec "$0"`}, true, []syscall.Signal{1, 15}, []string{"reload", "terminated: 1, stopped true by 15"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +116,7 @@ func TestSignals(t *testing.T) {
 			defer r.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a hang ends
 			defer cancel()
-			p, err := proc.Start(ctx, proc.Spec{Argv: append(c.through, os.Args[0]), Env: append(os.Environ(), listener+"=1"), Stdout: w, Stderr: os.Stderr})
+			p, err := proc.Start(ctx, proc.Spec{Argv: append(c.through, os.Args[0]), Env: append(os.Environ(), listener+"="+map[bool]string{true: "reloads", false: "stops"}[c.reloads]), Stdout: w, Stderr: os.Stderr})
 			w.Close()
 			if err != nil {
 				t.Fatal(err)

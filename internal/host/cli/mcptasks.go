@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Bounds of what a model is told of a task.
+const (
+	mcpLines   = 20
+	mcpLine    = 300     // bytes
+	mcpSummary = 4 << 10 // bytes
+	mcpList    = 20
+)
+
+// mcpTasks are the tasks of this machine, for agents: what the commands `create --detach`, `logs` and `result` do.
+type mcpTasks struct {
+	a   *App
+	log *slog.Logger
+}
+
+// wrongCall tells what an agent can mend in its call from what failed.
+func wrongCall(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := exitCode(err)
+	if h := hint(err); h != "" {
+		err = fmt.Errorf("%w; %s", err, h)
+	}
+	if slices.Contains([]int{workorder.ExitUsage, workorder.ExitNotFound, workorder.ExitNoProject}, code) {
+		return &mcpserver.WrongError{Err: err}
+	}
+	return err
+}
+
+func wrong(format string, v ...any) error {
+	return &mcpserver.WrongError{Err: fmt.Errorf(format, v...)}
+}
+
+// Create starts a task as `create --detach` does.
+func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserver.TaskStarted, error) {
+	args := []string{"--detach", "--task-file=-"} // a text that looks like a flag is a text
+	o := &createOptions{}
+	a := *t.a
+	if err := t.check(q); err != nil {
+		return mcpserver.TaskStarted{}, err
+	}
+	if q.Repo != "" {
+		// The project of the server's folder has secrets and rules for its own repository, and none for one that an agent names. Nor is a token sent there that is for no particular server.
+		o.run.projectBy = resolve.Detected
+		a.Getenv = func(name string) string {
+			if name == envName("project") || name == credentials.GitToken {
+				return ""
+			}
+			return t.a.Getenv(name)
+		}
+	}
+	for flag, value := range map[string]string{"project": q.Project, "repo": q.Repo, "branch": q.Branch, "harness": q.Harness} {
+		if value != "" {
+			args = append(args, "--"+flag+"="+value)
+		}
+	}
+	var out bytes.Buffer
+	said := text.NewEnds(mcpSummary)
+	a.Stdin, a.Stdout, a.Stderr = strings.NewReader(q.Task), &out, said
+	cmd := o.command(&a)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(said)
+	cmd.SetErr(said)
+	err := cmd.ExecuteContext(ctx)
+	notes := strings.TrimSpace(text.Clean(string(said.Bytes())))
+	if end, ok := errors.AsType[*ending](err); ok { // it has said why
+		err = fmt.Errorf("the task ended before it began, with %d: %s", end.code, notes)
+	}
+	if err != nil {
+		return mcpserver.TaskStarted{}, wrongCall(err)
+	}
+	id := strings.TrimSpace(out.String())
+	t.log.Info("task", "id", id, "project", q.Project, "repo", q.Repo)
+	return mcpserver.TaskStarted{ID: id, Follow: "sandbox-agent logs -f " + id, Notes: notes}, nil
+}
+
+// check refuses what an agent must not choose: files of this machine, as projects or repositories, and a project's secrets for another repository.
+func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
+	if q.Project != "" && q.Repo != "" {
+		return wrong("name a project or a repository: a project is for its own repository")
+	}
+	if q.Project != "" {
+		opts, err := projects.SystemOptions()
+		if err != nil {
+			return err
+		}
+		if dir := t.a.Getenv(envName("projects-dir")); dir != "" {
+			opts.Folders = append([]string{dir}, opts.Folders...)
+		}
+		names := slices.DeleteFunc(projects.Names(opts), func(n string) bool { return path.Ext(n) == ".yaml" || path.Ext(n) == ".yml" }) // such a reference is a path
+		if !slices.Contains(names, q.Project) {
+			return wrong("unknown project %.80q; the user has: %s", q.Project, strings.Join(names[:min(len(names), mcpList)], ", "))
+		}
+	}
+	if q.Repo != "" {
+		if kind, err := projects.RepoTransport(q.Repo); err != nil || kind == projects.TransportLocal {
+			return wrong("repository %.200q: name the URL of one on a server; one of this machine needs a project of the user's, or to be the current one", q.Repo)
+		}
+	}
+	return nil
+}
+
+// find finds a task by its whole ID: who only guesses finds nobody else's.
+func (t *mcpTasks) find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
+	if !workorder.ValidTaskID(id) {
+		return nil, nil, wrong("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
+	}
+	st, rec, err := t.a.task(ctx, id)
+	return st, rec, wrongCall(err)
+}
+
+// Status is a row of `ps`, with the end of `logs`.
+func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus, error) {
+	st, rec, err := t.find(ctx, id)
+	if err != nil {
+		return mcpserver.TaskStatus{}, err
+	}
+	var there *present
+	var engineErr error
+	if !rec.Collected {
+		there, engineErr = presentBoxes(ctx, t.a, st)
+	}
+	row := stateOf(st, rec, there, engineErr)
+	s := mcpserver.TaskStatus{ID: row.TaskID, State: row.Status, Step: row.Step, Ended: slices.Contains(workorder.Statuses(), workorder.Status(row.Status)), Lines: []string{}}
+	if engineErr != nil {
+		return s, wrongCall(engineErr)
+	}
+	lines := text.WholeLines(mcpLine, func(line []byte) {
+		s.Lines = append(s.Lines, text.Clean(string(line)))
+		s.Lines = s.Lines[max(0, len(s.Lines)-mcpLines):]
+	})
+	view := t.a.newViewOn(lines, false)
+	defer view.r.Close()
+	if rec.Collected {
+		err = outcome.Recorded(rec, view.event)
+	} else {
+		var be *Backend
+		if be, err = t.a.open(); err == nil {
+			err = t.a.launcher(be, st, view.event).Replay(ctx, rec)
+		}
+	}
+	lines.Close()
+	return s, wrongCall(err)
+}
+
+// Result is what `result` shows, shortened. It collects what has ended.
+func (t *mcpTasks) Result(ctx context.Context, id string) (mcpserver.TaskResult, error) {
+	st, rec, err := t.find(ctx, id)
+	if err == nil {
+		rec, err = t.a.collect(ctx, st, rec)
+	}
+	if err != nil {
+		return mcpserver.TaskResult{}, wrongCall(err)
+	}
+	r, err := outcome.ReadResult(rec)
+	if err != nil {
+		return mcpserver.TaskResult{}, wrongCall(err)
+	}
+	return essentials(r, rec.Dir), nil
+}
+
+// essentials are what a model needs of a result: lists are cut, all of it is in the folder.
+func essentials(r *workorder.Result, dir string) mcpserver.TaskResult {
+	s := mcpserver.TaskResult{
+		ID: r.TaskID, Status: string(r.Status), Reason: text.Cut(text.Clean(r.Reasons.String()), mcpSummary), Branch: r.Branch, Head: r.HeadSHA, Pushed: r.Pushed,
+		Summary: text.Cut(text.Clean(r.Agent.Final), mcpSummary), CostUSD: r.Usage.CostUSD, Folder: dir, Next: r.NextCommand,
+		Commits: []string{}, Checks: []mcpserver.TaskCheck{}, Evidence: []string{},
+	}
+	if r.PR != nil {
+		s.PullRequest = r.PR.URL
+	}
+	for _, c := range r.Commits[:min(len(r.Commits), mcpList)] {
+		s.Commits = append(s.Commits, text.Cut(text.Clean(c.Subject), mcpLine))
+	}
+	for _, v := range r.Validation[:min(len(r.Validation), mcpList)] {
+		c := mcpserver.TaskCheck{Name: v.Name, Passed: v.Passed}
+		if r.Proof != nil {
+			if i := slices.IndexFunc(r.Proof.Checks, func(p workorder.CheckProof) bool { return p.Name == v.Name }); i >= 0 {
+				c.Transition = string(r.Proof.Checks[i].Transition)
+			}
+		}
+		s.Checks = append(s.Checks, c)
+	}
+	if r.Proof != nil {
+		for _, f := range r.Proof.Flags[:min(len(r.Proof.Flags), mcpList)] {
+			s.Flags = append(s.Flags, strings.TrimSpace(f.Kind+" "+text.Clean(f.Path)))
+		}
+	}
+	for _, e := range r.Evidence[:min(len(r.Evidence), mcpList)] {
+		s.Evidence = append(s.Evidence, e.Path)
+	}
+	return s
+}

@@ -1,0 +1,134 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// Tasks hands tasks to agents in boxes. An error of what an agent has asked for is a WrongError.
+type Tasks interface {
+	// Create starts a task, which goes on without this program.
+	Create(ctx context.Context, q TaskRequest) (TaskStarted, error)
+	Status(ctx context.Context, id string) (TaskStatus, error)
+	Result(ctx context.Context, id string) (TaskResult, error)
+}
+
+// WrongError says what is wrong with a call.
+type WrongError struct{ Err error }
+
+func (e *WrongError) Error() string { return e.Err.Error() }
+
+func (e *WrongError) Unwrap() error { return e.Err }
+
+// TaskRequest is what an agent asks for.
+type TaskRequest struct {
+	Task    string `json:"task"`
+	Project string `json:"project"` // a name
+	Repo    string `json:"repo"`    // a URL
+	Branch  string `json:"branch"`  // that it starts from
+	Harness string `json:"harness"`
+}
+
+// TaskStarted is the answer to it.
+type TaskStarted struct {
+	ID     string `json:"id"`
+	Follow string `json:"follow"` // the command that shows it to the user
+	Notes  string `json:"notes,omitempty"`
+}
+
+// TaskStatus is where a task is.
+type TaskStatus struct {
+	ID    string `json:"id"`
+	State string `json:"state"` // starting, running, collecting, unknown, or a result's status
+	Step  string `json:"step,omitempty"`
+	// Ended reports that there is a result.
+	Ended bool     `json:"ended"`
+	Lines []string `json:"lines"` // the last of its log
+}
+
+// TaskResult is what came of a task.
+type TaskResult struct {
+	ID          string      `json:"id"`
+	Status      string      `json:"status"`
+	Reason      string      `json:"reason,omitempty"`
+	Branch      string      `json:"branch,omitempty"`
+	Head        string      `json:"head,omitempty"`
+	Pushed      bool        `json:"pushed"`
+	PullRequest string      `json:"pull_request,omitempty"`
+	Summary     string      `json:"summary,omitempty"` // the agent's last words
+	Commits     []string    `json:"commits"`
+	Checks      []TaskCheck `json:"checks"`
+	Flags       []string    `json:"flags,omitempty"` // what a reviewer should see first
+	Evidence    []string    `json:"evidence"`        // files in the folder
+	Folder      string      `json:"folder"`
+	CostUSD     *float64    `json:"cost_usd,omitempty"`
+	Next        string      `json:"next,omitempty"` // what the user would run next
+}
+
+// TaskCheck is a check of the project after the agent.
+type TaskCheck struct {
+	Name   string `json:"name"`
+	Passed bool   `json:"passed"`
+	// Transition is what the proof found, by running it on base and head.
+	Transition string `json:"transition,omitempty"`
+}
+
+const (
+	createSchema = `{"type":"object","additionalProperties":false,"required":["task"],"properties":{"task":{"type":"string"},"project":{"type":"string"},"repo":{"type":"string"},"branch":{"type":"string"},"harness":{"type":"string"}}}`
+	idSchema     = `{"type":"object","additionalProperties":false,"required":["id"],"properties":{"id":{"type":"string"}}}`
+)
+
+func (s *Server) addTasks() {
+	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
+	s.add(&mcp.Tool{
+		Name: "task_create", InputSchema: json.RawMessage(createSchema),
+		Description: "Hand a task to a coding agent in a sandbox with a clone of its own: it pushes a branch, and may open a pull request. Returns an id; the task takes minutes. Name a project of the user's, or the URL of a repository; without either it is the current one.",
+	}, s.createTask)
+	s.add(&mcp.Tool{
+		Name: "task_status", Description: "Where a task is: state, step, last lines of its log.", InputSchema: json.RawMessage(idSchema), Annotations: looks,
+	}, byID(s.o.Tasks.Status))
+	s.add(&mcp.Tool{
+		Name: "task_result", Description: "What came of a task that has ended: status, branch, pull request, summary, checks, evidence.", InputSchema: json.RawMessage(idSchema), Annotations: looks,
+	}, byID(s.o.Tasks.Result))
+}
+
+func (s *Server) createTask(ctx context.Context, _ string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+	var q TaskRequest
+	if err := read(raw, &q); err != nil {
+		return nil, err
+	}
+	return document(s.o.Tasks.Create(ctx, q))
+}
+
+// byID is a tool that looks at a task.
+func byID[T any](look func(context.Context, string) (T, error)) tool {
+	return func(ctx context.Context, _ string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+		var a struct {
+			ID string `json:"id"`
+		}
+		if err := read(raw, &a); err != nil {
+			return nil, err
+		}
+		return document(look(ctx, a.ID))
+	}
+}
+
+// document is a result that is a document of JSON.
+func document(v any, err error) (*mcp.CallToolResult, error) {
+	if _, wrong := errors.AsType[*WrongError](err); wrong {
+		return nil, invalid(err)
+	}
+	if err != nil {
+		return failed(err), nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text.EscapeControls(b))}}}, nil
+}
