@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -126,7 +125,10 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 	return sandboxError(served)
 }
 
-// listeners are where the pool is asked. What a pool that was killed has left of its socket is replaced: the caller has the lock.
+// maxSocket is the longest path that a socket can have on Linux.
+const maxSocket = 107
+
+// listeners are where the pool is asked.
 func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (all []poolserver.Listener, err error) {
 	defer func() {
 		if err != nil {
@@ -135,24 +137,22 @@ func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (a
 			}
 		}
 	}()
-	if err := os.Remove(o.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make the pool's socket: %w", err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", o.socket)
+	l, err := poolserver.Listen(ctx, o.socket)
 	if err != nil {
-		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), "a socket's path has at most 107 characters: name a shorter one with --socket")
+		hint := "name another path with --socket"
+		if len(o.socket) > maxSocket {
+			hint = fmt.Sprintf("a socket's path has at most %d characters: name a shorter one with --socket", maxSocket)
+		}
+		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), hint)
 	}
 	all = append(all, poolserver.Listener{Listener: l})
-	if err := os.Chmod(o.socket, 0o600); err != nil {
-		return all, fmt.Errorf("make the pool's socket: %w", err)
-	}
 	fmt.Fprintf(a.Stderr, "the pool is at %s\n", o.socket)
 	if o.listen == "" {
 		return all, nil
 	}
 	token := loopback.NewToken()
 	file := filepath.Join(dir, poolToken)
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+	if err := store.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		return all, fmt.Errorf("write the pool's token: %w", err)
 	}
 	t, err := loopback.Listen(ctx, o.listen)

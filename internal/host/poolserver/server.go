@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -69,6 +71,38 @@ type Listener struct {
 	net.Listener
 	// Token is what a request has to bring; "" for a socket that only its user reaches.
 	Token string
+}
+
+// askTime bounds the question whether somebody serves at a socket: whoever does takes a connection at once.
+const askTime = 2 * time.Second
+
+// Listen listens at a socket of this user's. What a server has left there that was killed is replaced; anything else stays, and is fs.ErrExist.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case st.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s is no socket: %w", path, fs.ErrExist)
+	default:
+		if conn, err := (&net.Dialer{Timeout: askTime}).DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("somebody serves at %s: %w", path, fs.ErrExist)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	const mode = 0o600
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // Serve serves until ctx ends or a listener fails. It closes the listeners, and the caller the pool.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +44,45 @@ func serve(t *testing.T, token string) (socket, address string) {
 		}
 	})
 	return socket, tcp.Addr().String()
+}
+
+// Only what a server has left that was killed is replaced by a socket.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	listen := func() (*net.UnixListener, error) {
+		l, err := Listen(t.Context(), path)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l.(*net.UnixListener), nil
+	}
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := listen(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("somebody serves there: %v", err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if _, err := listen(); err != nil {
+		t.Errorf("it was left: %v", err)
+	}
+	path = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("a file: %v", err)
+	}
 }
 
 // Requests that are wrong are answered with what is wrong, and make nothing.
