@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -150,10 +150,13 @@ func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (a
 	if o.listen == "" {
 		return all, nil
 	}
-	token := loopback.NewToken()
 	file := filepath.Join(dir, poolToken)
-	if err := store.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		return all, fmt.Errorf("write the pool's token: %w", err)
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // each pool has a token of its own
+		return all, fmt.Errorf("make the pool's token anew: %w", err)
+	}
+	token, err := loopback.KeptToken(file)
+	if err != nil {
+		return all, err
 	}
 	t, err := loopback.Listen(ctx, o.listen)
 	if err != nil {
