@@ -280,7 +280,7 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 				if len(b) > maxPoolInput {
 					return usage("standard input has more than %d bytes", maxPoolInput)
 				}
-				e.Stdin = string(b)
+				e.StdinBytes = b
 			}
 			c, err := a.pool(*socket)
 			if err != nil {

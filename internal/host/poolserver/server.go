@@ -279,11 +279,14 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	switch {
 	case e.Command != "" && len(e.Argv) > 0 || e.Command == "" && len(e.Argv) == 0:
 		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrSpec)
+	case e.Stdin != "" && len(e.StdinBytes) > 0:
+		return nil, fmt.Errorf("the command is %w: name either stdin or stdin_base64", sandbox.ErrSpec)
 	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
 		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrSpec, e.TimeoutSeconds, maxTimeout.Seconds())
 	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
 		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrSpec, e.MaxOutput, maxOutput)
-	case e.Command != "":
+	}
+	if e.Command != "" {
 		e.Argv = []string{"sh", "-c", e.Command}
 	}
 	l, err := s.find(r)
@@ -293,7 +296,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	l.use(1)
 	defer l.use(-1)
 	res, err := l.Run(r.Context(), sandbox.Command{
-		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
+		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
 	})
 	if err != nil {
 		return nil, err

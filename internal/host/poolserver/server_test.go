@@ -106,6 +106,8 @@ func TestRequests(t *testing.T) {
 		"unknown lease":   {"POST", "/v1/leases/L-x/exec", `{"command": "true"}`, "secret", http.StatusNotFound, KindNotFound},
 		"no command":      {"POST", "/v1/leases/L-x/exec", `{}`, "secret", http.StatusBadRequest, KindInvalid},
 		"two commands":    {"POST", "/v1/leases/L-x/exec", `{"command": "true", "argv": ["true"]}`, "secret", http.StatusBadRequest, KindInvalid},
+		"two inputs":      {"POST", "/v1/leases/L-x/exec", `{"command": "cat", "stdin": "a", "stdin_base64": "YQ=="}`, "secret", http.StatusBadRequest, KindInvalid},
+		"no base64":       {"POST", "/v1/leases/L-x/exec", `{"command": "cat", "stdin_base64": "%"}`, "secret", http.StatusBadRequest, KindInvalid},
 		"a long time":     {"POST", "/v1/leases/L-x/exec", `{"command": "true", "timeout_seconds": 1e300}`, "secret", http.StatusBadRequest, KindInvalid},
 		"less than none":  {"POST", "/v1/leases/L-x/exec", `{"command": "true", "timeout_seconds": -1}`, "secret", http.StatusBadRequest, KindInvalid},
 		"much output":     {"POST", "/v1/leases/L-x/exec", `{"command": "true", "max_output": 9223372036854775807}`, "secret", http.StatusBadRequest, KindInvalid},
