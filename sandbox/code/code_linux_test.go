@@ -239,7 +239,11 @@ func TestKept(t *testing.T) {
 	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Fresh {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	second := Open(first.m, Options{Kept: true})
+	broken := Environment{Name: "broken", Interpreter: []string{"/nowhere/python3", "-"}, Driver: sandbox.DriverPython}
+	second := Open(first.m, Options{Kept: true, Environments: func() []Environment { return append(Presets(), broken) }})
+	if _, err := second.Run(t.Context(), Request{Env: "broken", Session: "b"}); err == nil {
+		t.Error("there is no such interpreter")
+	}
 	if res, err := second.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || res.Stdout != "5\n" || res.Fresh {
 		t.Errorf("%+v, %v", res, err)
 	}

@@ -330,6 +330,9 @@ func (r *Runner) withKept(ctx context.Context, e Environment, id string, use fun
 				return res, err
 			}
 		}
+		if made { // nothing is remembered in it yet
+			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+		}
 		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
 			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)
 		}
