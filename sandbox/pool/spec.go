@@ -86,18 +86,21 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("what is asked of the pool is %w: %w", sandbox.ErrSpec, err)
 	}
+	// What is wrong makes no room for itself.
+	checked := s.Sandbox()
+	checked.Name = "of-the-pool"
+	if s.Runtime == sandbox.KindContainer && p.o.Image != nil {
+		checked.Image = cmp.Or(s.Image, "of-the-pool") // making it may take minutes, so it comes after the check
+	}
+	if err := checked.Check(); err != nil {
+		return Spec{}, err
+	}
 	if s.Runtime == sandbox.KindContainer && s.Image == "" && p.o.Image != nil {
 		img, err := p.o.Image(ctx)
 		if err != nil {
 			return Spec{}, fmt.Errorf("the pool's image: %w", err)
 		}
 		s.Image = img
-	}
-	// What is wrong makes no room for itself.
-	checked := s.Sandbox()
-	checked.Name = "of-the-pool"
-	if err := checked.Check(); err != nil {
-		return Spec{}, err
 	}
 	if s.Image != "" {
 		id, err := p.m.ImageID(ctx, s.Image)
