@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
 
@@ -149,6 +152,38 @@ func TestPoolEnds(t *testing.T) {
 	}
 	u.acquire()
 	p.stopPool(0)
+}
+
+// One that the engine cannot remove is told of, and keeps no other.
+func TestPoolStuck(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	p := u.servePool()
+	stuck := u.acquire()
+	u.acquire()
+	u.poolVerb(0, "release", u.acquire().ID)
+	in, err := eng.ContainerInspect(t.Context(), containerPrefix+stuck.Sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(in.GraphDriver.Data["UpperDir"], "stuck")
+	change := func(how string) error {
+		_, err := proc.Output(context.WithoutCancel(t.Context()), proc.Spec{Argv: []string{"chattr", how, file}})
+		return err
+	}
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), change("+i")); err != nil {
+		p.stopPool(0)
+		t.Skipf("no file of a container can be made immutable here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(change("-i"), eng.ContainerRemove(context.WithoutCancel(t.Context()), containerPrefix+stuck.Sandbox, container.RemoveOptions{Force: true})); err != nil {
+			t.Error(err)
+		}
+	})
+	p.stopPool(1)
+	if left := u.poolSandboxes(); len(left) != 1 || left[0] != stuck.Sandbox || !strings.Contains(p.errOut.String(), stuck.Sandbox) {
+		t.Errorf("left: %v", left)
+	}
 }
 
 // An image is what its name means when a lease is asked for.

@@ -4,8 +4,11 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,6 +52,51 @@ func (u *user) acquire(args ...string) (l poolLease) {
 		u.t.Fatalf("exit code %d, %v", c.code, err)
 	}
 	return l
+}
+
+// Other programs ask at a port, with the token of a file that is this user's alone, whatever was there before; and input need not be a text.
+func TestPoolListen(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	file := filepath.Join(u.state, "pool.token")
+	if err := errors.Join(os.MkdirAll(u.state, 0o700), os.WriteFile(file, []byte("of-a-former-pool-that-all-know\n"), 0o644)); err != nil { //nolint:gosec // that is the point
+		t.Fatal(err)
+	}
+	p := u.servePool("--max", "1", "--listen", "127.0.0.1:0")
+	p.waitFor("and at ")
+	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(p.errOut.String())
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	token, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shown, want := range map[string]int{string(token): http.StatusOK, "of-a-former-pool-that-all-know": http.StatusUnauthorized} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/stats", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(shown))
+		got, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = got.Body.Close()
+		if got.StatusCode != want {
+			t.Errorf("%q: %s", shown, got.Status)
+		}
+	}
+	l := u.acquire()
+	for input, want := range map[string]string{"\xff\x00\n": "ff 00 0a", "é": "c3 a9"} {
+		if c := u.run(input, "pool", "exec", l.ID, "--", "od", "-An", "-tx1"); strings.TrimSpace(c.stdout) != want {
+			t.Errorf("%q: %d, %s", input, c.code, c.stdout)
+		}
+	}
+	if c := u.run(strings.Repeat("\x00", 16<<20), "pool", "exec", l.ID, "--", "wc", "-c"); strings.TrimSpace(c.stdout) != "16777216" {
+		t.Errorf("%d, %s", c.code, c.stdout)
+	}
+	p.stopPool(0)
 }
 
 // What is clean is lent again, and what cannot be made clean is thrown away; all is gone with the pool. What a lease leaves is in TestLeaseAttack.

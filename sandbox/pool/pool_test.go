@@ -259,6 +259,25 @@ func TestNoLeases(t *testing.T) {
 	stats(t, p, 1, 0)
 }
 
+// The image of the pool is that of a lease which names none, and is asked for once all else is right.
+func TestPoolsImage(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	p := newPool(newRooms(), Options{Image: func(context.Context) (string, error) {
+		asked++
+		return "own", nil
+	}})
+	if _, err := p.Acquire(t.Context(), Spec{User: "root"}); !errors.Is(err, sandbox.ErrSpec) || asked != 0 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" || asked != 1 {
+		t.Errorf("%s, asked %d times", l.room(t).spec.Image, asked)
+	}
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+}
+
 // A name of an image that has come to mean another one is another image.
 func TestMovedImage(t *testing.T) {
 	t.Parallel()
@@ -271,6 +290,18 @@ func TestMovedImage(t *testing.T) {
 	m.moved++
 	if second := acquire(t, p, plain); second.room(t) == first.room(t) || second.room(t).spec.Image != "i1" {
 		t.Errorf("%s of %s", second.Sandbox(), second.room(t).spec.Image)
+	}
+}
+
+// A spec without an image has the pool's.
+func TestOwnImage(t *testing.T) {
+	t.Parallel()
+	p := newPool(newRooms(), Options{Image: func(context.Context) (string, error) { return "own", nil }})
+	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" {
+		t.Error(l.room(t).spec.Image)
+	}
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
 	}
 }
 

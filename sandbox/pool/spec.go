@@ -89,6 +89,9 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	// What is wrong makes no room for itself.
 	checked := s.Sandbox()
 	checked.Name = "of-the-pool"
+	if s.Runtime == sandbox.KindContainer && p.o.Image != nil {
+		checked.Image = cmp.Or(s.Image, "of-the-pool") // making it may take minutes, so it comes after the check
+	}
 	if err := checked.Check(); err != nil {
 		return Spec{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -126,7 +125,10 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 	return sandboxError(served)
 }
 
-// listeners are where the pool is asked. What a pool that was killed has left of its socket is replaced: the caller has the lock.
+// maxSocket is the longest path that a socket can have on Linux.
+const maxSocket = 107
+
+// listeners are where the pool is asked.
 func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (all []poolserver.Listener, err error) {
 	defer func() {
 		if err != nil {
@@ -135,25 +137,26 @@ func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (a
 			}
 		}
 	}()
-	if err := os.Remove(o.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make the pool's socket: %w", err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", o.socket)
+	l, err := poolserver.Listen(ctx, o.socket)
 	if err != nil {
-		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), "a socket's path has at most 107 characters: name a shorter one with --socket")
+		hint := "name another path with --socket"
+		if len(o.socket) > maxSocket {
+			hint = fmt.Sprintf("a socket's path has at most %d characters: name a shorter one with --socket", maxSocket)
+		}
+		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), hint)
 	}
 	all = append(all, poolserver.Listener{Listener: l})
-	if err := os.Chmod(o.socket, 0o600); err != nil {
-		return all, fmt.Errorf("make the pool's socket: %w", err)
-	}
 	fmt.Fprintf(a.Stderr, "the pool is at %s\n", o.socket)
 	if o.listen == "" {
 		return all, nil
 	}
-	token := loopback.NewToken()
 	file := filepath.Join(dir, poolToken)
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		return all, fmt.Errorf("write the pool's token: %w", err)
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // each pool has a token of its own
+		return all, fmt.Errorf("make the pool's token anew: %w", err)
+	}
+	token, err := loopback.KeptToken(file)
+	if err != nil {
+		return all, err
 	}
 	t, err := loopback.Listen(ctx, o.listen)
 	if err != nil {
