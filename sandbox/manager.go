@@ -222,15 +222,19 @@ func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec
 	if err := m.free(ctx, p, s.Name); err != nil {
 		return nil, err
 	}
-	sb, err := m.make(ctx, r, s, snapshot, "")
+	undo, err := m.addWorktree(ctx, &s)
 	if err != nil {
 		return nil, err
+	}
+	sb, err := m.make(ctx, r, s, snapshot, "")
+	if err != nil {
+		return nil, errors.Join(err, undo(context.WithoutCancel(ctx)))
 	}
 	if err := m.made(ctx, sb, what.Event, what.Detail); err != nil {
 		sb.drop()
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
-		return nil, errors.Join(err, public(r.Remove(clean, sb.id)))
+		return nil, errors.Join(err, public(r.Remove(clean, sb.id)), undo(clean))
 	}
 	return sb, nil
 }

@@ -78,7 +78,9 @@ type Spec struct {
 	Title string `json:"title,omitempty"`
 	// Repo is a repository whose Ref is checked out at /workspace: a path of this machine, whose branches and tags are copied, or in a box a URL, too.
 	Repo string `json:"repo,omitempty"`
-	// Ref is a branch of Repo; "" means its default branch, or the one that is checked out.
+	// Worktree is a repository of this machine of which a real worktree is at /workspace, on a branch of its own, sandbox-NAME: its files are the user's to look at.
+	Worktree string `json:"worktree,omitempty"`
+	// Ref is a branch of Repo or Worktree; "" means its default branch, or the one that is checked out.
 	Ref string `json:"ref,omitempty"`
 	// Box is what else a box has: services, packages, tools, setup commands, variables, the gateway to models. What this Spec itself names
 	// (image, network mode, limits) is left out of it. nil means nothing of it.
@@ -120,7 +122,7 @@ func (s Spec) wishes() []Capability {
 	want(CapRepository, s.Repo != "" && s.local())
 	want(CapRemote, s.Repo != "" && !s.local())
 	want(CapServices, s.Box != nil)
-	want(CapMounts, len(s.Mounts) > 0)
+	want(CapMounts, len(s.Mounts) > 0 || s.Worktree != "")
 	want(CapOCIRuntime, s.OCIRuntime != "")
 	want(CapMemory, s.Limits.MemoryBytes > 0)
 	want(CapCPUs, s.Limits.CPUs > 0)
@@ -161,7 +163,10 @@ func (s Spec) complete() (Spec, error) {
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("rules for network %s: only %s has rules", s.Network, NetworkRestricted)
 	}
-	if s.Ref != "" && s.Repo == "" {
+	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != Named) {
+		wrong("a worktree is for a named sandbox without a clone")
+	}
+	if s.Ref != "" && s.Repo == "" && s.Worktree == "" {
 		wrong("branch %s without a repository", s.Ref)
 	}
 	if s.Lifetime != Named && s.Lifetime != Session {
@@ -177,10 +182,13 @@ func (s Spec) complete() (Spec, error) {
 	if s.Root != "" && !filepath.IsAbs(s.Root) {
 		wrong("root folder %q: use an absolute path", s.Root)
 	}
+	if s.Worktree != "" && s.Dir == "" {
+		s.Dir = cloneDir
+	}
 	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
 		s.Dir, s.OwnDir = cloneDir, true
 	}
-	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
+	if s.User == "" && (s.Worktree != "" || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
 	}
 	errs = append(errs, s.completeLeases())

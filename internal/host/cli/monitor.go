@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -170,7 +169,7 @@ func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err
 	if _, err := sb.Status(ctx); err != nil {
 		return "", errors.Join(context.Cause(ctx), err)
 	}
-	if filepath.IsAbs(i.Spec.Repo) && i.Spec.Idle == 0 { // to look into it is to use it
+	if i.Spec.BranchOf() != "" && i.Spec.Idle == 0 { // to look into it is to use it
 		commit = w.a.save(ctx, sb, sandbox.Ran{})
 	}
 	return commit, nil

@@ -215,6 +215,7 @@ stay, and the next command starts it again.`,
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
 	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
 	f.StringVar(&o.title, "title", "", "what it is for")
+	f.StringVar(&o.spec.Worktree, "git-worktree", "", "repository of this machine of which a real worktree is at /workspace, on the branch sandbox-NAME")
 	f.StringVar(&o.ref, "from-ref", "", "branch of the repository (default: its default branch, or the one that is checked out)")
 	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
 	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
@@ -282,6 +283,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s.Title = o.title
 	if own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; own && o.repo != "" && o.project == "" {
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
+	} else if s.Worktree != "" {
+		s.Ref = o.ref
 	} else if o.project != "" || o.repo != "" {
 		if err := a.boxSpec(ctx, &s, o.project, o.repo, o.ref); err != nil {
 			return err
@@ -317,7 +320,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
 	a.tellEndpoints(ports)
-	if repo := sb.Spec().Repo; filepath.IsAbs(repo) {
+	if repo := sb.Spec().BranchOf(); repo != "" {
 		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
 	}
 	return nil

@@ -130,7 +130,7 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (stri
 	f := briefing.Facts{
 		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: workdirOf(s), Network: string(s.Network), Allow: s.Allow, Docker: s.Runtime == sandbox.KindBox, More: p.Briefing,
 	}
-	if path.IsAbs(s.Repo) {
+	if s.BranchOf() != "" {
 		f.Branch = branch.Remote + "/" + s.Name
 	}
 	if s.Box != nil {
@@ -153,7 +153,10 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (stri
 		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
 	}
 	// The folder is the project's own where it is there; nothing is written through a link of it.
-	const script = `cd "$1" && d=${2%/*} && { [ -d "$d" ] || mkdir "$d"; } && [ ! -L "$d" ] && [ ! -L "$2" ] && cat >"$2" && x=.git/info/exclude && if [ -d .git ]; then mkdir -p .git/info && { grep -qxF "/$2" "$x" 2>/dev/null || printf '/%s\n' "$2" >>"$x"; }; fi`
+	const script = `cd "$1" && d=${2%/*} && { [ -d "$d" ] || mkdir "$d"; } && [ ! -L "$d" ] && [ ! -L "$2" ] && cat >"$2" || exit
+g=.git
+[ ! -f .git ] || g=$(sed -n 's/^gitdir: //p' .git)
+[ ! -d "$g" ] || { mkdir -p "$g/info" && { grep -qxF "/$2" "$g/info/exclude" 2>/dev/null || printf '/%s\n' "$2" >>"$g/info/exclude"; }; }`
 	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", script, "sh", f.Workdir, briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
 	if err != nil {
 		return "", sandboxError(err)
@@ -291,7 +294,7 @@ func quoteWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`
 // settle does what a new sandbox of a project or repository has before its first command. What fails keeps nobody from using it.
 func (a *App) settle(ctx context.Context, sb *sandbox.Sandbox) error {
 	s := sb.Spec()
-	if s.Project == "" && !path.IsAbs(s.Repo) {
+	if s.Project == "" && s.BranchOf() == "" {
 		return nil
 	}
 	p, err := a.projectOf(ctx, s, false)
