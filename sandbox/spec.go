@@ -163,31 +163,11 @@ func (s Spec) complete() (Spec, error) {
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("rules for network %s: only %s has rules", s.Network, NetworkRestricted)
 	}
-	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != Named) {
-		wrong("a worktree is for a named sandbox without a clone")
-	}
-	if s.Ref != "" && s.Repo == "" && s.Worktree == "" {
-		wrong("branch %s without a repository", s.Ref)
-	}
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
 	}
 	errs = append(errs, s.checkTimes())
-	if s.OwnDir && s.Dir == "" {
-		wrong("there is no folder for its user to own")
-	}
-	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
-		wrong("folder %q: use an absolute path", s.Dir)
-	}
-	if s.Root != "" && !filepath.IsAbs(s.Root) {
-		wrong("root folder %q: use an absolute path", s.Root)
-	}
-	if s.Worktree != "" && s.Dir == "" {
-		s.Dir = cloneDir
-	}
-	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
-		s.Dir, s.OwnDir = cloneDir, true
-	}
+	errs = append(errs, s.completeFolders())
 	if s.User == "" && (s.Worktree != "" || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
 	}
@@ -204,6 +184,34 @@ func (s Spec) complete() (Spec, error) {
 	}
 	s.Mounts = guarded(resolved(s.Mounts))
 	return s, nil
+}
+
+// completeFolders fills in where commands begin, or returns what is wrong with it and with what is there.
+func (s *Spec) completeFolders() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != Named) {
+		wrong("a worktree is for a named sandbox without a clone")
+	}
+	if s.Ref != "" && s.Repo == "" && s.Worktree == "" {
+		wrong("branch %s without a repository", s.Ref)
+	}
+	if s.OwnDir && s.Dir == "" {
+		wrong("there is no folder for its user to own")
+	}
+	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
+		wrong("folder %q: use an absolute path", s.Dir)
+	}
+	if s.Root != "" && !filepath.IsAbs(s.Root) {
+		wrong("root folder %q: use an absolute path", s.Root)
+	}
+	if s.Worktree != "" && s.Dir == "" {
+		s.Dir = cloneDir
+	}
+	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
+		s.Dir, s.OwnDir = cloneDir, true
+	}
+	return errors.Join(errs...)
 }
 
 // checkTimes returns what is wrong with when it ends.
