@@ -12,8 +12,8 @@ begin() {
 	rm -rf "$d" && mkdir -p "$d/objects/info" "$d/refs" "$d/info"
 	[ ! -d "$own/objects" ] || printf '%s\n' "$own/objects" >"$d/objects/info/alternates"
 	printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n' >"$d/config"
-	# What the clone's index knows is not read again.
-	[ "${1-}" = anew ] || cp "$own/index" "$d/index" 2>/dev/null || :
+	# What the clone's index knows is not read again, but for files as young as it is: by its time git knows those.
+	[ "${1-}" = anew ] || cp -p "$own/index" "$d/index" 2>/dev/null || :
 	echo 'ref: refs/heads/none' >"$d/HEAD"
 }
 export GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1

@@ -126,6 +126,10 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 	if err != nil {
 		return err
 	}
+	st, err := os.Stat(index)
+	if err != nil {
+		return err
+	}
 	name, email := localrepo.Identity(ctx, w.Repo)
 	files := map[string]string{
 		"git/HEAD": "ref: refs/heads/" + w.Branch + "\n", "git/refs/heads/" + w.Branch: base + "\n", "git/objects/info/alternates": insideObjects + "\n", "git/index": string(known),
@@ -141,7 +145,8 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 			return err
 		}
 	}
-	return nil
+	// By its time git knows the files that may have changed since.
+	return os.Chtimes(filepath.Join(w.dir, "git", "index"), st.ModTime(), st.ModTime())
 }
 
 // quote is a text as git's configuration has it.
