@@ -3,7 +3,6 @@ package branch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -234,27 +233,6 @@ func TestAnew(t *testing.T) {
 	}
 	if got, err := b.line(t.Context(), "rev-parse", s.Earlier); err != nil || got != old {
 		t.Errorf("%s, %v", got, err)
-	}
-}
-
-// A file that changes in the moment of the clone, and keeps its size, has changed.
-func TestSaveAtOnce(t *testing.T) {
-	t.Parallel()
-	repo := newRepo(t)
-	for i := range 20 {
-		p := newPlace(t, repo)
-		p.do("echo 2 >f; touch -r .git/index f")
-		b := New(t.TempDir()).Of(fmt.Sprintf("e%d", i), repo)
-		if err := os.RemoveAll(filepath.Join(repo, ".git", "refs", "remotes")); err != nil {
-			t.Fatal(err)
-		}
-		gittest.Git(t, repo, "config", "remote.sandbox.url", b.dir)
-		if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := gittest.Git(t, repo, "show", fmt.Sprintf("sandbox/e%d:f", i)); got != "2" {
-			t.Fatalf("%d: %s", i, got)
-		}
 	}
 }
 
