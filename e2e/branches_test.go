@@ -164,6 +164,32 @@ func TestBranchCorners(t *testing.T) {
 	ok(0, "delete", "--all")
 }
 
+// Submodules are there, of what is checked out here; one that is not is told and keeps nothing from working.
+func TestBranchSubmodules(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	inner := newUser(t).newRepo()
+	repo := u.newRepo()
+	for _, name := range []string{"sub mod", "gone"} {
+		gittest.Git(t, repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner, name)
+	}
+	gittest.Git(t, repo, "commit", "-qm", "submodules")
+	gittest.Git(t, repo, "submodule", "--quiet", "deinit", "-f", "gone")
+	c := u.run("", "up", "e", "--repo", ".", "--runtime", "jail")
+	if c.code != 0 || !strings.Contains(c.stderr, "gone") {
+		t.Fatalf("exit code %d: %s", c.code, c.stderr)
+	}
+	if c := u.run("", "exec", "e", "--", "sh", "-c", "cat 'sub mod/f'; git status --porcelain; echo 2 >'sub mod/f'; echo 2 >f"); c.code != 0 || c.stdout != "1\n" {
+		t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
+	}
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "f" {
+		t.Error(got)
+	}
+	if c := u.run("", "delete", "e"); c.code != 0 {
+		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+}
+
 // Ten sandboxes of one repository work at once.
 func TestBranchesAtOnce(t *testing.T) {
 	t.Parallel()

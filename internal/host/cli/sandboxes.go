@@ -389,6 +389,9 @@ func newResetCmd(a *App) *cobra.Command {
 			if err != nil {
 				return sandboxError(err)
 			}
+			if err := a.settle(ctx, sb); err != nil {
+				a.warn(err.Error())
+			}
 			defer sb.Close(context.WithoutCancel(ctx))
 			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
 			return nil

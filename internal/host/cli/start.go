@@ -297,6 +297,15 @@ func (a *App) settle(ctx context.Context, sb *sandbox.Sandbox) error {
 	if s.Project == "" && s.BranchOf() == "" {
 		return nil
 	}
+	if path.IsAbs(s.Repo) {
+		missing, err := sb.Submodules(ctx)
+		if err != nil {
+			return sandboxError(err)
+		}
+		for _, err := range missing {
+			a.warn(err.Error())
+		}
+	}
 	p, err := a.projectOf(ctx, s, false)
 	if err != nil {
 		return err

@@ -1,0 +1,61 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+)
+
+// submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input.
+const submoduleScript = `set -eu
+cd "$1"
+b=$(mktemp)
+trap 'rm -f "$b"' EXIT
+cat >"$b"
+rmdir "$2" 2>/dev/null || [ ! -e "$2" ]
+git clone -q --no-checkout "$b" "./$2"
+git -C "./$2" checkout -q --detach "$3"
+git -C "./$2" remote remove origin`
+
+// Submodules brings the submodules of the sandbox's clone into it, of what is checked out on this machine: nothing is fetched. It returns why some are not there.
+func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) {
+	s := sb.Spec()
+	if !filepath.IsAbs(s.Repo) {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, ErrNoClone)
+	}
+	repo, err := localrepo.Open(ctx, s.Repo)
+	if err != nil {
+		return nil, err
+	}
+	all, err := repo.Submodules(ctx, s.Ref)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "sandbox-agent-submodules-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for _, m := range all {
+		if err := sb.submodule(ctx, m, filepath.Join(dir, "bundle")); err != nil {
+			missing = append(missing, fmt.Errorf("submodule %s: %w", m.Path, err))
+		}
+	}
+	return missing, nil
+}
+
+func (sb *Sandbox) submodule(ctx context.Context, m localrepo.Submodule, file string) error {
+	if err := m.Bundle(ctx, file); err != nil {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return sb.stream(ctx, []string{"sh", "-c", submoduleScript, "sh", cloneDir, m.Path, m.Commit}, f, io.Discard)
+}
