@@ -42,9 +42,9 @@ func (c *client) open(ctx context.Context, name string) (Sandbox, error) {
 	return sb, nil
 }
 
-func (c *client) close() {
+func (c *client) close(ctx context.Context) {
 	for name, sb := range c.used {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(ctx); err != nil {
 			c.s.o.Log.Debug("leave a sandbox", "sandbox", name, "error", err)
 		}
 	}

@@ -158,7 +158,7 @@ func (s *Server) client(ctx context.Context, sc *ssh.ServerConn, only string, ch
 	defer func() {
 		cancel()
 		all.Wait()
-		c.close()
+		c.close(context.WithoutCancel(ctx))
 	}()
 	defer sc.Close()
 	all.Go(func() { ssh.DiscardRequests(requests) }) // ports of this machine for the sandbox (ssh -R) among them

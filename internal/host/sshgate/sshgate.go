@@ -39,7 +39,7 @@ type Sandbox interface {
 	Reach(ctx context.Context, port int) (net.Conn, error)
 	// Files is a server of SFTP for the sandbox's files.
 	Files(ctx context.Context) (io.ReadWriteCloser, error)
-	Close() error
+	Close(ctx context.Context) error
 }
 
 // Command is what a client asks to be run.

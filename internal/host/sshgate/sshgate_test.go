@@ -110,7 +110,7 @@ func (b *fakeSandbox) Files(context.Context) (io.ReadWriteCloser, error) {
 	return ours, nil
 }
 
-func (b *fakeSandbox) Close() error {
+func (b *fakeSandbox) Close(context.Context) error {
 	b.f.mu.Lock()
 	defer b.f.mu.Unlock()
 	b.f.open--
