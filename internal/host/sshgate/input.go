@@ -35,23 +35,30 @@ func newInput(ctx context.Context, r io.Reader) *input {
 	return in
 }
 
-// reader reads until ctx ends.
-func (in *input) reader(ctx context.Context) io.Reader { return &inputReader{done: ctx.Done(), in: in} }
+// reader reads until ctx ends, with that error, or the input does.
+func (in *input) reader(ctx context.Context) io.Reader {
+	return &inputReader{done: ctx.Done(), parts: in.parts, over: in.over}
+}
+
+// keys reads as reader does, but has no end: that of a terminal's input is a key, and a client that has gone has pressed none.
+func (in *input) keys(ctx context.Context) io.Reader {
+	return &inputReader{done: ctx.Done(), parts: in.parts}
+}
 
 type inputReader struct {
-	done <-chan struct{}
-	in   *input
-	rest []byte
+	done, over <-chan struct{}
+	parts      <-chan []byte
+	rest       []byte
 }
 
 func (r *inputReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		select {
-		case r.rest = <-r.in.parts:
-		case <-r.in.over:
+		case r.rest = <-r.parts:
+		case <-r.over:
 			return 0, io.EOF
 		case <-r.done:
-			return 0, io.EOF
+			return 0, context.Canceled
 		}
 	}
 	n := copy(p, r.rest)

@@ -23,7 +23,7 @@ func (s *session) choose(ctx context.Context) (name string, size *Size, err erro
 		rows, err := s.c.s.o.Sandboxes.List(ctx)
 		return listed{rows, err}
 	}
-	p := tea.NewProgram(picker{list: list}, tea.WithContext(ctx), tea.WithInput(s.in.reader(ctx)), tea.WithOutput(terminal{s.ch}), tea.WithoutSignals(),
+	p := tea.NewProgram(picker{list: list}, tea.WithContext(ctx), tea.WithInput(s.in.keys(ctx)), tea.WithOutput(terminal{s.ch}), tea.WithoutSignals(),
 		tea.WithEnvironment([]string{"TERM=" + s.term}), tea.WithWindowSize(int(s.size.Cols), int(s.size.Rows)))
 	resizing.Go(func() {
 		over := s.in.over

@@ -200,6 +200,9 @@ func (s *session) run(ctx context.Context, line string) int {
 	c := Command{
 		Line: rest, Env: s.env, Stdin: s.in.reader(ctx), Stdout: s.ch, Stderr: s.ch.Stderr(), Terminal: size, Resized: s.resized, Signals: s.signals,
 	}
+	if s.size != nil {
+		c.Stdin = s.in.keys(ctx)
+	}
 	if s.size != nil && s.term != "" && !strings.ContainsRune(s.term, 0) {
 		c.Env = append(c.Env, "TERM="+s.term)
 	}
