@@ -46,6 +46,9 @@ func TestSFTP(t *testing.T) {
 	if b, err := io.ReadAll(r); err != nil || string(b) != "012x456789" {
 		t.Errorf("%q, %v", b, err)
 	}
+	if to, err := c.ReadLink("l"); err != nil || to != "b" {
+		t.Errorf("%q, %v", to, err)
+	}
 	if _, err := c.Open("none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
@@ -70,7 +73,7 @@ func TestTerminalGone(t *testing.T) {
 		sb.drop()
 		const soon = 100 * time.Millisecond // the key came at once
 		time.Sleep(soon)
-		if _, err := sb.Run(t.Context(), Command{Argv: []string{"sh", "-c", "kill -KILL " + strings.TrimSpace(string(pid[:n]))}}); err != nil {
+		if _, err := sb.Run(t.Context(), Command{Argv: []string{"sh", "-c", "kill -KILL -" + strings.TrimSpace(string(pid[:n]))}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(h.socket), "ended")); !errors.Is(err, fs.ErrNotExist) {

@@ -4,17 +4,22 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 
 	"github.com/pkg/sftp"
 )
 
-// sftp speaks SFTP over the request's two bodies, until the client goes away. Relative paths are below the folder.
-func (h handler) sftp(w http.ResponseWriter, r *http.Request, folder string) error {
+// sftp speaks SFTP over the request's two bodies, until the client goes away. Relative paths are below the sandbox's folder.
+func (h handler) sftp(w http.ResponseWriter, r *http.Request, _ string) error {
+	// The package's own way to a folder would make absolute what a link says. Nothing else here has relative paths.
+	if err := os.Chdir(h.dir); err != nil {
+		return err
+	}
 	rc := http.NewResponseController(w)
 	if err := rc.Flush(); err != nil {
 		return err
 	}
-	s, err := sftp.NewServer(duplex{r.Body, w, rc}, sftp.WithServerWorkingDirectory(folder))
+	s, err := sftp.NewServer(duplex{r.Body, w, rc})
 	if err != nil {
 		return err
 	}

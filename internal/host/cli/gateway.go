@@ -136,11 +136,8 @@ func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandb
 		return nil, sshgate.ErrNotFound
 	}
 	sb, err := g.m.Get(ctx, name)
-	if errors.Is(err, sandbox.ErrNotFound) {
-		return nil, sshgate.ErrNotFound
-	}
-	if err != nil {
-		return nil, err
+	if err != nil { // a kind that does not answer, as an engine that this user has no right to, has none: the list tells of it
+		return nil, fmt.Errorf("%w: %w", sshgate.ErrNotFound, err)
 	}
 	g.a.ensureEndpoints(ctx, name)
 	return &gatewaySandbox{g.a, sb}, nil

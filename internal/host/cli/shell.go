@@ -122,8 +122,9 @@ tmux has-session -t =main && exit
 set -- new-session -d -s main
 test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' "$@"
 tmux start-server ';' "$@" || tmux has-session -t =main`
-	// A terminal of a kind that is not known here is taken for the usual one.
-	showTerminal = `infocmp >/dev/null 2>&1 || TERM=xterm-256color
+	// A terminal of a kind that is not known here is taken for the usual one; one that can do nothing cannot show another.
+	showTerminal = `test "$TERM" != dumb || exec sh
+infocmp >/dev/null 2>&1 || TERM=xterm-256color
 export TERM
 exec tmux -u attach-session -t =main`
 	// beginTime is for a machine that is busy; tmux takes some milliseconds.
