@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
@@ -198,6 +199,16 @@ func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.End, 
 		return err
 	})
 	return e, err
+}
+
+// SFTP is a connection to a server of SFTP for these files, whose relative paths are below the sandbox's folder. ctx bounds the attempt, not the connection.
+func (f *Files) SFTP(ctx context.Context) (net.Conn, error) {
+	var conn net.Conn
+	err := f.use(ctx, func(c *wireclient.Client) (err error) {
+		conn, err = c.SFTP(ctx, wireclient.Query{Path: "."})
+		return err
+	})
+	return conn, err
 }
 
 // ChangeType is what happened to a file.

@@ -56,6 +56,7 @@ for purpose; do
 				packages="$packages python3-$(echo $module | tr IP ip)"
 		done
 		want ssh openssh-client
+		want tmux tmux # terminals of sandboxes
 		[ -x /usr/sbin/sshd ] || packages="$packages openssh-server" # not on every PATH
 		;;
 	engine)

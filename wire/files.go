@@ -25,6 +25,9 @@ const (
 	// PathFilesTar, by GET, answers with a tar of a file, or of a folder with all below it. Its names begin with the last one of the path. Links
 	// below the path are links in it; what is no file, folder or link is left out. By PUT the body, a tar, is unpacked in a folder that is there.
 	PathFilesTar = "/v1/files/tar"
+	// PathFilesSFTP, by POST, speaks SFTP, version 3: the body goes to its server, the answer comes from there. Relative paths are
+	// below the sandbox's folder, whatever the path.
+	PathFilesSFTP = "/v1/files/sftp"
 	// PathWatch, by GET, answers with what changes in a folder, or of a file, as frames of FrameChange; with QueryAll also in folders below. The
 	// answer begins when changes are seen.
 	PathWatch = "/v1/watch"

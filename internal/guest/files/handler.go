@@ -35,6 +35,7 @@ func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, st
 		"GET " + wire.PathFilesTar:     h.pack,
 		"PUT " + wire.PathFilesTar:     h.unpack,
 		"GET " + wire.PathWatch:        h.watch,
+		"POST " + wire.PathFilesSFTP:   h.sftp,
 	}
 }
 

@@ -27,10 +27,11 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	go func() {
-		// An error means that the command takes no more, or that its client is gone.
-		_ = c.write(frames.Rest())
+		// An error means that the command takes no more, or that its client is gone: to a terminal, that is no end of the input (^D), which whatever the
+		// terminal shows would take for its user's.
+		err := c.write(frames.Rest())
 		close(c.begun)
-		if !what.KeepInput {
+		if !what.KeepInput && (err == nil || what.Terminal == nil) {
 			c.closeInput()
 		}
 	}()

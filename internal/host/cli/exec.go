@@ -194,6 +194,7 @@ func (a *App) runInTerminal(ctx context.Context, sb *sandbox.Sandbox, c sandbox.
 	c.Terminal = &sandbox.Size{Rows: defaultRows, Cols: defaultCols}
 	var resized <-chan sandbox.Size
 	if t != nil {
+		c.Stdin = keys{c.Stdin}
 		c.Terminal = &sandbox.Size{Rows: uint16(t.Size.Height), Cols: uint16(t.Size.Width)}
 		sizes := make(chan sandbox.Size)
 		go func() {
@@ -209,6 +210,17 @@ func (a *App) runInTerminal(ctx context.Context, sb *sandbox.Sandbox, c sandbox.
 		resized = sizes
 	}
 	return a.runSaved(ctx, sb, c, resized)
+}
+
+// keys are those of a terminal, which end when it is gone: to the command, that is no key (^D).
+type keys struct{ io.Reader }
+
+func (k keys) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the terminal is gone")
+	}
+	return n, err
 }
 
 // The size of a terminal where the user has none.

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -41,7 +42,8 @@ pipes, and an interrupt ends only the waiting. What you change is the agent's wo
 when the checks run. Without a running sandbox, ` + "`sandbox-agent checkout`" + ` has the work.
 
 In a sandbox without a task it is the first shell of ` + strings.Join(bestShells, ", ") + ` that is there, or the one that
---shell names, as the user that commands there run as; a sandbox that has ended is started for it.`,
+--shell names, as the user that commands there run as; a sandbox that has ended is started for it. On a terminal, without --shell and where the sandbox
+has tmux, it is the sandbox's own terminal, the same as of ` + "`sandbox-agent ssh`" + `: what runs there goes on when you leave (Ctrl-B D) or are cut off, and is there at the next call.`,
 		Example:           "  sandbox-agent shell T-A1B2C3D4\n  sandbox-agent shell A1B2 -- git status --short\n  sandbox-agent shell A1B2 -- sh -c 'env | sort' >environment\n  sandbox-agent shell dev",
 		ValidArgsFunction: a.completeEither(false, mayRun),
 		Args: func(_ *cobra.Command, args []string) error {
@@ -76,16 +78,22 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 	}
 	defer done()
 	c := sandbox.Command{Argv: argv, Stdin: a.Stdin}
+	in, ok := a.Stdin.(*os.File)
+	seated := ok && term.IsTerminal(int(in.Fd())) && isTerminal(a.Stdout)
 	switch {
 	case len(argv) > 0:
 	case o.shell != "":
 		c.Argv = []string{o.shell}
+	case seated:
+		if c.Argv, err = ownTerminal(ctx, sb); err != nil {
+			return err
+		}
 	default:
 		if c.Argv, err = bestShell(ctx, sb); err != nil {
 			return err
 		}
 	}
-	if in, ok := a.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) && isTerminal(a.Stdout) {
+	if seated {
 		if kind := a.Getenv("TERM"); kind != "" {
 			c.Env = []string{"TERM=" + kind}
 		}
@@ -93,6 +101,35 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 	}
 	return a.runSaved(ctx, sb, c, nil)
 }
+
+// ownTerminal is the command that shows a sandbox's own terminal, a session of tmux that is begun where it is not there: what runs in it goes on when
+// nobody looks. It is begun by a command of its own, since what a command has started ends with it when its caller is killed. Without tmux it is a shell that ends with its caller.
+func ownTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", beginTerminal}, Timeout: beginTime})
+	if err != nil {
+		return nil, sandboxError(err)
+	}
+	if r.ExitCode != 0 {
+		return bestShell(ctx, sb)
+	}
+	return []string{"sh", "-c", showTerminal}, nil
+}
+
+const (
+	// A file of the user's own says how tmux is to be.
+	beginTerminal = `command -v tmux >/dev/null || exit 1
+tmux has-session -t =main && exit
+set -- new-session -d -s main
+test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' "$@"
+tmux start-server ';' "$@" || tmux has-session -t =main`
+	// A terminal of a kind that is not known here is taken for the usual one; one that can do nothing cannot show another.
+	showTerminal = `test "$TERM" != dumb || exec sh
+infocmp >/dev/null 2>&1 || TERM=xterm-256color
+export TERM
+exec tmux -u attach-session -t =main`
+	// beginTime is for a machine that is busy; tmux takes some milliseconds.
+	beginTime = 20 * time.Second
+)
 
 // bestShell is the best shell of a sandbox.
 func bestShell(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {

@@ -91,14 +91,31 @@ func exitOf(f wire.Frame) (exit wire.Exit, err error) {
 // Dial connects to a port (tcp, host:port) or socket (unix, path) in the sandbox. ctx bounds the attempt and not the connection, which has
 // no deadlines and can be closed for writing alone.
 func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.tunnel(ctx, wire.PathDial, url.Values{wire.QueryNetwork: {network}, wire.QueryAddress: {address}})
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s in the sandbox: %w", address, err)
+	}
+	return conn, nil
+}
+
+// SFTP is a connection to a server of SFTP in the sandbox, whose relative paths are below the one of the query. ctx bounds the attempt, not the connection.
+func (c *Client) SFTP(ctx context.Context, q Query) (net.Conn, error) {
+	conn, err := c.tunnel(ctx, wire.PathFilesSFTP, q.values())
+	if err != nil {
+		return nil, fmt.Errorf("begin SFTP in the sandbox: %w", err)
+	}
+	return conn, nil
+}
+
+func (c *Client) tunnel(ctx context.Context, path string, query url.Values) (net.Conn, error) {
 	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the connection outlives ctx
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	r, w := io.Pipe()
-	answer, err := c.do(open, http.MethodPost, wire.PathDial, url.Values{wire.QueryNetwork: {network}, wire.QueryAddress: {address}}, r)
+	answer, err := c.do(open, http.MethodPost, path, query, r)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("connect to %s in the sandbox: %w", address, err)
+		return nil, err
 	}
 	return &tunnel{in: w, out: answer.Body, cancel: cancel}, nil
 }

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/sshgate"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	gatewayAddress = "127.0.0.1:2200"
+	gatewayKey     = "gateway.key" // in the state folder
+)
+
+type gatewayOptions struct{ listen, keys string }
+
+func newGatewayCmd(a *App) *cobra.Command {
+	o := &gatewayOptions{}
+	cmd := &cobra.Command{
+		Use: "gateway", Short: "Serve all sandboxes without a task to SSH clients, at one port",
+		Long: `Serves sandboxes to SSH clients until it is stopped: terminals, commands, scp, sftp and forwarded ports. A sandbox is named by the user name,
+or by the first word of the command; with neither, a terminal has a list to choose from, and a client without one is told which there are.
+
+It listens at the loopback, and at another address only if --listen names one. The public keys that open it are those of --authorized-keys, one a line, or
+else of ~/.ssh/*.pub; they are read anew for each connection. There are no passwords. Who opens it can use each sandbox, and nothing of this machine.`,
+		Example: "  sandbox-agent gateway\n  sandbox-agent gateway --listen 192.0.2.7:2200 --authorized-keys team.keys\n  ssh -p 2200 127.0.0.1                    # the list\n  ssh -p 2200 dev@127.0.0.1                # the terminal of dev\n  ssh -p 2200 127.0.0.1 dev uname -a\n  scp -P 2200 file dev@127.0.0.1:",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+	}
+	cmd.Flags().StringVar(&o.listen, "listen", gatewayAddress, "address; port 0 takes a free one")
+	cmd.Flags().StringVar(&o.keys, "authorized-keys", "", "file of the public keys that open it (default: ~/.ssh/*.pub)")
+	return cmd
+}
+
+func (o *gatewayOptions) do(ctx context.Context, a *App) error {
+	host, _, err := net.SplitHostPort(o.listen)
+	if err != nil || net.ParseIP(host) == nil {
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--listen %q is no address with a port", o.listen), "for example: --listen "+gatewayAddress)
+	}
+	keys := func() ([]ssh.PublicKey, error) { return a.gatewayKeys(o.keys) }
+	if _, err := keys(); err != nil {
+		return err
+	}
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, key, err := a.gateway(m, keys, slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	l, err := loopback.Listen(ctx, o.listen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Stderr, "the gateway is at %s, with the key %s\n", l.Addr(), ssh.FingerprintSHA256(key.PublicKey()))
+	return s.Serve(ctx, l)
+}
+
+// gatewayKeys are the keys that open the gateway: of the file, or else the user's own.
+func (a *App) gatewayKeys(file string) (keys []ssh.PublicKey, err error) {
+	files := []string{file}
+	if file == "" {
+		if files, err = filepath.Glob(filepath.Join(a.Getenv("HOME"), ".ssh", "*.pub")); err != nil {
+			return nil, err
+		}
+	}
+	var errs []error
+	for _, f := range files {
+		some, err := sshgate.ReadKeys(f)
+		keys, errs = append(keys, some...), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil && (file != "" || len(keys) == 0) { // one of the user's own may be of another program
+		return nil, fault.New(workorder.ExitUsage, err, "a line has one public key, without options")
+	}
+	if len(keys) == 0 {
+		return nil, fault.New(workorder.ExitUsage, errors.New("there is no public key that could open the gateway"), "`ssh-keygen -t ed25519` makes one, or name a file with --authorized-keys")
+	}
+	return keys, nil
+}
+
+// gateway makes the server and its key.
+func (a *App) gateway(m *sandbox.Manager, keys func() ([]ssh.PublicKey, error), level slog.Level) (*sshgate.Server, ssh.Signer, error) {
+	st, err := a.store()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make the state folder: %w", err)
+	}
+	key, err := sshgate.HostKey(filepath.Join(st.Dir(), gatewayKey))
+	if err != nil {
+		return nil, nil, err
+	}
+	log := slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
+	if a.debug {
+		log = a.log()
+	}
+	return sshgate.New(sshgate.Options{HostKey: key, Keys: keys, Sandboxes: &gatewaySandboxes{a, m}, Log: log}), key, nil
+}
+
+// gatewaySandboxes are those that the gateway serves.
+type gatewaySandboxes struct {
+	a *App
+	m *sandbox.Manager
+}
+
+func (g *gatewaySandboxes) List(ctx context.Context) ([]sshgate.Row, error) {
+	all, err := g.m.List(ctx)
+	rows := make([]sshgate.Row, 0, len(all))
+	for _, i := range all {
+		if i.Spec.Lifetime == sandbox.Named {
+			rows = append(rows, sshgate.Row{Name: i.Name, State: string(i.State), What: string(i.Runtime) + " " + i.Image, Created: i.Created})
+		}
+	}
+	return rows, err
+}
+
+func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandbox, error) {
+	if !sandbox.ValidName(name) {
+		return nil, sshgate.ErrNotFound
+	}
+	sb, err := g.m.Get(ctx, name)
+	if err != nil { // a kind that does not answer, as an engine that this user has no right to, has none: the list tells of it
+		return nil, fmt.Errorf("%w: %w", sshgate.ErrNotFound, err)
+	}
+	g.a.ensureEndpoints(ctx, name)
+	return &gatewaySandbox{g.a, sb}, nil
+}
+
+type gatewaySandbox struct {
+	a  *App
+	sb *sandbox.Sandbox
+}
+
+func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error) {
+	what := sandbox.Command{Argv: []string{"sh"}, Env: c.Env, Stdin: c.Stdin}
+	if c.Terminal != nil {
+		what.Terminal = &sandbox.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
+	}
+	switch {
+	case c.Line != "":
+		what.Argv = []string{"sh", "-c", c.Line}
+	case c.Terminal != nil:
+		var err error
+		if what.Argv, err = ownTerminal(ctx, g.sb); err != nil {
+			return 0, err
+		}
+	}
+	started := time.Now()
+	p, err := g.sb.Start(ctx, what)
+	if err != nil {
+		return 0, err
+	}
+	if g.sb.Renewed() {
+		fmt.Fprintf(c.Stderr, "note: sandbox %s was gone and is made anew, without the files that were not on mounts\r\n", g.sb.Name())
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go hand(ctx, p, c, over)
+	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
+	if err != nil {
+		r.ExitCode = exitOurs // the client may have gone
+	}
+	g.a.save(ctx, g.sb, ranNow(what.Argv, started, r.ExitCode))
+	if err != nil {
+		return 0, err
+	}
+	if r.Reason != "" {
+		fmt.Fprintf(c.Stderr, "error: %s\r\n", r.Reason)
+	}
+	return r.ExitCode, nil
+}
+
+// hand hands a client's sizes and signals on to its command.
+func hand(ctx context.Context, p *sandbox.Process, c sshgate.Command, over <-chan struct{}) {
+	for {
+		select {
+		case s := <-c.Resized:
+			_ = p.Resize(ctx, sandbox.Size{Rows: s.Rows, Cols: s.Cols}) // a command that has ended has none
+		case s := <-c.Signals:
+			_ = p.Signal(ctx, s)
+		case <-over:
+			return
+		}
+	}
+}
+
+func (g *gatewaySandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
+	return g.sb.Reach(ctx, port)
+}
+
+func (g *gatewaySandbox) Files(ctx context.Context) (io.ReadWriteCloser, error) {
+	return g.sb.Files().SFTP(ctx)
+}
+
+func (g *gatewaySandbox) Close(ctx context.Context) error { return g.sb.Close(ctx) }

@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh/knownhosts"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	knownHosts = "gateway.known_hosts" // in the state folder
+	hostAlias  = "sandbox-agent"
+	hostSuffix = ".sandbox" // of a sandbox's name as an SSH host
+)
+
+// clientGrace is what an SSH client has to leave the terminal as it was.
+const clientGrace = 2 * time.Second
+
+type sshOptions struct{ stdio bool }
+
+func newSSHCmd(a *App) *cobra.Command {
+	o := &sshOptions{}
+	cmd := &cobra.Command{
+		Use: "ssh SANDBOX [ARGUMENTS...] [-- COMMAND...]", Short: "Use OpenSSH's client with a sandbox without a task",
+		Long: `Runs ssh of this machine with a sandbox, and ends with its exit code. What follows the name is ssh's: its options, and a command. It needs no gateway, no port
+and no key: ssh speaks to this program over pipes. On a terminal and without a command it is the sandbox's own terminal, as of ` + "`sandbox-agent shell`" + `.
+
+With --stdio this program is the other side: it serves SSH on standard input and output, for ProxyCommand of ssh_config. ` + "`sandbox-agent ssh-config`" + ` prints the lines
+that let ssh, scp, sftp, rsync and editors use a sandbox by name.`,
+		Example:           "  sandbox-agent ssh dev\n  sandbox-agent ssh dev -- uname -a\n  sandbox-agent ssh dev -N -L 8000:localhost:8000",
+		Args:              someSandboxes,
+		ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.stdio {
+				return o.serve(cmd.Context(), a, args)
+			}
+			return o.do(cmd.Context(), a, args[0], args[1:])
+		},
+	}
+	cmd.Flags().BoolVar(&o.stdio, "stdio", false, "serve SSH on standard input and output, to who has started this")
+	cmd.Flags().SetInterspersed(false) // what follows the sandbox is ssh's
+	return cmd
+}
+
+// serve serves one client that has started this program, and so needs no key.
+func (o *sshOptions) serve(ctx context.Context, a *App, args []string) error {
+	if err := oneArg(args); err != nil {
+		return err
+	}
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, _, err := a.gateway(m, nil, slog.LevelError)
+	if err != nil {
+		return err
+	}
+	return s.ServeKnown(ctx, pipes{a.Stdin, a.Stdout}, args[0])
+}
+
+func oneArg(args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return usage("--stdio takes one sandbox's name, got %d", len(args))
+}
+
+// pipes are a connection.
+type pipes struct {
+	io.Reader
+	io.Writer
+}
+
+func (s pipes) Close() error {
+	var errs []error
+	for _, f := range []any{s.Reader, s.Writer} {
+		if c, ok := f.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (pipes) LocalAddr() net.Addr              { return pipesAddr{} }
+func (pipes) RemoteAddr() net.Addr             { return pipesAddr{} }
+func (pipes) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (pipes) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (pipes) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
+
+type pipesAddr struct{}
+
+func (pipesAddr) Network() string { return "stdio" }
+func (pipesAddr) String() string  { return "stdio" }
+
+func (o *sshOptions) do(ctx context.Context, a *App, name string, rest []string) error {
+	options, err := a.sshOptions(ctx, name)
+	if err != nil {
+		return err
+	}
+	argv := []string{"ssh"}
+	for _, o := range options {
+		argv = append(argv, "-o", o.key+"="+o.value)
+	}
+	argv = append(argv, sshArguments(name+hostSuffix, rest)...)
+	if in, ok := a.Stdin.(*os.File); ok {
+		if before, err := term.GetState(int(in.Fd())); err == nil {
+			defer func() { _ = term.Restore(int(in.Fd()), before) }() // of a client that was killed
+		}
+	}
+	p, err := proc.Start(ctx, proc.Spec{Argv: argv, Env: os.Environ(), Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Grace: clientGrace})
+	if proc.Missing(err) == argv[0] {
+		return fault.New(workorder.ExitGeneral, err, "install OpenSSH's client (`sudo apt install openssh-client`); `sandbox-agent shell "+name+"` needs none")
+	}
+	if err != nil {
+		return err
+	}
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, unix.SIGWINCH)
+	defer signal.Stop(changed)
+	for {
+		select {
+		case <-changed: // the terminal is this program's, not the client's
+			p.Signal(syscall.SIGWINCH)
+			continue
+		case <-p.Done():
+		}
+		break
+	}
+	if code := proc.ExitCode(p.Wait()); code != 0 {
+		return &ending{code}
+	}
+	return nil
+}
+
+// sshArguments puts the host between ssh's options and the command.
+func sshArguments(host string, rest []string) []string {
+	for i, word := range rest {
+		if word == "--" {
+			return append(append(append([]string{}, rest[:i]...), host, "--"), rest[i+1:]...)
+		}
+	}
+	return append([]string{host}, rest...) // ssh takes options behind the host, too
+}
+
+// sshOption is a line of ssh_config.
+type sshOption struct{ key, value string }
+
+// sshOptions are those with which ssh reaches a sandbox that is there.
+func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) {
+	_, done, err := a.sandbox(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	done()
+	m, err := a.sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	_, key, err := a.gateway(m, nil, slog.LevelError)
+	if err != nil {
+		return nil, err
+	}
+	st, err := a.store()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(st.Dir(), knownHosts)
+	if err := store.WriteFile(file, []byte(knownhosts.Line([]string{hostAlias}, key.PublicKey())+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write the gateway's key for ssh: %w", err)
+	}
+	exe, err := a.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	// What names the sandbox's place has to be the same wherever ssh is started.
+	words := []string{"env", "SANDBOX_AGENT_STATE_DIR=" + st.Dir()}
+	if engine := a.Getenv("DOCKER_HOST"); engine != "" {
+		words = append(words, "DOCKER_HOST="+engine)
+	}
+	words = append(words, exe, "ssh", "--stdio", name)
+	percent := strings.NewReplacer("%", "%%")
+	return []sshOption{
+		{"User", name},
+		{"ProxyCommand", percent.Replace(commandLine(words))},
+		{"HostKeyAlias", hostAlias},
+		{"UserKnownHostsFile", `"` + percent.Replace(file) + `"`},
+		{"StrictHostKeyChecking", "yes"},
+	}, nil
+}
+
+func newSSHConfigCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "ssh-config SANDBOX", Short: "Print the lines of ssh_config for a sandbox without a task",
+		Long: `Prints lines for ~/.ssh/config with which ssh, scp, sftp, rsync and editors such as VS Code (Remote - SSH) use a sandbox of this machine as the
+host NAME` + hostSuffix + `. They need no gateway, no port and no key, and hold for another sandbox of that name, too.`,
+		Example: "  sandbox-agent ssh-config dev >>~/.ssh/config\n  scp file dev" + hostSuffix + ":\n  ssh -N -L 8000:localhost:8000 dev" + hostSuffix,
+		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options, err := a.sshOptions(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Stdout, "Host %s%s\n", args[0], hostSuffix)
+			for _, o := range options {
+				fmt.Fprintf(a.Stdout, "  %s %s\n", o.key, o.value)
+			}
+			return nil
+		},
+	}
+}
+
+func newSSHCommandCmd(a *App) *cobra.Command {
+	gateway := ""
+	cmd := &cobra.Command{
+		Use: "ssh-cmd SANDBOX", Short: "Print the command that opens a sandbox's terminal from another machine",
+		Long: `Prints the command with which another machine opens the terminal of a sandbox, by the gateway that --gateway names. To one at the loopback it goes by this
+machine's own SSH server.`,
+		Example: "  sandbox-agent ssh-cmd dev\n  sandbox-agent ssh-cmd dev --gateway 192.0.2.7:2200",
+		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host, port, err := net.SplitHostPort(gateway)
+			if err != nil || host == "" {
+				return fault.New(workorder.ExitUsage, fmt.Errorf("--gateway %q is no address with a port", gateway), "for example: --gateway "+gatewayAddress)
+			}
+			_, done, err := a.sandbox(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			done()
+			words := []string{"ssh"}
+			if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+				self, err := os.Hostname()
+				if err != nil {
+					return fmt.Errorf("find this machine's name: %w", err)
+				}
+				words = append(words, "-J", cmp.Or(a.Getenv("USER"), "root")+"@"+self)
+			}
+			fmt.Fprintln(a.Stdout, commandLine(append(words, "-p", port, args[0]+"@"+host)))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&gateway, "gateway", gatewayAddress, "where `sandbox-agent gateway` listens")
+	return cmd
+}

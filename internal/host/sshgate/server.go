@@ -1,0 +1,203 @@
+package sshgate
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Bounds of what clients can make the gateway hold.
+const (
+	// maxPending are connections whose client is not known yet. One more ends the oldest: a flood of strangers keeps nobody out, since a client that is not slow
+	// is known after some milliseconds.
+	maxPending = 64
+	// maxClients are those that are known.
+	maxClients = 256
+	// maxChannels are the sessions and forwarded connections of one client.
+	maxChannels = 128
+	// maxTries are keys that one connection can show: as many as OpenSSH's server takes.
+	maxTries = 6
+	// handshakeTime is for a client on a slow line.
+	handshakeTime = 20 * time.Second
+	// aliveEvery is how often a quiet client is asked whether it is there, and aliveTime how long it has to answer.
+	aliveEvery = 30 * time.Second
+	aliveTime  = time.Minute
+	// acceptPause is a wait for a machine that has no descriptor left.
+	acceptPause = 50 * time.Millisecond
+)
+
+// errFull is why a connection of a known client is closed at once.
+var errFull = errors.New("there are as many clients as the gateway serves")
+
+// Options are what a Server needs.
+type Options struct {
+	HostKey ssh.Signer
+	// Keys are those that open the gateway, read anew for each connection, so that one that is taken away is out at once.
+	Keys      func() ([]ssh.PublicKey, error)
+	Sandboxes Sandboxes
+	Log       *slog.Logger
+}
+
+// Server serves SSH clients.
+type Server struct {
+	o        Options
+	patience time.Duration
+	mu       sync.Mutex
+	pending  *list.List // of net.Conn, the oldest first
+	clients  int
+}
+
+// New makes a Server.
+func New(o Options) *Server { return &Server{o: o, patience: handshakeTime, pending: list.New()} }
+
+// Serve serves all who connect, until ctx ends; then it closes the listener and all connections, and returns when they are done.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // a client that went away, or too many open files
+			time.Sleep(acceptPause)
+			continue
+		}
+		all.Go(func() { s.stranger(ctx, conn) })
+	}
+}
+
+// stranger serves a client that has to show a key.
+func (s *Server) stranger(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	s.mu.Lock()
+	if s.pending.Len() >= maxPending {
+		oldest, _ := s.pending.Remove(s.pending.Front()).(net.Conn)
+		_ = oldest.Close()
+	}
+	place := s.pending.PushBack(conn)
+	s.mu.Unlock()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	known := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pending.Remove(place) // nothing, if it is there no more
+	}
+	defer known()
+	config := s.config()
+	config.PublicKeyCallback = s.authorized
+	_ = conn.SetDeadline(time.Now().Add(s.patience))
+	sc, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		s.o.Log.Debug("no client", "from", conn.RemoteAddr().String(), "error", err)
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	known()
+	if err := s.enter(); err != nil {
+		s.o.Log.Warn("client refused", "from", conn.RemoteAddr().String(), "error", err)
+		return
+	}
+	defer s.leave()
+	s.o.Log.Info("client", "from", conn.RemoteAddr().String(), "key", sc.Permissions.Extensions[fingerprint])
+	s.client(ctx, sc, "", channels, requests)
+}
+
+// ServeKnown serves one client that is known by its connection, and to whom all is one sandbox. It returns when the client has gone.
+func (s *Server) ServeKnown(ctx context.Context, conn net.Conn, sandbox string) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	config := s.config()
+	config.NoClientAuth = true
+	sc, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		return fmt.Errorf("greet the SSH client: %w", err)
+	}
+	s.client(ctx, sc, sandbox, channels, requests)
+	return nil
+}
+
+func (s *Server) config() *ssh.ServerConfig {
+	c := &ssh.ServerConfig{MaxAuthTries: maxTries, ServerVersion: "SSH-2.0-sandbox-agent"}
+	c.AddHostKey(s.o.HostKey)
+	return c
+}
+
+func (s *Server) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients >= maxClients {
+		return errFull
+	}
+	s.clients++
+	return nil
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients--
+}
+
+// client serves a client that is known, until it goes away.
+func (s *Server) client(ctx context.Context, sc *ssh.ServerConn, only string, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
+	ctx, cancel := context.WithCancel(ctx)
+	c := &client{s: s, only: only, user: sc.User(), used: map[string]Sandbox{}}
+	var all sync.WaitGroup
+	defer func() {
+		cancel()
+		all.Wait()
+		c.close(context.WithoutCancel(ctx))
+	}()
+	defer sc.Close()
+	all.Go(func() { ssh.DiscardRequests(requests) }) // ports of this machine for the sandbox (ssh -R) among them
+	all.Go(func() { stayAlive(ctx, sc) })
+	room := make(chan struct{}, maxChannels)
+	for n := range channels {
+		serve := c.kinds()[n.ChannelType()]
+		if serve == nil {
+			_ = n.Reject(ssh.UnknownChannelType, "the gateway has sessions and connections to ports")
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+		default:
+			_ = n.Reject(ssh.ResourceShortage, "there are too many channels")
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-room }()
+			serve(ctx, n)
+		})
+	}
+}
+
+// stayAlive ends the connection of a client that does not answer.
+func stayAlive(ctx context.Context, sc *ssh.ServerConn) {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		late := time.AfterFunc(aliveTime, func() { _ = sc.Close() })
+		_, _, err := sc.SendRequest("keepalive@openssh.com", true, nil)
+		late.Stop()
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package sshgate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// Exit codes of sessions in which no command ran.
+const (
+	exitGeneral  = 1
+	exitNotFound = 2
+)
+
+// Bounds of what a session says of itself, in bytes.
+const (
+	maxTerm  = 64
+	maxLang  = 64
+	maxLangs = 16
+)
+
+// signals are those that a client can send, by the protocol's names.
+var signals = map[string]syscall.Signal{
+	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL,
+	"PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV, "TERM": syscall.SIGTERM, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+}
+
+// session is a channel for one command, shell or subsystem.
+type session struct {
+	c       *client
+	ch      ssh.Channel
+	in      *input
+	env     []string
+	term    string
+	size    *Size // nil without a terminal
+	resized chan Size
+	signals chan syscall.Signal
+}
+
+// The requests of a session.
+type (
+	ptyRequest struct {
+		Term          string
+		Cols, Rows    uint32
+		Width, Height uint32
+		Modes         string
+	}
+	sizeRequest struct{ Cols, Rows, Width, Height uint32 }
+	envRequest  struct{ Name, Value string }
+	textRequest struct{ Text string }
+)
+
+// session serves a channel until its client closes it, or what it asked for has ended.
+func (c *client) session(ctx context.Context, n ssh.NewChannel) {
+	ch, requests, err := n.Accept()
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &session{c: c, ch: ch, in: newInput(ctx, ch), resized: make(chan Size, 1), signals: make(chan syscall.Signal)}
+	var running sync.WaitGroup
+	defer func() {
+		cancel() // the client has gone
+		running.Wait()
+		_ = ch.Close()
+	}()
+	begun := false
+	for r := range requests {
+		run := s.ask(ctx, r, begun)
+		_ = r.Reply(run != nil, nil)
+		if run == nil || begun || !begins[r.Type] {
+			continue
+		}
+		begun = true
+		running.Go(func() {
+			code := run()
+			cancel()
+			_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(code)}))
+			_ = ch.Close()
+		})
+	}
+}
+
+// begins are the requests that begin what a session is for.
+var begins = map[string]bool{"shell": true, "exec": true, "subsystem": true}
+
+// ask takes a request; what is nil is refused, as are agents and displays of the client. What begins the session is to be run by the caller.
+func (s *session) ask(ctx context.Context, r *ssh.Request, begun bool) (run func() int) {
+	done := func() int { return 0 }
+	var t textRequest
+	switch r.Type {
+	case "pty-req":
+		var p ptyRequest
+		if begun || ssh.Unmarshal(r.Payload, &p) != nil {
+			return nil
+		}
+		if len(p.Term) <= maxTerm {
+			s.term = p.Term
+		}
+		s.size = sizeOf(p.Cols, p.Rows)
+		return done
+	case "window-change":
+		var p sizeRequest
+		if s.size == nil || ssh.Unmarshal(r.Payload, &p) != nil {
+			return nil
+		}
+		select { // the last one counts
+		case <-s.resized:
+		default:
+		}
+		s.resized <- *sizeOf(p.Cols, p.Rows)
+		return done
+	case "env":
+		var e envRequest
+		if ssh.Unmarshal(r.Payload, &e) != nil || !s.take(e) {
+			return nil
+		}
+		return done
+	case "signal":
+		if ssh.Unmarshal(r.Payload, &t) != nil || signals[t.Text] == 0 {
+			return nil
+		}
+		select {
+		case s.signals <- signals[t.Text]:
+		case <-ctx.Done():
+		case <-time.After(time.Second): // nobody takes it: there is no command yet, or no more
+			return nil
+		}
+		return done
+	case "shell":
+		return func() int { return s.run(ctx, "") }
+	case "exec":
+		if ssh.Unmarshal(r.Payload, &t) != nil {
+			return nil
+		}
+		return func() int { return s.run(ctx, t.Text) }
+	case "subsystem":
+		if ssh.Unmarshal(r.Payload, &t) != nil || t.Text != "sftp" {
+			return nil
+		}
+		return func() int { return s.sftp(ctx) }
+	}
+	return nil
+}
+
+// sizeOf is the size of a terminal: one of nothing has the usual one.
+func sizeOf(cols, rows uint32) *Size {
+	const most = 4096
+	const usualRows, usualCols = 24, 80
+	if cols == 0 || rows == 0 {
+		return &Size{Rows: usualRows, Cols: usualCols}
+	}
+	return &Size{Rows: uint16(min(rows, most)), Cols: uint16(min(cols, most))}
+}
+
+// take takes a variable of the client's: its language, and nothing that programs act upon.
+func (s *session) take(e envRequest) bool {
+	if e.Name != "LANG" && !strings.HasPrefix(e.Name, "LC_") || len(e.Name) > maxLang || len(e.Value) > maxLang || len(s.env) >= maxLangs || strings.ContainsAny(e.Name+e.Value, "=\x00") {
+		return false
+	}
+	s.env = append(s.env, e.Name+"="+e.Value)
+	return true
+}
+
+// run runs a shell, or a command, in the sandbox that is named; with none it tells which there are, or lets the client choose.
+func (s *session) run(ctx context.Context, line string) int {
+	size := s.size
+	sb, name, rest, err := s.c.named(ctx, line)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return s.unknown(ctx, name)
+	case err != nil:
+		return s.fail(ctx, err)
+	case sb != nil:
+	case s.size == nil:
+		return s.list(ctx, s.ch)
+	default:
+		if name, size, err = s.choose(ctx); err != nil {
+			return s.fail(ctx, err)
+		}
+		if name == "" {
+			return 0
+		}
+		if sb, err = s.c.open(ctx, name); err != nil {
+			return s.fail(ctx, err)
+		}
+	}
+	s.c.s.o.Log.Info("session", "sandbox", name, "terminal", s.size != nil)
+	c := Command{
+		Line: rest, Env: s.env, Stdin: s.in.reader(ctx), Stdout: s.ch, Stderr: s.ch.Stderr(), Terminal: size, Resized: s.resized, Signals: s.signals,
+	}
+	if s.size != nil {
+		c.Stdin = s.in.keys(ctx)
+	}
+	if s.size != nil && s.term != "" && !strings.ContainsRune(s.term, 0) {
+		c.Env = append(c.Env, "TERM="+s.term)
+	}
+	code, err := sb.Run(ctx, c)
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	return code
+}
+
+// sftp joins the client to the files of its sandbox.
+func (s *session) sftp(ctx context.Context) int {
+	sb, name, err := s.c.own(ctx)
+	if sb == nil && err == nil {
+		return s.unknown(ctx, s.c.user)
+	}
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	files, err := sb.Files(ctx)
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	defer files.Close()
+	s.c.s.o.Log.Info("files", "sandbox", name)
+	defer context.AfterFunc(ctx, func() { _ = files.Close() })()
+	go func() {
+		_, _ = io.Copy(files, s.in.reader(ctx))
+		_ = files.Close() // the client has no more questions
+	}()
+	_, _ = io.Copy(s.ch, files) // an end without an answer is what the client sees
+	return 0
+}
+
+func (s *session) fail(ctx context.Context, err error) int {
+	if ctx.Err() != nil { // the client has gone
+		return exitGeneral
+	}
+	s.c.s.o.Log.Warn("session failed", "error", err)
+	s.say("error: " + shown(err) + "\n")
+	return exitGeneral
+}
+
+func (s *session) unknown(ctx context.Context, name string) int {
+	s.say(fmt.Sprintf("error: there is no sandbox %q\n", text.Runes(text.Clean(name), maxTerm)))
+	s.list(ctx, s.ch.Stderr())
+	return exitNotFound
+}
+
+// say writes to the client's standard error, which is its terminal where it has one.
+func (s *session) say(line string) { s.write(s.ch.Stderr(), line) }
+
+func (s *session) write(w io.Writer, lines string) {
+	if s.size != nil {
+		w = terminal{w}
+	}
+	_, _ = io.WriteString(w, lines) // a client that has gone reads nothing
+}
+
+// list tells of all sandboxes.
+func (s *session) list(ctx context.Context, w io.Writer) int {
+	rows, err := s.c.s.o.Sandboxes.List(ctx)
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "SANDBOX\tSTATE\tAGE\tWHAT")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", line(r.Name), line(r.State), age(time.Since(r.Created)), line(r.What))
+	}
+	_ = t.Flush() // into memory
+	s.write(w, b.String())
+	if err != nil {
+		s.say("warning: " + shown(err) + "\n")
+	}
+	return 0
+}
+
+// maxField bounds a field of the list, in characters.
+const maxField = 40
+
+// line is a text of others in a line of the list.
+func line(t string) string { return text.Runes(strings.ReplaceAll(text.Clean(t), "\n", " "), maxField) }
+
+// shown is an error for a client to read.
+func shown(err error) string {
+	const most = 500
+	return text.Runes(text.Clean(err.Error()), most)
+}
+
+func age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 2*day:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d/day))
+}
