@@ -18,10 +18,11 @@ import (
 
 // Ran is a command whose changes are saved.
 type Ran struct {
-	Command  string // as a person would type it
+	Command  string // as a person would type it; "" is none
 	ExitCode int
 	Started  time.Time
 	Duration time.Duration
+	Subject  string // the commit's first line where no command ran
 }
 
 // Saved is what Save has found.
@@ -53,8 +54,8 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 }
 
 // inside is branch.Inside.
-func (sb *Sandbox) inside(ctx context.Context, argv []string, out io.Writer) error {
-	_, err := sb.stream(ctx, argv, nil, out)
+func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
+	_, err := sb.stream(ctx, argv, in, out)
 	return err
 }
 
