@@ -172,7 +172,7 @@ func (s Spec) complete() (Spec, error) {
 		wrong("root folder %q: use an absolute path", s.Root)
 	}
 	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
-		s.Dir, s.OwnDir = cloneDir, true
+		s.Dir, s.OwnDir = CloneDir, true
 	}
 	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs

@@ -22,6 +22,7 @@ type Ran struct {
 	ExitCode int
 	Started  time.Time
 	Duration time.Duration
+	Why      string // what whoever ran it says about it
 	Subject  string // the commit's first line where no command ran
 }
 
@@ -38,8 +39,8 @@ type Saved struct {
 // ErrNoClone means that a sandbox has no clone of a repository of this machine.
 var ErrNoClone = errors.New("it has no clone of a repository of this machine")
 
-// cloneDir is where the clone is.
-const cloneDir = "/workspace"
+// CloneDir is where the clone of Spec.Repo is.
+const CloneDir = "/workspace"
 
 // Save commits what has changed in the sandbox's clone since the last Save to the branch of its name in a repository of ours, which is the remote `sandbox` of the user's: there it is
 // sandbox/NAME. The commit is the user's, and its text the command; what of files git ignores is left out. The first Save makes the branch. Saves of one repository are one after
@@ -49,7 +50,7 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	if !filepath.IsAbs(spec.Repo) {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
-	s, err := branch.New(sb.m.state).Of(spec.Name, spec.Repo).Save(ctx, sb.inside, cloneDir, spec.Title, branch.Ran(ran))
+	s, err := branch.New(sb.m.state).Of(spec.Name, spec.Repo).Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }
 
@@ -99,7 +100,7 @@ func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
 	}
 	defer f.Close()
 	name, email := localrepo.Identity(ctx, sb.spec.Repo)
-	if _, err := sb.stream(ctx, []string{"sh", "-c", cloneScript, "sh", cloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
+	if _, err := sb.stream(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
 		return fmt.Errorf("sandbox %s: clone %s: %w", sb.spec.Name, sb.spec.Repo, err)
 	}
 	return nil

@@ -215,6 +215,8 @@ type Ran struct {
 	ExitCode int           `json:"exit_code"`
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
+	// Why is what whoever ran it says about it.
+	Why string `json:"why,omitempty"`
 	// Subject is the commit's first line where no command ran.
 	Subject string `json:"-"`
 }
