@@ -140,7 +140,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 				return nil, fmt.Errorf("list branches: %w", err)
 			}
 			i := Info{Branch: &Branch{f[0], repo, dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
-			i.Title, _ = i.line(ctx, "config", i.key("title")) // one without has none
+			i.Title = i.Branch.Title(ctx)
 			if at, err := i.line(ctx, "config", i.key("created")); err == nil {
 				i.Created, _ = time.Parse(time.RFC3339, at) // by nobody else
 			}

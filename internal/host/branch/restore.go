@@ -83,6 +83,12 @@ func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, er
 	return commit, b.publish(ctx)
 }
 
+// Title is what the sandbox is for, as a person put it.
+func (b *Branch) Title(ctx context.Context) string {
+	title, _ := b.line(ctx, "config", b.key("title")) // one without has none
+	return title
+}
+
 // Retitle says anew what the sandbox is for.
 func (b *Branch) Retitle(ctx context.Context, title string) error {
 	if !b.there(ctx) {

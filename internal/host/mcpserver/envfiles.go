@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxFile bounds a file that is read or edited, maxText what of one is shown at a time, in bytes.
-	maxFile  = 4 << 20
+	maxFile = 4 << 20
 	maxText = 48 << 10
 	// maxMatches bounds those that are told, maxContext the lines around each.
 	maxMatches = 20

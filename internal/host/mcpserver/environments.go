@@ -46,7 +46,7 @@ type Environment interface {
 	Checkpoint(ctx context.Context, name string) (EnvironmentCheckpoint, error)
 	Log(ctx context.Context) (string, error)
 	Diff(ctx context.Context) (string, error)
-	Close()
+	Close(ctx context.Context)
 }
 
 // Files are those of an environment. A path is absolute, or below the work folder.
@@ -257,7 +257,7 @@ func on[A any, P interface {
 		if err != nil {
 			return answer(err)
 		}
-		defer e.Close()
+		defer e.Close(ctx)
 		res, err := do(ctx, e, a)
 		if err != nil {
 			if res, err = answer(err); err != nil {
@@ -327,7 +327,7 @@ func (s *Server) createEnvironment(ctx context.Context, client string, raw json.
 		if has := s.currentOf(client); has != "" && !a.AllowReplace {
 			e, err := s.o.Environments.Open(ctx, has)
 			if err == nil {
-				e.Close()
+				e.Close(ctx)
 				return withCommands(failed(fmt.Errorf("you work in environment %s: go on there, or ask the user whether another may take its place, and then say so by allow_replace", has)), has), nil
 			}
 			if _, gone := errors.AsType[*WrongError](err); !gone {
