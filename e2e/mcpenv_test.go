@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -82,7 +83,7 @@ type envMade struct {
 // An agent works in an environment of each kind, and a person looks at the work by the commands of the answers.
 func TestMCPEnvironments(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"jail", "box"} {
+	for _, kind := range []string{"jail", "container", "box"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t, "TMPDIR="+t.TempDir(), "SANDBOX_AGENT_MCP_TOKEN="+mcpToken)
@@ -168,7 +169,7 @@ func TestMCPEnvironments(t *testing.T) {
 			}
 			// A checkpoint stays.
 			var kept struct{ Commit, Tag, Snapshot string }
-			if e.ok("checkpoint", map[string]any{"name": "one"}, &kept); kept.Commit != head() || (kept.Snapshot != "") != (kind == "box") {
+			if e.ok("checkpoint", map[string]any{"name": "one"}, &kept); kept.Commit != head() || (kept.Snapshot != "") != (kind == "container") {
 				t.Errorf("%+v", kept)
 			}
 			// Another configuration: the work stays, and the branch goes on.
@@ -179,7 +180,7 @@ func TestMCPEnvironments(t *testing.T) {
 				config["setup_commands"] = []string{"echo set up >/tmp/setup"}
 			}
 			e.ok("config", map[string]any{"config": config}, nil)
-			if e.ok("run_cmd", map[string]any{"command": "echo $A; cat t 'd/é b'; test ! -e f || echo f; cat /tmp/gone /tmp/setup; git status --short; echo more >>t"}, &ran); ran.Stdout != map[string]string{"jail": "b c\na\nbone\ntwo\n", "box": "b c\na\nbone\ntwo\nset up\n"}[kind] {
+			if e.ok("run_cmd", map[string]any{"command": "echo $A; cat t 'd/é b'; test ! -e f || echo f; cat /tmp/gone /tmp/setup; git status --short; echo more >>t"}, &ran); ran.Stdout != "b c\na\nbone\ntwo\n"+map[string]string{"box": "set up\n"}[kind] {
 				t.Errorf("%+v", ran)
 			}
 			if got := gittest.Git(t, repo, "rev-parse", "sandbox/"+made.ID+"~1"); got != before || ran.Commit != head() {
@@ -198,6 +199,15 @@ func TestMCPEnvironments(t *testing.T) {
 				}
 			}
 			// What somebody else removes comes back with its work.
+			if kind != "jail" {
+				before := head()
+				if err := eng.ContainerRemove(t.Context(), "sandbox-agent-sandbox-"+made.ID, container.RemoveOptions{Force: true}); err != nil {
+					t.Error(err)
+				}
+				if e.ok("run_cmd", map[string]any{"command": "tail -n 1 t; echo again >>t"}, &ran); ran.Stdout != "bmore\n" || gittest.Git(t, repo, "rev-parse", "sandbox/"+made.ID+"~1") != before {
+					t.Errorf("%+v", ran)
+				}
+			}
 			if log, _, _ := e.call("log", map[string]any{}); !strings.Contains(log, "cmd: pwd") || !strings.Contains(log, "Write d/é b") {
 				t.Error(log)
 			}
@@ -235,8 +245,10 @@ func TestMCPEnvironments(t *testing.T) {
 			if _, err := e.c.CallTool(t.Context(), &mcp.CallToolParams{Name: "environment_log", Arguments: map[string]any{"environment_id": made.ID}}); !isInvalid(err) {
 				t.Errorf("of a deleted one: %v", err)
 			}
-			if kind == "box" {
-				_ = u.run("", "snapshot", "rm", made.ID, "one")
+			if kind == "container" {
+				if c := u.run("", "snapshot", "rm", made.ID, "one"); c.code != 0 {
+					t.Errorf("exit code %d: %s", c.code, c.stderr)
+				}
 			}
 		})
 	}
@@ -309,7 +321,7 @@ func raw(u *user, lines []string, args ...string) map[int]rawAnswer {
 			continue
 		}
 		want := fmt.Sprintf(`"id":%d,`, *q.ID)
-		for deadline := time.Now().Add(time.Minute); !strings.Contains(p.out.String(), want) && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.out.String(), want) && time.Now().Before(deadline); {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}

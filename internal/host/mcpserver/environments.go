@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -158,7 +159,7 @@ type target struct {
 	ID string `json:"environment_id"`
 }
 
-func (t target) id() string { return t.ID }
+func (t *target) id() *string { return &t.ID }
 
 // kinds of arguments, beside EnvironmentCommand and EnvironmentService.
 type (
@@ -194,11 +195,11 @@ type (
 func (s *Server) addEnvironments() {
 	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	add := func(name, description, properties, required string, do tool, hints *mcp.ToolAnnotations) {
-		needs := strings.Fields(required)
-		if properties != "" && strings.HasPrefix(properties, idProperty) && !s.o.Single {
-			needs = append([]string{"environment_id"}, needs...)
+		needs := []string{} // never null, which is no list
+		if strings.HasPrefix(properties, idProperty) && (!s.o.Single || name == "open") {
+			needs = append(needs, "environment_id")
 		}
-		list, _ := json.Marshal(slices.Concat([]string{}, needs)) // a list of texts always encodes
+		list, _ := json.Marshal(append(needs, strings.Fields(required)...)) // a list of texts always encodes
 		s.add(&mcp.Tool{
 			Name: "environment_" + name, Description: description, Annotations: hints,
 			InputSchema: json.RawMessage(fmt.Sprintf(`{"type":"object","additionalProperties":false,"required":%s,"properties":{%s}}`, list, properties)),
@@ -207,7 +208,7 @@ func (s *Server) addEnvironments() {
 	add("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. Uncommitted changes of the user are not in it.",
 		`"title":{"type":"string","description":"what it is for"},"from_git_ref":{"type":"string","description":"branch, tag or commit; default: what the user has checked out"},"allow_replace":{"type":"boolean"}`,
 		"title", s.createEnvironment, nil)
-	add("open", "Work in an environment that is there.", idProperty, "environment_id", s.openEnvironment, looks)
+	add("open", "Work in an environment that is there.", idProperty, "", s.openEnvironment, looks)
 	add("list", "List the environments of the repository.", "", "", s.listEnvironments, looks)
 	add("update", "Change an environment's title.", idProperty+`,"title":{"type":"string"}`, "", on(s, s.update), nil)
 	add("config", "Make an environment anew of another configuration. What is committed stays; other files and background commands are lost.",
@@ -239,7 +240,7 @@ var shells = []string{"sh", "bash", "zsh", "ash"}
 // on is a tool on an environment. Its answer ends with the commands by which the user looks at the work.
 func on[A any, P interface {
 	*A
-	id() string
+	id() *string
 }](s *Server, do func(context.Context, Environment, P) (*mcp.CallToolResult, error),
 ) tool {
 	return func(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
@@ -248,12 +249,12 @@ func on[A any, P interface {
 			return nil, err
 		}
 		id := a.id()
-		if id == "" && s.o.Single {
-			if id = s.currentOf(client); id == "" {
+		if *id == "" && s.o.Single {
+			if *id = s.currentOf(client); *id == "" {
 				return nil, invalid(errors.New("there is no environment yet: environment_create makes one"))
 			}
 		}
-		e, err := s.o.Environments.Open(ctx, id)
+		e, err := s.o.Environments.Open(ctx, *id)
 		if err != nil {
 			return answer(err)
 		}
@@ -264,13 +265,16 @@ func on[A any, P interface {
 				return nil, err
 			}
 		}
-		return withCommands(res, id), nil
+		return withCommands(res, *id), nil
 	}
 }
 
-// answer is that of a call that failed.
+// answer is that of a call that failed. Where an engine does not answer, it is not known whether the call is wrong.
 func answer(err error) (*mcp.CallToolResult, error) {
-	if _, wrong := errors.AsType[*WrongError](err); wrong || errors.Is(err, sandbox.ErrSpec) {
+	if _, already := errors.AsType[*jsonrpc.Error](err); already {
+		return nil, err
+	}
+	if _, wrong := errors.AsType[*WrongError](err); wrong || errors.Is(err, sandbox.ErrSpec) && !errors.Is(err, sandbox.ErrUnavailable) {
 		return nil, invalid(err)
 	}
 	return failed(err), nil
@@ -323,7 +327,7 @@ func (s *Server) createEnvironment(ctx context.Context, client string, raw json.
 		return nil, invalid(errors.New("arguments: title is needed"))
 	}
 	if s.o.Single {
-		defer s.turn("")() // two at once would both find none
+		defer s.turn(" " + client)() // two at once would both find none
 		if has := s.currentOf(client); has != "" && !a.AllowReplace {
 			e, err := s.o.Environments.Open(ctx, has)
 			if err == nil {
