@@ -54,17 +54,11 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }
 
-// inside is branch.Inside.
+// inside is branch.Inside: it runs a command of ours; an exit code other than 0 is an error, with what the command said.
 func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
-	_, err := sb.stream(ctx, argv, in, out)
-	return err
-}
-
-// stream runs a command of ours; an exit code other than 0 is an error, with what the command said.
-func (sb *Sandbox) stream(ctx context.Context, argv []string, in io.Reader, out io.Writer) (Result, error) {
 	p, err := sb.Start(ctx, Command{Argv: argv, Stdin: in, Dir: "/"})
 	if err != nil {
-		return Result{}, err
+		return err
 	}
 	defer p.Close()
 	const most = 4 << 10
@@ -72,13 +66,13 @@ func (sb *Sandbox) stream(ctx context.Context, argv []string, in io.Reader, out 
 	r, err := p.Wait(ctx, out, said)
 	switch why := strings.TrimSpace(text.Clean(string(said.Bytes()))); {
 	case err != nil:
-		return r, err
+		return err
 	case r.Reason != "":
-		return r, errors.New(r.Reason)
+		return errors.New(r.Reason)
 	case r.ExitCode != 0:
-		return r, fmt.Errorf("exit code %d: %s", r.ExitCode, why)
+		return fmt.Errorf("exit code %d: %s", r.ExitCode, why)
 	}
-	return r, nil
+	return nil
 }
 
 //go:embed clone.sh
@@ -100,7 +94,7 @@ func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
 	}
 	defer f.Close()
 	name, email := localrepo.Identity(ctx, sb.spec.Repo)
-	if _, err := sb.stream(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
+	if err := sb.inside(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
 		return fmt.Errorf("sandbox %s: clone %s: %w", sb.spec.Name, sb.spec.Repo, err)
 	}
 	return nil

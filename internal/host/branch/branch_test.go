@@ -242,7 +242,7 @@ func TestTen(t *testing.T) {
 	t.Parallel()
 	repo, store := newRepo(t), New(t.TempDir())
 	var all sync.WaitGroup
-	for _, name := range strings.Fields("a b c d e f g h i j") {
+	for name := range strings.FieldsSeq("a b c d e f g h i j") {
 		p := newPlace(t, repo)
 		all.Go(func() {
 			b := store.Of(name, repo)

@@ -120,7 +120,7 @@ func (a *App) meantBranch(ctx context.Context, args []string) (*branch.Branch, e
 }
 
 // completeBranches lists sandboxes with a branch.
-func (a *App) completeBranches(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+func (a *App) completeBranches(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	all, err := a.branches()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -101,8 +101,7 @@ func linesOf(s string, start, end *int) (part, note string, err error) {
 		shown++
 	}
 	if shown == from-1 { // one that is too long
-		part, _ = whole(lines[shown], maxText)
-		return part, fmt.Sprintf("This is the beginning of line %d, of %d bytes; the file has %d lines.", from, len(lines[shown]), len(lines)), nil
+		return begin(lines[shown], maxText), fmt.Sprintf("This is the beginning of line %d, of %d bytes; the file has %d lines.", from, len(lines[shown]), len(lines)), nil
 	}
 	if shown < to {
 		note = fmt.Sprintf("These are lines %d to %d of %d: ask for more by start_line.", from, shown, len(lines))
@@ -219,6 +218,5 @@ func around(s string, from, to int) string {
 		}
 	}
 	const most = 600 // bytes
-	part, _ := whole(strings.Trim(s[from:to], "\n"), most)
-	return part
+	return begin(strings.Trim(s[from:to], "\n"), most)
 }

@@ -443,11 +443,10 @@ func (s *Server) checkpoint(ctx context.Context, e Environment, a *checkpointArg
 	return document(e.Checkpoint(ctx, a.Name))
 }
 
-// whole is a text as a model gets it: valid, and without more than most bytes.
-func whole(s string, most int) (string, bool) {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= most {
-		return s, true
+// begin is the beginning of a text as a model gets it: valid, and of most bytes.
+func begin(s string, most int) string {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
+		return s
 	}
-	return text.Begin(s, most), false
+	return text.Begin(s, most)
 }

@@ -253,20 +253,20 @@ func TestLinesOf(t *testing.T) {
 		want       string
 		note, bad  bool
 	}{
-		"all":                 {text: "a\nb", want: "a\nb"},
+		"all":                  {text: "a\nb", want: "a\nb"},
 		"the last without \\n": {text: "a\nb", start: at(2), end: at(2), want: "b"},
-		"the first":           {text: "a\nb", start: at(1), end: at(1), want: "a\n"},
+		"the first":            {text: "a\nb", start: at(1), end: at(1), want: "a\n"},
 		"the last with \\n":    {text: "a\nb\n", start: at(2), end: at(9), want: "b\n"},
-		"from":                {text: "a\nb\nc", start: at(2), want: "b\nc"},
-		"to":                  {text: "a\nb\nc", end: at(2), want: "a\nb\n"},
-		"behind the end":      {text: "a\n", start: at(2), bad: true},
-		"zero":                {text: "a\n", start: at(0), bad: true},
-		"backwards":           {text: "a\nb\n", start: at(2), end: at(1), bad: true},
-		"of an empty one":     {note: true},
-		"only a line end":     {text: "\n", want: "\n"},
-		"too long a line":     {text: long, want: long[:maxText], note: true},
-		"behind it":           {text: long, start: at(2), want: "y\n"},
-		"as much as there is": {text: strings.Repeat("abc\n", maxText), want: strings.Repeat("abc\n", maxText/4), note: true},
+		"from":                 {text: "a\nb\nc", start: at(2), want: "b\nc"},
+		"to":                   {text: "a\nb\nc", end: at(2), want: "a\nb\n"},
+		"behind the end":       {text: "a\n", start: at(2), bad: true},
+		"zero":                 {text: "a\n", start: at(0), bad: true},
+		"backwards":            {text: "a\nb\n", start: at(2), end: at(1), bad: true},
+		"of an empty one":      {note: true},
+		"only a line end":      {text: "\n", want: "\n"},
+		"too long a line":      {text: long, want: long[:maxText], note: true},
+		"behind it":            {text: long, start: at(2), want: "y\n"},
+		"as much as there is":  {text: strings.Repeat("abc\n", maxText), want: strings.Repeat("abc\n", maxText/4), note: true},
 	} {
 		part, note, err := linesOf(row.text, row.start, row.end)
 		if part != row.want || (note != "") != row.note || (err != nil) != row.bad {
