@@ -130,7 +130,7 @@ func (s *Server) writeFile(ctx context.Context, e Environment, a *writeArguments
 	if a.File == "" || a.Contents == nil {
 		return nil, &WrongError{errors.New("arguments: target_file and contents are needed")}
 	}
-	defer s.turn(a.ID)()
+	defer s.steps(a.ID)()
 	return document(e.Write(ctx, a.File, []byte(*a.Contents), "Write "+a.File))
 }
 
@@ -138,7 +138,7 @@ func (s *Server) deleteFile(ctx context.Context, e Environment, a *deleteArgumen
 	if a.File == "" {
 		return nil, errNoFile
 	}
-	defer s.turn(a.ID)()
+	defer s.steps(a.ID)()
 	return document(e.Delete(ctx, a.File))
 }
 
@@ -146,7 +146,7 @@ func (s *Server) editFile(ctx context.Context, e Environment, a *editArguments) 
 	if a.File == "" || a.Search == "" || a.Replace == nil {
 		return nil, &WrongError{errors.New("arguments: target_file, search_text and replace_text are needed")}
 	}
-	defer s.turn(a.ID)()
+	defer s.steps(a.ID)()
 	b, err := e.Read(ctx, a.File, maxFile)
 	if err != nil {
 		return nil, err

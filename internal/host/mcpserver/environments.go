@@ -161,6 +161,9 @@ type target struct {
 
 func (t *target) id() *string { return &t.ID }
 
+func (*configArguments) rebuilds()  {}
+func (*serviceArguments) rebuilds() {}
+
 // kinds of arguments, beside EnvironmentCommand and EnvironmentService.
 type (
 	createArguments struct {
@@ -254,6 +257,8 @@ func on[A any, P interface {
 				return nil, invalid(errors.New("there is no environment yet: environment_create makes one"))
 			}
 		}
+		_, alone := any(a).(interface{ rebuilds() })
+		defer s.used(*id, alone)()
 		e, err := s.o.Environments.Open(ctx, *id)
 		if err != nil {
 			return answer(err)
@@ -310,12 +315,33 @@ func (s *Server) setCurrent(client, id string) {
 	s.current[client] = id
 }
 
-// turn has one change an environment at a time, until done.
-func (s *Server) turn(id string) (done func()) {
-	m, _ := s.turns.LoadOrStore(id, &sync.Mutex{})
-	mu := m.(*sync.Mutex)
-	mu.Lock()
-	return mu.Unlock
+// turn keeps calls of one environment from each other.
+type turn struct {
+	use  sync.RWMutex // whoever makes it anew waits for all calls, and they for that one
+	step sync.Mutex   // of whoever changes it by more than one step
+}
+
+func (s *Server) turn(id string) *turn {
+	t, _ := s.turns.LoadOrStore(id, &turn{})
+	return t.(*turn)
+}
+
+// steps has one change by several steps at a time, until done.
+func (s *Server) steps(id string) (done func()) {
+	t := s.turn(id)
+	t.step.Lock()
+	return t.step.Unlock
+}
+
+// used keeps an environment from being made anew, until done; alone also keeps others from using it.
+func (s *Server) used(id string, alone bool) (done func()) {
+	t := s.turn(id)
+	if alone {
+		t.use.Lock()
+		return t.use.Unlock
+	}
+	t.use.RLock()
+	return t.use.RUnlock
 }
 
 func (s *Server) createEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
@@ -327,7 +353,7 @@ func (s *Server) createEnvironment(ctx context.Context, client string, raw json.
 		return nil, invalid(errors.New("arguments: title is needed"))
 	}
 	if s.o.Single {
-		defer s.turn(" " + client)() // two at once would both find none
+		defer s.steps(" " + client)() // two at once would both find none
 		if has := s.currentOf(client); has != "" && !a.AllowReplace {
 			e, err := s.o.Environments.Open(ctx, has)
 			if err == nil {
@@ -392,19 +418,14 @@ func (s *Server) config(ctx context.Context, e Environment, a *configArguments) 
 	if c.BaseImage == "" && len(c.Env) == 0 && c.SetupCommands == nil && c.Network == "" && len(c.Allow) == 0 {
 		return nil, &WrongError{errors.New("arguments: config has nothing to change: base_image, env, setup_commands, network, allow")}
 	}
-	return s.rebuild(ctx, e, a.ID, c)
+	return document(e.Rebuild(ctx, c))
 }
 
 func (s *Server) service(ctx context.Context, e Environment, a *serviceArguments) (*mcp.CallToolResult, error) {
 	if a.Name == "" || a.Image == "" {
 		return nil, &WrongError{errors.New("arguments: name and image are needed")}
 	}
-	return s.rebuild(ctx, e, a.ID, EnvironmentConfig{Service: &a.EnvironmentService})
-}
-
-func (s *Server) rebuild(ctx context.Context, e Environment, id string, c EnvironmentConfig) (*mcp.CallToolResult, error) {
-	defer s.turn(id)()
-	return document(e.Rebuild(ctx, c))
+	return document(e.Rebuild(ctx, EnvironmentConfig{Service: &a.EnvironmentService}))
 }
 
 // maxTimeout is of a command, in seconds.
@@ -439,7 +460,7 @@ func (s *Server) checkpoint(ctx context.Context, e Environment, a *checkpointArg
 	if !sandbox.ValidName(a.Name) {
 		return nil, &WrongError{fmt.Errorf("name %.80q: use letters a–z, digits, - and _, a letter or digit first, 63 at most", a.Name)}
 	}
-	defer s.turn(a.ID)()
+	defer s.steps(a.ID)()
 	return document(e.Checkpoint(ctx, a.Name))
 }
 

@@ -19,6 +19,8 @@ import (
 type desk struct {
 	mu  sync.Mutex
 	all map[string]*deskEnvironment
+	// Of a slow Rebuild.
+	begun, goOn chan struct{}
 }
 
 type deskEnvironment struct {
@@ -29,7 +31,9 @@ type deskEnvironment struct {
 	built EnvironmentConfig
 }
 
-func newDesk() *desk { return &desk{all: map[string]*deskEnvironment{}} }
+func newDesk() *desk {
+	return &desk{all: map[string]*deskEnvironment{}, begun: make(chan struct{}), goOn: make(chan struct{})}
+}
 
 func (d *desk) Create(_ context.Context, q EnvironmentRequest) (EnvironmentInfo, error) {
 	d.mu.Lock()
@@ -72,7 +76,7 @@ func (e *deskEnvironment) Run(_ context.Context, c EnvironmentCommand) (Environm
 	case "away":
 		return EnvironmentResult{}, errors.New("the engine is away")
 	}
-	return EnvironmentResult{Stdout: c.Command + c.Shell}, nil
+	return EnvironmentResult{Stdout: c.Command + c.Shell + e.title}, nil
 }
 
 func (e *deskEnvironment) Read(_ context.Context, path string, _ int64) ([]byte, error) {
@@ -103,6 +107,11 @@ func (e *deskEnvironment) Update(_ context.Context, title string) (EnvironmentIn
 }
 
 func (e *deskEnvironment) Rebuild(_ context.Context, c EnvironmentConfig) (EnvironmentInfo, error) {
+	if c.Network == "slow" {
+		e.d.begun <- struct{}{}
+		<-e.d.goOn
+		e.title = "anew"
+	}
 	e.built = c
 	if c.BaseImage == "wrong" {
 		return e.info(), &WrongError{errors.New("no such image")}
@@ -173,7 +182,7 @@ func TestEnvironmentCalls(t *testing.T) {
 		"another argument":  {tool: "create", args: map[string]any{"title": "x", "repo": "/"}, code: jsonrpc.CodeInvalidParams},
 		"unknown":           {tool: "log", args: map[string]any{"environment_id": "e9"}, code: jsonrpc.CodeInvalidParams},
 		"without an id":     {tool: "run_cmd", args: map[string]any{"command": "true"}, code: jsonrpc.CodeInvalidParams},
-		"a command":         {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "true", "shell": "zsh"}, text: `"stdout":"truezsh"`},
+		"a command":         {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "true", "shell": "zsh"}, text: `"stdout":"truezsh`},
 		"no command":        {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": ""}, code: jsonrpc.CodeInvalidParams},
 		"another shell":     {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "1", "shell": "python"}, code: jsonrpc.CodeInvalidParams},
 		"a timeout":         {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "1", "timeout": -1}, code: jsonrpc.CodeInvalidParams},
@@ -241,6 +250,30 @@ func TestSingleEnvironment(t *testing.T) {
 	if got := in(); got != "e1" {
 		t.Error(got)
 	}
+}
+
+// A command waits until the environment is made anew: what it changed would be lost.
+func TestCommandDuringRebuild(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	s := New(Options{Environments: d})
+	one, two := connectTo(t, s, nil), connectTo(t, s, nil)
+	ask(t, one, "create", map[string]any{"title": "x"})
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		ask(t, one, "config", map[string]any{"environment_id": "e1", "config": map[string]any{"network": "slow"}})
+	})
+	<-d.begun
+	calls.Go(func() {
+		if first, _, _, _ := ask(t, two, "run_cmd", map[string]any{"environment_id": "e1", "command": "true"}); !strings.Contains(first, "trueanew") {
+			t.Error(first)
+		}
+	})
+	if s.turn("e1").use.TryRLock() {
+		t.Error("others use it")
+	}
+	close(d.goOn)
+	calls.Wait()
 }
 
 func TestLinesOf(t *testing.T) {

@@ -60,7 +60,7 @@ type Server struct {
 	over        bool
 	description string         // of run, as clients know it
 	work        sync.WaitGroup // a turn for each client
-	turns       sync.Map       // a mutex for each environment, of whoever changes it by more than one step
+	turns       sync.Map       // a turn for each environment, by its ID
 }
 
 // New returns a server.
