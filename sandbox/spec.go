@@ -206,10 +206,10 @@ func (s *Spec) completeFolders() error {
 		wrong("root folder %q: use an absolute path", s.Root)
 	}
 	if s.Worktree != "" && s.Dir == "" {
-		s.Dir = cloneDir
+		s.Dir = CloneDir
 	}
 	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
-		s.Dir, s.OwnDir = cloneDir, true
+		s.Dir, s.OwnDir = CloneDir, true
 	}
 	return errors.Join(errs...)
 }

@@ -18,10 +18,12 @@ import (
 
 // Ran is a command whose changes are saved.
 type Ran struct {
-	Command  string // as a person would type it
+	Command  string // as a person would type it; "" is none
 	ExitCode int
 	Started  time.Time
 	Duration time.Duration
+	Why      string // what whoever ran it says about it
+	Subject  string // the commit's first line where no command ran
 }
 
 // Saved is what Save has found.
@@ -37,8 +39,8 @@ type Saved struct {
 // ErrNoClone means that a sandbox has no clone of a repository of this machine.
 var ErrNoClone = errors.New("it has no clone of a repository of this machine")
 
-// cloneDir is where the clone is.
-const cloneDir = "/workspace"
+// CloneDir is where the clone of Spec.Repo is.
+const CloneDir = "/workspace"
 
 // Save commits what has changed in the sandbox's clone since the last Save to the branch of its name in a repository of ours, which is the remote `sandbox` of the user's: there it is
 // sandbox/NAME. The commit is the user's, and its text the command; what of files git ignores is left out. The first Save makes the branch. Saves of one repository are one after
@@ -49,7 +51,7 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	if repo == "" {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
-	s, err := branch.New(sb.m.state).Of(spec.Name, repo).Save(ctx, sb.inside, cloneDir, spec.Title, branch.Ran(ran))
+	s, err := branch.New(sb.m.state).Of(spec.Name, repo).Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
 	if err == nil {
 		err = sb.moveWorktree(ctx, s.Commit)
 	}
@@ -67,13 +69,8 @@ func (s Spec) BranchOf() string {
 	return ""
 }
 
-// inside is branch.Inside.
-func (sb *Sandbox) inside(ctx context.Context, argv []string, out io.Writer) error {
-	return sb.stream(ctx, argv, nil, out)
-}
-
-// stream runs a command of ours; an exit code other than 0 is an error, with what the command said.
-func (sb *Sandbox) stream(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
+// inside is branch.Inside: it runs a command of ours; an exit code other than 0 is an error, with what the command said.
+func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
 	p, err := sb.Start(ctx, Command{Argv: argv, Stdin: in, Dir: "/"})
 	if err != nil {
 		return err
@@ -112,7 +109,7 @@ func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
 	}
 	defer f.Close()
 	name, email := localrepo.Identity(ctx, sb.spec.Repo)
-	if err := sb.stream(ctx, []string{"sh", "-c", cloneScript, "sh", cloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
+	if err := sb.inside(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
 		return fmt.Errorf("sandbox %s: clone %s: %w", sb.spec.Name, sb.spec.Repo, err)
 	}
 	return nil

@@ -57,5 +57,5 @@ func (sb *Sandbox) submodule(ctx context.Context, m localrepo.Submodule, file st
 		return err
 	}
 	defer f.Close()
-	return sb.stream(ctx, []string{"sh", "-c", submoduleScript, "sh", cloneDir, m.Path, m.Commit}, f, io.Discard)
+	return sb.inside(ctx, []string{"sh", "-c", submoduleScript, "sh", CloneDir, m.Path, m.Commit}, f, io.Discard)
 }

@@ -4,6 +4,7 @@ package branch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -54,8 +55,8 @@ var ErrNone = errors.New("there is no branch of the sandbox")
 //go:embed save.sh
 var saveScript string
 
-// Inside runs a command in the sandbox as its user, and copies its standard output. Its error says what the command said of an exit code other than 0.
-type Inside func(ctx context.Context, argv []string, stdout io.Writer) error
+// Inside runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its error says what the command said of an exit code other than 0.
+type Inside func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
 // Store is the part of a state folder that has branches.
 type Store struct{ dir string }
@@ -139,7 +140,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 				return nil, fmt.Errorf("list branches: %w", err)
 			}
 			i := Info{Branch: &Branch{f[0], repo, dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
-			i.Title, _ = i.line(ctx, "config", i.key("title")) // one without has none
+			i.Title = i.Branch.Title(ctx)
 			if at, err := i.line(ctx, "config", i.key("created")); err == nil {
 				i.Created, _ = time.Parse(time.RFC3339, at) // by nobody else
 			}
@@ -214,6 +215,10 @@ type Ran struct {
 	ExitCode int           `json:"exit_code"`
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
+	// Why is what whoever ran it says about it.
+	Why string `json:"why,omitempty"`
+	// Subject is the commit's first line where no command ran.
+	Subject string `json:"-"`
 }
 
 // Saved is what a save has found.
@@ -375,7 +380,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 	}
 	s.Left = found.left
 	if found.tree != parent {
-		if s.Commit, err = b.commit(ctx, found.tree, head, subject(ran.Command), head); err != nil {
+		if s.Commit, err = b.commit(ctx, found.tree, head, ran.subject(), head); err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 		head = s.Commit
@@ -407,13 +412,18 @@ func (b *Branch) based(ctx context.Context, said string) string {
 	return b.Base(ctx)
 }
 
-// subject is the first line of a command's commit.
-func subject(command string) string {
-	first, _, _ := strings.Cut(strings.TrimSpace(command), "\n")
-	if first = text.Runes(text.Clean(first), maxSubject); first == "" {
-		return "Save"
+// subject is the first line of its commit.
+func (r Ran) subject() string {
+	if first := line(r.Command); first != "" {
+		return "cmd: " + first
 	}
-	return "cmd: " + first
+	return cmp.Or(line(r.Subject), "Save")
+}
+
+// line is the first line of a text, for a commit.
+func line(s string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return text.Runes(text.Clean(first), maxSubject)
 }
 
 // note adds a line to what is noted of a commit.
@@ -440,7 +450,7 @@ func (b *Branch) bring(ctx context.Context, in Inside, dir, parent string) (f fo
 	defer cancel(nil)
 	pr, pw := io.Pipe()
 	go func() {
-		pw.CloseWithError(in(ctx, []string{"sh", "-c", saveScript, "sh", dir, parent, rand.Text(), fmt.Sprint(maxLarge)}, pw))
+		pw.CloseWithError(in(ctx, []string{"sh", "-c", saveScript, "sh", dir, parent, rand.Text(), fmt.Sprint(maxLarge)}, nil, pw))
 	}()
 	defer pr.Close()
 	r := bufio.NewReaderSize(io.LimitReader(pr, maxPack+maxHead), maxHead)

@@ -21,9 +21,10 @@ type place struct {
 	dir, home string
 }
 
-func (p *place) in(ctx context.Context, argv []string, out io.Writer) error {
+func (p *place) in(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}, out
+	cmd.Stdin = in
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
@@ -203,7 +204,7 @@ func TestLies(t *testing.T) {
 		"a line of 100 KB": strings.Repeat("a", 100<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := func(_ context.Context, _ []string, out io.Writer) error {
+			in := func(_ context.Context, _ []string, _ io.Reader, out io.Writer) error {
 				_, err := io.WriteString(out, said)
 				return err
 			}
@@ -270,5 +271,93 @@ func TestTen(t *testing.T) {
 	locks, err := filepath.Glob(filepath.Join(repo, ".git", "*.lock"))
 	if err != nil || len(locks) > 0 {
 		t.Errorf("%v, %v", locks, err)
+	}
+}
+
+// A clone that was made anew goes on with the branch, whatever the user did with theirs since.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	for name, since := range map[string]func(repo string){
+		"nothing since":    func(string) {},
+		"the user went on": func(repo string) { gittest.Git(t, repo, "commit", "-q", "--allow-empty", "-m", "on") },
+		"the user rewrote it": func(repo string) {
+			gittest.Git(t, repo, "commit", "-q", "--amend", "-m", "other")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			repo := newRepo(t)
+			p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+			if err := b.Restore(t.Context(), p.in, p.dir); !errors.Is(err, ErrNone) {
+				t.Error(err)
+			}
+			p.do(`echo 2 >f; rm "old name"; echo é >"ä b"; chmod +x logo.png; echo '*.o' >.gitignore; echo x >x.o`)
+			save(t, b, p, "work", 0)
+			head, base := b.Head(t.Context()), b.Base(t.Context())
+			since(repo)
+			p = newPlace(t, repo)
+			p.do("echo setup >f; echo left >made-by-setup")
+			if err := b.Restore(t.Context(), p.in, p.dir); err != nil {
+				t.Fatal(err)
+			}
+			p.do(`test "$(cat f)" = 2; test ! -e "old name"; test "$(cat 'ä b')" = é; test -x logo.png; test ! -e x.o; rm made-by-setup; test -z "$(git status --porcelain)"`)
+			if s := save(t, b, p, "true", 0); s.Commit != "" || s.Anew {
+				t.Errorf("%+v", s)
+			}
+			p.do("echo 3 >f")
+			if s := save(t, b, p, "more", 0); s.Commit == "" || s.Anew || s.Earlier != "" {
+				t.Errorf("%+v", s)
+			}
+			if gittest.Git(t, repo, "rev-parse", "sandbox/e~1") != head || b.Base(t.Context()) != base || gittest.Git(t, repo, "rev-list", "--count", base+"..sandbox/e") != "3" {
+				t.Error("the branch did not go on")
+			}
+		})
+	}
+}
+
+func TestCheckpoint(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	if _, err := b.Checkpoint(t.Context(), "one"); !errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+	p.do("echo 2 >f")
+	if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Subject: "Write f\nand more"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := gittest.Git(t, repo, "log", "-1", "--format=%s", "sandbox/e"); got != "Write f" {
+		t.Error(got)
+	}
+	log, err := b.Log(t.Context())
+	if err != nil || len(log[0].Ran) != 0 {
+		t.Errorf("%+v, %v", log, err)
+	}
+	commit, err := b.Checkpoint(t.Context(), "one")
+	if err != nil || gittest.Git(t, repo, "rev-parse", "sandbox/e") != commit {
+		t.Errorf("%s, %v", commit, err)
+	}
+	if _, err := b.Checkpoint(t.Context(), "one"); !errors.Is(err, ErrCheckpoint) {
+		t.Error(err)
+	}
+	if err := errors.Join(b.Retitle(t.Context(), "another"), b.Delete(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if got := gittest.Git(t, b.dir, "rev-parse", "refs/tags/e/one"); got != commit {
+		t.Error(got)
+	}
+}
+
+func TestSubmodule(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	gittest.Git(t, repo, "update-index", "--add", "--cacheinfo", "160000,"+gittest.Git(t, repo, "rev-parse", "HEAD")+",d/sub")
+	gittest.Git(t, repo, "commit", "-qm", "sub")
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "true", 0)
+	for name, want := range map[string]string{"f": "", "d/f": "", "d/sub": "d/sub", "d/sub/x/y": "d/sub", "d/*": ""} {
+		if got := b.Submodule(t.Context(), name); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -165,19 +166,24 @@ Without a name it is the one whose branch descends from what is checked out here
 			if asJSON {
 				return a.json(all)
 			}
-			for _, e := range all {
-				fmt.Fprintf(a.Stdout, "%.10s  %s  %s\n", e.Commit, e.Time.Local().Format(time.DateTime), text.Clean(e.Subject))
-				for _, r := range e.Ran {
-					first, _, _ := strings.Cut(r.Command, "\n")
-					fmt.Fprintf(a.Stdout, "            $ %s   (exit %d, %s)\n", clip(text.Clean(first)), r.ExitCode, r.Duration.Round(time.Millisecond))
-				}
-			}
+			printLog(a.Stdout, all)
 			return nil
 		},
 	}
 	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "show what each commit changed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
 	return cmd
+}
+
+// printLog prints commits for people.
+func printLog(w io.Writer, all []branch.Entry) {
+	for _, e := range all {
+		fmt.Fprintf(w, "%.10s  %s  %s\n", e.Commit, e.Time.Local().Format(time.DateTime), text.Clean(e.Subject))
+		for _, r := range e.Ran {
+			first, _, _ := strings.Cut(r.Command, "\n")
+			fmt.Fprintf(w, "            $ %s   (exit %d, %s)\n", clip(text.Clean(first)), r.ExitCode, r.Duration.Round(time.Millisecond))
+		}
+	}
 }
 
 func newMergeCmd(a *App) *cobra.Command {

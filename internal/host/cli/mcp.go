@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -47,6 +48,8 @@ const (
 const (
 	toolsRun  = "run"
 	toolsTask = "task"
+	toolsEnv  = "env"
+	toolsAll  = "all"
 )
 
 type mcpOptions struct {
@@ -54,24 +57,35 @@ type mcpOptions struct {
 	listen    string
 	listens   bool
 	tokenFile string
+	runtime   string
+	kind      sandbox.Kind
+	single    bool
+}
+
+// offers reports whether a toolset is served.
+func (o *mcpOptions) offers(tools string) bool {
+	return slices.Contains(o.tools, tools) || slices.Contains(o.tools, toolsAll)
 }
 
 func newMCPCmd(a *App) *cobra.Command {
 	o := &mcpOptions{}
 	cmd := &cobra.Command{
-		Use: "mcp", Short: "Let an agent run code, and hand out tasks, over the Model Context Protocol",
+		Use: "mcp", Short: "Let an agent run code, hand out tasks and work in environments, over the Model Context Protocol",
 		Long: `Serves tools to one client over standard input and output, until it closes them, or with --listen to any number of them
 over HTTP, at ` + mcpserver.Path + ` of a port of the loopback, until it is stopped. --tools says which:
 
   run   run code, in sandboxes as of ` + "`sandbox-agent run`" + `, and in sessions that are the client's own and end with it
   task  task_create, task_status and task_result: what ` + "`sandbox-agent create --detach`, `logs` and `result`" + ` do
+  env   environment_create and fourteen more: sandboxes of the repository that the folder is in, as of ` + "`sandbox-agent up NAME --repo .`" + `,
+        in which the agent works and whose branches you log, diff, check out and merge; --single gives each client one at a time
+  all   all of them
 
 Over HTTP a request brings a token. It is in ` + mcpToken + ` of the state folder, which is made when it is missing, or in --token-file, or in
 the variable ` + mcpTokenVariable + `.
 
 Standard output is the protocol's alone. The log is ` + mcpLog + ` in the folder for temporary files, or the file that ` + mcpLogVariable + `
 names. docs/mcp.md has the lines that agents need.`,
-		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n  sandbox-agent mcp --listen 127.0.0.1:7071",
+		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n  claude mcp add environments -- sandbox-agent mcp --tools env --single\n  sandbox-agent mcp --listen 127.0.0.1:7071",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.listens = cmd.Flags().Changed("listen")
@@ -82,13 +96,21 @@ names. docs/mcp.md has the lines that agents need.`,
 	f.StringSliceVar(&o.tools, "tools", []string{toolsRun}, "what is offered: "+strings.Join(toolsets(), ", "))
 	f.StringVar(&o.listen, "listen", "", "serve over HTTP at an address of the loopback, instead; port 0 takes a free one, an empty value means "+mcpAddress)
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the token of --listen (default: "+mcpToken+" in the state folder)")
+	f.BoolVar(&o.single, "single", false, "with the tools env: a client works in one environment, and need not name it")
+	f.StringVar(&o.runtime, "runtime", "", "with the tools env: what isolates environments: box (the default), container or jail")
 	// They can only fail for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(envKinds(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("tools", completeList(toolsets()...))
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.FixedCompletions([]string{mcpAddress}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func toolsets() []string { return []string{toolsRun, toolsTask} }
+func toolsets() []string { return []string{toolsRun, toolsTask, toolsEnv, toolsAll} }
+
+// envKinds can have a clone, and isolate it.
+func envKinds() []string {
+	return []string{string(sandbox.KindBox), string(sandbox.KindContainer), string(sandbox.KindJail)}
+}
 
 // completeList completes the last value of several with commas between.
 func completeList(values ...string) cobra.CompletionFunc {
@@ -106,6 +128,12 @@ func completeList(values ...string) cobra.CompletionFunc {
 
 func (o *mcpOptions) check() error {
 	var errs []error
+	if o.kind = sandbox.Kind(o.runtime); o.runtime != "" && !slices.Contains(envKinds(), o.runtime) {
+		errs = append(errs, fmt.Errorf("--runtime %q: use one of %s", o.runtime, strings.Join(envKinds(), ", ")))
+	}
+	if (o.runtime != "" || o.single) && !o.offers(toolsEnv) {
+		errs = append(errs, errors.New("--single and --runtime are for --tools env"))
+	}
 	for _, t := range o.tools {
 		if !slices.Contains(toolsets(), t) {
 			errs = append(errs, fmt.Errorf("--tools %q: use some of %s", t, strings.Join(toolsets(), ", ")))
@@ -211,11 +239,14 @@ const lookEvery = time.Second
 // offer is what the server offers.
 func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.Options {
 	all := mcpserver.Options{Version: version.String(), Log: log}
-	if slices.Contains(o.tools, toolsRun) {
+	if o.offers(toolsRun) {
 		all.Runner = r
 	}
-	if slices.Contains(o.tools, toolsTask) {
+	if o.offers(toolsTask) {
 		all.Tasks = &mcpTasks{a: a, log: log}
+	}
+	if o.offers(toolsEnv) {
+		all.Environments, all.Single = &mcpEnvironments{a: a, log: log, runtime: o.kind}, o.single
 	}
 	return all
 }

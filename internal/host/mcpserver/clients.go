@@ -37,6 +37,7 @@ func (s *Server) client(ctx context.Context, ss *mcp.ServerSession) *client {
 		_ = ss.Wait() // how it went does not matter; its calls have ended
 		s.mu.Lock()
 		delete(s.clients, ss)
+		delete(s.current, c.id)
 		s.mu.Unlock()
 		if s.o.Runner == nil {
 			return

@@ -1,4 +1,4 @@
-// Package mcpserver lets agents run code and hand out tasks, over the Model Context Protocol: few tools, whose definitions have the same size whatever environments there are.
+// Package mcpserver lets agents run code, hand out tasks and work in environments that they keep, over the Model Context Protocol: few tools, whose definitions have the same size whatever environments there are.
 package mcpserver
 
 import (
@@ -42,7 +42,11 @@ type Options struct {
 	Version string
 	Runner  Runner // has the tool run; nil: there is none
 	Tasks   Tasks  // has the tools for tasks; nil: there are none
-	Log     *slog.Logger
+	// Environments has the tools for environments; nil: there are none.
+	Environments Environments
+	// Single has a client work in one environment at a time, which it need not name.
+	Single bool
+	Log    *slog.Logger
 }
 
 // Server offers tools to agents. Each client has sessions of its own, which end with it.
@@ -52,9 +56,11 @@ type Server struct {
 
 	mu          sync.Mutex
 	clients     map[*mcp.ServerSession]*client
+	current     map[string]string // the environment that a client works in, by the client's ID
 	over        bool
 	description string         // of run, as clients know it
 	work        sync.WaitGroup // a turn for each client
+	turns       sync.Map       // a turn for each environment, by its ID
 }
 
 // New returns a server.
@@ -62,13 +68,20 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	how := &mcp.ServerOptions{Logger: o.Log, Capabilities: &mcp.ServerCapabilities{}}
+	if o.Environments != nil {
+		how.Instructions = briefing
+	}
 	s := &Server{
-		o: o, clients: map[*mcp.ServerSession]*client{},
-		mcp: mcp.NewServer(&mcp.Implementation{Name: "sandbox-agent", Version: o.Version}, &mcp.ServerOptions{Logger: o.Log, Capabilities: &mcp.ServerCapabilities{}}),
+		o: o, clients: map[*mcp.ServerSession]*client{}, current: map[string]string{},
+		mcp: mcp.NewServer(&mcp.Implementation{Name: "sandbox-agent", Version: o.Version}, how),
 	}
 	s.Changed()
 	if o.Tasks != nil {
 		s.addTasks()
+	}
+	if o.Environments != nil {
+		s.addEnvironments()
 	}
 	return s
 }

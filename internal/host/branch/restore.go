@@ -1,0 +1,121 @@
+package branch
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed restore.sh
+var restoreScript string
+
+// Restore brings a clone that was made anew, at dir in the sandbox, to the branch's last commit. It takes the place of the clone that the branch knows: the next Save goes on from there.
+func (b *Branch) Restore(ctx context.Context, in Inside, dir string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not restored within %s", saveTime))
+	defer cancel()
+	if !b.there(ctx) {
+		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	what := "restore the work in sandbox " + b.Sandbox
+	head, base := b.Head(ctx), b.Base(ctx)
+	clone, err := b.line(ctx, "config", b.key("clone"))
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	revs := head + "\n"
+	// The user may have rewritten the branch that it began at, and then the clone does not have that commit.
+	if in(ctx, []string{"git", "--git-dir=" + path.Join(dir, ".git"), "cat-file", "-e", base + "^{commit}"}, nil, io.Discard) == nil {
+		revs += "^" + base + "\n"
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	pr, pw := io.Pipe()
+	defer pr.Close()
+	go func() {
+		const grace = time.Second
+		said, err := b.git().Stream(ctx, strings.NewReader(revs), pw, grace, "pack-objects", "--revs", "--stdout", "--thin", "-q")
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(said))
+		}
+		pw.CloseWithError(err)
+	}()
+	if err := in(ctx, []string{"sh", "-c", restoreScript, "sh", dir, head, clone, base}, pr, io.Discard); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// ErrCheckpoint means that the branch has a checkpoint of that name.
+var ErrCheckpoint = errors.New("there is a checkpoint of that name already")
+
+// Checkpoint names what was saved last: by a commit of its own, and a tag SANDBOX/NAME of our repository, which stays also when the branch is deleted.
+func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, err error) {
+	if !b.there(ctx) {
+		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	what := fmt.Sprintf("keep checkpoint %s of sandbox %s", name, b.Sandbox)
+	tag := "refs/tags/" + b.Sandbox + "/" + name
+	if b.resolve(ctx, tag) != "" {
+		return "", fmt.Errorf("%s: %w", what, ErrCheckpoint)
+	}
+	head := b.Head(ctx)
+	if commit, err = b.commit(ctx, head+"^{tree}", head, "Checkpoint "+line(name), head); err == nil {
+		err = b.git().Run(ctx, "update-ref", tag, commit, strings.Repeat("0", len(commit)))
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	return commit, b.publish(ctx)
+}
+
+// Title is what the sandbox is for, as a person put it.
+func (b *Branch) Title(ctx context.Context) string {
+	title, _ := b.line(ctx, "config", b.key("title")) // one without has none
+	return title
+}
+
+// Retitle says anew what the sandbox is for.
+func (b *Branch) Retitle(ctx context.Context, title string) error {
+	if !b.there(ctx) {
+		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := b.git().Run(ctx, "config", b.key("title"), title); err != nil {
+		return fmt.Errorf("name what sandbox %s is for: %w", b.Sandbox, err)
+	}
+	return nil
+}
+
+// Submodule is the submodule that a path of the clone is in; "" for one in none. No commit of the branch would have what is written there.
+func (b *Branch) Submodule(ctx context.Context, name string) string {
+	var all []string
+	for p := path.Clean(name); p != "." && p != "/"; p = path.Dir(p) {
+		all = append(all, p)
+	}
+	for _, p := range all {
+		out, _ := b.line(ctx, "--literal-pathspecs", "ls-tree", heads+b.Sandbox, "--", p) // of none there is nothing
+		if strings.HasPrefix(out, "160000 ") {
+			return p
+		}
+	}
+	return ""
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func TestEnvID(t *testing.T) {
+	t.Parallel()
+	for title, want := range map[string]string{
+		"Fix the login": "fix-the-login", " -- ": "env", "🎉": "env", "Größe/2": "gr-e-2", "T-A1B2C3D4": "t-a1b2c3d4", "../../x": "x",
+		"a title that is much longer than an identifier should ever be": "a-title-that-is-much-longer-than-an-iden",
+	} {
+		if got := envID(title); got != want || !sandbox.ValidName(got) {
+			t.Errorf("%s: %s", title, got)
+		}
+	}
+}
+
+func TestInsideEnvironment(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][2]string{
+		"f": {"/workspace/f", "f"}, "d/../g": {"/workspace/g", "g"}, "/workspace/d/f": {"/workspace/d/f", "d/f"}, "../etc/passwd": {"/etc/passwd", ""}, "/etc/x": {"/etc/x", ""},
+		"/workspace2/x": {"/workspace2/x", ""}, ".git/config": {"/workspace/.git/config", ""}, ".github/x": {"/workspace/.github/x", ".github/x"}, ".": {"/workspace", ""},
+	} {
+		if abs, tracked := inside(name); abs != want[0] || tracked != want[1] {
+			t.Errorf("%s: %s, %s", name, abs, tracked)
+		}
+	}
+}
+
+// An agent narrows what an environment reaches, and never widens it; what it does not name stays.
+func TestChangedSpec(t *testing.T) {
+	t.Parallel()
+	one := "1"
+	box := &workorder.Spec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []workorder.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: workorder.Network{Allow: []string{"a.example"}}}
+	full := sandbox.Spec{Runtime: sandbox.KindBox, Network: sandbox.NetworkFull, Env: []string{"A=0", "AB=2"}, Box: box}
+	held := full
+	held.Network, held.Allow = sandbox.NetworkRestricted, []string{"b.example"}
+	jail := sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone}
+	setup := []string{"new"}
+	for name, row := range map[string]struct {
+		of    sandbox.Spec
+		by    mcpserver.EnvironmentConfig
+		wrong bool
+		right func(s sandbox.Spec, ports []int) bool
+	}{
+		"variables": {of: full, by: mcpserver.EnvironmentConfig{Env: map[string]*string{"A": &one, "P": nil}}, right: func(s sandbox.Spec, _ []int) bool {
+			_, p := s.Box.Env["P"]
+			return slices.Equal(s.Env, []string{"AB=2", "A=1"}) && !p && s.Box.Env["Q"] == "q" && s.Box.Setup[0] == "old"
+		}},
+		"setup": {of: full, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, right: func(s sandbox.Spec, _ []int) bool { return s.Box.Setup[0] == "new" }},
+		"narrow": {of: full, by: mcpserver.EnvironmentConfig{Network: "restricted", Allow: []string{"c.example"}}, right: func(s sandbox.Spec, _ []int) bool {
+			return s.Network == sandbox.NetworkRestricted && slices.Equal(s.Allow, []string{"c.example"}) && len(s.Box.Network.Allow) == 0
+		}},
+		"narrower": {of: held, by: mcpserver.EnvironmentConfig{Allow: []string{"a.example"}}, right: func(s sandbox.Spec, _ []int) bool {
+			return slices.Equal(s.Allow, []string{"a.example"}) && len(s.Box.Network.Allow) == 0
+		}},
+		"to none": {of: held, by: mcpserver.EnvironmentConfig{Network: "none"}, right: func(s sandbox.Spec, _ []int) bool { return s.Network == sandbox.NetworkNone && s.Allow == nil }},
+		"a service": {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "two", Image: "i", Ports: []int{5432, 80}}}, right: func(s sandbox.Spec, ports []int) bool {
+			return slices.Equal(s.Box.Services[1].Ports, []string{"5432", "80:80"}) && slices.Equal(ports, []int{80})
+		}},
+		"wide":                    {of: held, by: mcpserver.EnvironmentConfig{Network: "full"}, wrong: true},
+		"from none":               {of: jail, by: mcpserver.EnvironmentConfig{Network: "restricted"}, wrong: true},
+		"another host":            {of: held, by: mcpserver.EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
+		"no network":              {of: full, by: mcpserver.EnvironmentConfig{Network: "host"}, wrong: true},
+		"hosts of full":           {of: full, by: mcpserver.EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
+		"an image while held":     {of: held, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
+		"a service while held":    {of: held, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "x", Image: "i"}}, wrong: true},
+		"a service that is there": {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "db", Image: "i"}}, wrong: true},
+		"an image of a jail":      {of: jail, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
+		"setup of a jail":         {of: jail, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, wrong: true},
+	} {
+		s, ports, err := changedSpec(row.of, row.by)
+		if _, wrong := errors.AsType[*mcpserver.WrongError](err); wrong != row.wrong || err != nil && !wrong || err == nil && !row.right(s, ports) {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+	if len(box.Services) != 1 || box.Env["P"] != "p" || len(box.Network.Allow) != 1 || full.Env[0] != "A=0" {
+		t.Errorf("the spec of before has changed: %+v", box)
+	}
+}
+
+func TestBeginning(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "repo")
+	git := func(args ...string) string { t.Helper(); return gittest.Git(t, dir, args...) }
+	gittest.Git(t, "", "init", "-q", "-b", "main", dir)
+	open := func() *localrepo.Repo {
+		t.Helper()
+		r, err := localrepo.Open(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if _, _, err := beginning(t.Context(), open(), ""); err == nil {
+		t.Error("it begins at no commit")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	git("add", ".")
+	git("-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "one")
+	git("tag", "v1")
+	git("branch", "other")
+	sha := git("rev-parse", "HEAD")
+	for ref, want := range map[string][2]string{"": {"main"}, "HEAD": {"main"}, "other": {"other"}, "v1": {"main", sha}, sha[:8]: {"main", sha}, "HEAD~0": {"main", sha}} {
+		if begin, commit, err := beginning(t.Context(), open(), ref); err != nil || begin != want[0] || commit != want[1] {
+			t.Errorf("%s: %s, %s, %v", ref, begin, commit, err)
+		}
+	}
+	for _, ref := range []string{"nope", "--upload-pack=x", "a b", "main:f", "HEAD^{tree}"} {
+		if _, _, err := beginning(t.Context(), open(), ref); err == nil {
+			t.Errorf("%s is a commit", ref)
+		}
+	}
+	git("checkout", "-q", "--detach")
+	if begin, commit, err := beginning(t.Context(), open(), ""); err != nil || begin == "" || commit != sha {
+		t.Errorf("%s, %s, %v", begin, commit, err)
+	}
+}

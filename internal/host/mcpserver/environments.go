@@ -1,0 +1,473 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// briefing is what a client tells its model of the environments.
+const briefing = `The environment_* tools give you sandboxes of the user's repository, called environments. Do all work on the repository in one: files by environment_file_*, commands by environment_run_cmd. Do not touch the user's own files, and do not run git or shell commands for this work outside of an environment.
+- Begin with environment_create, or environment_open if the user names an environment. Its answer has the id, which the other tools need. Keep to that one; do not switch to another without the user's permission.
+- Inside, the repository is at ` + sandbox.CloneDir + `. Commands begin there and relative paths are below it. Paths of the user's machine do not exist inside: never cd to them.
+- An environment begins at a commit; what the user has not committed is not in it.
+- Each change is committed by itself to the branch sandbox/ID in the user's repository. You need no git commit, and what git ignores or is outside of ` + sandbox.CloneDir + ` is not kept.
+- The user looks at the work with: sandbox-agent log ID, sandbox-agent diff ID, sandbox-agent checkout ID; and takes it with: sandbox-agent merge ID. Tell the user the id and these commands when you are done.`
+
+// oneAtATime is said where a model sees several.
+const oneAtATime = "Warning: do not work in another environment than your own unless the user has said so: others may be at work there."
+
+// Environments are sandboxes of one repository, each with a branch. An error of what an agent has asked for is a WrongError.
+type Environments interface {
+	Create(ctx context.Context, q EnvironmentRequest) (EnvironmentInfo, error)
+	List(ctx context.Context) ([]EnvironmentInfo, error)
+	// Open finds one, to be used until Close. The error of an unknown one names those that there are.
+	Open(ctx context.Context, id string) (Environment, error)
+}
+
+// Environment is one. Whatever it changes is saved when a call of it returns.
+type Environment interface {
+	Info(ctx context.Context) (EnvironmentInfo, error)
+	Run(ctx context.Context, c EnvironmentCommand) (EnvironmentResult, error)
+	Files
+	// Update names anew what it is for.
+	Update(ctx context.Context, title string) (EnvironmentInfo, error)
+	// Rebuild makes it anew, and keeps the work.
+	Rebuild(ctx context.Context, c EnvironmentConfig) (EnvironmentInfo, error)
+	Checkpoint(ctx context.Context, name string) (EnvironmentCheckpoint, error)
+	Log(ctx context.Context) (string, error)
+	Diff(ctx context.Context) (string, error)
+	Close(ctx context.Context)
+}
+
+// Files are those of an environment. A path is absolute, or below the work folder.
+type Files interface {
+	// Read is a file of at most most bytes.
+	Read(ctx context.Context, path string, most int64) ([]byte, error)
+	List(ctx context.Context, path string) ([]EnvironmentFile, error)
+	// Write makes content that of a file; subject says so in the commit.
+	Write(ctx context.Context, path string, content []byte, subject string) (EnvironmentChange, error)
+	Delete(ctx context.Context, path string) (EnvironmentChange, error)
+}
+
+// EnvironmentRequest is what an agent asks for.
+type EnvironmentRequest struct {
+	Title string
+	Ref   string // that it begins at
+}
+
+// EnvironmentInfo is what is known of one.
+type EnvironmentInfo struct {
+	ID      string `json:"id"`
+	Title   string `json:"title"`
+	State   string `json:"state,omitempty"`
+	Branch  string `json:"branch,omitempty"`
+	Workdir string `json:"workdir,omitempty"`
+	Updated string `json:"updated,omitempty"`
+	// Endpoints are by port.
+	Endpoints map[string]EnvironmentEndpoint `json:"endpoints,omitempty"`
+	Notes     []string                       `json:"notes,omitempty"`
+}
+
+// EnvironmentEndpoint is where something listens.
+type EnvironmentEndpoint struct {
+	Inside string `json:"environment_internal"`
+	Host   string `json:"host_external,omitempty"`
+}
+
+// EnvironmentCommand is a script for a shell.
+type EnvironmentCommand struct {
+	Command     string  `json:"command"`
+	Shell       string  `json:"shell"`
+	Background  bool    `json:"background"`
+	Ports       []int   `json:"ports"`
+	Timeout     float64 `json:"timeout"` // in seconds
+	Explanation string  `json:"explanation"`
+}
+
+// EnvironmentResult is how it ended, or of one in the background that it runs.
+type EnvironmentResult struct {
+	Stdout    string                         `json:"stdout"`
+	Stderr    string                         `json:"stderr"`
+	ExitCode  int                            `json:"exit_code"`
+	Endpoints map[string]EnvironmentEndpoint `json:"endpoints"`
+	TimedOut  bool                           `json:"timed_out,omitempty"`
+	Commit    string                         `json:"commit,omitempty"`
+	Notes     []string                       `json:"notes,omitempty"`
+}
+
+// EnvironmentFile is a row of a folder's list.
+type EnvironmentFile struct {
+	Name string `json:"name"`
+	Type string `json:"type"` // file, folder, link or other
+	Size int64  `json:"size,omitempty"`
+}
+
+// EnvironmentChange is what came of a changed file.
+type EnvironmentChange struct {
+	Commit string   `json:"commit,omitempty"` // "": nothing is new in the branch
+	Notes  []string `json:"notes,omitempty"`
+}
+
+// EnvironmentConfig is of what an environment is made anew. What it does not name stays.
+type EnvironmentConfig struct {
+	BaseImage     string              `json:"base_image"`
+	Env           map[string]*string  `json:"env"` // null takes a variable away
+	SetupCommands *[]string           `json:"setup_commands"`
+	Network       string              `json:"network"`
+	Allow         []string            `json:"allow"`
+	Service       *EnvironmentService `json:"-"` // one more
+}
+
+// EnvironmentService is a service beside an environment, reached inside by its name.
+type EnvironmentService struct {
+	Name    string            `json:"name"`
+	Image   string            `json:"image"`
+	Command []string          `json:"command"`
+	Env     map[string]string `json:"env"`
+	Ports   []int             `json:"ports"`
+}
+
+// EnvironmentCheckpoint is what a checkpoint has kept.
+type EnvironmentCheckpoint struct {
+	Commit   string   `json:"commit"`
+	Tag      string   `json:"tag"`                // in the repository that the user's remote sandbox names
+	Snapshot string   `json:"snapshot,omitempty"` // of all files, where the sandbox's kind can have one
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// Properties of the tools' schemas.
+const (
+	idProperty   = `"environment_id":{"type":"string"}`
+	fileProperty = `"target_file":{"type":"string","description":"absolute, or below ` + sandbox.CloneDir + `"}`
+	someEnv      = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
+	somePorts    = `"ports":{"type":"array","items":{"type":"integer"}}`
+)
+
+// target is what all tools on an environment have.
+type target struct {
+	ID string `json:"environment_id"`
+}
+
+func (t *target) id() *string { return &t.ID }
+
+func (*configArguments) rebuilds()  {}
+func (*serviceArguments) rebuilds() {}
+
+// kinds of arguments, beside EnvironmentCommand and EnvironmentService.
+type (
+	createArguments struct {
+		Title        string `json:"title"`
+		Ref          string `json:"from_git_ref"`
+		AllowReplace bool   `json:"allow_replace"`
+	}
+	openArguments   struct{ target }
+	updateArguments struct {
+		target
+		Title string `json:"title"`
+	}
+	configArguments struct {
+		target
+		Config EnvironmentConfig `json:"config"`
+	}
+	commandArguments struct {
+		target
+		EnvironmentCommand
+	}
+	serviceArguments struct {
+		target
+		EnvironmentService
+	}
+	checkpointArguments struct {
+		target
+		Name string `json:"name"`
+	}
+)
+
+// addEnvironments adds the fifteen tools.
+func (s *Server) addEnvironments() {
+	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
+	add := func(name, description, properties, required string, do tool, hints *mcp.ToolAnnotations) {
+		needs := []string{} // never null, which is no list
+		if strings.HasPrefix(properties, idProperty) && (!s.o.Single || name == "open") {
+			needs = append(needs, "environment_id")
+		}
+		list, _ := json.Marshal(append(needs, strings.Fields(required)...)) // a list of texts always encodes
+		s.add(&mcp.Tool{
+			Name: "environment_" + name, Description: description, Annotations: hints,
+			InputSchema: json.RawMessage(fmt.Sprintf(`{"type":"object","additionalProperties":false,"required":%s,"properties":{%s}}`, list, properties)),
+		}, do)
+	}
+	add("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. Uncommitted changes of the user are not in it.",
+		`"title":{"type":"string","description":"what it is for"},"from_git_ref":{"type":"string","description":"branch, tag or commit; default: what the user has checked out"},"allow_replace":{"type":"boolean"}`,
+		"title", s.createEnvironment, nil)
+	add("open", "Work in an environment that is there.", idProperty, "", s.openEnvironment, looks)
+	add("list", "List the environments of the repository.", "", "", s.listEnvironments, looks)
+	add("update", "Change an environment's title.", idProperty+`,"title":{"type":"string"}`, "", on(s, s.update), nil)
+	add("config", "Make an environment anew of another configuration. What is committed stays; other files and background commands are lost.",
+		idProperty+`,"config":{"type":"object","additionalProperties":false,"properties":{"base_image":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":["string","null"]}},"setup_commands":{"type":"array","items":{"type":"string"}},"network":{"enum":["full","restricted","none"]},"allow":{"type":"array","items":{"type":"string"}}}}`,
+		"config", on(s, s.config), nil)
+	add("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.",
+		idProperty+`,"command":{"type":"string"},"shell":{"type":"string","description":"`+strings.Join(shells, ", ")+`"},"background":{"type":"boolean"},`+somePorts+`,"timeout":{"type":"number","description":"seconds"},"explanation":{"type":"string"}`,
+		"command", on(s, s.command), nil)
+	add("file_read", "Read a text file, or lines of it, counted from 1.", idProperty+","+fileProperty+`,"start_line":{"type":"integer"},"end_line":{"type":"integer"}`, "target_file", on(s, s.readFile), looks)
+	add("file_list", "List a folder.", idProperty+`,"path":{"type":"string"}`, "", on(s, s.listFiles), looks)
+	add("file_write", "Write a whole file.", idProperty+","+fileProperty+`,"contents":{"type":"string"}`, "target_file contents", on(s, s.writeFile), nil)
+	add("file_edit", "Replace a text of a file. Where it is there several times, the answer lists them by id for which_match.",
+		idProperty+","+fileProperty+`,"search_text":{"type":"string"},"replace_text":{"type":"string"},"which_match":{"type":"string"}`, "target_file search_text replace_text", on(s, s.editFile), nil)
+	add("file_delete", "Delete a file.", idProperty+","+fileProperty, "target_file", on(s, s.deleteFile), nil)
+	add("add_service", "Add a service, such as a database, which is reached by its name. The environment is made anew, as by environment_config.",
+		idProperty+`,"name":{"type":"string"},"image":{"type":"string"},"command":{"type":"array","items":{"type":"string"}},`+someEnv+","+somePorts, "name image", on(s, s.service), nil)
+	add("checkpoint", "Keep the environment's state under a name.", idProperty+`,"name":{"type":"string"}`, "name", on(s, s.checkpoint), nil)
+	add("log", "Show an environment's commits, with the commands that were run.", idProperty, "", on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
+		return said(e.Log(ctx))
+	}), looks)
+	add("diff", "Show what an environment has changed since it began.", idProperty, "", on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
+		return said(e.Diff(ctx))
+	}), looks)
+}
+
+// shells are those that a command can be handed to.
+var shells = []string{"sh", "bash", "zsh", "ash"}
+
+// on is a tool on an environment. Its answer ends with the commands by which the user looks at the work.
+func on[A any, P interface {
+	*A
+	id() *string
+}](s *Server, do func(context.Context, Environment, P) (*mcp.CallToolResult, error),
+) tool {
+	return func(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+		a := P(new(A))
+		if err := read(raw, a); err != nil {
+			return nil, err
+		}
+		id := a.id()
+		if *id == "" && s.o.Single {
+			if *id = s.currentOf(client); *id == "" {
+				return nil, invalid(errors.New("there is no environment yet: environment_create makes one"))
+			}
+		}
+		_, alone := any(a).(interface{ rebuilds() })
+		defer s.used(*id, alone)()
+		e, err := s.o.Environments.Open(ctx, *id)
+		if err != nil {
+			return answer(err)
+		}
+		defer e.Close(ctx)
+		res, err := do(ctx, e, a)
+		if err != nil {
+			if res, err = answer(err); err != nil {
+				return nil, err
+			}
+		}
+		return withCommands(res, *id), nil
+	}
+}
+
+// answer is that of a call that failed. Where an engine does not answer, it is not known whether the call is wrong.
+func answer(err error) (*mcp.CallToolResult, error) {
+	if _, already := errors.AsType[*jsonrpc.Error](err); already {
+		return nil, err
+	}
+	if _, wrong := errors.AsType[*WrongError](err); wrong || errors.Is(err, sandbox.ErrSpec) && !errors.Is(err, sandbox.ErrUnavailable) {
+		return nil, invalid(err)
+	}
+	return failed(err), nil
+}
+
+// withCommands adds the commands of a person to an answer.
+func withCommands(res *mcp.CallToolResult, id string) *mcp.CallToolResult {
+	lines := []string{"The user looks at this work with:"}
+	for _, verb := range []string{"log", "diff", "checkout"} {
+		lines = append(lines, "sandbox-agent "+verb+" "+id)
+	}
+	res.Content = append(res.Content, &mcp.TextContent{Text: strings.Join(lines, "\n")})
+	return res
+}
+
+// said is a result that is a text.
+func said(s string, err error) (*mcp.CallToolResult, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.ToValidUTF8(s, "\uFFFD")}}}, nil
+}
+
+func (s *Server) currentOf(client string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current[client]
+}
+
+func (s *Server) setCurrent(client, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current[client] = id
+}
+
+// turn keeps calls of one environment from each other.
+type turn struct {
+	use  sync.RWMutex // whoever makes it anew waits for all calls, and they for that one
+	step sync.Mutex   // of whoever changes it by more than one step
+}
+
+func (s *Server) turn(id string) *turn {
+	t, _ := s.turns.LoadOrStore(id, &turn{})
+	return t.(*turn)
+}
+
+// steps has one change by several steps at a time, until done.
+func (s *Server) steps(id string) (done func()) {
+	t := s.turn(id)
+	t.step.Lock()
+	return t.step.Unlock
+}
+
+// used keeps an environment from being made anew, until done; alone also keeps others from using it.
+func (s *Server) used(id string, alone bool) (done func()) {
+	t := s.turn(id)
+	if alone {
+		t.use.Lock()
+		return t.use.Unlock
+	}
+	t.use.RLock()
+	return t.use.RUnlock
+}
+
+func (s *Server) createEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+	var a createArguments
+	if err := read(raw, &a); err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(a.Title) == "" {
+		return nil, invalid(errors.New("arguments: title is needed"))
+	}
+	if s.o.Single {
+		defer s.steps(" " + client)() // two at once would both find none
+		if has := s.currentOf(client); has != "" && !a.AllowReplace {
+			e, err := s.o.Environments.Open(ctx, has)
+			if err == nil {
+				e.Close(ctx)
+				return withCommands(failed(fmt.Errorf("you work in environment %s: go on there, or ask the user whether another may take its place, and then say so by allow_replace", has)), has), nil
+			}
+			if _, gone := errors.AsType[*WrongError](err); !gone {
+				return answer(err)
+			}
+		}
+	}
+	i, err := s.o.Environments.Create(ctx, EnvironmentRequest{Title: a.Title, Ref: a.Ref})
+	if err != nil {
+		return answer(err)
+	}
+	s.setCurrent(client, i.ID)
+	res, err := document(i, nil)
+	if err != nil {
+		return nil, err
+	}
+	return withCommands(res, i.ID), nil
+}
+
+func (s *Server) openEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+	return on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
+		i, err := e.Info(ctx)
+		if err == nil {
+			s.setCurrent(client, i.ID)
+		}
+		return document(i, err)
+	})(ctx, client, raw)
+}
+
+func (s *Server) listEnvironments(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+	if err := read(raw, &struct{}{}); err != nil {
+		return nil, err
+	}
+	all, err := s.o.Environments.List(ctx)
+	if err != nil {
+		return answer(err)
+	}
+	res, err := document(struct {
+		Environments []EnvironmentInfo `json:"environments"`
+		Current      string            `json:"current,omitempty"`
+	}{all, s.currentOf(client)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	res.Content = append(res.Content, &mcp.TextContent{Text: oneAtATime})
+	return res, nil
+}
+
+func (s *Server) update(ctx context.Context, e Environment, a *updateArguments) (*mcp.CallToolResult, error) {
+	if strings.TrimSpace(a.Title) == "" {
+		return nil, &WrongError{errors.New("arguments: title is needed")}
+	}
+	return document(e.Update(ctx, a.Title))
+}
+
+func (s *Server) config(ctx context.Context, e Environment, a *configArguments) (*mcp.CallToolResult, error) {
+	c := a.Config
+	if c.BaseImage == "" && len(c.Env) == 0 && c.SetupCommands == nil && c.Network == "" && len(c.Allow) == 0 {
+		return nil, &WrongError{errors.New("arguments: config has nothing to change: base_image, env, setup_commands, network, allow")}
+	}
+	return document(e.Rebuild(ctx, c))
+}
+
+func (s *Server) service(ctx context.Context, e Environment, a *serviceArguments) (*mcp.CallToolResult, error) {
+	if a.Name == "" || a.Image == "" {
+		return nil, &WrongError{errors.New("arguments: name and image are needed")}
+	}
+	return document(e.Rebuild(ctx, EnvironmentConfig{Service: &a.EnvironmentService}))
+}
+
+// maxTimeout is of a command, in seconds.
+const maxTimeout = 3600
+
+func (s *Server) command(ctx context.Context, e Environment, a *commandArguments) (*mcp.CallToolResult, error) {
+	switch {
+	case strings.TrimSpace(a.Command) == "":
+		return nil, &WrongError{errors.New("arguments: command is needed")}
+	case a.Shell != "" && !slices.Contains(shells, a.Shell):
+		return nil, &WrongError{fmt.Errorf("shell %.40q: use %s", a.Shell, strings.Join(shells, ", "))}
+	case a.Timeout < 0 || a.Timeout > maxTimeout:
+		return nil, &WrongError{fmt.Errorf("timeout %g: use 1 to %d seconds", a.Timeout, maxTimeout)}
+	}
+	r, err := e.Run(ctx, a.EnvironmentCommand)
+	if err != nil {
+		return nil, err
+	}
+	r.Stdout, r.Stderr = strings.ToValidUTF8(r.Stdout, "\uFFFD"), strings.ToValidUTF8(r.Stderr, "\uFFFD")
+	if r.Endpoints == nil {
+		r.Endpoints = map[string]EnvironmentEndpoint{}
+	}
+	res, err := document(r, nil)
+	if err != nil {
+		return nil, err
+	}
+	res.IsError = r.ExitCode != 0
+	return res, nil
+}
+
+func (s *Server) checkpoint(ctx context.Context, e Environment, a *checkpointArguments) (*mcp.CallToolResult, error) {
+	if !sandbox.ValidName(a.Name) {
+		return nil, &WrongError{fmt.Errorf("name %.80q: use letters a–z, digits, - and _, a letter or digit first, 63 at most", a.Name)}
+	}
+	defer s.steps(a.ID)()
+	return document(e.Checkpoint(ctx, a.Name))
+}
+
+// begin is the beginning of a text as a model gets it: valid, and of most bytes.
+func begin(s string, most int) string {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
+		return s
+	}
+	return text.Begin(s, most)
+}

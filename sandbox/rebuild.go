@@ -1,0 +1,94 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// backTime bounds the way back of a Rebuild that failed: a box with services is the slowest.
+const backTime = 10 * time.Minute
+
+// RestoreWork brings the clone of a sandbox that was made anew to what Save had saved last, so that the branch goes on. A sandbox without a branch is ErrNotFound.
+func (sb *Sandbox) RestoreWork(ctx context.Context) error {
+	spec := sb.Spec()
+	if !filepath.IsAbs(spec.Repo) {
+		return fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+	}
+	err := branch.New(sb.m.state).Of(spec.Name, spec.Repo).Restore(ctx, sb.inside, CloneDir)
+	if errors.Is(err, branch.ErrNone) {
+		return &kindError{ErrNotFound, err}
+	}
+	return err
+}
+
+// Rebuild makes a named sandbox with a clone anew of another Spec, and keeps the work: what is in the clone is saved, and there again. Name, kind, repository and
+// branch stay what they are, and so do endpoints. All else that was in it is gone: files outside of the clone, what git ignores, commands of the background. What keeps it from being made is
+// looked for first; where it fails all the same, the sandbox is made anew as it was. The one that it returns takes this one's place.
+func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
+	old := sb.Spec()
+	if !filepath.IsAbs(old.Repo) || old.Lifetime != Named {
+		return nil, fmt.Errorf("sandbox %s: %w", old.Name, ErrNoClone)
+	}
+	s.Name, s.Runtime, s.Repo, s.Ref, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, Named
+	s, err := sb.m.rebuildable(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := sb.Save(ctx, Ran{}); err != nil {
+		return nil, err
+	}
+	again, err := sb.replaceWithWork(ctx, s)
+	if err == nil {
+		return again, nil
+	}
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTime)
+	defer cancel()
+	old.Ref = s.Ref
+	_, berr := sb.replaceWithWork(back, old)
+	return nil, errors.Join(err, berr)
+}
+
+// rebuildable completes a spec of which a sandbox can be made in another's place, or returns what keeps it from that.
+func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
+	s, err := asked.complete()
+	if err != nil {
+		return s, err
+	}
+	_, has, err := m.choose(ctx, asked)
+	if err != nil {
+		return s, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	s.Limits.hold(has)
+	repo, err := localrepo.Open(ctx, s.Repo)
+	if err != nil {
+		return s, err
+	}
+	if _, err := repo.Base(ctx, s.Ref); err != nil { // the branch that it began at is gone: any other does, since the work takes its place
+		if s.Ref, err = repo.Base(ctx, ""); err != nil {
+			return s, err
+		}
+	}
+	if s.Runtime == KindBox {
+		if _, err := m.envelope(ctx, s, workorder.NewTaskID()); err != nil {
+			return s, fmt.Errorf("sandbox %s: %w", s.Name, err)
+		}
+	}
+	return s, nil
+}
+
+// replaceWithWork makes the sandbox anew, with what was saved.
+func (sb *Sandbox) replaceWithWork(ctx context.Context, s Spec) (*Sandbox, error) {
+	again, err := sb.replace(ctx, s, "", registry.Event{Event: registry.Created, Detail: s.Image})
+	if err != nil {
+		return nil, err
+	}
+	return again, again.RestoreWork(ctx)
+}
