@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -59,10 +60,9 @@ func TestBenchSandboxes(t *testing.T) {
 	const megabytes = 200
 	flood := []string{"head", "-c", fmt.Sprint(megabytes * 1000 * 1000), "/dev/zero"}
 	docker := []string{"docker", "exec", "sandbox-agent-sandbox-" + name}
-	jail := []string{"bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "true"}
 	for range rounds {
 		for range 5 {
-			timed("bwrap", command(jail...))
+			timed("bwrap", command(slices.Concat(bwrapLine, []string{"true"})...))
 			timed("jail", func() error {
 				sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
 				if err != nil {

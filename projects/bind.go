@@ -10,6 +10,11 @@ import (
 func bind(p *Project) {
 	r := p.tree
 	p.Name = r.get("name").str()
+	p.Description, p.Init, p.Briefing = r.get("description").str(), r.get("init").strs(), r.get("briefing").str()
+	p.Agents = nil
+	for _, f := range r.get("agents").entries() {
+		p.Agents = append(p.Agents, Agent{f.name, bindHarness(f.value)})
+	}
 	p.Repo = absRepo(r.get("repo").str(), p.Dir, p.options.Home)
 	p.Branch = r.get("branch").str()
 	p.Supabase = r.get("supabase").bool()

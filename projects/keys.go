@@ -17,6 +17,7 @@ var (
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.](:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?$`)
 	ownerName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
 	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
+	agentName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
 	urlPath     = regexp.MustCompile(`^/[!-~]{0,500}$`)
 	portSpec    = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
@@ -64,6 +65,7 @@ func definition() *schema {
 			kind: text, doc: "Name of the project.", pattern: projectName,
 			rule: "letters, digits, dot, dash and _, at most 63, starting with a letter or digit", examples: []string{"my-saas-app"},
 		}},
+		{name: "description", schema: &schema{kind: text, doc: "What it is for, in a line: of a template, which is a project without repo.", examples: []string{"Python with our tools"}}},
 		{name: "repo", slips: []string{"repository", "git", "url"}, schema: &schema{
 			kind: text, doc: "Repository to work on: an https or ssh URL, user@host:path, or a folder (relative to this file). Without it the task has no repository and makes no branch.",
 			check: checkRepo, examples: []string{"https://github.com/myorg/my-saas-app", "git@github.com:myorg/my-saas-app.git", "."},
@@ -102,6 +104,15 @@ func definition() *schema {
 			{name: "max_attempts", required: true, slips: []string{"attempts", "max"}, schema: &schema{kind: integer, max: workorder.MaxRepairs, doc: "How often, within the task's budget and time.", examples: []string{"2"}}},
 		}}},
 		{name: "harness", slips: []string{"agent"}, schema: harness()},
+		{name: "agents", schema: &schema{
+			kind: mapping, doc: "Agents that `sandbox-agent start` can start at a terminal, by a name of yours, beside harness.", names: agentName.MatchString,
+			namesRule: "letters, digits, dash and _, at most 32", item: agent(),
+		}},
+		{name: "init", schema: &schema{
+			kind: list, doc: "Shell commands run in order in a new sandbox without a task, after setup. One that fails is told, and the next one is run.",
+			item: &schema{kind: text, doc: "Shell command."},
+		}},
+		{name: "briefing", schema: &schema{kind: text, doc: "More that agents of `sandbox-agent start` are told of the sandbox."}},
 		{name: "max_budget_usd", slips: []string{"budget", "max_budget", "budget_usd"}, schema: &schema{kind: number, doc: "Most that the agent may spend, in US dollars; fractions count. Default: no cap.", examples: []string{"5.0"}}},
 		{name: "timeout_minutes", slips: []string{"timeout"}, schema: &schema{kind: number, def: "30", max: maxMinutes, doc: "Wall-clock limit of the run, in minutes; fractions count."}},
 		{name: "pr", slips: []string{"pull_request"}, schema: pullRequest()},
@@ -156,6 +167,13 @@ func argv(doc string) *schema {
 		kind: list, doc: doc, item: &schema{kind: text, doc: "Argument.", allowEmpty: true}, check: checkArgv,
 		alt: &schema{kind: text, doc: doc},
 	}
+}
+
+// agent is a harness by another name, which none is by default.
+func agent() *schema {
+	s := harness()
+	s.doc, s.def = "Its program: the name of a harness, or a mapping as of harness.", ""
+	return s
 }
 
 func harness() *schema {

@@ -158,6 +158,14 @@ func TestEverything(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+	agents := []projects.Agent{
+		{Name: "short", Harness: workorder.Harness{Name: "codex"}},
+		{Name: "mine", Harness: workorder.Harness{Name: "command", Command: []string{"my-agent", "--now"}}},
+		{Name: "other", Harness: workorder.Harness{Name: "claude-code", Model: "m", Args: []string{"--verbose"}, Version: "1.2.3"}},
+	}
+	if d := cmp.Diff(agents, p.Agents); d != "" || p.Description != "what it is for" || len(p.Init) != 1 || p.Briefing != "more to know" {
+		t.Errorf("%s%+v", d, p)
+	}
 	secrets := []projects.Secret{
 		{Name: "STRIPE_KEY", From: []projects.Ref{{Scheme: "env", Target: "STRIPE_TEST_KEY"}}, Use: workorder.ForCommands},
 		{Name: "LICENCE", From: []projects.Ref{{Scheme: "file", Target: "/src/licence.txt"}}, Use: workorder.ForCommands},

@@ -18,14 +18,16 @@ type Project struct {
 	// relative paths start from.
 	File, Dir string
 
-	Name     string
-	Repo     string // a URL, or an absolute path
-	Branch   string
-	Supabase bool
-	Services []workorder.Service
-	Env      map[string]string
-	Secrets  []Secret
-	Packages []string
+	Name string
+	// Description is what it is for, in a line.
+	Description string
+	Repo        string // a URL, or an absolute path
+	Branch      string
+	Supabase    bool
+	Services    []workorder.Service
+	Env         map[string]string
+	Secrets     []Secret
+	Packages    []string
 	// Tools are the versions that are asked for, by tool.
 	Tools    map[string]string
 	Setup    []string
@@ -33,6 +35,13 @@ type Project struct {
 	Dev      *workorder.Dev
 	Repair   workorder.Repair
 	Harness  workorder.Harness
+
+	// Agents are those of a terminal, by name, beside Harness.
+	Agents []Agent
+	// Init are commands in a new sandbox without a task, after setup: one that fails fails nothing.
+	Init []string
+	// Briefing is more that agents of a terminal are told.
+	Briefing string
 
 	MaxBudgetUSD   *float64
 	TimeoutMinutes float64
@@ -66,6 +75,12 @@ type Project struct {
 	options LoadOptions
 	tree    *value
 	content []byte
+}
+
+// Agent is a harness by a name of the user's.
+type Agent struct {
+	Name    string
+	Harness workorder.Harness
 }
 
 // Path is where the file lies; empty for one that is shipped with the program, and for none.

@@ -166,6 +166,24 @@ func (m *Manager) Healthy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// ImageID is the id of an image of the engine, by a name that may be another's later.
+func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
+	r, err := m.place(KindContainer).open()
+	if err != nil {
+		return "", err
+	}
+	id := ""
+	if store, ok := r.(runtime.ImageStore); ok {
+		if id, err = store.ImageID(ctx, image); err != nil {
+			return "", public(err)
+		}
+	}
+	if id == "" {
+		return "", fmt.Errorf("image %s: %w", image, ErrNotFound)
+	}
+	return id, nil
+}
+
 // Create makes a sandbox and waits until it answers. After an error there is none.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	asked := s
@@ -204,15 +222,19 @@ func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec
 	if err := m.free(ctx, p, s.Name); err != nil {
 		return nil, err
 	}
-	sb, err := m.make(ctx, r, s, snapshot, "")
+	undo, err := m.addWorktree(ctx, &s)
 	if err != nil {
 		return nil, err
+	}
+	sb, err := m.make(ctx, r, s, snapshot, "")
+	if err != nil {
+		return nil, errors.Join(err, undo(context.WithoutCancel(ctx)))
 	}
 	if err := m.made(ctx, sb, what.Event, what.Detail); err != nil {
 		sb.drop()
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
-		return nil, errors.Join(err, public(r.Remove(clean, sb.id)))
+		return nil, errors.Join(err, public(r.Remove(clean, sb.id)), undo(clean))
 	}
 	return sb, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Mount is a folder or file of this machine in a sandbox, under absolute paths of both.
+// Mount is a folder or file of this machine in a sandbox, under absolute paths of both. The .git of a folder is read-only, also where the rest can be written to.
 type Mount struct {
 	Host     string `json:"host"`
 	Inside   string `json:"inside"`
@@ -67,6 +67,24 @@ func checkMounts(all []Mount) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// guarded are mounts with the repository of each folder that can be written to, read-only: hooks and settings in it would run on this machine.
+func guarded(all []Mount) []Mount {
+	inside := map[string]bool{}
+	for _, m := range all {
+		inside[filepath.Clean(m.Inside)] = true
+	}
+	for _, m := range slices.Clone(all) {
+		own := Mount{Host: filepath.Join(m.Host, ".git"), Inside: filepath.Join(m.Inside, ".git"), ReadOnly: true}
+		if m.ReadOnly || inside[own.Inside] {
+			continue
+		}
+		if _, err := os.Lstat(own.Host); err == nil {
+			all = append(all, own)
+		}
+	}
+	return all
 }
 
 // resolved are mounts under the paths to which links of this machine lead.

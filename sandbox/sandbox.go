@@ -121,6 +121,7 @@ func (sb *Sandbox) Resume(ctx context.Context) error {
 
 // Remove ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To remove one that is gone is not an error.
 func (sb *Sandbox) Remove(ctx context.Context) error {
+	after := sb.removeWorktree(ctx)
 	sb.drop()
 	if sb.spec.Lifetime == Session || sb.m.state == "" {
 		r, id := sb.at()
@@ -143,7 +144,7 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 		return err
 	}
 	sb.note(registry.Event{Event: registry.Removed})
-	return nil
+	return after()
 }
 
 // Reset removes the sandbox and makes it anew of the same Spec, with nothing of before in it; its endpoints stay. The one that it returns takes this one's place;
@@ -371,6 +372,7 @@ func public(err error) error {
 		{runtime.ErrConflict, ErrExists},
 		{runtime.ErrNotFound, ErrNotFound},
 		{runtime.ErrUnavailable, ErrUnavailable},
+		{wireclient.ErrNoLease, ErrUnsupported},
 		{wireclient.ErrLost, ErrLost},
 		{wireclient.ErrMany, ErrTooMuch},
 	} {

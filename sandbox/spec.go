@@ -78,7 +78,9 @@ type Spec struct {
 	Title string `json:"title,omitempty"`
 	// Repo is a repository whose Ref is checked out at /workspace: a path of this machine, whose branches and tags are copied, or in a box a URL, too.
 	Repo string `json:"repo,omitempty"`
-	// Ref is a branch of Repo; "" means its default branch, or the one that is checked out.
+	// Worktree is a repository of this machine of which a real worktree is at /workspace, on a branch of its own, sandbox-NAME: its files are the user's to look at.
+	Worktree string `json:"worktree,omitempty"`
+	// Ref is a branch of Repo or Worktree; "" means its default branch, or the one that is checked out.
 	Ref string `json:"ref,omitempty"`
 	// Box is what else a box has: services, packages, tools, setup commands, variables, the gateway to models. What this Spec itself names
 	// (image, network mode, limits) is left out of it. nil means nothing of it.
@@ -120,13 +122,19 @@ func (s Spec) wishes() []Capability {
 	want(CapRepository, s.Repo != "" && s.local())
 	want(CapRemote, s.Repo != "" && !s.local())
 	want(CapServices, s.Box != nil)
-	want(CapMounts, len(s.Mounts) > 0)
+	want(CapMounts, len(s.Mounts) > 0 || s.Worktree != "")
 	want(CapOCIRuntime, s.OCIRuntime != "")
 	want(CapMemory, s.Limits.MemoryBytes > 0)
 	want(CapCPUs, s.Limits.CPUs > 0)
 	want(CapPIDs, s.Limits.PIDs > 0)
 	want(CapLeases, s.Leases)
 	return all
+}
+
+// Check returns all that is wrong with the spec, as Create does, and makes nothing.
+func (s Spec) Check() error {
+	_, err := s.complete()
+	return err
 }
 
 // complete returns the spec with defaults, or all that is wrong with it.
@@ -155,26 +163,12 @@ func (s Spec) complete() (Spec, error) {
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("rules for network %s: only %s has rules", s.Network, NetworkRestricted)
 	}
-	if s.Ref != "" && s.Repo == "" {
-		wrong("branch %s without a repository", s.Ref)
-	}
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
 	}
 	errs = append(errs, s.checkTimes())
-	if s.OwnDir && s.Dir == "" {
-		wrong("there is no folder for its user to own")
-	}
-	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
-		wrong("folder %q: use an absolute path", s.Dir)
-	}
-	if s.Root != "" && !filepath.IsAbs(s.Root) {
-		wrong("root folder %q: use an absolute path", s.Root)
-	}
-	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
-		s.Dir, s.OwnDir = CloneDir, true
-	}
-	if s.User == "" && slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly }) && os.Getuid() > 0 {
+	errs = append(errs, s.completeFolders())
+	if s.User == "" && (s.Worktree != "" || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })) && os.Getuid() > 0 {
 		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
 	}
 	errs = append(errs, s.completeLeases())
@@ -188,8 +182,36 @@ func (s Spec) complete() (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
-	s.Mounts = resolved(s.Mounts)
+	s.Mounts = guarded(resolved(s.Mounts))
 	return s, nil
+}
+
+// completeFolders fills in where commands begin, or returns what is wrong with it and with what is there.
+func (s *Spec) completeFolders() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != Named) {
+		wrong("a worktree is for a named sandbox without a clone")
+	}
+	if s.Ref != "" && s.Repo == "" && s.Worktree == "" {
+		wrong("branch %s without a repository", s.Ref)
+	}
+	if s.OwnDir && s.Dir == "" {
+		wrong("there is no folder for its user to own")
+	}
+	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
+		wrong("folder %q: use an absolute path", s.Dir)
+	}
+	if s.Root != "" && !filepath.IsAbs(s.Root) {
+		wrong("root folder %q: use an absolute path", s.Root)
+	}
+	if s.Worktree != "" && s.Dir == "" {
+		s.Dir = CloneDir
+	}
+	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
+		s.Dir, s.OwnDir = CloneDir, true
+	}
+	return errors.Join(errs...)
 }
 
 // checkTimes returns what is wrong with when it ends.

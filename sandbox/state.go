@@ -47,11 +47,26 @@ const CloneDir = "/workspace"
 // the other. A sandbox without a clone is ErrNoClone.
 func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	spec := sb.Spec()
-	if !filepath.IsAbs(spec.Repo) {
+	repo := spec.BranchOf()
+	if repo == "" {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
-	s, err := branch.New(sb.m.state).Of(spec.Name, spec.Repo).Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
+	s, err := branch.New(sb.m.state).Of(spec.Name, repo).Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
+	if err == nil {
+		err = sb.moveWorktree(ctx, s.Commit)
+	}
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
+}
+
+// BranchOf is the repository of this machine to which Save commits; "" where there is none.
+func (s Spec) BranchOf() string {
+	switch {
+	case s.Worktree != "":
+		return s.Worktree
+	case filepath.IsAbs(s.Repo):
+		return s.Repo
+	}
+	return ""
 }
 
 // inside is branch.Inside: it runs a command of ours; an exit code other than 0 is an error, with what the command said.

@@ -36,6 +36,7 @@ const (
 	leftName = "left-by-a-lease"
 	leftKey  = 0x4711
 	leftPort = "127.0.0.1:4711"
+	waitPort = "127.0.0.1:4712"
 )
 
 // leave leaves each trace in a process of its own that ends by nothing but a kill, and says what was refused.
@@ -156,6 +157,17 @@ func traces() []trace {
 		}},
 		{"a socket without a path", func(ctx context.Context) error { return listens(ctx, "unix", "@"+leftName) }, connects("unix", "@"+leftName)},
 		{"a port", func(ctx context.Context) error { return listens(ctx, "tcp", leftPort) }, connects("tcp", leftPort)},
+		{"a connection that waits for its end", func(ctx context.Context) error {
+			if err := listens(ctx, "tcp", waitPort); err != nil {
+				return err
+			}
+			return reach("tcp", waitPort)
+		}, func() (string, bool) {
+			b, err := os.ReadFile("/proc/net/tcp")
+			_, port, _ := strings.Cut(waitPort, ":")
+			n, nerr := strconv.Atoi(port)
+			return outcome(errors.Join(err, nerr)), strings.Contains(string(b), fmt.Sprintf(":%04X ", n))
+		}},
 		{"a key", func(context.Context) error {
 			name, content := []byte("user\x00"), []byte(leftName+"\x00")
 			_, _, err := unix.Syscall6(unix.SYS_ADD_KEY, ptr(name), ptr(content), ptr(content), uintptr(len(content)), ^uintptr(2), 0)

@@ -24,6 +24,9 @@ import (
 const (
 	// endTime is what a program has that ends its own children when it is asked to.
 	endTime = 5 * time.Second
+	// What ends by itself does so within some of these.
+	soonRounds = 4
+	soonPause  = 200 * time.Microsecond
 	// maxSaid bounds what of an early end is answered, in bytes.
 	maxSaid = 2 << 10
 )
@@ -145,13 +148,21 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 	}
 	<-watched
 	// Its own children are waited for: a jail's first process is gone when all in it are.
-	if !proc.EndChildren(func() {
+	bury := func() {
 		for {
 			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
 				return
 			}
 		}
-	}) {
+	}
+	// The kernel ends a jail whose first process was killed: that takes less than to look for what is left.
+	for range soonRounds {
+		if bury(); proc.Childless() {
+			return nil
+		}
+		time.Sleep(soonPause)
+	}
+	if !proc.EndChildren(bury) {
 		return errors.New("something of the sandbox could not be ended")
 	}
 	return nil

@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rounds and pauses of EndChildren: each round kills all that exist, so that what forks as fast as it dies loses within a few. By hand, three were needed at
-// most. What the kernel ends by itself is gone within the first pause.
+// Rounds and pause of EndChildren: each round kills all that exist, so that what forks as fast as it dies loses within a few. By hand, three were needed at
+// most.
 const (
-	killRounds     = 500
-	firstKillPause = 200 * time.Microsecond
-	killPause      = 2 * time.Millisecond
+	killRounds = 500
+	killPause  = 2 * time.Millisecond
 )
 
 // Adopt makes this process the parent of whatever loses its own below it.
@@ -29,20 +28,16 @@ func Childless() bool {
 // EndChildren kills all that is below this process, which adopts, until it is childless; false if it is not when the rounds are used up. bury takes the exit
 // codes of those that nobody else waits for.
 func EndChildren(bury func()) bool {
-	pause := firstKillPause
-	for round := range killRounds {
+	for range killRounds {
 		if Childless() {
 			return true
 		}
-		if round > 0 {
-			for _, r := range Below(Relatives(), os.Getpid()) {
-				_ = syscall.Kill(r.PID, syscall.SIGKILL)
-			}
+		for _, r := range Below(Relatives(), os.Getpid()) {
+			_ = syscall.Kill(r.PID, syscall.SIGKILL)
 		}
 		bury()
-		time.Sleep(pause)
+		time.Sleep(killPause)
 		bury()
-		pause = min(2*pause, killPause)
 	}
 	return Childless()
 }

@@ -170,6 +170,19 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// runs reports whether a session is open.
+func (r *Runner) runs(k key) bool {
+	r.mu.Lock()
+	s := r.sessions[k]
+	r.mu.Unlock()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.in != nil
+}
+
 // Clients have sessions of their own, which end with them, also in the middle of a cell.
 func TestClients(t *testing.T) {
 	t.Parallel()
@@ -199,6 +212,21 @@ func TestClients(t *testing.T) {
 	if <-busy; time.Since(began) > 10*time.Second {
 		t.Errorf("the cell went on for %s", time.Since(began))
 	}
+	// One whose time to end its sessions is over leaves none of their places either.
+	over, cancel := context.WithCancel(t.Context())
+	go func() {
+		res, _ := r.Run(t.Context(), Request{Env: "shell", Code: "sleep 1", Session: "s", Client: "c"})
+		busy <- res
+	}()
+	for deadline := time.Now().Add(20 * time.Second); !r.runs(key{"c", "s"}) && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	r.EndClient(over, "c")
+	<-busy
+	if s := r.pool.Stats(); s.Busy != 1 { // that of the other client
+		t.Errorf("%+v", s)
+	}
 	if a, b := do("a", "print('x' in globals())"), do("b", "print(x)"); a.Stdout != "False\n" || b.Stdout != "2\n" {
 		t.Errorf("%+v, %+v", a, b)
 	}
@@ -211,7 +239,11 @@ func TestKept(t *testing.T) {
 	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Fresh {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	second := Open(first.m, Options{Kept: true})
+	broken := Environment{Name: "broken", Interpreter: []string{"/nowhere/python3", "-"}, Driver: sandbox.DriverPython}
+	second := Open(first.m, Options{Kept: true, Environments: func() []Environment { return append(Presets(), broken) }})
+	if _, err := second.Run(t.Context(), Request{Env: "broken", Session: "b"}); err == nil {
+		t.Error("there is no such interpreter")
+	}
 	if res, err := second.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || res.Stdout != "5\n" || res.Fresh {
 		t.Errorf("%+v, %v", res, err)
 	}

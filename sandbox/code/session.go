@@ -121,7 +121,7 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 	res, err = runCell(ctx, e, s.in, q)
 	res.Runtime, res.Fresh = s.kind, fresh
 	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrLost)
-	if res.Ended || gone {
+	if res.Ended || gone || !r.has(s) { // who ended it meanwhile may have given up the wait for its turn
 		r.forget(s)
 		err = errors.Join(err, s.close())
 		if gone && !fresh && errors.Is(err, sandbox.ErrNotFound) { // it had ended since
@@ -329,6 +329,9 @@ func (r *Runner) withKept(ctx context.Context, e Environment, id string, use fun
 			if res, err = use(sb, i); !errors.Is(err, sandbox.ErrNotFound) {
 				return res, err
 			}
+		}
+		if made { // nothing is remembered in it yet
+			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
 			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)

@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -10,13 +12,46 @@ import (
 // manager makes places of package sandbox.
 type manager struct{ m *sandbox.Manager }
 
-func (m *manager) Create(ctx context.Context, s Spec) (place, error) {
-	sb, err := Create(ctx, m.m, s.Sandbox(), s.Limits)
+func (m *manager) ImageID(ctx context.Context, image string) (string, error) {
+	return m.m.ImageID(ctx, image)
+}
+
+func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) (place, error) {
+	sp := s.Sandbox()
+	sp.Name = name
+	if sp.Leases && !leases {
+		sp.Leases, sp.User, sp.Dir, sp.OwnDir = false, cmp.Or(s.User, defaultUser), workspace, true
+		sp.Env = append([]string{"HOME=" + workspace}, s.Env...)
+	}
+	sb, err := Create(ctx, m.m, sp, s.Limits)
 	if err != nil {
 		return nil, err
 	}
 	return &made{sb}, nil
 }
+
+func (m *manager) Left(ctx context.Context, name string) (all []place, err error) {
+	there, err := m.m.List(ctx)
+	for _, i := range there {
+		if !i.Own || i.Spec.Lifetime != sandbox.Session || !strings.HasPrefix(i.Name, name) {
+			continue
+		}
+		sb, gerr := m.m.Get(ctx, i.Name)
+		switch {
+		case gerr == nil:
+			all = append(all, &made{sb})
+		case !errors.Is(gerr, sandbox.ErrNotFound): // it has ended meanwhile
+			err = errors.Join(err, gerr)
+		}
+	}
+	return all, err
+}
+
+// What a container has that makes no leases, as a lease has it.
+const (
+	defaultUser = "1000:1000"
+	workspace   = "/workspace"
+)
 
 // Create makes a sandbox of a spec whose limits are defaults but for those that were asked for: a default that the runtime cannot hold is left out.
 func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandbox.Limits) (*sandbox.Sandbox, error) {
@@ -42,8 +77,6 @@ func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandb
 
 // made is a sandbox of this program's.
 type made struct{ *sandbox.Sandbox }
-
-func (m *made) Kind() sandbox.Kind { return m.Spec().Runtime }
 
 func (m *made) Lease(ctx context.Context) (turn, error) {
 	if !m.Spec().Leases {

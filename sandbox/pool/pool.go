@@ -44,6 +44,8 @@ type Options struct {
 	Warm int
 	// Image returns the image of a Spec that names none, and makes it if it is missing; nil: each Spec names one.
 	Image func(ctx context.Context) (string, error)
+	// Name is the beginning of the names of all sandboxes of a pool that is the only one with it and the state folder of its manager: see Reap. "" is none.
+	Name string
 	// Log is for whoever looks for a fault; nil drops it.
 	Log *slog.Logger
 }
@@ -55,6 +57,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	slots   map[*slot]bool
+	never   map[string]error // by key: why its containers make no leases
 	closed  bool
 	changed chan struct{} // closed when room may have come
 	work    sync.WaitGroup
@@ -62,13 +65,17 @@ type Pool struct {
 
 // maker makes sandboxes.
 type maker interface {
-	Create(ctx context.Context, s Spec) (place, error)
+	// Create makes one of a complete spec, which has no leases if it cannot or if they are not wanted: then it is lent once.
+	Create(ctx context.Context, s Spec, name string, leases bool) (place, error)
+	// ImageID is what the name of an image means now.
+	ImageID(ctx context.Context, image string) (string, error)
+	// Left are those whose names begin like that. With the error of some it has the others.
+	Left(ctx context.Context, name string) ([]place, error)
 }
 
 // place is a sandbox of the pool.
 type place interface {
 	Name() string
-	Kind() sandbox.Kind
 	// Lease begins a turn in it.
 	Lease(ctx context.Context) (turn, error)
 	Remove(ctx context.Context) error
@@ -86,8 +93,10 @@ type slot struct {
 	key   string
 	spec  Spec
 	place place
-	state state
-	used  time.Time
+	// leases says that the place makes leases, and so can be lent again.
+	leases bool
+	state  state
+	used   time.Time
 }
 
 type state int
@@ -106,7 +115,7 @@ func newPool(m maker, o Options) *Pool {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pool{m: m, o: o, slots: map[*slot]bool{}, changed: make(chan struct{})}
+	return &Pool{m: m, o: o, slots: map[*slot]bool{}, never: map[string]error{}, changed: make(chan struct{})}
 }
 
 // Stats are numbers of a pool.
@@ -115,13 +124,19 @@ type Stats struct {
 	Busy  int `json:"busy"`
 	Total int `json:"total"` // with those that are being made and removed
 	Max   int `json:"max_total"`
+	// Reuse is ReuseNever where containers turned out to make no leases here: each is lent once then. Reason says why.
+	Reuse  Reuse  `json:"reuse"`
+	Reason string `json:"reuse_reason,omitempty"`
 }
 
 // Stats counts the pool's sandboxes.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Stats{Max: p.o.Max, Total: len(p.slots)}
+	s := Stats{Max: p.o.Max, Total: len(p.slots), Reuse: ReuseClean}
+	for _, why := range p.never {
+		s.Reuse, s.Reason = ReuseNever, why.Error()
+	}
 	for sl := range p.slots {
 		switch sl.state {
 		case idle:
@@ -173,13 +188,52 @@ const leaseID = 10
 
 // begin makes the slot's sandbox if there is none, and begins a turn in it.
 func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
-	if sl.place == nil {
-		made, err := p.m.Create(ctx, sl.spec)
-		if err != nil {
+	fresh := sl.place == nil
+	if fresh {
+		if err := p.create(ctx, sl); err != nil {
 			return nil, err
 		}
-		sl.place = made
 	}
+	t, err := lend(ctx, sl)
+	if !fresh || !sl.leases || !errors.Is(err, sandbox.ErrUnsupported) {
+		return t, err
+	}
+	// The engine lets no container mount, or its storage is such that nothing can be laid over it.
+	p.mu.Lock()
+	first := len(p.never) == 0
+	p.never[sl.key] = err
+	p.mu.Unlock()
+	if first {
+		p.o.Log.Warn("containers make no leases here: each is lent once, and then removed", "error", err)
+	}
+	if err := removePlace(ctx, sl.place); err != nil {
+		return nil, err
+	}
+	sl.place = nil
+	if err := p.create(ctx, sl); err != nil {
+		return nil, err
+	}
+	return lend(ctx, sl)
+}
+
+// create makes the slot's sandbox.
+func (p *Pool) create(ctx context.Context, sl *slot) error {
+	p.mu.Lock()
+	leases := sl.spec.Runtime == sandbox.KindContainer && p.never[sl.key] == nil
+	p.mu.Unlock()
+	name := ""
+	if p.o.Name != "" {
+		name = p.o.Name + strings.ToLower(rand.Text())
+	}
+	made, err := p.m.Create(ctx, sl.spec, name, leases)
+	if err == nil {
+		sl.place, sl.leases = made, leases
+	}
+	return err
+}
+
+// lend begins a turn in the slot's sandbox.
+func lend(ctx context.Context, sl *slot) (turn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnTime, fmt.Errorf("sandbox %s did not answer within %s", sl.place.Name(), turnTime))
 	defer cancel()
 	t, err := sl.place.Lease(ctx)
@@ -305,7 +359,7 @@ func removePlace(ctx context.Context, place place) error {
 // giveBack takes a turn's sandbox back: it is idle if nothing of the turn is left and it can have another, else it is removed.
 func (p *Pool) giveBack(ctx context.Context, sl *slot, t turn, clean bool) error {
 	err := t.End(ctx)
-	if clean = clean && err == nil && !sl.spec.once(sl.place.Kind()); clean && p.set(sl, busy, idle) {
+	if clean = clean && err == nil && sl.leases && sl.spec.Reuse != ReuseNever; clean && p.set(sl, busy, idle) {
 		return nil
 	}
 	rerr := p.remove(ctx, sl)
@@ -338,13 +392,11 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 		p.work.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, makeTime)
 			defer cancel()
-			made, err := p.m.Create(ctx, s)
-			if err != nil {
+			if err := p.create(ctx, sl); err != nil {
 				p.o.Log.Warn("no sandbox could be made ahead", "error", err)
 				p.drop(sl)
 				return
 			}
-			sl.place = made
 			if !p.set(sl, making, idle) {
 				if err := p.remove(ctx, sl); err != nil {
 					p.o.Log.Warn("a sandbox was left", "error", err)
@@ -353,6 +405,22 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 		})
 		p.mu.Unlock()
 	}
+}
+
+// Reap removes what a program has left that was killed and had a pool of the same Options.Name, in place of the minute after which that ends by itself. It is for
+// whoever knows that there is no other such pool now, and before anything is lent. The error has each that could not be removed; the others are gone.
+func (p *Pool) Reap(ctx context.Context) error {
+	if p.o.Name == "" {
+		return nil
+	}
+	left, err := p.m.Left(ctx, p.o.Name)
+	errs := make([]error, len(left))
+	var wg sync.WaitGroup
+	for i, l := range left {
+		wg.Go(func() { errs[i] = removePlace(ctx, l) })
+	}
+	wg.Wait()
+	return errors.Join(append(errs, err)...)
 }
 
 // DestroyAll removes all sandboxes of the pool, idle and lent, at the same time. The error has each that could not be removed; the others are gone. What is lent is over.

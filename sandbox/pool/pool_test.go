@@ -1,10 +1,14 @@
 package pool
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,10 +26,12 @@ type rooms struct {
 	most  int // that there were at a time
 	slow  time.Duration
 	fails error
-	kind  sandbox.Kind
+	// moved is how often the names of all images have come to mean others; plain says that no room makes leases.
+	moved int
+	plain bool
 }
 
-func newRooms() *rooms { return &rooms{there: map[string]*room{}, kind: sandbox.KindContainer} }
+func newRooms() *rooms { return &rooms{there: map[string]*room{}} }
 
 type room struct {
 	all    *rooms
@@ -38,15 +44,36 @@ type room struct {
 	unend  atomic.Bool // what is left of a turn does not end
 }
 
-func (r *rooms) Create(ctx context.Context, asked Spec) (place, error) {
+func (r *rooms) ImageID(_ context.Context, image string) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fails != nil {
+		return "", r.fails
+	}
+	return fmt.Sprint(image, r.moved), nil
+}
+
+func (r *rooms) Left(_ context.Context, name string) (all []place, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n, p := range r.there {
+		if strings.HasPrefix(n, name) {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+func (r *rooms) Create(ctx context.Context, asked Spec, name string, leases bool) (place, error) {
 	s := asked.Sandbox()
+	s.Leases = s.Leases && leases
 	r.mu.Lock()
 	if r.fails != nil {
 		defer r.mu.Unlock()
 		return nil, r.fails
 	}
 	r.made++
-	p := &room{all: r, name: fmt.Sprint("s", r.made), spec: s}
+	p := &room{all: r, name: cmp.Or(name, fmt.Sprint("s", r.made)), spec: s}
 	r.there[p.name] = p
 	r.most = max(r.most, len(r.there))
 	r.mu.Unlock()
@@ -58,12 +85,14 @@ func (r *rooms) Create(ctx context.Context, asked Spec) (place, error) {
 	}
 }
 
-func (p *room) Name() string       { return p.name }
-func (p *room) Kind() sandbox.Kind { return p.all.kind }
+func (p *room) Name() string { return p.name }
 
 func (p *room) Lease(context.Context) (turn, error) {
 	if p.gone.Load() {
 		return nil, sandbox.ErrLost
+	}
+	if p.all.plain && p.spec.Leases {
+		return nil, sandbox.ErrUnsupported
 	}
 	if p.lent.Swap(true) {
 		return nil, errors.New("it is lent to two")
@@ -143,7 +172,7 @@ func TestReuse(t *testing.T) {
 		"other trust":      {next: Spec{Image: "i", Trust: Trusted}},
 		"another variable": {next: Spec{Image: "i", Env: []string{"K=1"}}},
 		"another limit":    {next: Spec{Image: "i", Limits: sandbox.Limits{MemoryBytes: 1 << 30}}},
-		"a mount":          {next: Spec{Image: "i", Mounts: []sandbox.Mount{{Host: "/a", Inside: "/b"}}}},
+		"a mount":          {next: Spec{Image: "i", Mounts: []sandbox.Mount{{Host: "/usr", Inside: "/b", ReadOnly: true}}}},
 		"another image":    {next: Spec{Image: "j"}},
 		"a command out of time": {next: plain, spoil: func(l *Lease, r *room) {
 			r.result.TimedOut = true
@@ -194,13 +223,99 @@ func TestNeverReused(t *testing.T) {
 	if err := acquire(t, p, s).Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.kind = sandbox.KindJail
 	if err := acquire(t, p, Spec{Runtime: sandbox.KindJail}).Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stats(t, p, 0, 0)
 	if len(m.there) != 0 {
 		t.Errorf("%d are left", len(m.there))
+	}
+}
+
+// Where containers make no leases each is lent once; that is told once, and others are lent again.
+func TestNoLeases(t *testing.T) {
+	t.Parallel()
+	m := newRooms()
+	m.plain = true
+	var said bytes.Buffer
+	p := newPool(m, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	for range 3 {
+		l := acquire(t, p, plain)
+		if l.room(t).spec.Leases {
+			t.Error("it is lent all the same")
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := p.Stats(); s.Reuse != ReuseNever || s.Reason == "" || s.Total != 0 || len(m.there) != 0 || strings.Count(said.String(), "\n") != 1 || m.made != 4 {
+		t.Errorf("%+v, %d were made, %d are left, said:\n%s", s, m.made, len(m.there), &said)
+	}
+	m.plain = false
+	l := acquire(t, p, Spec{Image: "other"})
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stats(t, p, 1, 0)
+}
+
+// The image of the pool is that of a lease which names none, and is asked for once all else is right.
+func TestPoolsImage(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	p := newPool(newRooms(), Options{Image: func(context.Context) (string, error) {
+		asked++
+		return "own", nil
+	}})
+	if _, err := p.Acquire(t.Context(), Spec{User: "root"}); !errors.Is(err, sandbox.ErrSpec) || asked != 0 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" || asked != 1 {
+		t.Errorf("%s, asked %d times", l.room(t).spec.Image, asked)
+	}
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+}
+
+// A name of an image that has come to mean another one is another image.
+func TestMovedImage(t *testing.T) {
+	t.Parallel()
+	m := newRooms()
+	p := newPool(m, Options{})
+	first := acquire(t, p, plain)
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.moved++
+	if second := acquire(t, p, plain); second.room(t) == first.room(t) || second.room(t).spec.Image != "i1" {
+		t.Errorf("%s of %s", second.Sandbox(), second.room(t).spec.Image)
+	}
+}
+
+// A spec without an image has the pool's.
+func TestOwnImage(t *testing.T) {
+	t.Parallel()
+	p := newPool(newRooms(), Options{Image: func(context.Context) (string, error) { return "own", nil }})
+	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" {
+		t.Error(l.room(t).spec.Image)
+	}
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
+}
+
+// What a killed pool has left is removed by the next one of its name, and nothing else.
+func TestReap(t *testing.T) {
+	t.Parallel()
+	m := newRooms()
+	acquire(t, newPool(m, Options{}), plain)
+	for range 2 {
+		killed := acquire(t, newPool(m, Options{Name: "pool-"}), plain)
+		killed.room(t).stuck.Store(len(m.there) == 3)
+	}
+	if err := newPool(m, Options{Name: "pool-"}).Reap(t.Context()); err == nil || len(m.there) != 2 {
+		t.Errorf("%v, %v", m.there, err)
 	}
 }
 
@@ -246,6 +361,10 @@ func TestEvict(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if _, err := p.Acquire(t.Context(), Spec{Image: "i", User: "root"}); !errors.Is(err, sandbox.ErrSpec) {
+			t.Error(err)
+		}
+		stats(t, p, 3, 0)
 		acquire(t, p, Spec{Image: "i", Trust: Trusted})
 		stats(t, p, 2, 1)
 		if !all[1].room(t).gone.Load() || m.most != 3 {

@@ -48,7 +48,7 @@ type Spec struct {
 	Trust Trust `json:"trust,omitempty"`
 	// Runtime is sandbox.KindContainer if empty; a jail has no image.
 	Runtime sandbox.Kind `json:"runtime,omitempty"`
-	// Image is one that the engine has; "" means Options.Image.
+	// Image is one that the engine has; "" means Options.Image. What its name means when a lease is asked for counts.
 	Image string `json:"image,omitempty"`
 	// Root is sandbox.Spec.Root, of a jail.
 	Root string `json:"root,omitempty"`
@@ -86,6 +86,15 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("what is asked of the pool is %w: %w", sandbox.ErrSpec, err)
 	}
+	// What is wrong makes no room for itself.
+	checked := s.Sandbox()
+	checked.Name = "of-the-pool"
+	if s.Runtime == sandbox.KindContainer && p.o.Image != nil {
+		checked.Image = cmp.Or(s.Image, "of-the-pool") // making it may take minutes, so it comes after the check
+	}
+	if err := checked.Check(); err != nil {
+		return Spec{}, err
+	}
 	if s.Runtime == sandbox.KindContainer && s.Image == "" && p.o.Image != nil {
 		img, err := p.o.Image(ctx)
 		if err != nil {
@@ -93,18 +102,22 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 		}
 		s.Image = img
 	}
+	if s.Image != "" {
+		id, err := p.m.ImageID(ctx, s.Image)
+		if err != nil {
+			return Spec{}, err
+		}
+		s.Image = id
+	}
 	return s, nil
 }
 
-// key is the same for specs whose sandboxes can stand for each other.
+// key is the same for complete specs whose sandboxes can stand for each other: an image is its id in them, so that a name which has moved is another image.
 func (s Spec) key() string {
 	b, _ := json.Marshal(s) // of such a type it never fails
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
 }
-
-// once reports whether its sandboxes are lent once only.
-func (s Spec) once(k sandbox.Kind) bool { return s.Reuse == ReuseNever || k != sandbox.KindContainer }
 
 // Sandbox is the spec of its sandboxes.
 func (s Spec) Sandbox() sandbox.Spec {

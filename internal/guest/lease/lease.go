@@ -40,6 +40,8 @@ type Lease struct {
 	p    *proc.Process
 	conn net.Conn
 	said *proc.Tail
+	// sent is what had been sent over the sandbox's network when the lease began; "" if it has a network of its own.
+	sent string
 }
 
 // maxSaid bounds what is kept of what a lease's guest says, in bytes.
@@ -74,16 +76,42 @@ func (m Maker) Make(ctx context.Context) (*Lease, error) {
 	if !m.Network {
 		namespaces |= unix.CLONE_NEWNET
 	}
-	said := proc.NewTail(maxSaid)
-	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: append([]string{m.Self}, m.Role...), Dir: "/", Stderr: said, ExtraFiles: []*os.File{theirs, told, none}, Tied: syscall.SIGKILL, Namespaces: namespaces,
+	l := &Lease{conn: ours, said: proc.NewTail(maxSaid)}
+	if m.Network {
+		if l.sent, err = sent("/proc/self/net/dev"); err != nil {
+			_ = ours.Close()
+			return nil, fmt.Errorf("make a lease: %w", err)
+		}
+	}
+	l.p, err = proc.Start(context.WithoutCancel(ctx), proc.Spec{
+		Argv: append([]string{m.Self}, m.Role...), Dir: "/", Stderr: l.said, ExtraFiles: []*os.File{theirs, told, none}, Tied: syscall.SIGKILL, Namespaces: namespaces,
 	})
 	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("make a lease: %w", err)
 	}
-	return &Lease{p, ours, said}, nil
+	return l, nil
 }
+
+// sent is how many packets each interface has sent, as the kernel counts them.
+func sent(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("count what was sent: %w", err)
+	}
+	var all []string
+	for line := range strings.Lines(string(b)) {
+		name, counts, ok := strings.Cut(line, ":")
+		const packets = 9
+		if f := strings.Fields(counts); ok && len(f) > packets {
+			all = append(all, strings.TrimSpace(name)+" "+f[packets])
+		}
+	}
+	return strings.Join(all, ", "), nil
+}
+
+// errTraces is of what the kernel keeps of a network's use beyond its user's end: connections that wait for their peers, and what it has learnt of these.
+var errTraces = errors.New("the lease has used the sandbox's network, and the traces of that stay")
 
 // tell writes the plan into a file in memory, in whose place the lease's guest writes its configuration.
 func (m Maker) tell() (*os.File, error) {
@@ -113,6 +141,9 @@ func (l *Lease) End() error {
 	case <-l.p.Done():
 		if x, ok := errors.AsType[*proc.ExitError](l.p.Wait()); ok && x.Signal == 0 {
 			return fmt.Errorf("its guest ended with %d: %s", x.Code, strings.TrimSpace(l.said.String()))
+		}
+		if now, err := sent("/proc/self/net/dev"); l.sent != "" && (err != nil || now != l.sent) {
+			return errors.Join(errTraces, err)
 		}
 		return nil
 	case <-time.After(endTime):

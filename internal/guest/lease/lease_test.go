@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -36,6 +37,25 @@ func TestPaths(t *testing.T) {
 		if !filepath.IsAbs(p) || slices.Contains([]string{"/", "/proc", "/sys", "/dev"}, p) {
 			t.Errorf("%q", p)
 		}
+	}
+}
+
+// What each interface has sent is told apart from what it has received.
+func TestSent(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "dev")
+	if err := os.WriteFile(file, []byte(`Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:  100       2    0    0    0     0          0         0      300       4    0    0    0     0       0          0
+  eth0:5678 5 0 0 0 0 0 0 7890 6 0 0 0 0 0 0
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sent(file); got != "lo 4, eth0 6" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := sent(file + "-none"); err == nil {
+		t.Error("nothing was sent over no network")
 	}
 }
 

@@ -140,6 +140,9 @@ const (
 
 // linger is what a command has left behind, once that has settled.
 func linger() []Left {
+	if proc.Childless() { // as most are: a look at all processes takes longer than the answer
+		return nil
+	}
 	until := time.Now().Add(lingerTime)
 	for {
 		all := proc.Relatives()

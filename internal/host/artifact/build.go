@@ -74,7 +74,7 @@ func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err erro
 	if err := os.Chmod(made, 0o755); err != nil { //nolint:gosec // others may run it
 		return fmt.Errorf("build the artifact: %w", err)
 	}
-	if err := b.fill(ctx, &d, made); err != nil {
+	if err := b.fill(ctx, &d, made, dir); err != nil {
 		return fmt.Errorf("build the artifact %s: %w", d.Name, err)
 	}
 	old := filepath.Join(filepath.Dir(dir), ".artifact-old-"+rand.Text())
@@ -102,8 +102,8 @@ func replaceable(dir string) error {
 	return nil
 }
 
-// fill makes what is in an artifact.
-func (b *Builder) fill(ctx context.Context, d *Definition, dir string) error {
+// fill makes what is in an artifact, in a folder that comes to the place to.
+func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error {
 	e, err := d.environment(dir)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir string) error {
 	switch e.Backend {
 	case sandbox.KindJail:
 		if len(d.Packages) > 0 {
-			if err := b.root(ctx, d.Image, dir); err != nil {
+			if err := b.root(ctx, d.Image, dir, to); err != nil {
 				return err
 			}
 			d.Image = "" // it is in the folder
@@ -209,15 +209,15 @@ func (b *Builder) image(ctx context.Context, d *Definition) error {
 // hashBytes is how much of a hash names something.
 const hashBytes = 8
 
-// root brings the programs of an image into a folder that artifacts share, to which the artifact has a link.
-func (b *Builder) root(ctx context.Context, image, dir string) error {
-	roots := filepath.Join(b.State, "roots")
+// root brings the programs of an image into a folder that artifacts share, to which the artifact in dir, which comes to the place to, has a link.
+func (b *Builder) root(ctx context.Context, image, dir, to string) error {
+	roots := filepath.Join(b.State, rootsDir)
 	if err := os.MkdirAll(roots, 0o700); err != nil {
 		return fmt.Errorf("make the root folder: %w", err)
 	}
 	_, id, _ := strings.Cut(image, ":")
 	root := filepath.Join(roots, id)
-	lock, err := lockfile.Take(ctx, root+".lock")
+	lock, err := lockfile.Take(ctx, root+lockOf)
 	if err != nil {
 		return fmt.Errorf("make the root folder: %w", err)
 	}
@@ -227,6 +227,9 @@ func (b *Builder) root(ctx context.Context, image, dir string) error {
 			return fmt.Errorf("make the root folder: %w", err)
 		}
 	} else if err != nil {
+		return fmt.Errorf("make the root folder: %w", err)
+	}
+	if err := noteUser(root, to); err != nil {
 		return fmt.Errorf("make the root folder: %w", err)
 	}
 	return os.Symlink(root, filepath.Join(dir, rootLink))

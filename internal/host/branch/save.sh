@@ -2,15 +2,18 @@
 # $3 names the clone if it has no name yet: another name is a clone that was made anew. $4 bounds files that git does not know, in KiB.
 set -eu
 cd "$1"
+# The clone's git directory, which a file names where it is a worktree.
+own=$PWD/.git
+[ ! -f .git ] || own=$(sed -n 's/^gitdir: //p' .git)
 d="${HOME:-/tmp}/.sandbox-agent/git"
 mkdir -p "$d/info" 2>/dev/null || { d="/tmp/.sandbox-agent-$(id -u)/git" && mkdir -p "$d/info"; }
 # A repository of its own beside the clone's: no setting, hook or filter of that one counts, and its index stays as it is.
 begin() {
 	rm -rf "$d" && mkdir -p "$d/objects/info" "$d/refs" "$d/info"
-	[ ! -d .git/objects ] || printf '%s/.git/objects\n' "$PWD" >"$d/objects/info/alternates"
+	[ ! -d "$own/objects" ] || printf '%s\n' "$own/objects" >"$d/objects/info/alternates"
 	printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n' >"$d/config"
-	# What the clone's index knows is not read again.
-	[ "${1-}" = anew ] || cp .git/index "$d/index" 2>/dev/null || :
+	# What the clone's index knows is not read again, but for files as young as it is: by its time git knows those.
+	[ "${1-}" = anew ] || cp -p "$own/index" "$d/index" 2>/dev/null || :
 	echo 'ref: refs/heads/none' >"$d/HEAD"
 }
 export GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1
@@ -20,17 +23,17 @@ g() {
 tree() {
 	find . -name .git -prune -o -type f -size +"$4"k -print >"$d/large"
 	{
-		cat .git/info/exclude 2>/dev/null || :
+		cat "$own/info/exclude" 2>/dev/null || :
 		printf '%s\n' node_modules/ __pycache__/ .venv/ venv/
 		sed 's/[][\\*?!#]/\\&/g; s/^\.//; s/ $/\\ /' "$d/large"
 	} >"$d/info/exclude"
 	g add -A . >/dev/null && g write-tree
 }
-name=.git/sandbox-agent
+name=$own/sandbox-agent
 [ -s "$name" ] && [ -f "$d/HEAD" ] || begin
 [ -s "$name" ] || {
-	mkdir -p .git
-	echo "$3 $(git --git-dir=.git rev-parse --verify --quiet HEAD)" >"$name"
+	mkdir -p "$own"
+	echo "$3 $(git --git-dir="$own" rev-parse --verify --quiet HEAD)" >"$name"
 }
 if [ "$2" = - ]; then
 	echo "- $(head -n 1 "$name")"

@@ -47,7 +47,7 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 
 // standing finds the project of a box without a task.
 func (a *App) standing(ctx context.Context, project, repo, ref string) (*resolve.Resolved, error) {
-	f := &resolve.Flags{Project: project, Values: map[string]string{}, Sources: map[string]string{}}
+	f := &resolve.Flags{Project: project, ProjectsDir: a.Getenv(envName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{}}
 	for flag, v := range map[string]string{"repo": repo, "branch": ref} {
 		if v != "" {
 			f.Values[flag], f.Sources[flag] = v, "--"+flag

@@ -187,8 +187,11 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 	if err != nil {
 		return err
 	}
-	if !o.json && res.Ended && res.Session != "" {
-		fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call starts it anew\n", res.Session)
+	if !o.json {
+		a.tellEnd("", res.OutOfMemory, "`--memory` gives it more")
+		if res.Ended && res.Session != "" {
+			fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call starts it anew\n", res.Session)
+		}
 	}
 	return exitOf(sandbox.Result{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
 }

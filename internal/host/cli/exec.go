@@ -300,13 +300,18 @@ func (a *App) waitFor(ctx context.Context, p *sandbox.Process, out, errOut io.Wr
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
-	if r.Reason != "" {
-		fmt.Fprintln(a.Stderr, "error: "+r.Reason)
-	}
-	if r.OutOfMemory {
-		fmt.Fprintln(a.Stderr, "the sandbox's memory limit ended the command: `sandbox-agent up --memory` gives another more")
-	}
+	a.tellEnd(r.Reason, r.OutOfMemory, "`sandbox-agent up --memory` gives another more")
 	return exitOf(r)
+}
+
+// tellEnd says of a command's end what its exit code does not: why it could not be started, and that it was ended for want of memory, with what gives more.
+func (a *App) tellEnd(reason string, outOfMemory bool, more string) {
+	if reason != "" {
+		fmt.Fprintln(a.Stderr, "error: "+reason)
+	}
+	if outOfMemory {
+		fmt.Fprintln(a.Stderr, "the sandbox's memory limit ended the command: "+more)
+	}
 }
 
 // unknownEnd is the error of a command that had begun.

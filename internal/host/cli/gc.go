@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -26,6 +27,8 @@ other versions of this program built and tagged, and those with packages and too
 for projects that no task would use any more: none that has another tag or a container.
 A sandbox that runs, a task that another command follows, and one whose sandbox is on another
 engine are left alone.
+
+It removes the folders with programs to which no artifact of ` + "`sandbox-agent artifact build`" + ` has a link any more.
 
 Of sandboxes without a task it removes what dead programs have left of those that were made with this state
 folder, and the images of forks that are gone; it puts right what is kept of the others. One whose container somebody has
@@ -63,6 +66,10 @@ func (o *gcOptions) do(ctx context.Context, a *App) error {
 		sweep.Cache = a.cacheVolume()
 	}
 	done, err := sweep.Run(ctx)
+	if ctx.Err() == nil {
+		more, rerr := o.roots(ctx, st.Dir())
+		done, err = append(done, more...), errors.Join(err, rerr)
+	}
 	if a.Sandboxes != nil && ctx.Err() == nil {
 		more, serr := o.sandboxes(ctx, a)
 		done, err = append(done, more...), errors.Join(err, serr)
@@ -90,6 +97,24 @@ func (o *gcOptions) sandboxes(ctx context.Context, a *App) ([]upkeep.Action, err
 	}
 	return actions, sandboxError(err)
 }
+
+// roots removes folders with programs that no artifact has a link to.
+func (o *gcOptions) roots(ctx context.Context, state string) (actions []upkeep.Action, err error) {
+	unused, err := artifact.Unused(state)
+	for _, root := range unused {
+		if !o.dryRun {
+			if rerr := artifact.RemoveUnused(ctx, root); rerr != nil {
+				err = errors.Join(err, rerr)
+				continue
+			}
+		}
+		actions = append(actions, upkeep.Action{Do: removeRoot, Target: root})
+	}
+	return actions, err
+}
+
+// removeRoot is what gc does to a folder with programs.
+const removeRoot upkeep.Do = "remove root folder"
 
 func (o *gcOptions) report(a *App, done []upkeep.Action) error {
 	if o.json {

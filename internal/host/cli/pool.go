@@ -89,7 +89,11 @@ func (a *App) poolVerb(socket *string, cmd *cobra.Command, do func(ctx context.C
 		if asJSON {
 			return a.json(s)
 		}
-		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d\n", s.Idle, s.Busy, s.Total, s.Max)
+		never := ""
+		if s.Reuse == pool.ReuseNever {
+			never = ", each lent once: " + text.Clean(s.Reason)
+		}
+		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d%s\n", s.Idle, s.Busy, s.Total, s.Max, never)
 		return err
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
@@ -276,7 +280,7 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 				if len(b) > maxPoolInput {
 					return usage("standard input has more than %d bytes", maxPoolInput)
 				}
-				e.Stdin = string(b)
+				e.StdinBytes = b
 			}
 			c, err := a.pool(*socket)
 			if err != nil {
@@ -291,11 +295,12 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 			} else {
 				_, err = fmt.Fprint(a.Stdout, r.Stdout)
 				fmt.Fprint(a.Stderr, r.Stderr)
+				a.tellEnd(r.Error, r.OutOfMemory, "`sandbox-agent pool acquire --memory` gives another more")
 			}
 			if err != nil {
 				return err
 			}
-			return exitOf(sandbox.Result{ExitCode: r.ExitCode, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Reason: r.Error, Duration: time.Duration(r.DurationMS) * time.Millisecond})
+			return exitOf(sandbox.Result{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
 		},
 	}
 	f := cmd.Flags()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,6 +26,9 @@ const (
 	poolToken  = "pool.token" // of --listen
 )
 
+// poolName begins the names of a pool's sandboxes: of those of a state folder, who has the lock has all.
+const poolName = "pool-"
+
 type poolServeOptions struct {
 	pool   pool.Options
 	image  string
@@ -42,7 +44,7 @@ func newPoolServeCmd(a *App) *cobra.Command {
 		Long: `Serves a pool at a socket of the state folder, for the other commands of ` + "`pool`" + ` and for programs of any language
 (docs/pool.md has the API); with --listen at a port of the loopback, too, to whom a token is shown that is in
 the file ` + poolToken + ` of the state folder. Stopped, it removes all of its sandboxes, and ends with 1 if one of them
-could not be removed. Killed, its sandboxes end by themselves within a minute.
+could not be removed. Killed, its sandboxes end by themselves within a minute, or when the next pool is served.
 
 The image of leases that name none is a small one with python, node, git, jq and curl; it is built when it is missing.`,
 		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070",
@@ -107,12 +109,15 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 			return err
 		}
 	}
+	o.pool.Log, o.pool.Name = a.log(), poolName
+	p := pool.New(m, o.pool)
+	if err := p.Reap(ctx); err != nil {
+		o.pool.Log.Warn("what a pool has left that was killed is not all gone", "error", err)
+	}
 	listeners, err := o.listeners(ctx, a, st.Dir())
 	if err != nil {
 		return err
 	}
-	o.pool.Log = a.log()
-	p := pool.New(m, o.pool)
 	served := poolserver.New(p, o.idle, o.pool.Log).Serve(ctx, listeners...)
 	if err := p.Close(context.WithoutCancel(ctx)); err != nil {
 		return fault.New(workorder.ExitGeneral, errors.Join(served, err), "what is left ends by itself within a minute; `sandbox-agent gc` removes what cannot")
@@ -120,7 +125,10 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 	return sandboxError(served)
 }
 
-// listeners are where the pool is asked. What a pool that was killed has left of its socket is replaced: the caller has the lock.
+// maxSocket is the longest path that a socket can have on Linux.
+const maxSocket = 107
+
+// listeners are where the pool is asked.
 func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (all []poolserver.Listener, err error) {
 	defer func() {
 		if err != nil {
@@ -129,25 +137,26 @@ func (o *poolServeOptions) listeners(ctx context.Context, a *App, dir string) (a
 			}
 		}
 	}()
-	if err := os.Remove(o.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make the pool's socket: %w", err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", o.socket)
+	l, err := poolserver.Listen(ctx, o.socket)
 	if err != nil {
-		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), "a socket's path has at most 107 characters: name a shorter one with --socket")
+		hint := "name another path with --socket"
+		if len(o.socket) > maxSocket {
+			hint = fmt.Sprintf("a socket's path has at most %d characters: name a shorter one with --socket", maxSocket)
+		}
+		return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("make the pool's socket: %w", err), hint)
 	}
 	all = append(all, poolserver.Listener{Listener: l})
-	if err := os.Chmod(o.socket, 0o600); err != nil {
-		return all, fmt.Errorf("make the pool's socket: %w", err)
-	}
 	fmt.Fprintf(a.Stderr, "the pool is at %s\n", o.socket)
 	if o.listen == "" {
 		return all, nil
 	}
-	token := loopback.NewToken()
 	file := filepath.Join(dir, poolToken)
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		return all, fmt.Errorf("write the pool's token: %w", err)
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // each pool has a token of its own
+		return all, fmt.Errorf("make the pool's token anew: %w", err)
+	}
+	token, err := loopback.KeptToken(file)
+	if err != nil {
+		return all, err
 	}
 	t, err := loopback.Listen(ctx, o.listen)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/importer"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
@@ -36,7 +37,7 @@ user's configuration folder under sandbox-agent/projects/, and the shipped
 examples. Without a name, ./.sandbox-agent.yaml is meant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProjectInitCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectTrustCmd(a), newProjectSchemaCmd(a))
+	cmd.AddCommand(newProjectInitCmd(a), newProjectImportCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectTrustCmd(a), newProjectSchemaCmd(a))
 	return cmd
 }
 
@@ -79,6 +80,24 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 		_, err := fmt.Fprint(a.Stdout, text)
 		return err
 	}
+	if err := o.write(text); err != nil {
+		return err
+	}
+	found := "nothing it knows"
+	if files := draft.Sources(); len(files) > 0 {
+		found = strings.Join(files, ", ")
+	}
+	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\n", o.output, found)
+	if draft.Remote == "" && trust.Top(opts.Dir) == "" {
+		fmt.Fprintln(a.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
+		return nil
+	}
+	fmt.Fprintf(a.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output)
+	return nil
+}
+
+// write writes the file, which must not be there without --force.
+func (o *projectInitOptions) write(text string) error {
 	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	if o.force {
 		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
@@ -96,17 +115,57 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return fmt.Errorf("write project file %s: %w", o.output, err)
 	}
-	found := "nothing it knows"
-	if files := draft.Sources(); len(files) > 0 {
-		found = strings.Join(files, ", ")
-	}
-	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\n", o.output, found)
-	if draft.Remote == "" && trust.Top(opts.Dir) == "" {
-		fmt.Fprintln(a.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
-		return nil
-	}
-	fmt.Fprintf(a.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output)
 	return nil
+}
+
+// containerUseFile is where container-use keeps a repository's environment.
+const containerUseFile = ".container-use/environment.json"
+
+func newProjectImportCmd(a *App) *cobra.Command {
+	o := &projectInitOptions{}
+	cmd := &cobra.Command{
+		Use: "import [FILE]", Short: "Write a project file of container-use's environment.json",
+		Long: `Makes a project file of ` + containerUseFile + ` of the current folder, or of another file of that kind: setup, services,
+variables, and references to secrets, which op:// and vault:// ones become commands for. It prints what has no counterpart.`,
+		Example: "  sandbox-agent project import\n  sandbox-agent project import " + containerUseFile + " --print",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) <= 1 {
+				return nil
+			}
+			return noArgs(cmd, args[1:])
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file := containerUseFile
+			if len(args) == 1 {
+				file = args[0]
+			}
+			opts, err := projects.SystemOptions()
+			if err != nil {
+				return err
+			}
+			text, notes, err := importer.ContainerUse(file, detect.ProjectName(filepath.Base(opts.Dir)))
+			if err != nil {
+				return fault.New(workorder.ExitInvalid, err, "")
+			}
+			for _, n := range notes {
+				a.warn(n)
+			}
+			if o.print {
+				_, err := fmt.Fprint(a.Stdout, text)
+				return err
+			}
+			if err := o.write(text); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Stdout, "wrote %s\nnext: sandbox-agent project validate %s\n", o.output, o.output)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print it and write nothing")
+	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
+	return cmd
 }
 
 func newProjectValidateCmd(a *App) *cobra.Command {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -54,6 +57,10 @@ func TestReadmeProjectFileIsValid(t *testing.T) {
 			t.Errorf("%s shows no project file", path)
 		}
 		for _, b := range blocks {
+			if strings.HasPrefix(b[1], "environments:") { // a file of another kind
+				checkEnvironments(t, path, b[1])
+				continue
+			}
 			p, err := projects.Parse(path, []byte(b[1]), projects.LoadOptions{})
 			if err != nil {
 				t.Errorf("%s: %v", path, err)
@@ -62,6 +69,22 @@ func TestReadmeProjectFileIsValid(t *testing.T) {
 			if _, err := p.Order(projects.OrderInput{Task: "x"}); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
+		}
+	}
+}
+
+// checkEnvironments finds every entry of a file of environments usable, but for folders that the reader has.
+func checkEnvironments(t *testing.T, path, content string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "environments.yaml")
+	write(t, file, content)
+	r, err := environments.Open(environments.Options{File: file, Named: true, Getenv: func(string) string { return "/home/you" }})
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	for _, p := range r.Problems() {
+		if !errors.Is(p, fs.ErrNotExist) {
+			t.Errorf("%s: %v", path, p)
 		}
 	}
 }

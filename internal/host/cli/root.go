@@ -53,7 +53,7 @@ func newRootCmd(a *App) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a), newRuntimeCmd(a), newPoolCmd(a), newRunCmd(a), newSessionCmd(a), newEnvCmd(a), newArtifactCmd(a), newNotebookCmd(a), newMCPCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
+		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newTemplatesCmd(a), newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a), newRuntimeCmd(a), newPoolCmd(a), newRunCmd(a), newSessionCmd(a), newEnvCmd(a), newArtifactCmd(a), newNotebookCmd(a), newMCPCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
 		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
 	)
 	return root

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -173,7 +176,7 @@ type upOptions struct {
 	network            string
 	memory, cpus, pids string
 	runtime            string
-	mounts             []string
+	mounts, workspaces []string
 	allow              ruleList
 	repo, ref, project string
 	title              string
@@ -206,11 +209,13 @@ stay, and the next command starts it again.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.runtime, "runtime", "", "what isolates it: jail, container or host (`sandbox-agent runtime list`; default: what can give the rest)")
+	f.StringArrayVar(&o.workspaces, "workspace", nil, "[NAME=]FOLDER[:ro]: a folder of this machine to work in, at /workspace or /workspace/NAME; can be repeated with names")
 	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
 	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
 	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
 	f.StringVar(&o.title, "title", "", "what it is for")
+	f.StringVar(&o.spec.Worktree, "git-worktree", "", "repository of this machine of which a real worktree is at /workspace, on the branch sandbox-NAME")
 	f.StringVar(&o.ref, "from-ref", "", "branch of the repository (default: its default branch, or the one that is checked out)")
 	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
 	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
@@ -257,6 +262,14 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		m, err := a.parseMount(t)
 		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
 	}
+	work, err := a.parseWorkspaces(o.workspaces)
+	if errs = append(errs, err); len(work) > 0 {
+		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, workspaceDir)
+		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, s.Env...) // they are the user's, whoever runs commands
+		if o.repo != "" {
+			errs = append(errs, errors.New("--workspace and --repo each say what is at /workspace"))
+		}
+	}
 	ports, err := parsePorts(o.ports)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
@@ -270,6 +283,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s.Title = o.title
 	if own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; own && o.repo != "" && o.project == "" {
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
+	} else if s.Worktree != "" {
+		s.Ref = o.ref
 	} else if o.project != "" || o.repo != "" {
 		if err := a.boxSpec(ctx, &s, o.project, o.repo, o.ref); err != nil {
 			return err
@@ -293,6 +308,9 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 			return errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 	}
+	if err := a.settle(ctx, sb); err != nil {
+		a.warn(err.Error())
+	}
 	a.save(ctx, sb, sandbox.Ran{})
 	if o.json {
 		return a.json(struct {
@@ -302,10 +320,41 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
 	a.tellEndpoints(ports)
-	if repo := sb.Spec().Repo; filepath.IsAbs(repo) {
+	if repo := sb.Spec().BranchOf(); repo != "" {
 		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
 	}
 	return nil
+}
+
+// workspaceDir is where people and agents work.
+const workspaceDir = "/workspace"
+
+var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// parseWorkspaces reads [NAME=]FOLDER[:ro].
+func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
+	var errs []error
+	for _, t := range texts {
+		inside, folder := workspaceDir, t
+		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
+			inside, folder = workspaceDir+"/"+name, rest
+		} else if len(texts) > 1 {
+			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))
+			continue
+		}
+		folder, ro := strings.CutSuffix(folder, ":ro")
+		m, err := a.parseMount(folder + ":" + inside)
+		if err == nil {
+			if st, serr := os.Stat(m.Host); serr != nil {
+				err = fmt.Errorf("--workspace %q: %w", t, serr)
+			} else if !st.IsDir() {
+				err = fmt.Errorf("--workspace %q: it is no folder", t)
+			}
+		}
+		m.ReadOnly = ro
+		all, errs = append(all, m), append(errs, err)
+	}
+	return all, errors.Join(errs...)
 }
 
 // parseMount reads HOST:INSIDE[:ro]; a relative path of this machine begins in the current folder.

@@ -91,7 +91,7 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 		}
 		return a.runInTerminal(ctx, sb, c)
 	}
-	return a.runIn(ctx, sb, c, nil)
+	return a.runSaved(ctx, sb, c, nil)
 }
 
 // bestShell is the best shell of a sandbox.

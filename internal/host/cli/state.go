@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // save commits what a command has changed in the sandbox's clone. What cannot be saved now is saved after the next command: it is told and changes no exit code.
 func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) string {
-	if !filepath.IsAbs(sb.Spec().Repo) {
+	if sb.Spec().BranchOf() == "" {
 		return ""
 	}
 	s, err := sb.Save(context.WithoutCancel(ctx), ran)

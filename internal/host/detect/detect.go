@@ -123,7 +123,7 @@ type file struct {
 
 // Detect looks at the files of a repository. name is the repository's, for the project.
 func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
-	d := &detector{ctx: ctx, Draft: &Draft{Name: projectName(name)}, tree: tree, read: map[string]*file{}}
+	d := &detector{ctx: ctx, Draft: &Draft{Name: ProjectName(name)}, tree: tree, read: map[string]*file{}}
 	d.git()
 	// A later input only fills what the earlier ones left open.
 	for _, input := range []func(){d.devcontainer, d.compose, d.workflows, d.gitlab, d.manifests, d.member, d.advice, d.activate} {
@@ -140,7 +140,8 @@ func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-func projectName(folder string) string {
+// ProjectName makes a name for a project of that of a folder.
+func ProjectName(folder string) string {
 	const longest = 63 // of a project's name
 	n := strings.Trim(unfit.ReplaceAllString(folder, "-"), "-._")
 	n = n[:min(len(n), longest)]

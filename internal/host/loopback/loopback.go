@@ -39,9 +39,6 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// NewToken draws a token.
-func NewToken() string { return rand.Text() }
-
 // Bounds of a token that somebody else made, in bytes.
 const (
 	minToken = 16 // what is shorter can be guessed
@@ -94,7 +91,7 @@ func makeToken(path string) error {
 		return err
 	}
 	defer os.Remove(f.Name())
-	_, err = io.WriteString(f, NewToken()+"\n")
+	_, err = io.WriteString(f, rand.Text()+"\n")
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

@@ -41,9 +41,11 @@ type Exec struct {
 	Dir     string   `json:"cwd,omitempty"`     // "" is /workspace
 	Env     []string `json:"env,omitempty"`     // NAME=value
 	Stdin   string   `json:"stdin,omitempty"`
+	// StdinBytes is Stdin that need not be a text.
+	StdinBytes []byte `json:"stdin_base64,omitempty"`
 	// TimeoutSeconds ends it with everything it started; 0 means 300.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
-	// MaxOutput bounds each stream, in bytes; 0 means 1 MiB.
+	// MaxOutput bounds each stream, in bytes, up to 64 MiB; 0 means 1 MiB.
 	MaxOutput int `json:"max_output,omitempty"`
 }
 

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +24,10 @@ const (
 	// maxDocument bounds a request, in bytes: a command line and its standard input.
 	maxDocument = 32 << 20
 	headerTime  = 10 * time.Second
+	// maxOutput bounds a stream of a command, in bytes: an answer has all of it at once.
+	maxOutput = 64 << 20
+	// maxTimeout bounds the time of a command.
+	maxTimeout = 365 * 24 * time.Hour
 	// drainTime is what requests have to end with the server.
 	drainTime = 2 * time.Second
 )
@@ -65,6 +71,38 @@ type Listener struct {
 	net.Listener
 	// Token is what a request has to bring; "" for a socket that only its user reaches.
 	Token string
+}
+
+// askTime bounds the question whether somebody serves at a socket: whoever does takes a connection at once.
+const askTime = 2 * time.Second
+
+// Listen listens at a socket of this user's. What a server has left there that was killed is replaced; anything else stays, and is fs.ErrExist.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case st.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s is no socket: %w", path, fs.ErrExist)
+	default:
+		if conn, err := (&net.Dialer{Timeout: askTime}).DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("somebody serves at %s: %w", path, fs.ErrExist)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	const mode = 0o600
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // Serve serves until ctx ends or a listener fails. It closes the listeners, and the caller the pool.
@@ -234,10 +272,6 @@ func (s *Server) find(r *http.Request) (*lent, error) {
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
-	l, err := s.find(r)
-	if err != nil {
-		return nil, err
-	}
 	var e Exec
 	if err := read(w, r, &e); err != nil {
 		return nil, err
@@ -245,15 +279,24 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	switch {
 	case e.Command != "" && len(e.Argv) > 0 || e.Command == "" && len(e.Argv) == 0:
 		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrSpec)
-	case e.TimeoutSeconds < 0 || e.MaxOutput < 0:
-		return nil, fmt.Errorf("the command is %w: timeout_seconds and max_output are not less than nothing", sandbox.ErrSpec)
-	case e.Command != "":
+	case e.Stdin != "" && len(e.StdinBytes) > 0:
+		return nil, fmt.Errorf("the command is %w: name either stdin or stdin_base64", sandbox.ErrSpec)
+	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
+		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrSpec, e.TimeoutSeconds, maxTimeout.Seconds())
+	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
+		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrSpec, e.MaxOutput, maxOutput)
+	}
+	if e.Command != "" {
 		e.Argv = []string{"sh", "-c", e.Command}
+	}
+	l, err := s.find(r)
+	if err != nil {
+		return nil, err
 	}
 	l.use(1)
 	defer l.use(-1)
 	res, err := l.Run(r.Context(), sandbox.Command{
-		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
+		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
 	})
 	if err != nil {
 		return nil, err

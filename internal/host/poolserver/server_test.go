@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,6 +46,45 @@ func serve(t *testing.T, token string) (socket, address string) {
 	return socket, tcp.Addr().String()
 }
 
+// Only what a server has left that was killed is replaced by a socket.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	listen := func() (*net.UnixListener, error) {
+		l, err := Listen(t.Context(), path)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l.(*net.UnixListener), nil
+	}
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := listen(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("somebody serves there: %v", err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if _, err := listen(); err != nil {
+		t.Errorf("it was left: %v", err)
+	}
+	path = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("a file: %v", err)
+	}
+}
+
 // Requests that are wrong are answered with what is wrong, and make nothing.
 func TestRequests(t *testing.T) {
 	t.Parallel()
@@ -63,6 +104,16 @@ func TestRequests(t *testing.T) {
 		"two documents":   {"POST", "/v1/leases", `{}{}`, "secret", http.StatusBadRequest, KindInvalid},
 		"unknown trust":   {"POST", "/v1/leases", `{"trust": "root"}`, "secret", http.StatusBadRequest, KindInvalid},
 		"unknown lease":   {"POST", "/v1/leases/L-x/exec", `{"command": "true"}`, "secret", http.StatusNotFound, KindNotFound},
+		"no command":      {"POST", "/v1/leases/L-x/exec", `{}`, "secret", http.StatusBadRequest, KindInvalid},
+		"two commands":    {"POST", "/v1/leases/L-x/exec", `{"command": "true", "argv": ["true"]}`, "secret", http.StatusBadRequest, KindInvalid},
+		"two inputs":      {"POST", "/v1/leases/L-x/exec", `{"command": "cat", "stdin": "a", "stdin_base64": "YQ=="}`, "secret", http.StatusBadRequest, KindInvalid},
+		"no base64":       {"POST", "/v1/leases/L-x/exec", `{"command": "cat", "stdin_base64": "%"}`, "secret", http.StatusBadRequest, KindInvalid},
+		"a long time":     {"POST", "/v1/leases/L-x/exec", `{"command": "true", "timeout_seconds": 1e300}`, "secret", http.StatusBadRequest, KindInvalid},
+		"less than none":  {"POST", "/v1/leases/L-x/exec", `{"command": "true", "timeout_seconds": -1}`, "secret", http.StatusBadRequest, KindInvalid},
+		"much output":     {"POST", "/v1/leases/L-x/exec", `{"command": "true", "max_output": 9223372036854775807}`, "secret", http.StatusBadRequest, KindInvalid},
+		"a large body":    {"POST", "/v1/leases", strings.Repeat(" ", maxDocument+1), "secret", http.StatusBadRequest, KindInvalid},
+		"a stranger's":    {"POST", "/v1/leases", strings.Repeat(" ", 64<<10), "", http.StatusUnauthorized, KindInvalid},
+		"a wrong limit":   {"POST", "/v1/leases", `{"runtime": "jail", "limits": {"cpus": -3}}`, "secret", http.StatusBadRequest, KindInvalid},
 		"release of none": {"DELETE", "/v1/leases/L-x", "", "secret", http.StatusNotFound, KindNotFound},
 		"destroy all":     {"DELETE", "/v1/leases", "", "secret", http.StatusOK, ""},
 	} {
@@ -95,7 +146,7 @@ func TestClient(t *testing.T) {
 	t.Parallel()
 	socket, _ := serve(t, "secret")
 	c := Dial(socket)
-	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax}) {
+	if s, err := c.Stats(t.Context()); err != nil || s != (pool.Stats{Max: pool.DefaultMax, Reuse: pool.ReuseClean}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if all, err := c.List(t.Context()); err != nil || len(all) != 0 {

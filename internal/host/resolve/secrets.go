@@ -39,6 +39,21 @@ func (g *Resolved) Standing(ctx context.Context, find *credentials.Finder) (valu
 	return values, git, err
 }
 
+// AgentSecrets are the values of the secrets that are for agents alone. One that is not there is an error, unless the project goes without it.
+func (g *Resolved) AgentSecrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
+	var own []projects.Secret
+	for _, s := range g.Project.Secrets {
+		if s.Use == workorder.ForAgent {
+			own = append(own, s)
+		}
+	}
+	if len(own) == 0 {
+		return nil, nil
+	}
+	values, _, err := g.values(ctx, find, own)
+	return values, err
+}
+
 // values reads references.
 func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []projects.Secret) (values map[string]string, absent map[string]error, err error) {
 	dir := ""

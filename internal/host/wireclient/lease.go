@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -18,6 +20,9 @@ type Lease struct {
 	stream *leaseStream
 }
 
+// ErrNoLease means that a lease could not begin: the sandbox lacks what it needs for one.
+var ErrNoLease = errors.New("the sandbox can make no lease")
+
 // Lease makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this client's connection.
 func (c *Client) Lease(ctx context.Context) (*Lease, error) {
 	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the lease outlives ctx
@@ -27,16 +32,20 @@ func (c *Client) Lease(ctx context.Context) (*Lease, error) {
 	answer, err := c.do(open, http.MethodPost, wire.PathLease, nil, r)
 	if err != nil {
 		cancel()
+		if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CodeFailed {
+			err = fmt.Errorf("%w: %w", ErrNoLease, err)
+		}
 		return nil, err
 	}
 	s := &leaseStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
 	inner, err := New(ctx, s)
 	if err != nil {
-		if why := s.end(ctx); why != nil { // what the guest says of it says more
-			err = why
+		if why := s.end(ctx); why != nil && !errors.Is(why, ErrLost) && ctx.Err() == nil { // the guest says why
+			err = fmt.Errorf("%w: %w", ErrNoLease, why)
 		}
 		return nil, errors.Join(fmt.Errorf("make a lease: %w", err), s.Close())
 	}
+	s.begun.Store(true)
 	return &Lease{inner, s}, nil
 }
 
@@ -50,6 +59,7 @@ func (l *Lease) End(ctx context.Context) error {
 type leaseStream struct {
 	tunnel
 	answer *http.Response
+	begun  atomic.Bool
 	once   sync.Once
 	over   chan struct{} // closed once nothing more comes
 	err    error         // why, once it is closed
@@ -64,6 +74,20 @@ func (s *leaseStream) Read(p []byte) (int, error) {
 		})
 	}
 	return n, err
+}
+
+// lastWord bounds the wait for what a guest says of a lease that did not begin.
+const lastWord = time.Second
+
+// Close ends the stream. Of a lease that did not begin it waits for the guest's last word.
+func (s *leaseStream) Close() error {
+	if !s.begun.Swap(true) {
+		_ = s.CloseWrite()
+		late := time.AfterFunc(lastWord, func() { _ = s.tunnel.Close() })
+		_, _ = io.Copy(io.Discard, s)
+		late.Stop()
+	}
+	return s.tunnel.Close()
 }
 
 // end ends the request, and waits for the guest's word that nothing of the lease is left. The transport over it reads until then.

@@ -1,0 +1,158 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+)
+
+// A folder of the user's to work in: what is written is the user's, and their repository is not the sandbox's to change.
+func TestWorkspace(t *testing.T) {
+	t.Parallel()
+	image := strings.TrimSpace(newUser(t).run("", "image", "build").stdout)
+	for kind, more := range map[string][]string{"jail": nil, "container": {"--image", image}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.newRepo()
+			const owner = 54321
+			for _, dir := range []string{filepath.Dir(filepath.Dir(repo)), filepath.Dir(repo), repo} {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chown(repo, owner, owner); err != nil {
+				t.Skipf("only root gives folders away: %v", err)
+			}
+			gittest.Git(t, "", "config", "--file", filepath.Join(repo, ".git", "config"), "core.fsmonitor", "false")
+			e := u.claim(fmt.Sprintf("work-%s-%d", kind, os.Getpid()))
+			if kind == "container" {
+				more = append(more, "--user", fmt.Sprintf("%d:%d", owner, owner))
+			}
+			if c := u.run("", append([]string{"up", e, "--runtime", kind, "--workspace", "."}, more...)...); c.code != 0 {
+				t.Fatalf("exit code %d: %s", c.code, c.stderr)
+			}
+			config, err := os.ReadFile(filepath.Join(repo, ".git", "config"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := u.run("", "exec", e, "--", "sh", "-c", `pwd; git log --oneline | wc -l; echo x >'a b'; echo y >.git/hooks/post-commit; git config core.fsmonitor evil; git config core.hooksPath /tmp; rm -rf .git; mv .git g; ln -sfn /tmp .git; git status --short`)
+			if !strings.HasPrefix(c.stdout, "/workspace\n1\n") || !strings.Contains(c.stdout, `?? "a b"`) {
+				t.Errorf("%q: %s", c.stdout, c.stderr)
+			}
+			st, err := os.Stat(filepath.Join(repo, "a b"))
+			if err != nil || uidOf(st) != owner {
+				t.Errorf("%v, %v", st, err)
+			}
+			after, err := os.ReadFile(filepath.Join(repo, ".git", "config"))
+			if err != nil || string(after) != string(config) {
+				t.Errorf("the user's configuration has changed: %v", err)
+			}
+			if hooks, err := filepath.Glob(filepath.Join(repo, ".git", "hooks", "post-commit")); err != nil || len(hooks) > 0 {
+				t.Errorf("%v, %v", hooks, err)
+			}
+			if c := u.run("", "down", e); c.code != 0 {
+				t.Errorf("exit code %d", c.code)
+			}
+			two := u.claim(fmt.Sprintf("two-%s-%d", kind, os.Getpid()))
+			for _, wrong := range [][]string{{".", "a=."}, {"/no/such"}, {"f"}} {
+				args := append([]string{"up", two, "--runtime", kind}, more...)
+				for _, w := range wrong {
+					args = append(args, "--workspace", w)
+				}
+				if c := u.run("", args...); c.code != 64 {
+					t.Errorf("%q: exit code %d", wrong, c.code)
+				}
+			}
+			if c := u.run("", append([]string{"up", two, "--runtime", kind, "--workspace", "one=.:ro", "--workspace", "two=" + t.TempDir()}, more...)...); c.code != 0 {
+				t.Fatalf("exit code %d: %s", c.code, c.stderr)
+			}
+			if c := u.run("", "exec", two, "--", "sh", "-c", "ls; touch one/x"); c.code == 0 || c.stdout != "one\ntwo\n" {
+				t.Errorf("exit code %d, %q", c.code, c.stdout)
+			}
+			if c := u.run("", "down", two); c.code != 0 {
+				t.Errorf("exit code %d", c.code)
+			}
+		})
+	}
+}
+
+func uidOf(st os.FileInfo) int { return int(st.Sys().(*syscall.Stat_t).Uid) }
+
+// A real worktree of the user's: git works in it, its commits are on a branch of theirs, and hooks, settings and other branches are out of reach.
+func TestWorktree(t *testing.T) {
+	t.Parallel()
+	image := strings.TrimSpace(newUser(t).run("", "image", "build").stdout)
+	for kind, more := range map[string][]string{"jail": nil, "container": {"--image", image}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			u := newCarefulUser(t)
+			repo := u.newRepo()
+			for dir := u.state; len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e := u.claim(fmt.Sprintf("tree-%s-%d", kind, os.Getpid()))
+			up := append([]string{"up", e, "--runtime", kind, "--git-worktree", "."}, more...)
+			gittest.Git(t, repo, "branch", "sandbox-"+e)
+			if c := u.run("", up...); c.code == 0 {
+				t.Error("a branch of the user's is taken over")
+			}
+			gittest.Git(t, repo, "branch", "-D", "sandbox-"+e)
+			if c := u.run("", up...); c.code != 0 {
+				t.Fatalf("exit code %d: %s", c.code, c.stderr)
+			}
+			config, err := os.ReadFile(filepath.Join(repo, ".git", "config"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := u.run("", "exec", e, "--", "sh", "-c", `git -C /workspace status --porcelain && git log --format=%s && echo 2 >f && git commit -qam own && echo 3 >f &&
+git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv .git y; rm -f /workspace.objects/??/* 2>/dev/null; for d in .git/hooks /workspace.git/hooks; do mkdir -p $d && echo '#!/bin/sh' >$d/post-commit; done; true`)
+			if c.code != 0 || c.stdout != "base\n" {
+				t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
+			}
+			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":f"); got != "3" {
+				t.Errorf("%q: %s", got, c.stderr)
+			}
+			if got := gittest.Git(t, repo, "rev-parse", "sandbox-"+e); got != gittest.Git(t, repo, "rev-parse", "sandbox/"+e) {
+				t.Error(got)
+			}
+			after, err := os.ReadFile(filepath.Join(repo, ".git", "config"))
+			if err != nil || string(after) != string(config) {
+				t.Errorf("the user's configuration has changed: %v", err)
+			}
+			if _, err := os.Stat(filepath.Join(repo, ".git", "hooks", "post-commit")); err == nil {
+				t.Error("the user has a hook of the sandbox's")
+			}
+			gittest.Git(t, repo, "fsck", "--strict")
+			if got := gittest.Git(t, repo, "show", "main:f"); got != "1" {
+				t.Error(got)
+			}
+			if c := u.run("", "exec", e, "--background", "--", "sh", "-c", "echo 4 >f"); c.code != 0 {
+				t.Errorf("exit code %d", c.code)
+			}
+			time.Sleep(300 * time.Millisecond)
+			if c := u.run("", "down", e); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":f"); got != "4" {
+				t.Errorf("what was not committed is lost: %q", got)
+			}
+			if got := gittest.Git(t, repo, "worktree", "list"); strings.Contains(got, "\n") {
+				t.Error(got)
+			}
+			if c := u.run("", "delete", e); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+		})
+	}
+}

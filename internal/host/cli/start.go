@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/agents"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// tmuxSession is the session of tmux in which agents run, each in a window of its name.
+const tmuxSession = "agent"
+
+// tmuxConfig is that of the server which `start` begins.
+const tmuxConfig = "set -g history-limit 50000\nset -g mouse on\nset -g default-terminal tmux-256color\nset -g remain-on-exit failed\n"
+
+type startOptions struct {
+	prompt string
+	detach bool
+}
+
+func newStartCmd(a *App) *cobra.Command {
+	o := &startOptions{}
+	cmd := &cobra.Command{
+		Use: "start SANDBOX [AGENT]", Short: "Start an agent in a sandbox, at a terminal to come back to",
+		Long: `Starts an agent's program in tmux in the sandbox and shows it; where it runs already, it is shown. Ctrl-B D leaves it running, and
+so does a connection that is lost. AGENT is a harness or one of the project's agents; without it, it is the project's harness, or
+claude-code. Keys of models stay outside, with the model gateway of a box; a secret that is for agents alone is in no other
+program's environment. The agent is told of the sandbox: ` + briefing.File + ` in the work tree, which git does not see.`,
+		Example: "  sandbox-agent start dev\n  sandbox-agent start dev codex\n  sandbox-agent start dev --prompt 'fix the flaky test' --detach",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 2 {
+				return nil
+			}
+			return oneSandbox(cmd, args)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return workorder.Harnesses(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.completeSandboxes(false)(cmd, args, begun)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agent := ""
+			if len(args) == 2 {
+				agent = args[1]
+			}
+			return o.do(cmd.Context(), a, args[0], agent)
+		},
+	}
+	cmd.Flags().StringVar(&o.prompt, "prompt", "", "what the agent is told first")
+	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "start it and do not show it")
+	return cmd
+}
+
+// ofProject is what a project says of a sandbox that was made of it.
+type ofProject struct {
+	*projects.Project
+	// secrets are those that are for agents alone.
+	secrets map[string]string
+}
+
+// projectOf is the project of a sandbox; one that was made of none has an empty one.
+func (a *App) projectOf(ctx context.Context, s sandbox.Spec, secrets bool) (ofProject, error) {
+	if s.Project == "" {
+		return ofProject{Project: &projects.Project{}}, nil
+	}
+	g, err := a.standing(ctx, s.Project, s.Repo, s.Ref)
+	if err != nil {
+		return ofProject{}, err
+	}
+	p := ofProject{Project: g.Project}
+	if secrets {
+		p.secrets, err = g.AgentSecrets(ctx, a.resolver(false).Credentials)
+	}
+	return p, err
+}
+
+// harness is the one that a name means.
+func (p ofProject) harness(name string) (string, workorder.Harness, error) {
+	if name == "" {
+		h := p.Harness
+		h.Name = cmp.Or(h.Name, workorder.HarnessClaudeCode)
+		return h.Name, h, nil
+	}
+	var names []string
+	for _, agent := range p.Agents {
+		if agent.Name == name {
+			return name, agent.Harness, nil
+		}
+		names = append(names, agent.Name)
+	}
+	if slices.Contains(workorder.Harnesses(), name) && name != workorder.HarnessCommand {
+		h := workorder.Harness{Name: name}
+		if p.Harness.Name == name {
+			h = p.Harness
+		}
+		return name, h, nil
+	}
+	for _, h := range workorder.Harnesses() {
+		if h != workorder.HarnessCommand {
+			names = append(names, h)
+		}
+	}
+	return "", workorder.Harness{}, fault.New(workorder.ExitNotFound, fmt.Errorf("there is no agent %s", text.Clean(name)), "there are "+strings.Join(names, ", "))
+}
+
+// brief writes what agents of a sandbox are told where git does not see it, and returns it.
+func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (string, error) {
+	s := sb.Spec()
+	f := briefing.Facts{
+		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: workdirOf(s), Network: string(s.Network), Allow: s.Allow, Docker: s.Runtime == sandbox.KindBox, More: p.Briefing,
+	}
+	if s.BranchOf() != "" {
+		f.Branch = branch.Remote + "/" + s.Name
+	}
+	if s.Box != nil {
+		if s.Network == sandbox.NetworkRestricted && len(f.Allow) == 0 {
+			f.Allow = s.Box.Network.Allow // the project's own
+		}
+		for _, service := range s.Box.Services {
+			f.Services = append(f.Services, service.Name)
+		}
+	}
+	served, err := a.endpoints(s.Name)
+	if err != nil {
+		return "", err
+	}
+	for port := range served {
+		f.Ports = append(f.Ports, port)
+	}
+	slices.Sort(f.Ports)
+	for _, c := range p.Validate {
+		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
+	}
+	// The folder is the project's own where it is there; nothing is written through a link of it.
+	const script = `cd "$1" && d=${2%/*} && { [ -d "$d" ] || mkdir "$d"; } && [ ! -L "$d" ] && [ ! -L "$2" ] && cat >"$2" || exit
+g=.git
+[ ! -f .git ] || g=$(sed -n 's/^gitdir: //p' .git)
+[ ! -d "$g" ] || { mkdir -p "$g/info" && { grep -qxF "/$2" "$g/info/exclude" 2>/dev/null || printf '/%s\n' "$2" >>"$g/info/exclude"; }; }`
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", script, "sh", f.Workdir, briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
+	if err != nil {
+		return "", sandboxError(err)
+	}
+	if r.ExitCode != 0 {
+		return "", fmt.Errorf("write %s in sandbox %s: %s", briefing.File, s.Name, text.Clean(string(r.Stderr)))
+	}
+	return f.Text(), nil
+}
+
+// workdirOf is where commands of a sandbox begin.
+func workdirOf(s sandbox.Spec) string { return cmp.Or(s.Dir, "/workspace") }
+
+func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error {
+	sb, done, err := a.sandbox(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	p, err := a.projectOf(ctx, sb.Spec(), true)
+	if err != nil {
+		return err
+	}
+	agent, h, err := p.harness(agent)
+	if err != nil {
+		return err
+	}
+	told, err := a.brief(ctx, sb, p)
+	if err != nil {
+		return err
+	}
+	began, err := o.begin(ctx, sb, agent, h, told, p.secrets)
+	if err != nil {
+		return err
+	}
+	a.tellRenewed(sb)
+	if in, ok := a.Stdin.(*os.File); o.detach || !ok || !term.IsTerminal(int(in.Fd())) || !isTerminal(a.Stdout) {
+		if began {
+			fmt.Fprintf(a.Stdout, "%s runs in %s: `sandbox-agent start %s %s` shows it\n", agent, name, name, agent)
+		} else {
+			fmt.Fprintf(a.Stdout, "%s runs in %s already\n", agent, name)
+		}
+		return nil
+	}
+	c := sandbox.Command{Argv: []string{"tmux", "attach-session", "-t", tmuxSession + ":" + agent}, Stdin: a.Stdin, Env: []string{"TERM=" + cmp.Or(a.Getenv("TERM"), "xterm-256color")}}
+	return a.runInTerminal(ctx, sb, c)
+}
+
+// window finds the agent's window: it prints 1 where its program runs.
+const window = `command -v tmux >/dev/null || { echo "there is no tmux in it" >&2; exit 9; }
+tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' 2>/dev/null | grep -qx 0 && echo 1
+exit 0`
+
+// open starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then.
+const open = `set -eu
+tmux kill-window -t "=$1:=$2" 2>/dev/null || :
+if tmux has-session -t "=$1" 2>/dev/null; then
+	tmux new-window -d -t "=$1:" -n "$2" -c "$3" "exec sh $4"
+else
+	tmux -f "$5" new-session -d -s "$1" -n "$2" -x 200 -y 50 -c "$3" "exec sh $4"
+fi
+tmux set-window-option -t "=$1:=$2" automatic-rename off >/dev/null
+tmux set-window-option -t "=$1:=$2" allow-rename off >/dev/null
+sleep 0.5
+if tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' | grep -qx 1; then
+	tmux capture-pane -p -S - -t "=$1:=$2" | grep -v '^$' | tail -n 15 >&2
+	exit 1
+fi`
+
+// begin starts the agent, unless it runs.
+func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, told string, secrets map[string]string) (began bool, err error) {
+	s := sb.Spec()
+	run := func(argv ...string) (string, error) {
+		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute})
+		if err != nil {
+			return "", sandboxError(err)
+		}
+		if r.ExitCode != 0 {
+			return "", fault.New(workorder.ExitGeneral, fmt.Errorf("start %s in sandbox %s: %s", agent, s.Name, text.Clean(strings.TrimSpace(string(r.Stderr)))), "")
+		}
+		return strings.TrimSpace(string(r.Stdout)), nil
+	}
+	if runs, err := run("sh", "-c", window, "sh", tmuxSession, agent); err != nil || runs == "1" {
+		return false, err
+	}
+	home, err := run("sh", "-c", `echo "$HOME"`)
+	if err != nil {
+		return false, err
+	}
+	dir := workdirOf(s)
+	line, err := agents.Line(agents.Start{Harness: h, Prompt: o.prompt, Briefing: told, File: path.Join(dir, briefing.File), Home: home, Workdir: dir})
+	if err != nil {
+		return false, err
+	}
+	files := sb.Files()
+	put := func(name, content string) error {
+		return files.Write(ctx, name, strings.NewReader(content), sandbox.WriteOptions{Mode: new(fs.FileMode(0o600)), Parents: true})
+	}
+	for name, content := range line.Files {
+		if _, err := files.Lstat(ctx, name); errors.Is(err, sandbox.ErrNotFound) {
+			err = put(name, content)
+			if err != nil {
+				return false, sandboxError(err)
+			}
+		}
+	}
+	var script bytes.Buffer
+	script.WriteString("rm -f \"$0\"\n")
+	for _, kv := range line.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		fmt.Fprintf(&script, "export %s=%s\n", name, quoteWord(value))
+	}
+	for name, value := range secrets {
+		fmt.Fprintf(&script, "export %s=%s\n", name, quoteWord(value))
+	}
+	script.WriteString("exec")
+	for _, w := range line.Argv {
+		script.WriteString(" " + quoteWord(w))
+	}
+	script.WriteString("\n")
+	launcher, config := "/dev/shm/.sandbox-agent-"+rand.Text(), path.Join(home, ".sandbox-agent", "tmux.conf")
+	if err := errors.Join(put(config, tmuxConfig), put(launcher, script.String())); err != nil {
+		return false, sandboxError(err)
+	}
+	if _, err := run("sh", "-c", open, "sh", tmuxSession, agent, dir, launcher, config); err != nil {
+		_ = files.Remove(context.WithoutCancel(ctx), launcher) // it is gone where it was read
+		return false, err
+	}
+	return true, nil
+}
+
+// quoteWord is a text as one word of a shell.
+func quoteWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// settle does what a new sandbox of a project or repository has before its first command. What fails keeps nobody from using it.
+func (a *App) settle(ctx context.Context, sb *sandbox.Sandbox) error {
+	s := sb.Spec()
+	if s.Project == "" && s.BranchOf() == "" {
+		return nil
+	}
+	p, err := a.projectOf(ctx, s, false)
+	if err != nil {
+		return err
+	}
+	if _, err := a.brief(ctx, sb, p); err != nil {
+		return err
+	}
+	return a.runInit(ctx, sb, p)
+}
+
+// initTime bounds a command of a project's init.
+const initTime = 10 * time.Minute
+
+// projectInit is what a repository may bring of its own.
+const projectInit = ".sandbox-agent/init"
+
+// runInit runs what a project wants run in a new sandbox: what fails is told, and keeps nothing from running.
+func (a *App) runInit(ctx context.Context, sb *sandbox.Sandbox, p ofProject) error {
+	own := fmt.Sprintf("if [ -x %[1]s ]; then exec ./%[1]s; fi", projectInit)
+	for _, command := range append(slices.Clone(p.Init), own) {
+		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", command}, Timeout: initTime})
+		if err != nil {
+			return sandboxError(err)
+		}
+		if r.ExitCode != 0 {
+			first, _, _ := strings.Cut(command, "\n")
+			if command == own {
+				first = projectInit
+			}
+			a.warn(fmt.Sprintf("init: %s: exit code %d: %s", clip(first), r.ExitCode, clip(strings.TrimSpace(string(append(r.Stdout, r.Stderr...))))))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// template is a row of the list.
+type template struct {
+	Name        string   `json:"name"`
+	Agents      []string `json:"agents"`
+	Network     string   `json:"network"`
+	Description string   `json:"description,omitempty"`
+	File        string   `json:"file"`
+}
+
+func newTemplatesCmd(a *App) *cobra.Command {
+	strict, asJSON := false, false
+	cmd := &cobra.Command{
+		Use: "templates", Short: "List project files without a repository: what sandboxes can be made of", Args: noArgs,
+		Long: `Lists the templates of the folders in which projects are looked for. A template is a project file without repo:
+` + "`sandbox-agent up NAME -p TEMPLATE --repo .`" + ` makes a sandbox of it. A file that is broken is left out and warned of; with --strict it is an error.`,
+		Example: "  sandbox-agent templates\n  sandbox-agent templates --strict",
+		RunE: func(*cobra.Command, []string) error {
+			opts, err := projects.SystemOptions()
+			if err != nil {
+				return err
+			}
+			if dir := a.Getenv(envName("projects-dir")); dir != "" {
+				opts.Folders = append([]string{dir}, opts.Folders...)
+			}
+			all, errs := templates(opts)
+			if strict && len(errs) > 0 {
+				return fault.New(workorder.ExitInvalid, errors.Join(errs...), "`sandbox-agent project validate NAME` shows each mistake")
+			}
+			for _, err := range errs {
+				first, _, _ := strings.Cut(err.Error(), "\n")
+				a.warn(first)
+			}
+			if asJSON {
+				return a.json(all)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "TEMPLATE\tAGENTS\tNETWORK\tDESCRIPTION")
+			for _, t := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(t.Name), strings.Join(t.Agents, ","), t.Network, orDash(text.Clean(t.Description)))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "a file that is broken is an error")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	return cmd
+}
+
+func templates(opts projects.LoadOptions) (all []template, errs []error) {
+	all = []template{}
+	for _, name := range projects.Names(opts) {
+		p, err := projects.Load(name, opts)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("project %s: %w", name, err))
+			continue
+		}
+		if p.Repo != "" {
+			continue
+		}
+		t := template{Name: name, Network: string(p.Network.Mode), Description: p.Description, File: p.Path()}
+		for _, agent := range p.Agents {
+			t.Agents = append(t.Agents, agent.Name)
+		}
+		if len(t.Agents) == 0 {
+			t.Agents = []string{p.Harness.Name}
+		}
+		all = append(all, t)
+	}
+	return all, errs
+}

@@ -1,0 +1,203 @@
+// Package importer makes project files of other tools' files: what they say is kept, and what has no counterpart is told.
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// maxFile bounds a file, in bytes: it is written by hand.
+const maxFile = 1 << 20
+
+// environment is container-use's environment.json.
+type environment struct {
+	Workdir  string    `json:"workdir"`
+	Image    string    `json:"base_image"`
+	Setup    []string  `json:"setup_commands"`
+	Install  []string  `json:"install_commands"`
+	Env      pairs     `json:"env"`
+	Secrets  pairs     `json:"secrets"`
+	Services []service `json:"services"`
+}
+
+type service struct {
+	Name    string `json:"name"`
+	Image   string `json:"image"`
+	Command string `json:"command"`
+	Ports   []int  `json:"exposed_ports"`
+	Env     pairs  `json:"env"`
+	Secrets pairs  `json:"secrets"`
+}
+
+// pairs are NAME=value, as a list or as a mapping, in their order or by name.
+type pairs []string
+
+func (p *pairs) UnmarshalJSON(b []byte) error {
+	var list []string
+	if json.Unmarshal(b, &list) == nil {
+		*p = list
+		return nil
+	}
+	var m map[string]string
+	if err := json.Unmarshal(b, &m); err != nil {
+		return errors.New("use a list of NAME=value, or a mapping of texts")
+	}
+	for k, v := range m {
+		*p = append(*p, k+"="+v)
+	}
+	slices.Sort(*p)
+	return nil
+}
+
+// usualImages are those that the image of tasks stands for.
+var usualImages = []string{"", "ubuntu:24.04", "ubuntu", "ubuntu:latest"}
+
+// ContainerUse reads an environment.json of container-use and makes a project file of that name of it. The notes are what has no counterpart.
+func ContainerUse(file, name string) (text string, notes []string, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", nil, fmt.Errorf("import a project: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s has more than %d bytes", file, maxFile)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("import a project: %w", err)
+	}
+	var e environment
+	if err := json.Unmarshal(b, &e); err != nil {
+		return "", nil, fmt.Errorf("import a project: %s: %w", file, err)
+	}
+	d := &document{}
+	root := d.mapping()
+	root.text("name", name)
+	if !slices.Contains(usualImages, e.Image) {
+		d.note("base_image %s: the sandbox has sandbox-agent's own image; `packages` and `tools` add to it", e.Image)
+	}
+	if e.Workdir != "" && e.Workdir != "/workdir" && e.Workdir != "/workspace" {
+		d.note("workdir %s: the repository is at /workspace", e.Workdir)
+	}
+	if commands := slices.Concat(e.Setup, e.Install); len(commands) > 0 {
+		root.child("lifecycle").list("setup", commands)
+	}
+	if len(e.Services) > 0 {
+		all := root.child("services")
+		for _, s := range e.Services {
+			one := all.child(s.Name)
+			one.text("image", s.Image)
+			if s.Command != "" {
+				one.text("command", s.Command)
+			}
+			ports := make([]string, 0, len(s.Ports))
+			for _, p := range s.Ports {
+				ports = append(ports, fmt.Sprint(p))
+			}
+			one.list("ports", ports)
+			d.pairs(one, "env", s.Env, func(v string) string { return v })
+			for _, kv := range s.Secrets {
+				name, _, _ := strings.Cut(kv, "=")
+				d.note("services.%s.secrets.%s: services get no secrets of the user's", s.Name, name)
+			}
+		}
+	}
+	d.pairs(root, "env", e.Env, func(v string) string {
+		if strings.Contains(v, "$") {
+			d.note("env: %q is kept as written: variables in values are not expanded", v)
+		}
+		return v
+	})
+	d.pairs(root, "secrets", e.Secrets, d.reference)
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	const indent = 2
+	enc.SetIndent(indent)
+	if err := errors.Join(enc.Encode(root.n), enc.Close()); err != nil {
+		return "", nil, fmt.Errorf("import a project: %w", err)
+	}
+	return out.String(), d.notes, nil
+}
+
+// document is a file that is being made.
+type document struct{ notes []string }
+
+func (d *document) note(format string, args ...any) {
+	d.notes = append(d.notes, fmt.Sprintf(format, args...))
+}
+
+// reference is a secret's, as project files have it.
+func (d *document) reference(v string) string {
+	switch scheme, rest, _ := strings.Cut(v, "://"); scheme {
+	case "op":
+		return "cmd://op read " + quote(v)
+	case "vault":
+		path, field, ok := strings.Cut(rest, ".")
+		if !ok {
+			path, field = rest, "value"
+		}
+		return "cmd://vault kv get -field=" + quote(field) + " " + quote(path)
+	case "env", "file":
+		return v
+	}
+	d.note("a secret is written as a value: put it elsewhere, and a reference to it here")
+	return "env://PUT_A_REFERENCE_HERE"
+}
+
+// quote is a text as one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func (d *document) pairs(m mapping, name string, all pairs, value func(string) string) {
+	if len(all) == 0 {
+		return
+	}
+	to := m.child(name)
+	for _, kv := range all {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			d.note("%s: %q has no value", name, kv)
+			continue
+		}
+		to.text(k, value(v))
+	}
+}
+
+// mapping is one of YAML.
+type mapping struct{ n *yaml.Node }
+
+func (*document) mapping() mapping { return mapping{&yaml.Node{Kind: yaml.MappingNode}} }
+
+func scalar(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	return n
+}
+
+func (m mapping) text(name, value string) {
+	m.n.Content = append(m.n.Content, scalar(name), scalar(value))
+}
+
+func (m mapping) child(name string) mapping {
+	c := &yaml.Node{Kind: yaml.MappingNode}
+	m.n.Content = append(m.n.Content, scalar(name), c)
+	return mapping{c}
+}
+
+func (m mapping) list(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	l := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, v := range values {
+		l.Content = append(l.Content, scalar(v))
+	}
+	m.n.Content = append(m.n.Content, scalar(name), l)
+}

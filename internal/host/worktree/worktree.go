@@ -1,0 +1,220 @@
+// Package worktree makes real worktrees of the user's repository for sandboxes: the files are the user's to look at, and the git directory that the sandbox sees is its own, so that
+// nothing in it writes hooks, settings or branches of the user's.
+package worktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+)
+
+// Folder has the worktrees, in a state folder.
+const Folder = "worktrees"
+
+// Where a sandbox has its parts.
+const (
+	Inside        = "/workspace"
+	insideGit     = "/workspace.git"
+	insideObjects = "/workspace.objects"
+)
+
+// gitTime bounds one git command: a checkout of a large tree on a cold disk is the slowest.
+const gitTime = 5 * time.Minute
+
+// ErrBranch means that the branch of a worktree is there already.
+var ErrBranch = errors.New("the branch is there already")
+
+// Worktree is that of one sandbox.
+type Worktree struct {
+	// Repo is the user's repository, Branch the branch of the worktree in it.
+	Repo, Branch string
+	dir          string
+}
+
+// Part is a folder or file of this machine in the sandbox.
+type Part struct {
+	Host, Inside string
+	ReadOnly     bool
+}
+
+// Of is the worktree of a sandbox, whether it is there or not.
+func Of(state, sandbox, repo string) *Worktree {
+	return &Worktree{Repo: repo, Branch: "sandbox-" + sandbox, dir: filepath.Join(state, Folder, sandbox)}
+}
+
+// Tree is the folder with the files.
+func (w *Worktree) Tree() string { return filepath.Join(w.dir, "tree") }
+
+// own is the git directory that the sandbox sees.
+func (w *Worktree) own() string { return filepath.Join(w.dir, "git") }
+
+// Add makes it at a branch of the repository. Its files belong to the user uid:gid, where they are not the caller's own (-1). After an error there is none.
+func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []Part, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	what := "make a worktree of " + w.Repo
+	user := localrepo.Git(w.Repo)
+	if len(localrepo.Borrowed(ctx, w.Repo)) > 0 {
+		return nil, fmt.Errorf("%s: it has objects of another repository: take a clone, by --repo", what)
+	}
+	base, err := user.Resolve(ctx, "refs/heads/"+ref)
+	if err == nil && base == "" {
+		err = fmt.Errorf("there is no branch %s", ref)
+	}
+	if err == nil && w.Head(ctx) != "" {
+		err = fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(w.dir), 0o711); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := os.Mkdir(w.dir, 0o711); err != nil { // commands of a jail are another user's
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.remove(context.WithoutCancel(ctx), true))
+		}
+	}()
+	if err := user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := w.fill(ctx, base); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	objects, err := path(ctx, user, "objects")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if uid >= 0 {
+		if err := give(uid, gid, w.Tree(), w.own(), filepath.Join(w.dir, "gitfile")); err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return []Part{
+		{w.Tree(), Inside, false}, {filepath.Join(w.dir, "gitfile"), Inside + "/.git", true}, {w.own(), insideGit, false}, {objects, insideObjects, true},
+	}, nil
+}
+
+// path is one of a repository's own, absolute.
+func path(ctx context.Context, r git.Repo, name string) (string, error) {
+	out, err := r.Output(ctx, "rev-parse", "--git-path", name)
+	p := strings.TrimSuffix(string(out), "\n")
+	if !filepath.IsAbs(p) {
+		p = filepath.Join(r.Dir, p)
+	}
+	return p, err
+}
+
+// fill makes the git directory that the sandbox sees: objects are the user's, read-only, and all else is its own.
+func (w *Worktree) fill(ctx context.Context, base string) error {
+	index, err := path(ctx, localrepo.Git(w.Tree()), "index")
+	if err != nil {
+		return err
+	}
+	known, err := os.ReadFile(index)
+	if err != nil {
+		return err
+	}
+	st, err := os.Stat(index)
+	if err != nil {
+		return err
+	}
+	name, email := localrepo.Identity(ctx, w.Repo)
+	files := map[string]string{
+		"git/HEAD": "ref: refs/heads/" + w.Branch + "\n", "git/refs/heads/" + w.Branch: base + "\n", "git/objects/info/alternates": insideObjects + "\n", "git/index": string(known),
+		"git/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[user]\n\tname = " + quote(name) + "\n\temail = " + quote(email) + "\n",
+		"gitfile":    "gitdir: " + insideGit + "\n",
+	}
+	for file, content := range files {
+		file = filepath.Join(w.dir, filepath.FromSlash(file))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	// By its time git knows the files that may have changed since.
+	return os.Chtimes(filepath.Join(w.dir, "git", "index"), st.ModTime(), st.ModTime())
+}
+
+// quote is a text as git's configuration has it.
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ").Replace(s) + `"`
+}
+
+// give gives folders to another user.
+func give(uid, gid int, dirs ...string) error {
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Lchown(p, uid, gid)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Move moves the worktree's branch on to a commit that its files are at. A branch that the user has moved stays.
+func (w *Worktree) Move(ctx context.Context, from, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	user := localrepo.Git(w.Repo)
+	if err := user.Run(ctx, "update-ref", "refs/heads/"+w.Branch, to, from); err != nil {
+		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
+	}
+	// The index alone: no file of the sandbox's is looked at.
+	if err := localrepo.Git(w.Tree()).Run(ctx, "-c", "safe.directory="+w.Tree(), "read-tree", to); err != nil {
+		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
+	}
+	return nil
+}
+
+// Head is the commit of the worktree's branch; "" where there is none.
+func (w *Worktree) Head(ctx context.Context) string {
+	at, _ := localrepo.Git(w.Repo).Resolve(ctx, "refs/heads/"+w.Branch) // of none there is none
+	return at
+}
+
+// Discard removes the worktree with its branch, which nobody has used.
+func (w *Worktree) Discard(ctx context.Context) error { return w.remove(ctx, true) }
+
+// Remove removes the worktree with its files. The branch stays with its commits.
+func (w *Worktree) Remove(ctx context.Context) error { return w.remove(ctx, false) }
+
+func (w *Worktree) remove(ctx context.Context, branch bool) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	what := "remove the worktree of " + w.Repo
+	if err := os.RemoveAll(w.dir); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if _, err := os.Stat(w.Repo); errors.Is(err, fs.ErrNotExist) {
+		return nil // there is nothing that knows of it
+	}
+	user := localrepo.Git(w.Repo)
+	if err := user.Run(ctx, "worktree", "prune", "--expire", "now"); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if branch && w.Head(ctx) != "" {
+		if err := user.Run(ctx, "update-ref", "-d", "refs/heads/"+w.Branch); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return nil
+}

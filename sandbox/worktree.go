@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
+)
+
+// firstOwner is the first uid that nobody has: systemd, containers and distributions assign lower ones.
+const firstOwner = 0x70000000
+
+// addWorktree makes the worktree of a new sandbox, and completes the spec with it. undo takes it away again.
+func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.Context) error, err error) {
+	undo = func(context.Context) error { return nil }
+	if s.Worktree == "" {
+		return undo, nil
+	}
+	repo, err := localrepo.Open(ctx, s.Worktree)
+	if err != nil {
+		return undo, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	if s.Ref, err = repo.Base(ctx, s.Ref); err != nil {
+		return undo, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	s.Worktree = repo.Path
+	uid, gid := -1, -1
+	if os.Geteuid() == 0 { // who is root on this machine as well is not to write in it
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(s.Name)) // it never fails
+		uid = firstOwner + int(h.Sum32()&0x0fffffff)
+		gid = uid
+		if s.Runtime != KindJail && s.User == "" {
+			s.User = fmt.Sprintf("%d:%d", uid, gid)
+		}
+	}
+	w := worktree.Of(m.state, s.Name, s.Worktree)
+	parts, err := w.Add(ctx, s.Ref, uid, gid)
+	if err != nil {
+		return undo, fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	for _, p := range parts {
+		s.Mounts = append(s.Mounts, Mount(p))
+	}
+	s.Mounts = resolved(s.Mounts)
+	return w.Discard, nil
+}
+
+// moveWorktree moves the branch of a sandbox's worktree from one commit of its own branch to the next.
+func (sb *Sandbox) moveWorktree(ctx context.Context, to string) error {
+	s := sb.Spec()
+	if s.Worktree == "" || to == "" {
+		return nil
+	}
+	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
+	at := w.Head(ctx)
+	if localrepo.Git(s.Worktree).Run(ctx, "merge-base", "--is-ancestor", at, to) != nil {
+		return fmt.Errorf("sandbox %s: the branch %s has commits of its own: it stays, and the sandbox's are in sandbox/%s", s.Name, w.Branch, s.Name)
+	}
+	return w.Move(ctx, at, to)
+}
+
+// removeWorktree saves what is in the worktree, and removes it. What cannot be saved stays.
+func (sb *Sandbox) removeWorktree(ctx context.Context) (after func() error) {
+	s := sb.Spec()
+	if s.Worktree == "" {
+		return func() error { return nil }
+	}
+	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
+	if _, err := os.Stat(w.Tree()); err != nil { // its files are gone already
+		return func() error { return w.Remove(ctx) }
+	}
+	if _, err := sb.Save(ctx, Ran{}); err != nil {
+		return func() error {
+			return fmt.Errorf("sandbox %s: what has changed since the last commit stays in %s: `git worktree remove` removes it: %w", s.Name, w.Tree(), err)
+		}
+	}
+	return func() error { return w.Remove(ctx) }
+}
