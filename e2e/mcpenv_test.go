@@ -228,7 +228,9 @@ func TestMCPEnvironments(t *testing.T) {
 					}
 				}
 			}
-			var listed struct{ Environments []struct{ ID, Title, State string } }
+			var listed struct {
+				Environments []struct{ ID, Title, State string }
+			}
 			e.id = ""
 			if e.ok("list", map[string]any{}, &listed); !slices.ContainsFunc(listed.Environments, func(i struct{ ID, Title, State string }) bool {
 				return i.ID == made.ID && i.Title == "Another" && i.State == "running"
