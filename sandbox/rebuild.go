@@ -37,7 +37,7 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	if !filepath.IsAbs(old.Repo) || old.Lifetime != Named {
 		return nil, fmt.Errorf("sandbox %s: %w", old.Name, ErrNoClone)
 	}
-	s.Name, s.Runtime, s.Repo, s.Ref, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, Named
+	s.Name, s.Runtime, s.Repo, s.Ref, s.Worktree, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, old.Worktree, Named
 	s, err := sb.m.rebuildable(ctx, s)
 	if err != nil {
 		return nil, err
