@@ -93,7 +93,7 @@ func TestDefinition(t *testing.T) {
 		"no name":         {"interpreter: bash\n", 2},
 		"backend":         {"{name: a, backend: microvm}", 1},
 		"package":         {"{name: a, packages: ['jq; rm -rf /', '-o', x-]}", 3},
-		"variable":        {"{name: a, inherit_vars: ['A=1', '$(x)']}", 2},
+		"variable":        {"{name: a, inherit_vars: ['A=1', '$(x)', sa_name]}", 3},
 		"image of a jail": {"{name: a, image: x}", 1},
 		"both":            {"{name: a, backend: container, image: x, packages: [jq]}", 1},
 		"mount":           {"{name: a, project_mount: /usr/}", 1},
@@ -117,6 +117,23 @@ func TestDefinition(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		})
+	}
+}
+
+// Others may run an artifact, whatever the umask of who builds it.
+func TestMode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(dir, map[string]string{runFile: "", MetadataFile: ""}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{".": 0o755, "bin": 0o755, runFile: 0o755, MetadataFile: 0o644} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
 	}
 }
 
