@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -36,6 +38,7 @@ func TestRead(t *testing.T) {
 		"unknown backend":     {`{"name":"a","backend":"microvm"}`, 1},
 		"unknown mode":        {`{"name":"a","backend":"jail","stdin_mode":"x"}`, 1},
 		"all":                 {`{"name":"a b","backend":"x","stdin_mode":"x","timeout_seconds":-1,"memory_mb":-1}`, 6},
+		"too much":            {`{"name":"a","backend":"jail","timeout_seconds":1e12,"memory_mb":17592186044416}`, 3},
 		"no JSON":             {`{`, 1},
 		"a list":              {`[]`, 1},
 	} {
@@ -59,6 +62,13 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+	pipe := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(pipe, MetadataFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(pipe); err == nil { // it would never end
+		t.Error("a pipe was read")
 	}
 }
 
