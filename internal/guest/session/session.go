@@ -357,6 +357,9 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 			case l.Began:
 				s.hasBegun()
 			case l.Display != nil:
+				for _, st := range s.out { // what was printed before it comes before it
+					st.catchUp()
+				}
 				out.Show(wire.Display{Data: l.Display, Metadata: l.Metadata, Result: l.Result})
 			default:
 				return s.ending(l, timedOut)
