@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -71,6 +72,19 @@ func TestSessionIPython(t *testing.T) {
 			continue // what it says differs between versions
 		}
 		check(t, row, r)
+	}
+	// What was printed before something is shown comes before it.
+	const shows = 20
+	var order strings.Builder
+	cell(t, s, Cell{
+		Code: fmt.Sprintf("from IPython.display import display\nfor i in range(%d):\n    print('printed', i, '.')\n    display(i)\n", shows), Timeout: most,
+		Stdout: &order, Display: func(d Display) { fmt.Fprintf(&order, "shown %s .\n", textOf(t, d, "text/plain")) },
+	})
+	for i := range shows {
+		printed, shown := strings.Index(order.String(), fmt.Sprintf("printed %d .", i)), strings.Index(order.String(), fmt.Sprintf("shown %d .", i))
+		if printed < 0 || shown < printed {
+			t.Errorf("%d: %q", i, order.String())
+		}
 	}
 	r, all := shown(t, s, "from IPython.display import display, HTML\ndisplay(HTML('<b>'))\nprint('between')\nHTML('<i>')", most)
 	if !r.OK || len(all) != 2 || textOf(t, all[0], "text/html") != "<b>" || all[0].Result || textOf(t, all[1], "text/html") != "<i>" || !all[1].Result || string(r.Stdout) != "between\n" {

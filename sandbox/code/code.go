@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
+	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -93,10 +94,13 @@ func Open(m *sandbox.Manager, o Options) *Runner {
 	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[key]*session{}}
 }
 
+// MaxCode bounds the code of a Request, in bytes.
+const MaxCode = wire.MaxCode
+
 // Request is code and where it runs.
 type Request struct {
 	Env  string
-	Code string
+	Code string // MaxCode at most
 	// Session is the ID of the session in which it runs: letters, digits, dot, - and _, 64 at most. "" is a fresh place.
 	Session string
 	// Client is who has the session: those of another client are others, though they have the same ID. Kept sessions have none.
@@ -201,6 +205,9 @@ func (r *Runner) environment(q Request) (Environment, error) {
 	e.Timeout, e.MemoryBytes, e.Backend = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.MemoryBytes, e.MemoryBytes), cmp.Or(q.Backend, e.Backend)
 	if err := e.Check(); err != nil {
 		return e, fmt.Errorf("environment %s is %w: %w", e.Name, sandbox.ErrSpec, err)
+	}
+	if len(q.Code) > MaxCode {
+		return e, fmt.Errorf("the code is %w: it has %d bytes, more than %d", sandbox.ErrSpec, len(q.Code), MaxCode)
 	}
 	if q.Session != "" && !validName.MatchString(q.Session) {
 		return e, fmt.Errorf("session %.80q is %w: use letters, digits, dot, - and _, a letter or digit first, 64 at most", q.Session, sandbox.ErrSpec)

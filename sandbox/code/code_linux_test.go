@@ -78,6 +78,9 @@ func TestWrong(t *testing.T) {
 	if _, err := r.Run(t.Context(), Request{Env: "python", Session: "a/b"}); !errors.Is(err, sandbox.ErrSpec) {
 		t.Error(err)
 	}
+	if _, err := r.Run(t.Context(), Request{Env: "python", Code: strings.Repeat("#", MaxCode+1)}); !errors.Is(err, sandbox.ErrSpec) {
+		t.Error(err)
+	}
 	if _, err := r.Run(t.Context(), Request{Env: "python", Backend: "microvm"}); !errors.Is(err, sandbox.ErrSpec) {
 		t.Error(err)
 	}
@@ -102,6 +105,7 @@ func TestFresh(t *testing.T) {
 		"shell":        {q: Request{Env: "shell", Code: "pwd; ls -A; echo $HOME; cat; exit 3"}, stdout: "/workspace\n/workspace\n", exit: 3},
 		"300 KB":       {q: Request{Env: "python", Code: strings.Repeat("# comment\n", 30000) + "print(1)"}, stdout: "1\n"},
 		"300 KB shell": {q: Request{Env: "shell", Code: strings.Repeat("# comment\n", 30000) + "echo 1"}, stdout: "1\n"},
+		"the folder":   {q: Request{Env: "python", Code: "import os; print(os.environ['PWD'], os.getcwd())"}, stdout: "/workspace /workspace\n"},
 		"nothing":      {q: Request{Env: "python"}},
 		"the host":     {q: Request{Env: "shell", Code: "test ! -e " + canary + " && test $(wc -l </etc/passwd) -le 3 && ! ls /home | grep -v sandbox"}},
 		"no network":   {q: Request{Env: "python", Code: "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('own loopback')\nprint([n for _, n in socket.if_nameindex()])"}, stdout: "own loopback\n['lo']\n"},
@@ -146,6 +150,9 @@ func TestSessions(t *testing.T) {
 	_, err := r.Run(t.Context(), Request{Env: "node", Session: "a"})
 	if e, ok := errors.AsType[*BoundError](err); !ok || e.Env != "python" {
 		t.Error(err)
+	}
+	if res := do("a", "python", "import os; print(os.environ['PWD'], os.getcwd())"); res.Stdout != "/workspace /workspace\n" {
+		t.Errorf("%+v", res)
 	}
 	if res := do("a", "python", "import sys; sys.exit(4)"); !res.Ended || res.ExitCode != 4 {
 		t.Errorf("%+v", res)

@@ -115,7 +115,7 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("there is no folder %s in the sandbox", dir)}
 	}
-	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(cs.config.Env, c.what), User: cs.config.User, Terminal: c.what.Terminal != nil, DataBytes: cs.config.DataBytes}
+	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(append(slices.Clone(cs.config.Env), "PWD="+dir), c.what), User: cs.config.User, Terminal: c.what.Terminal != nil, DataBytes: cs.config.DataBytes}
 	std, err := openFiles(c.what.Terminal, cs.config.User)
 	if err != nil {
 		return nil, reply.Failed("prepare the command's input and output", err)

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -95,7 +96,7 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		dir = filepath.Join(c.Dir, dir)
 	}
 	s := &session{spec: spec, said: make(chan said), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now()}
-	lines, err := s.start(ctx, c, reap.Spec{Argv: argv, Dir: dir, Env: append(append([]string{}, c.Env...), spec.Env...), User: c.User, DataBytes: c.DataBytes, Whole: true})
+	lines, err := s.start(ctx, c, reap.Spec{Argv: argv, Dir: dir, Env: slices.Concat(c.Env, []string{"PWD=" + dir}, spec.Env), User: c.User, DataBytes: c.DataBytes, Whole: true})
 	if err != nil {
 		return nil, reply.Failed("start the interpreter", err)
 	}
@@ -356,6 +357,9 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 			case l.Began:
 				s.hasBegun()
 			case l.Display != nil:
+				for _, st := range s.out { // what was printed before it comes before it
+					st.catchUp()
+				}
 				out.Show(wire.Display{Data: l.Display, Metadata: l.Metadata, Result: l.Result})
 			default:
 				return s.ending(l, timedOut)

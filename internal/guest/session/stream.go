@@ -89,7 +89,7 @@ func (s *stream) begin(sink func([]byte)) {
 	}
 }
 
-// maxDrain bounds what is taken at a cell's end, in reads: a child of the cell may print for ever.
+// maxDrain bounds what is taken at a cell's end, and before something is shown, in reads: a child of the cell may print for ever.
 const maxDrain = 256
 
 // end hands on all that the pipe has, and is the end of the cell's part.
@@ -98,6 +98,13 @@ func (s *stream) end() {
 	defer s.mu.Unlock()
 	s.drain()
 	s.sink = nil
+}
+
+// catchUp hands on all that the pipe has, of a cell that goes on.
+func (s *stream) catchUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drain()
 }
 
 // drain takes what the pipe has. The lock is the caller's.

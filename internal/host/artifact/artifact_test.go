@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -36,6 +38,7 @@ func TestRead(t *testing.T) {
 		"unknown backend":     {`{"name":"a","backend":"microvm"}`, 1},
 		"unknown mode":        {`{"name":"a","backend":"jail","stdin_mode":"x"}`, 1},
 		"all":                 {`{"name":"a b","backend":"x","stdin_mode":"x","timeout_seconds":-1,"memory_mb":-1}`, 6},
+		"too much":            {`{"name":"a","backend":"jail","timeout_seconds":1e12,"memory_mb":17592186044416}`, 3},
 		"no JSON":             {`{`, 1},
 		"a list":              {`[]`, 1},
 	} {
@@ -59,6 +62,13 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+	pipe := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(pipe, MetadataFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(pipe); err == nil { // it would never end
+		t.Error("a pipe was read")
 	}
 }
 
@@ -93,7 +103,7 @@ func TestDefinition(t *testing.T) {
 		"no name":         {"interpreter: bash\n", 2},
 		"backend":         {"{name: a, backend: microvm}", 1},
 		"package":         {"{name: a, packages: ['jq; rm -rf /', '-o', x-]}", 3},
-		"variable":        {"{name: a, inherit_vars: ['A=1', '$(x)']}", 2},
+		"variable":        {"{name: a, inherit_vars: ['A=1', '$(x)', sa_name]}", 3},
 		"image of a jail": {"{name: a, image: x}", 1},
 		"both":            {"{name: a, backend: container, image: x, packages: [jq]}", 1},
 		"mount":           {"{name: a, project_mount: /usr/}", 1},
@@ -117,6 +127,23 @@ func TestDefinition(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		})
+	}
+}
+
+// Others may run an artifact, whatever the umask of who builds it.
+func TestMode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(dir, map[string]string{runFile: "", MetadataFile: ""}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{".": 0o755, "bin": 0o755, runFile: 0o755, MetadataFile: 0o644} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
 	}
 }
 

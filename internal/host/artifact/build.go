@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
@@ -49,7 +50,7 @@ var containerScript string
 
 // boxScript needs sandbox-agent itself: nothing else makes boxes.
 const boxScript = `command -v sandbox-agent >/dev/null || {
-	echo "$name: sandbox-agent is missing" >&2
+	echo "$sa_name: sandbox-agent is missing" >&2
 	exit 126
 }
 exec sandbox-agent run --env "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")" -f -
@@ -119,8 +120,9 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 	}
 	files := map[string]string{}
 	var script strings.Builder
-	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nname=%s image=%s timeout_seconds=%g memory_mb=%d project_mount=%s inherit=%s\nset --",
-		quote(d.Name), quote(d.Image), d.TimeoutSeconds, d.MemoryMB, quote(d.Own.ProjectMount), quote(strings.Join(d.Own.Inherit, " ")))
+	// The script's own variables begin with sa_, which none that the code inherits does.
+	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset --",
+		quote(d.Name), quote(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, quote(d.Own.ProjectMount), quote(strings.Join(d.Own.Inherit, " ")))
 	for _, a := range argv {
 		script.WriteString(" " + quote(a))
 	}
@@ -164,6 +166,10 @@ func write(dir string, files map[string]string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
+		// Whatever the umask says: others may run it.
+		if err := os.Chmod(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // as above
+			return err
+		}
 		mode := fs.FileMode(0o644)
 		if name == runFile {
 			mode = 0o755
@@ -171,7 +177,7 @@ func write(dir string, files map[string]string) error {
 		if err := os.WriteFile(file, []byte(content), mode); err != nil {
 			return err
 		}
-		if err := os.Chmod(file, mode); err != nil { // whatever the umask says
+		if err := os.Chmod(file, mode); err != nil {
 			return err
 		}
 	}

@@ -2,11 +2,13 @@ package artifact
 
 import (
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,22 +16,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// built builds a jail that needs bubblewrap.
-func built(t *testing.T, definition string) (run func(code string, env ...string) (string, int)) {
+// build builds an artifact.
+func build(t *testing.T, definition string) (dir string) {
 	t.Helper()
-	if err := exec.CommandContext(t.Context(), "bwrap", "--ro-bind", "/", "/", "true").Run(); err != nil {
-		t.Skipf("no jail can be made here: %v", err)
-	}
 	file := filepath.Join(t.TempDir(), "d.yaml")
 	put(t, file, definition, 0o644)
 	d, err := ReadDefinition(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "a space", "it's")
+	dir = filepath.Join(t.TempDir(), "a space", "it's")
 	if err := (&Builder{State: t.TempDir()}).Build(t.Context(), d, dir); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// built builds a jail, which needs bubblewrap.
+func built(t *testing.T, definition string) (run func(code string, env ...string) (string, int)) {
+	t.Helper()
+	if err := exec.CommandContext(t.Context(), "bwrap", "--ro-bind", "/", "/", "true").Run(); err != nil {
+		t.Skipf("no jail can be made here: %v", err)
+	}
+	return runner(t, build(t, definition))
+}
+
+// runner runs code in an artifact, by a link.
+func runner(t *testing.T, dir string) (run func(code string, env ...string) (string, int)) {
+	t.Helper()
 	link := filepath.Join(t.TempDir(), "run")
 	if err := os.Symlink(filepath.Join(dir, "bin", "run"), link); err != nil {
 		t.Fatal(err)
@@ -81,6 +95,61 @@ func TestJail(t *testing.T) {
 				t.Errorf("exit code %d, %q", exit, got)
 			}
 		})
+	}
+}
+
+// A variable has the value that it was given, whatever the script calls its own.
+func TestJailNames(t *testing.T) {
+	t.Parallel()
+	names := []string{"name", "image", "inherit", "here", "root", "spaces", "size", "d", "f", "v", "memory_mb", "options"}
+	run := built(t, "{name: a, inherit_vars: ["+strings.Join(names, ", ")+"]}")
+	var env []string
+	for _, n := range names {
+		env = append(env, n+"=of "+n)
+	}
+	if got, exit := run("for n in "+strings.Join(names, " ")+`; do [ "${!n}" = "of $n" ] || echo $n; done`, env...); got != "" || exit != 0 {
+		t.Errorf("exit code %d, %q", exit, got)
+	}
+}
+
+// Without its filter of system calls a jail runs nothing.
+func TestJailFilter(t *testing.T) {
+	t.Parallel()
+	dir := build(t, "{name: a}")
+	all, err := filepath.Glob(filepath.Join(dir, "filter-*"))
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if err := os.Remove(all[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, exit := runner(t, dir)("true"); exit != 126 {
+		t.Errorf("exit code %d", exit)
+	}
+}
+
+// What is given to docker is what was meant, however a folder is called.
+func TestContainer(t *testing.T) {
+	t.Parallel()
+	run := runner(t, build(t, `{name: a, backend: container, image: i, timeout_seconds: 1000000, inherit_vars: [A, image], project_mount: '/p,"q'}`))
+	bin, project := t.TempDir(), filepath.Join(t.TempDir(), `x,source=/etc,"y`)
+	put(t, filepath.Join(bin, "docker"), "#!/bin/sh\nprintf '%s\\n' \"$@\"\n", 0o755)
+	put(t, filepath.Join(project, "f"), "", 0o644)
+	got, exit := run("true", "PATH="+bin+":"+os.Getenv("PATH"), "SANDBOX_AGENT_PROJECT_DIR="+project)
+	args := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+	i := slices.Index(args, "--mount")
+	if exit != 0 || i < 0 {
+		t.Fatalf("exit code %d, %q", exit, args)
+	}
+	fields, err := csv.NewReader(strings.NewReader(args[i+1])).Read()
+	if want := []string{"type=bind", "readonly", "source=" + project, `target=/p,"q`}; err != nil || !slices.Equal(fields, want) {
+		t.Errorf("%q, %v", fields, err)
+	}
+	if i, want := slices.Index(args, "i"), []string{"i", "timeout", "-k", "2", "1000000", "bash", "-s"}; i < 0 || !slices.Equal(args[i:], want) {
+		t.Errorf("%q", args)
+	}
+	if strings.Count(got, "--env\nA\n") != 1 || strings.Count(got, "--env\nimage\n") != 1 {
+		t.Errorf("%q", args)
 	}
 }
 

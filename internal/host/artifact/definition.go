@@ -81,8 +81,8 @@ func (d *Definition) check() error {
 		}
 	}
 	for _, v := range d.Own.Inherit {
-		if !variableName.MatchString(v) {
-			errs = append(errs, fmt.Errorf("inherit_vars: %q is no variable", v))
+		if !variableName.MatchString(v) || strings.HasPrefix(v, "sa_") { // those are of the script
+			errs = append(errs, fmt.Errorf("inherit_vars: %q is no variable that can be inherited", v))
 		}
 	}
 	if d.Image != "" && !imageName.MatchString(d.Image) {

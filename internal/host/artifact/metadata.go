@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mattn/go-shellwords"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -108,7 +109,7 @@ func Read(dir string) (code.Environment, error) {
 }
 
 func readMetadata(file string) (Metadata, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes to is empty
 	if err != nil {
 		return Metadata{}, fmt.Errorf("read the artifact: %w", err)
 	}
@@ -144,11 +145,12 @@ func (m Metadata) check() error {
 	if !slices.Contains([]string{"", modeArgument, modePipe}, m.StdinMode) {
 		wrong("stdin_mode %q: use %s or %s", m.StdinMode, modeArgument, modePipe)
 	}
-	if m.TimeoutSeconds < 0 {
-		wrong("timeout_seconds %g: use more than 0", m.TimeoutSeconds)
+	const most = 1_000_000_000 // can be reckoned with as bytes and nanoseconds
+	if m.TimeoutSeconds < 0 || m.TimeoutSeconds > most {
+		wrong("timeout_seconds %g: use 0 to %d", m.TimeoutSeconds, most)
 	}
-	if m.MemoryMB < 0 {
-		wrong("memory_mb %d: use more than 0", m.MemoryMB)
+	if m.MemoryMB < 0 || m.MemoryMB > most {
+		wrong("memory_mb %d: use 0 to %d", m.MemoryMB, most)
 	}
 	if m.Own != nil && m.Own.ProjectMount != "" && !path.IsAbs(m.Own.ProjectMount) {
 		wrong("project_mount %q: use an absolute path", m.Own.ProjectMount)

@@ -67,9 +67,6 @@ five minutes or an hour is over.`,
 	return cmd
 }
 
-// maxCode bounds the code of a call, in bytes.
-const maxCode = 32 << 20
-
 // code is what is to run.
 func (o *codeOptions) code(a *App, args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
@@ -86,12 +83,12 @@ func (o *codeOptions) code(a *App, args []string) (string, error) {
 	} else if t, ok := a.Stdin.(*os.File); a.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
 		return "", fault.New(workorder.ExitUsage, errors.New("there is no code"), "for example: sandbox-agent run --env python 'print(6 * 7)'")
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxCode+1))
+	b, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
 	if err != nil {
 		return "", fmt.Errorf("read the code: %w", err)
 	}
-	if len(b) > maxCode {
-		return "", usage("the code has more than %d bytes", maxCode)
+	if len(b) > code.MaxCode {
+		return "", usage("the code has more than %d bytes", code.MaxCode)
 	}
 	return string(b), nil
 }
@@ -280,7 +277,11 @@ func newSessionRmCmd(a *App) *cobra.Command {
 			for _, id := range args {
 				errs = append(errs, r.EndSession(cmd.Context(), id))
 			}
-			return sandboxError(errors.Join(errs...))
+			err = errors.Join(errs...)
+			if errors.Is(err, sandbox.ErrNotFound) {
+				return notFound(err, "`sandbox-agent session list` lists sessions")
+			}
+			return sandboxError(err)
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -253,6 +254,9 @@ func newArtifactListCmd(a *App) *cobra.Command {
 			dir := a.environmentOptions().Dir
 			if len(args) == 1 {
 				dir = args[0]
+				if _, err := os.Stat(dir); err != nil {
+					return fault.New(workorder.ExitUsage, fmt.Errorf("list artifacts: %w", err), "")
+				}
 			}
 			all, problems := environments.Scan(dir)
 			for _, p := range problems {

@@ -129,6 +129,9 @@ func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
 	if err != nil {
 		return err
 	}
+	if err := writable(o.out); err != nil {
+		return fault.New(workorder.ExitUsage, err, "")
+	}
 	in, done, err := o.place(ctx, a)
 	if err != nil {
 		return err
@@ -177,6 +180,22 @@ func readNotebook(path string) (*notebook.Notebook, fs.FileMode, error) {
 		return nil, 0, fault.New(workorder.ExitInvalid, fmt.Errorf("%s: %w", path, err), "")
 	}
 	return nb, st.Mode().Perm(), nil
+}
+
+// writable finds an --out that cannot be written before all cells have run.
+func writable(out string) error {
+	if out == "" || out == "-" {
+		return nil
+	}
+	if st, err := os.Stat(out); err == nil && !st.Mode().IsRegular() {
+		return fmt.Errorf("--out %s is no file", out)
+	}
+	if st, err := os.Stat(filepath.Dir(out)); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	} else if !st.IsDir() {
+		return fmt.Errorf("--out: %s is no folder", filepath.Dir(out))
+	}
+	return nil
 }
 
 // writeNotebook writes one, at once or not at all.

@@ -3,12 +3,14 @@ package keyed
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
@@ -28,7 +30,7 @@ type Reader struct {
 
 // Open reads a file, of at most 1 MiB.
 func Open(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes to is empty
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +85,9 @@ func (d *Reader) Mapping(n *yaml.Node, above string, keys Keys) {
 
 // Each calls a function for each key of a mapping, whatever its name.
 func (d *Reader) Each(n *yaml.Node, above string, each func(key, value *yaml.Node)) {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
 	if n.Kind != yaml.MappingNode {
 		if n.Tag != "!!null" {
-			d.Wrong(n, "%shere come settings, as NAME: VALUE", above)
+			d.Wrong(n, "%s: use settings, as NAME: VALUE", cmp.Or(strings.TrimSuffix(above, "."), "the file"))
 		}
 		return
 	}
@@ -100,8 +99,16 @@ func (d *Reader) Each(n *yaml.Node, above string, each func(key, value *yaml.Nod
 			continue
 		}
 		set[key.Value] = key.Line
-		each(key, n.Content[i+1])
+		each(key, meant(n.Content[i+1]))
 	}
+}
+
+// meant is the value that an alias stands for.
+func meant(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
 }
 
 // String returns what reads a text into to.
@@ -115,15 +122,22 @@ func (d *Reader) String(name string, to *string) func(*yaml.Node) {
 	}
 }
 
-// Number returns what reads a number of at least least into to.
+// mostNumber bounds each number: megabytes and seconds of that many can be reckoned with, and are more than there is.
+const mostNumber = 1_000_000_000
+
+// Number returns what reads a number of at least least into to; one of an int64 is whole.
 func Number[T int64 | float64](d *Reader, name string, least T, to *T) func(*yaml.Node) {
+	kind := "a number"
+	if _, whole := any(to).(*int64); whole {
+		kind = "a whole number"
+	}
 	return func(n *yaml.Node) {
-		var v T
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&v) != nil || v < least || v != v {
-			d.Wrong(n, "%s is a number, at least %v", name, least)
+		var v float64
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&v) != nil || v != v || v < float64(least) || v > mostNumber || float64(T(v)) != v {
+			d.Wrong(n, "%s is %s from %v to %d", name, kind, least, mostNumber)
 			return
 		}
-		*to = v
+		*to = T(v)
 	}
 }
 
@@ -145,7 +159,7 @@ func (d *Reader) Strings(name string, to *[]string) func(*yaml.Node) {
 		}
 		for _, item := range n.Content {
 			var s string
-			d.String("each of "+name, &s)(item)
+			d.String("each of "+name, &s)(meant(item))
 			*to = append(*to, s)
 		}
 	}

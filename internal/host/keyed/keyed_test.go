@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 )
 
@@ -25,6 +26,12 @@ func TestRead(t *testing.T) {
 		"all wrong":       {"text: []\nnumber: a\ntrue: 1\nlist: a\nmap: []\n", 5},
 		"too little":      {"number: 0\n", 1},
 		"no number":       {"number: .nan\n", 1},
+		"without end":     {"number: .inf\n", 1},
+		"too much":        {"number: 9223372036854775807\n", 1},
+		"not whole":       {"number: 1.5\n", 1},
+		"whole":           {"number: 2.0\n", 0},
+		"an alias":        {"text: &a x\nlist: [*a, b]\nmap: {x: *a}\n", 0},
+		"of another kind": {"list: &a [x]\ntext: *a\n", 1},
 		"empty":           {"text: ''\n", 1},
 		"in the list":     {"list: [a, [], {}]\n", 2},
 		"two documents":   {"text: a\n---\ntext: b\n", 1},
@@ -67,5 +74,12 @@ func TestOpen(t *testing.T) {
 	}
 	if _, err := Open(large); err == nil {
 		t.Error("a file that is too large is read")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(pipe); err != nil || len(b) != 0 { // and does not wait
+		t.Errorf("%q, %v", b, err)
 	}
 }
