@@ -127,7 +127,7 @@ func TestBranchCorners(t *testing.T) {
 		}
 	}
 	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
-	ok(0, "exec", "e", "--", "sh", "-c", "echo 2 >f")
+	ok(0, "exec", "--", "sh", "-c", "echo 2 >f") // the one that stands on what is checked out
 	before := gittest.Git(t, repo, "rev-parse", "sandbox/e")
 	ok(0, "reset", "e")
 	ok(0, "exec", "e", "--", "sh", "-c", "echo 3 >f")

@@ -84,31 +84,16 @@ func (a *App) meantBranch(ctx context.Context, args []string) (*branch.Branch, e
 		}
 		return b, err
 	}
-	top, err := a.top()
+	top, found, err := a.descending(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if top == "" {
 		return nil, fault.New(workorder.ExitUsage, errors.New("this folder is in no git repository"), "name a sandbox; `sandbox-agent list --all` lists those with a branch")
 	}
-	head, err := localrepo.Git(top).Resolve(ctx, "HEAD")
-	if err != nil {
-		return nil, err
-	}
-	all, err := a.branches()
-	if err != nil {
-		return nil, err
-	}
-	list, err := all.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var found []*branch.Branch
-	var names []string
-	for _, i := range list {
-		if i.Repo == top && i.DescendsFrom(ctx, head) {
-			found, names = append(found, i.Branch), append(names, i.Name)
-		}
+	names := make([]string, 0, len(found))
+	for _, b := range found {
+		names = append(names, b.Sandbox)
 	}
 	switch len(found) {
 	case 0:
@@ -117,6 +102,28 @@ func (a *App) meantBranch(ctx context.Context, args []string) (*branch.Branch, e
 		return found[0], nil
 	}
 	return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the branches of several sandboxes descend from the current HEAD: %s", strings.Join(names, ", ")), "name one")
+}
+
+// descending are the branches of sandboxes that descend from what is checked out in the repository that the user is in, which is "" outside of any.
+func (a *App) descending(ctx context.Context) (top string, found []*branch.Branch, err error) {
+	if top, err = a.top(); err != nil || top == "" {
+		return "", nil, err
+	}
+	head, err := localrepo.Git(top).Resolve(ctx, "HEAD")
+	if err != nil {
+		return top, nil, err
+	}
+	all, err := a.branches()
+	if err != nil {
+		return top, nil, err
+	}
+	list, err := all.List(ctx)
+	for _, i := range list {
+		if i.Repo == top && i.DescendsFrom(ctx, head) {
+			found = append(found, i.Branch)
+		}
+	}
+	return top, found, err
 }
 
 // completeBranches lists sandboxes with a branch.

@@ -43,8 +43,8 @@ terminal, or with -i. Interrupted, it ends the command and everything that the c
 shows what the command prints, from its beginning. With --expose it waits until the command listens at the port, ` + exposeTime.String() + ` at most, and
 prints where that is on this machine.
 
-Without a name it is the sandbox that SANDBOX_AGENT_SANDBOX names, or else one of its own for the
-current folder, of which nothing is in it: made at the first use of --image, or SANDBOX_AGENT_IMAGE, or else the image of
+Without a name it is the sandbox that SANDBOX_AGENT_SANDBOX names, or else the one whose branch descends from what is
+checked out in the current folder's repository, or else one of its own for the current folder, of which nothing is in it: made at the first use of --image, or SANDBOX_AGENT_IMAGE, or else the image of
 tasks. Nothing ever runs on this machine itself instead.
 
 A task by its id, T-XXXXXXXX, is looked into while its agent works, as ` + "`sandbox-agent shell`" + ` does: as the user

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -29,6 +30,9 @@ const (
 func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 	if name := a.Getenv(sandboxVariable); name != "" {
 		return name, nil
+	}
+	if name, err := a.standingHere(ctx); err != nil || name != "" {
+		return name, err
 	}
 	dir, err := filepath.Abs(cmp.Or(a.dir, "."))
 	if err != nil {
@@ -69,6 +73,33 @@ func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 	}
 	fmt.Fprintf(a.Stderr, "note: %s is made for this folder, of image %s; nobody's for %s it ends, and keeps its files until `sandbox-agent down %[1]s`\n", name, text.Clean(image), defaultIdle)
 	return name, sb.Close(ctx)
+}
+
+// standingHere is the one sandbox whose branch descends from what is checked out here; "" where there is none.
+func (a *App) standingHere(ctx context.Context) (string, error) {
+	_, found, err := a.descending(ctx)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	m, err := a.sandboxes()
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	var names []string
+	for _, b := range found {
+		if _, err := m.Get(ctx, b.Sandbox); err == nil { // one that is gone, or not to be had, is not meant
+			names = append(names, b.Sandbox)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return "", nil
+	case 1:
+		fmt.Fprintf(a.Stderr, "note: in sandbox %s, whose branch descends from what is checked out here\n", names[0])
+		return names[0], nil
+	}
+	return "", usage("the branches of several sandboxes descend from what is checked out here: %s: name one", strings.Join(names, ", "))
 }
 
 // taskImage is the image of tasks, which is built where it is missing.
