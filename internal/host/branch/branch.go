@@ -179,8 +179,11 @@ func (b *Branch) Head(ctx context.Context) string { return b.resolve(ctx, heads+
 // Base is the user's commit that the branch began at.
 func (b *Branch) Base(ctx context.Context) string { return b.resolve(ctx, bases+b.Sandbox) }
 
-// lock keeps others from changing the repository.
+// lock keeps others from changing the repository, which need not be there.
 func (b *Branch) lock(ctx context.Context) (func(), error) {
+	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
+		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
+	}
 	l, err := lockfile.Take(ctx, b.dir+".lock")
 	if err != nil {
 		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
@@ -188,25 +191,39 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	return l.Release, nil
 }
 
-// open makes our repository if it is not there.
-func (b *Branch) open(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
-		return fmt.Errorf("make the repository of branches: %w", err)
-	}
-	if _, err := b.line(ctx, "config", "sandbox-agent.repo"); err == nil {
-		return nil
-	}
+// open makes our repository if it is not there, and returns the name of the clone that the branch is of. The lock is the caller's.
+func (b *Branch) open(ctx context.Context) (clone string, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
-		return fmt.Errorf("make the repository of branches: %w", err)
+		return "", fmt.Errorf("make the repository of branches: %w", err)
+	}
+	whole := false
+	set, _ := b.git().Output(ctx, "config", "--null", "--get-regexp", `^sandbox-agent\.`) // one that is not there has none
+	for entry := range strings.SplitSeq(string(set), "\x00") {
+		switch key, value, _ := strings.Cut(entry, "\n"); key {
+		case "sandbox-agent.repo":
+			whole = true
+		case b.key("clone"):
+			clone = value
+		}
+	}
+	if whole {
+		return clone, nil
 	}
 	for _, args := range [][]string{
 		{"init", "--quiet", "--bare", "--template="}, {"config", "gc.auto", "0"}, {"config", "sandbox-agent.repo", b.Repo},
 	} {
 		if err := b.git().Run(ctx, args...); err != nil {
-			return fmt.Errorf("make the repository of branches: %w", err)
+			return "", fmt.Errorf("make the repository of branches: %w", err)
 		}
 	}
-	return nil
+	return "", nil
+}
+
+// at is the branch's last commit with its tree; "" where there is none.
+func (b *Branch) at(ctx context.Context) (head, tree string) {
+	line, _ := b.line(ctx, "for-each-ref", "--format=%(objectname) %(tree)", heads+b.Sandbox) // of none there is none
+	head, tree, _ = strings.Cut(line, " ")
+	return head, tree
 }
 
 // Ran is the command that a save follows.
@@ -281,6 +298,13 @@ func (b *Branch) commit(ctx context.Context, tree, parent, message, old string) 
 	return sha, b.git().Run(ctx, "update-ref", heads+b.Sandbox, sha, old)
 }
 
+// Publish shows the branch in the user's repository, as each save does: a save that was killed may not have come to it.
+func (b *Branch) Publish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	return b.publish(ctx)
+}
+
 // publish shows the branch in the user's repository, as a remote's: no branch of theirs moves, and no hook runs.
 func (b *Branch) publish(ctx context.Context) error {
 	user := localrepo.Git(b.Repo)
@@ -345,16 +369,17 @@ func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
 func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
-	if err := b.open(ctx); err != nil {
-		return s, err
-	}
 	unlock, err := b.lock(ctx)
 	if err != nil {
 		return s, err
 	}
 	defer unlock()
+	clone, err := b.open(ctx)
+	if err != nil {
+		return s, err
+	}
 	what := "save what changed in sandbox " + b.Sandbox
-	head, clone := b.Head(ctx), ""
+	head, parent := b.at(ctx)
 	if head == "" {
 		found, err := b.bring(ctx, in, dir, whatOnly)
 		if err == nil {
@@ -363,11 +388,9 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
-		head, clone = s.Commit, found.clone
-	} else {
-		clone, _ = b.line(ctx, "config", b.key("clone")) // without one it is another
+		head, parent = b.at(ctx)
+		clone = found.clone
 	}
-	parent := b.tree(ctx, head)
 	found, err := b.bring(ctx, in, dir, parent)
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
@@ -376,7 +399,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		if s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title); err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
-		head, parent = s.Commit, b.tree(ctx, s.Commit)
+		head, parent = b.at(ctx)
 	}
 	s.Left = found.left
 	if found.tree != parent {
@@ -398,11 +421,6 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 
 // whatOnly in place of a tree asks what the clone is.
 const whatOnly = "-"
-
-func (b *Branch) tree(ctx context.Context, commit string) string {
-	tree, _ := b.line(ctx, "rev-parse", "--verify", "--quiet", commit+"^{tree}") // of none there is none
-	return tree
-}
 
 // based is the user's commit that a clone was made at, by its word, or else the one of before.
 func (b *Branch) based(ctx context.Context, said string) string {
@@ -426,6 +444,9 @@ func line(s string) string {
 	return text.Runes(text.Clean(first), maxSubject)
 }
 
+// noteAuthor is whose the notes are: commits say who the user is.
+var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
+
 // note adds a line to what is noted of a commit.
 func (b *Branch) note(ctx context.Context, commit string, ran Ran) error {
 	line, err := json.Marshal(ran)
@@ -433,7 +454,7 @@ func (b *Branch) note(ctx context.Context, commit string, ran Ran) error {
 		return err
 	}
 	r := b.git()
-	r.Env, r.Stdin = b.identity(ctx), string(line)+"\n"
+	r.Env, r.Stdin = noteAuthor, string(line)+"\n"
 	return r.Run(ctx, "notes", "--ref="+notes, "append", "-F", "-", commit)
 }
 

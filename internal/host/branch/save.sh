@@ -20,14 +20,25 @@ export GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_
 g() {
 	git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 -c core.looseCompression=1 -c core.fsync=none -c core.quotePath=false "$@"
 }
-tree() {
-	find . -name .git -prune -o -type f -size +"$4"k -print >"$d/large"
+exclude() {
 	{
 		cat "$own/info/exclude" 2>/dev/null || :
 		printf '%s\n' node_modules/ __pycache__/ .venv/ venv/
 		sed 's/[][\\*?!#]/\\&/g; s/^\.//; s/ $/\\ /' "$d/large"
 	} >"$d/info/exclude"
-	g add -A . >/dev/null && g write-tree
+}
+# What has changed since the last time, and of it what is large: to look at it costs a third of a commit.
+tree() {
+	: >"$d/large"
+	exclude
+	g ls-files -z --modified --deleted --others --exclude-standard >"$d/changed"
+	if [ -s "$d/tree" ] && [ ! -s "$d/changed" ]; then
+		cat "$d/tree"
+		return
+	fi
+	sed -z 's/^/.\//' "$d/changed" | xargs -0 sh -c '[ $# = 0 ] || find "$@" -prune -type f -size +"$0"k -print 2>/dev/null || :' "$4" >"$d/large"
+	exclude
+	g add -A . >/dev/null && g write-tree >"$d/tree.new" && mv "$d/tree.new" "$d/tree" && cat "$d/tree"
 }
 name=$own/sandbox-agent
 [ -s "$name" ] && [ -f "$d/HEAD" ] || begin

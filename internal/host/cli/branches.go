@@ -64,6 +64,9 @@ func (a *App) branchPlace(ctx context.Context, b *branch.Branch, local string) (
 	if local == "" {
 		local = "sandbox-" + b.Sandbox
 	}
+	if err := b.Publish(ctx); err != nil {
+		return nil, err
+	}
 	return handoff.Open(ctx, handoff.Work{Of: "sandbox " + b.Sandbox, Branch: local, Repo: b.Repo, Base: b.Base(ctx), Head: b.Head(ctx)}, dir)
 }
 

@@ -231,9 +231,14 @@ func Identity(ctx context.Context, dir string) (name, email string) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	who := projects.DefaultAuthor()
-	for key, to := range map[string]*string{"user.name": &who.Name, "user.email": &who.Email} {
-		if out, err := gitOut(ctx, dir, "config", key); err == nil && strings.TrimSpace(out) != "" {
-			*to = text.Clean(strings.TrimSpace(out))
+	out, err := gitOut(ctx, dir, "config", "--null", "--get-regexp", `^user\.(name|email)$`)
+	if err != nil {
+		return who.Name, who.Email // nothing is set
+	}
+	to := map[string]*string{"user.name": &who.Name, "user.email": &who.Email}
+	for entry := range strings.SplitSeq(out, "\x00") { // the last one of a key counts
+		if key, value, _ := strings.Cut(entry, "\n"); to[key] != nil && strings.TrimSpace(value) != "" {
+			*to[key] = text.Clean(strings.TrimSpace(value))
 		}
 	}
 	return who.Name, who.Email
