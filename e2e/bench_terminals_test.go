@@ -22,11 +22,11 @@ func TestBenchTerminals(t *testing.T) {
 	name := u.sandbox("terminals")
 	g, s := u.gate(), newSSHD(t)
 	type server struct {
-		addr, user string
-		config     *ssh.ClientConfig
-		client     *ssh.Client
-		keys       io.Writer
-		screen     io.Reader
+		addr   string
+		config *ssh.ClientConfig
+		client *ssh.Client
+		keys   io.Writer
+		screen io.Reader
 	}
 	servers := map[string]*server{
 		"ours": {addr: "127.0.0.1:" + g.port, config: clientConfig(t, name, filepath.Join(g.dir, "key"))},

@@ -123,6 +123,13 @@ func TestGateway(t *testing.T) {
 		}
 		g.files(name)
 		g.forward(name)
+		// A stop ends all that runs, and the gateway finds the sandbox again.
+		if c := u.run("", "stop", name); c.code != 0 {
+			t.Errorf("stop: exit code %d", c.code)
+		}
+		if c := g.run("", "ssh", name+"@gate", "exit 6"); c.code != 6 {
+			t.Errorf("after a stop: exit code %d, %q", c.code, c.stderr)
+		}
 	})
 }
 
