@@ -273,6 +273,9 @@ func (s *screen) shows(want string) {
 	}
 }
 
+// tmuxShows is in the last line of a sandbox's own terminal.
+const tmuxShows = "[main] "
+
 // TestGatewayPicker: a terminal without a name has a list to choose from.
 func TestGatewayPicker(t *testing.T) {
 	t.Parallel()
@@ -290,6 +293,7 @@ func TestGatewayPicker(t *testing.T) {
 	s.press("Down")
 	s.shows("> " + second)
 	s.press("Enter")
+	s.shows(tmuxShows) // which takes no key that was pressed before
 	s.press("echo is-$((40 + 2)); cat /proc/sys/kernel/hostname; pwd", "Enter")
 	s.shows("is-42")
 	s.tmux("resize-window", "-x", "70", "-y", "20")
@@ -313,6 +317,7 @@ func TestTerminalStays(t *testing.T) {
 	name := u.sandbox("stays")
 	g := u.gate()
 	s := u.screen("ssh", "-F", g.config, name+"@gate")
+	s.shows(tmuxShows)
 	s.press("n=1; while :; do echo round-$n; n=$((n + 1)); sleep 0.1; done", "Enter")
 	s.shows("round-3")
 	g.p.Signal(syscall.SIGKILL)
