@@ -123,6 +123,13 @@ func TestGateway(t *testing.T) {
 		}
 		g.files(name)
 		g.forward(name)
+		// A stop ends all that runs, and the gateway finds the sandbox again.
+		if c := u.run("", "stop", name); c.code != 0 {
+			t.Errorf("stop: exit code %d", c.code)
+		}
+		if c := g.run("", "ssh", name+"@gate", "exit 6"); c.code != 6 {
+			t.Errorf("after a stop: exit code %d, %q", c.code, c.stderr)
+		}
 	})
 }
 
@@ -266,6 +273,9 @@ func (s *screen) shows(want string) {
 	}
 }
 
+// tmuxShows is in the last line of a sandbox's own terminal.
+const tmuxShows = "[main] "
+
 // TestGatewayPicker: a terminal without a name has a list to choose from.
 func TestGatewayPicker(t *testing.T) {
 	t.Parallel()
@@ -283,6 +293,7 @@ func TestGatewayPicker(t *testing.T) {
 	s.press("Down")
 	s.shows("> " + second)
 	s.press("Enter")
+	s.shows(tmuxShows) // which takes no key that was pressed before
 	s.press("echo is-$((40 + 2)); cat /proc/sys/kernel/hostname; pwd", "Enter")
 	s.shows("is-42")
 	s.tmux("resize-window", "-x", "70", "-y", "20")
@@ -306,6 +317,7 @@ func TestTerminalStays(t *testing.T) {
 	name := u.sandbox("stays")
 	g := u.gate()
 	s := u.screen("ssh", "-F", g.config, name+"@gate")
+	s.shows(tmuxShows)
 	s.press("n=1; while :; do echo round-$n; n=$((n + 1)); sleep 0.1; done", "Enter")
 	s.shows("round-3")
 	g.p.Signal(syscall.SIGKILL)

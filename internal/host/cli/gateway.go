@@ -36,7 +36,8 @@ func newGatewayCmd(a *App) *cobra.Command {
 or by the first word of the command; with neither, a terminal has a list to choose from, and a client without one is told which there are.
 
 It listens at the loopback, and at another address only if --listen names one. The public keys that open it are those of --authorized-keys, one a line, or
-else of ~/.ssh/*.pub; they are read anew for each connection. There are no passwords. Who opens it can use each sandbox, and nothing of this machine.`,
+else of ~/.ssh/*.pub; they are read anew for each connection. There are no passwords. Who opens it can use each sandbox
+with all that it reaches: its mounts, its network, and of the runtime host this machine as you.`,
 		Example: "  sandbox-agent gateway\n  sandbox-agent gateway --listen 192.0.2.7:2200 --authorized-keys team.keys\n  ssh -p 2200 127.0.0.1                    # the list\n  ssh -p 2200 dev@127.0.0.1                # the terminal of dev\n  ssh -p 2200 127.0.0.1 dev uname -a\n  scp -P 2200 file dev@127.0.0.1:",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// The host is between ssh's options and what is the command's.
+func TestSSHArguments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ rest, want []string }{
+		{nil, []string{"h"}},
+		{[]string{"-N", "-L", "1:localhost:2"}, []string{"h", "-N", "-L", "1:localhost:2"}},
+		{[]string{"--", "ls", "-l", "--", "x"}, []string{"h", "--", "ls", "-l", "--", "x"}},
+		{[]string{"-t", "--", "top"}, []string{"-t", "h", "--", "top"}},
+	} {
+		if got := sshArguments("h", c.rest); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q", c.rest, got)
+		}
+	}
+}
+
+// Without a file the user's own keys open the gateway, and no key is none at all.
+func TestGatewayKeys(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	a := &App{Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }}
+	if _, err := a.gatewayKeys(""); fault.Code(err) != workorder.ExitUsage {
+		t.Errorf("no key: %v", err)
+	}
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEbN8Wxz3LYF5PVzvTPYXxVWZgM0yVTSuNvOKLTtAOwU me\n"
+	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"a.pub": key, "b.pub": "of another program", "id": "private"} {
+		if err := os.WriteFile(filepath.Join(home, ".ssh", name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if keys, err := a.gatewayKeys(""); err != nil || len(keys) != 1 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+	if _, err := a.gatewayKeys(filepath.Join(home, ".ssh/b.pub")); fault.Code(err) != workorder.ExitUsage {
+		t.Errorf("a file without a key: %v", err)
+	}
+}
