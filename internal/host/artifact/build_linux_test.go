@@ -15,7 +15,7 @@ import (
 )
 
 // built builds a jail that needs bubblewrap.
-func built(t *testing.T, definition string) (run func(code string, env ...string) (string, int)) {
+func built(t *testing.T, definition string) (dir string, run func(code string, env ...string) (string, int)) {
 	t.Helper()
 	if err := exec.CommandContext(t.Context(), "bwrap", "--ro-bind", "/", "/", "true").Run(); err != nil {
 		t.Skipf("no jail can be made here: %v", err)
@@ -26,7 +26,7 @@ func built(t *testing.T, definition string) (run func(code string, env ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "a space", "it's")
+	dir = filepath.Join(t.TempDir(), "a space", "it's")
 	if err := (&Builder{State: t.TempDir()}).Build(t.Context(), d, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func built(t *testing.T, definition string) (run func(code string, env ...string
 	if err := os.Symlink(filepath.Join(dir, "bin", "run"), link); err != nil {
 		t.Fatal(err)
 	}
-	return func(code string, env ...string) (string, int) {
+	return dir, func(code string, env ...string) (string, int) {
 		cmd := exec.CommandContext(t.Context(), link)
 		cmd.Stdin, cmd.Dir, cmd.Env = strings.NewReader(code), "/", append([]string{"PATH=" + os.Getenv("PATH")}, env...)
 		var out bytes.Buffer
@@ -53,7 +53,7 @@ func built(t *testing.T, definition string) (run func(code string, env ...string
 // An artifact works without sandbox-agent, from its folder or by a link, and has nothing of this machine but its programs.
 func TestJail(t *testing.T) {
 	t.Parallel()
-	run := built(t, "{name: a, interpreter: python3 -c, timeout_seconds: 5, memory_mb: 64, inherit_vars: [GIVEN, NOT_SET]}")
+	_, run := built(t, "{name: a, interpreter: python3 -c, timeout_seconds: 5, memory_mb: 64, inherit_vars: [GIVEN, NOT_SET]}")
 	secret := filepath.Join(t.TempDir(), "secret")
 	put(t, secret, "x", 0o644)
 	for name, row := range map[string]struct {
@@ -87,7 +87,7 @@ func TestJail(t *testing.T) {
 // What is over with its time is over with all that it started.
 func TestJailTimeout(t *testing.T) {
 	t.Parallel()
-	run := built(t, "{name: a, timeout_seconds: 0.5}")
+	_, run := built(t, "{name: a, timeout_seconds: 0.5}")
 	pipe := filepath.Join(t.TempDir(), "alive")
 	if err := unix.Mkfifo(pipe, 0o666); err != nil {
 		t.Fatal(err)
@@ -110,10 +110,25 @@ func TestJailTimeout(t *testing.T) {
 	}
 }
 
+// A jail whose own programs are gone has not this machine's in their place.
+func TestJailGone(t *testing.T) {
+	t.Parallel()
+	dir, run := built(t, "{name: a}")
+	if out, exit := run("pwd"); exit != 0 {
+		t.Fatalf("exit code %d, %q", exit, out)
+	}
+	if err := os.Symlink(t.TempDir()+"/gone", filepath.Join(dir, rootLink)); err != nil {
+		t.Fatal(err)
+	}
+	if out, exit := run("pwd"); exit != 126 {
+		t.Errorf("exit code %d, %q", exit, out)
+	}
+}
+
 // The project is there to be read, if it is asked for.
 func TestJailProject(t *testing.T) {
 	t.Parallel()
-	run := built(t, "{name: a, project_mount: /src}")
+	_, run := built(t, "{name: a, project_mount: /src}")
 	project := t.TempDir()
 	put(t, filepath.Join(project, "f"), "content", 0o644)
 	if got, exit := run("cat /src/f; echo x > /src/f || exit 7", "SANDBOX_AGENT_PROJECT_DIR="+project); exit != 7 || !strings.HasPrefix(got, "content") {

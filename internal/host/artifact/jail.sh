@@ -1,6 +1,13 @@
 here=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 root=
-[ ! -d "$here/root" ] || root=$(readlink -f -- "$here/root")
+if [ -L "$here/root" ] || [ -d "$here/root" ]; then
+	# This machine's programs, which a jail without such a folder has, are others.
+	[ -d "$here/root/usr" ] || {
+		echo "$name: the folder with its programs, $here/root, is gone or not yours to read: build it again" >&2
+		exit 126
+	}
+	root=$(readlink -f -- "$here/root")
+fi
 command -v bwrap >/dev/null || {
 	echo "$name: bubblewrap is missing: install the package bubblewrap" >&2
 	exit 126
