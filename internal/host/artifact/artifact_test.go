@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -59,6 +61,13 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, MetadataFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); err == nil { // and it is not waited for
+		t.Error("a pipe is no metadata")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/mattn/go-shellwords"
@@ -108,7 +109,7 @@ func Read(dir string) (code.Environment, error) {
 }
 
 func readMetadata(file string) (Metadata, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe to which nobody writes is not waited for
 	if err != nil {
 		return Metadata{}, fmt.Errorf("read the artifact: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"gopkg.in/yaml.v3"
 
@@ -28,7 +29,7 @@ type Reader struct {
 
 // Open reads a file, of at most 1 MiB.
 func Open(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe to which nobody writes is not waited for
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 )
 
@@ -67,5 +68,12 @@ func TestOpen(t *testing.T) {
 	}
 	if _, err := Open(large); err == nil {
 		t.Error("a file that is too large is read")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(pipe); len(b) > 0 || err != nil { // it is not waited for
+		t.Errorf("%q, %v", b, err)
 	}
 }
