@@ -89,6 +89,18 @@ var hostileLeases = []struct{ name, command string }{
 	{"a file system that is deep", "cd /workspace; n=0; while mkdir d && cd d && [ $n -lt 3000 ]; do n=$((n+1)); done; chmod 0 /workspace/d; true"},
 }
 
+// Folders that are full cost a lease nothing but the room in them.
+func TestLeaseFull(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	p := u.servePool("--max", "1")
+	l := u.acquire("--memory", "128m")
+	if c := u.run("", "pool", "exec", l.ID, "--", "sh", "-c", "for d in /workspace /tmp /dev/shm; do head -c 1G /dev/zero >$d/all; done 2>/dev/null; head -c 9 /dev/zero | wc -c"); c.code != 0 || c.stdout != "9\n" {
+		t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
+	}
+	p.stopPool(0)
+}
+
 // Whatever a lease does, its end is soon, and the next one finds a sandbox as clean as the first.
 func TestLeaseHostile(t *testing.T) {
 	t.Parallel()

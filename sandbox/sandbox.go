@@ -374,6 +374,7 @@ func public(err error) error {
 		{runtime.ErrUnavailable, ErrUnavailable},
 		{wireclient.ErrNoLease, ErrUnsupported},
 		{wireclient.ErrLost, ErrLost},
+		{runtime.ErrEnded, ErrLost},
 		{wireclient.ErrMany, ErrTooMuch},
 	} {
 		if errors.Is(err, row.from) {

@@ -31,6 +31,11 @@ func TestSpec(t *testing.T) {
 	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 9 {
 		t.Errorf("%v", err)
 	}
+	for _, n := range []float64{0.001, 1e300, math.Inf(1)} {
+		if _, err := (Spec{Image: "i", Limits: Limits{CPUs: n}}).complete(); !errors.Is(err, ErrSpec) {
+			t.Errorf("%g CPUs: %v", n, err)
+		}
+	}
 	for _, name := range []string{"", "-a", "_a", "Ab", "a b", "a/b", "é", strings.Repeat("a", 64), "T-A1B2C3D4"} {
 		if _, err := (Spec{Name: name, Image: "i"}).complete(); !errors.Is(err, ErrSpec) {
 			t.Errorf("name %q: %v", name, err)
@@ -53,7 +58,7 @@ func TestPublicErrors(t *testing.T) {
 		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrLost,
 		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrRefused, &wire.Error{Code: wire.CodeBadRequest}: ErrSpec,
 		&wire.Error{Code: wire.CodeDenied}: ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists, &wire.Error{Code: wire.CodeKind}: ErrFileKind, &wire.Error{Code: wire.CodeExhausted}: ErrFull,
-		wireclient.ErrMany: ErrTooMuch,
+		wireclient.ErrMany: ErrTooMuch, runtime.ErrEnded: ErrLost,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v is %v, want %v", from, err, to)

@@ -262,8 +262,8 @@ func (l *Limits) complete() error {
 	switch {
 	case l.CPUs == 0:
 		l.CPUs = DefaultCPUs
-	case l.CPUs != NoLimit && (l.CPUs < 0.01 || math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0)):
-		errs = append(errs, fmt.Errorf("%g CPUs: use at least 0.01", l.CPUs))
+	case l.CPUs != NoLimit && (l.CPUs < 0.01 || l.CPUs > maxCPUs || math.IsNaN(l.CPUs)):
+		errs = append(errs, fmt.Errorf("%g CPUs: use 0.01 to %d", l.CPUs, maxCPUs))
 	}
 	switch {
 	case l.PIDs == 0:
@@ -273,6 +273,9 @@ func (l *Limits) complete() error {
 	}
 	return errors.Join(errs...)
 }
+
+// maxCPUs is more than any machine has: an engine takes a number in which some more have no place for no limit.
+const maxCPUs = 1 << 20
 
 // minPIDs is the least number of processes and threads: the guest has some 30 itself, and 10 for each command.
 const minPIDs = 64

@@ -107,6 +107,7 @@ func TestFresh(t *testing.T) {
 		"300 KB shell": {q: Request{Env: "shell", Code: strings.Repeat("# comment\n", 30000) + "echo 1"}, stdout: "1\n"},
 		"the folder":   {q: Request{Env: "python", Code: "import os; print(os.environ['PWD'], os.getcwd())"}, stdout: "/workspace /workspace\n"},
 		"nothing":      {q: Request{Env: "python"}},
+		"full folders": {q: Request{Env: "shell", Code: "for d in /tmp /dev/shm; do head -c 2G /dev/zero >$d/f; done 2>/dev/null; head -c 9 /dev/zero | wc -c"}, stdout: "9\n"},
 		"the host":     {q: Request{Env: "shell", Code: "test ! -e " + canary + " && test $(wc -l </etc/passwd) -le 3 && ! ls /home | grep -v sandbox"}},
 		"no network":   {q: Request{Env: "python", Code: "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('own loopback')\nprint([n for _, n in socket.if_nameindex()])"}, stdout: "own loopback\n['lo']\n"},
 		"a timeout": {q: Request{Env: "shell", Code: "setsid sleep 987.5 & sleep 987.5", Timeout: 300 * time.Millisecond}, exit: -1, check: func(r Result) bool {

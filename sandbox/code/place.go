@@ -12,26 +12,25 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
 
-// backend is what isolates an environment here: a jail where there can be one that has what it needs, else a container.
-func (r *Runner) backend(ctx context.Context, e Environment) (sandbox.Kind, error) {
+// backend is what isolates an environment here: a jail where there can be one that has what it needs, else a container, with why it is no jail.
+func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Kind, noJail string, err error) {
 	if e.Backend != sandbox.Auto {
-		return e.Backend, nil
+		return e.Backend, "", nil
 	}
 	if e.Image != "" {
-		return sandbox.KindContainer, nil
+		return sandbox.KindContainer, "", nil
 	}
-	var reason string
 	for _, i := range r.m.RuntimesOf(ctx, sandbox.KindJail) {
 		if i.Healthy && (e.MemoryBytes == 0 || slices.Contains(i.Capabilities, sandbox.CapMemory)) && (e.CPUs == 0 || slices.Contains(i.Capabilities, sandbox.CapCPUs)) &&
 			(e.PIDs == 0 || slices.Contains(i.Capabilities, sandbox.CapPIDs)) && (!e.Network || os.Geteuid() != 0) { // root's jail has the machine's own network
-			return sandbox.KindJail, nil
+			return sandbox.KindJail, "", nil
 		}
-		reason = i.Reason
+		noJail = cmp.Or(i.Reason, "none with its limits and network")
 	}
 	if r.o.Image == nil {
-		return "", fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name, sandbox.ErrUnsupported, reason)
+		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name, sandbox.ErrUnsupported, noJail)
 	}
-	return sandbox.KindContainer, nil
+	return sandbox.KindContainer, noJail, nil
 }
 
 func limits(e Environment) sandbox.Limits {
@@ -40,7 +39,7 @@ func limits(e Environment) sandbox.Limits {
 
 // spec is what a place of an environment is.
 func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
-	kind, err := r.backend(ctx, e)
+	kind, noJail, err := r.backend(ctx, e)
 	if err != nil {
 		return pool.Spec{}, err
 	}
@@ -66,6 +65,9 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container has an image", e.Name, sandbox.ErrSpec)
 		}
 		if s.Image, err = r.o.Image(ctx); err != nil {
+			if noJail != "" {
+				err = fmt.Errorf("environment %s: there is no jail here (%s), and a container cannot be made: %w", e.Name, noJail, err)
+			}
 			return pool.Spec{}, err
 		}
 	}

@@ -44,9 +44,10 @@ func mountAll(l wire.Leases, uid, gid int) error {
 	if err != nil {
 		return err
 	}
-	size := ""
+	size, shm := "", int64(64<<20) // the engine's own size
 	if l.Bytes > 0 {
-		size = ",size=" + strconv.FormatInt(l.Bytes, 10)
+		// Files take memory as processes do, but no process whose end would free it: the sandbox's guest would be ended for them.
+		size, shm = ",size="+strconv.FormatInt(l.Bytes/4*3, 10), min(shm, l.Bytes/8)
 	}
 	err = mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
 	if err == nil {
@@ -64,7 +65,7 @@ func mountAll(l wire.Leases, uid, gid int) error {
 	if err := overlay("/", root, 0); err != nil {
 		return err
 	}
-	if err := system(); err != nil {
+	if err := system(shm); err != nil {
 		return err
 	}
 	for i, p := range beside {
@@ -77,7 +78,11 @@ func mountAll(l wire.Leases, uid, gid int) error {
 		return fmt.Errorf("make %s: %w", l.Dir, err)
 	}
 	if !slices.Contains(l.Mounts, l.Dir) {
-		if err := mount("lease", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, fmt.Sprintf("mode=0755,uid=%d,gid=%d%s", uid, gid, size)); err != nil {
+		files := own + "/folder" // of the same file system: one size bounds both
+		if err := errors.Join(os.Mkdir(files, 0o755), os.Chown(files, uid, gid)); err != nil {
+			return err
+		}
+		if err := mount(files, dir, "", unix.MS_BIND, ""); err != nil {
 			return err
 		}
 	}
@@ -118,14 +123,14 @@ func escape(p string) string {
 }
 
 // system mounts what every system has.
-func system() error {
+func system(shm int64) error {
 	at := func(p string) string { return root + p }
 	errs := []error{
 		mount("proc", at("/proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
 		mount("/sys", at("/sys"), "", unix.MS_BIND|unix.MS_REC, ""),
 		mount("/dev", at("/dev"), "", unix.MS_BIND, ""),
 		mount("devpts", at("/dev/pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"),
-		mount("shm", at("/dev/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=64m"),
+		mount("shm", at("/dev/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=1777,size=%d", shm)),
 	}
 	if _, err := os.Stat("/dev/mqueue"); err == nil {
 		errs = append(errs, mount("mqueue", at("/dev/mqueue"), "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))

@@ -35,10 +35,15 @@ func build(t *testing.T, definition string) (dir string) {
 // built builds a jail, which needs bubblewrap.
 func built(t *testing.T, definition string) (run func(code string, env ...string) (string, int)) {
 	t.Helper()
+	needJails(t)
+	return runner(t, build(t, definition))
+}
+
+func needJails(t *testing.T) {
+	t.Helper()
 	if err := exec.CommandContext(t.Context(), "bwrap", "--ro-bind", "/", "/", "true").Run(); err != nil {
 		t.Skipf("no jail can be made here: %v", err)
 	}
-	return runner(t, build(t, definition))
 }
 
 // runner runs code in an artifact, by a link.
@@ -176,6 +181,23 @@ func TestJailTimeout(t *testing.T) {
 	_, exit := run("exec 3<>/project/alive; setsid sleep 100 & sleep 100", "SANDBOX_AGENT_PROJECT_DIR="+project)
 	if exit != 124 {
 		t.Errorf("exit code %d", exit)
+	}
+}
+
+// A jail whose own programs are gone has not this machine's in their place.
+func TestJailGone(t *testing.T) {
+	t.Parallel()
+	needJails(t)
+	dir := build(t, "{name: a}")
+	run := runner(t, dir)
+	if out, exit := run("pwd"); exit != 0 {
+		t.Fatalf("exit code %d, %q", exit, out)
+	}
+	if err := os.Symlink(t.TempDir()+"/gone", filepath.Join(dir, rootLink)); err != nil {
+		t.Fatal(err)
+	}
+	if out, exit := run("pwd"); exit != 126 {
+		t.Errorf("exit code %d, %q", exit, out)
 	}
 }
 

@@ -1,6 +1,13 @@
 sa_here=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 sa_root=
-[ ! -d "$sa_here/root" ] || sa_root=$(readlink -f -- "$sa_here/root")
+if [ -L "$sa_here/root" ] || [ -d "$sa_here/root" ]; then
+	# This machine's programs, which a jail without such a folder has, are others.
+	[ -d "$sa_here/root/usr" ] || {
+		echo "$sa_name: the folder with its programs, $sa_here/root, is gone or not yours to read: build it again" >&2
+		exit 126
+	}
+	sa_root=$(readlink -f -- "$sa_here/root")
+fi
 command -v bwrap >/dev/null || {
 	echo "$sa_name: bubblewrap is missing: install the package bubblewrap" >&2
 	exit 126

@@ -53,7 +53,7 @@ five minutes or an hour is over.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.q.Env, "env", "e", "", "environment: node, python, shell, one of `sandbox-agent env list`, or the folder of an artifact")
+	f.StringVarP(&o.q.Env, "env", "e", "", "environment: node, python, shell, one of 'sandbox-agent env list', or the folder of an artifact")
 	f.StringVarP(&o.file, "file", "f", "", "file with the code; - is standard input")
 	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
 	f.DurationVar(&o.q.Timeout, "timeout", 0, "end it and everything it started after that time (default "+code.DefaultTimeout.String()+")")

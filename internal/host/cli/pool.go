@@ -233,7 +233,7 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 	f.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox, removed after the lease")
 	f.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
 	f.StringVar(&r.User, "user", "", "uid:gid of another than root (default 1000:1000)")
-	f.StringVar(&r.Name, "name", "", "a name for `pool list`")
+	f.StringVar(&r.Name, "name", "", "a name for 'pool list'")
 	f.StringArrayVar(&r.Env, "env", nil, "NAME=value for each command; can be repeated")
 	f.StringArrayVar(&mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the lease; can be repeated")
 	f.StringVar(&memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 512m)")

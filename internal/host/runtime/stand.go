@@ -107,5 +107,8 @@ type Mount struct {
 // ErrUnfinished means that a sandbox was never started: who made it is at it, or was killed.
 var ErrUnfinished = errors.New("it was never finished")
 
+// ErrEnded means that nobody serves in a sandbox, which may still be there.
+var ErrEnded = errors.New("it has ended")
+
 // ErrMount means that a folder of this machine cannot be in a sandbox.
 var ErrMount = errors.New("cannot be mounted")

@@ -241,12 +241,19 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 		add("--ro-bind", "/proc/sys", "/proc/sys") // bubblewrap does so only where its user could not write to it
 	}
 	add("--dev", "/dev")
-	for _, p := range []string{"/dev/shm", "/tmp"} {
+	for _, f := range []struct {
+		path  string
+		share int64
+	}{{"/dev/shm", 4}, {"/tmp", 2}} {
 		add("--perms", "1777")
-		if j.MemoryBytes > 0 && len(j.groups) == 0 {
-			add("--size", strconv.FormatInt(j.MemoryBytes, 10)) // no group counts it
+		if j.MemoryBytes > 0 {
+			size := j.MemoryBytes // no group counts it
+			if len(j.groups) > 0 {
+				size /= f.share // files take memory as processes do, but no process whose end would free it: the guest would be ended for them
+			}
+			add("--size", strconv.FormatInt(size, 10))
 		}
-		add("--tmpfs", p)
+		add("--tmpfs", f.path)
 	}
 	above("/run/x")
 	above("/var/x")

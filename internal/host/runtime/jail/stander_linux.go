@@ -207,7 +207,7 @@ func (s *stander) Stream(ctx context.Context, id string) (io.ReadWriteCloser, er
 	defer f.close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.at(socketFile))
 	if err != nil {
-		return nil, fmt.Errorf("reach the sandbox's guest: it has ended: %w", errors.Unwrap(err))
+		return nil, fmt.Errorf("reach the sandbox's guest: %w: %w", runtime.ErrEnded, errors.Unwrap(err))
 	}
 	return conn, nil
 }
