@@ -329,6 +329,15 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	return sb, err
 }
 
+// Look finds a sandbox that runs, as Get does; what is done with it starts it in no case, also where it ends meanwhile.
+func (m *Manager) Look(ctx context.Context, name string) (*Sandbox, error) {
+	sb, err := m.find(ctx, name)
+	if err == nil {
+		sb.asItIs = true
+	}
+	return sb, err
+}
+
 // find finds a sandbox where it is.
 func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 	var found *Sandbox

@@ -45,11 +45,12 @@ var (
 
 // Sandbox is one sandbox. It connects when it is used first, starts again where it had ended, and connects anew where the connection was lost.
 type Sandbox struct {
-	m    *Manager
-	r    runtime.Stander
-	id   string
-	spec Spec
-	own  bool // of a session that this program has made
+	m      *Manager
+	r      runtime.Stander
+	id     string
+	spec   Spec
+	own    bool // of a session that this program has made
+	asItIs bool // it is started by no use
 
 	from, owner string // its labels
 	created     time.Time
@@ -304,6 +305,7 @@ func (sb *Sandbox) useAsItIs(ctx context.Context, f func(*wireclient.Client) err
 }
 
 func (sb *Sandbox) with(ctx context.Context, wake bool, f func(*wireclient.Client) error) error {
+	wake = wake && !sb.asItIs
 	c, err := sb.client(ctx, wake)
 	if err != nil {
 		return err

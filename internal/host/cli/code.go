@@ -60,7 +60,6 @@ five minutes or an hour is over.`,
 	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g (default 512m)")
 	f.StringVar(&o.runtime, "runtime", "", "jail, container or box (default: what there is)")
 	f.BoolVar(&o.json, "json", false, "print a JSON document with output, exit code and duration")
-	_ = cmd.MarkFlagRequired("env") // of a flag that is there
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer), string(sandbox.KindBox)}, cobra.ShellCompDirectiveNoFileComp))
@@ -145,6 +144,9 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 }
 
 func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
+	if o.q.Env == "" {
+		return fault.New(workorder.ExitUsage, errors.New("name an environment with --env"), "`sandbox-agent env list` lists them")
+	}
 	var errs []error
 	o.q.Code = text
 	if o.q.MemoryBytes, err = parseMemory(o.memory); err == nil && o.q.MemoryBytes < 0 {

@@ -31,6 +31,9 @@ import (
 // warmPlaces is how many places are made ahead for each environment that an agent has used: it waits for one call at a time.
 const warmPlaces = 1
 
+// placeWait is how long a call waits where clients have all the places that there may be.
+const placeWait = 30 * time.Second
+
 const (
 	mcpAddress = "127.0.0.1:7071" // of --listen without a value: clients keep it in their settings
 	mcpToken   = "mcp.token"      // in the state folder
@@ -164,7 +167,7 @@ func (a *App) serveMCP(ctx context.Context, opts *mcpOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	o.Warm = warmPlaces
+	o.Warm, o.Wait = warmPlaces, placeWait
 	known := a.servedEnvironments(log)
 	o.Environments = known.Environments
 	r, closeRunner, err := a.openRunner(o)

@@ -161,7 +161,7 @@ func (w *monitor) unwished(i sandbox.Info) bool {
 func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, healthTime, fmt.Errorf("it has not answered within %s", healthTime))
 	defer cancel()
-	sb, err := w.m.Get(ctx, i.Name)
+	sb, err := w.m.Look(ctx, i.Name)
 	if err != nil {
 		return "", err
 	}
