@@ -149,6 +149,19 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			if got := gittest.Git(t, repo, "show", "main:f"); got != "1" {
 				t.Error(got)
 			}
+			// A repository that the sandbox makes in the tree is none that the user's git asks.
+			sprung := filepath.Join(t.TempDir(), "sprung")
+			if c := u.run("", "exec", e, "--", "sh", "-c", "git init -q sub && cd sub && git -c user.name=x -c user.email=x commit -q --allow-empty -m x && git config core.fsmonitor 'touch "+sprung+"; false'"); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+			tree := filepath.Join(u.state, "worktrees", e, "tree")
+			if got := gittest.Git(t, repo, "ls-tree", "sandbox-"+e, "sub"); !strings.HasPrefix(got, "160000 ") {
+				t.Errorf("%q", got)
+			}
+			gittest.Git(t, tree, "-c", "safe.directory=*", "status")
+			if _, err := os.Stat(sprung); err == nil {
+				t.Error("git status in the tree runs what the sandbox wants")
+			}
 			if c := u.run("", "exec", e, "--background", "--", "sh", "-c", "echo 4 >f"); c.code != 0 {
 				t.Errorf("exit code %d", c.code)
 			}

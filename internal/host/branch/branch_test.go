@@ -361,3 +361,33 @@ func TestSubmodule(t *testing.T) {
 		}
 	}
 }
+
+// A save that was killed before the user's repository showed it is shown by the next one, also where nothing has changed since.
+func TestShownLater(t *testing.T) {
+	t.Parallel()
+	repo := filepath.Join(t.TempDir(), "a=b"+strings.Repeat("x", 240))
+	if err := os.Rename(newRepo(t), repo); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	save := func() {
+		t.Helper()
+		if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.do("echo 2 >f")
+	save()
+	gittest.Git(t, repo, "update-ref", "-d", "refs/remotes/sandbox/dev")
+	save()
+	if got := gittest.Git(t, repo, "rev-parse", "sandbox/dev"); got != b.Head(t.Context()) {
+		t.Error(got)
+	}
+	// A large file whose name has two lines keeps no other out.
+	p.do("truncate -s 11M 'x\ng'; echo 1 >g")
+	save()
+	if got := gittest.Git(t, repo, "show", "sandbox/dev:g"); got != "1" {
+		t.Error(got)
+	}
+}

@@ -92,6 +92,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	if err := w.fill(ctx, base); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	if err := w.close(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
 	objects, err := path(ctx, user, "objects")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -182,7 +185,26 @@ func (w *Worktree) Move(ctx context.Context, from, to string) error {
 	if err := localrepo.Git(w.Tree()).Run(ctx, "-c", "safe.directory="+w.Tree(), "read-tree", to); err != nil {
 		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
 	}
+	if err := w.close(ctx); err != nil {
+		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
+	}
 	return nil
+}
+
+// close keeps the user's git out of submodules in the tree: their repositories are the sandbox's, and `git status` would run what they name.
+func (w *Worktree) close(ctx context.Context) error {
+	tree := localrepo.Git(w.Tree())
+	var names strings.Builder
+	err := tree.Each(ctx, func(record string) {
+		if head, name, _ := strings.Cut(record, "\t"); strings.HasPrefix(head, "160000 ") {
+			names.WriteString(name + "\x00")
+		}
+	}, "-c", "safe.directory="+w.Tree(), "ls-files", "--stage", "-z")
+	if err != nil || names.Len() == 0 {
+		return err
+	}
+	tree.Stdin = names.String()
+	return tree.Run(ctx, "-c", "safe.directory="+w.Tree(), "update-index", "-z", "--skip-worktree", "--stdin")
 }
 
 // Head is the commit of the worktree's branch; "" where there is none.
