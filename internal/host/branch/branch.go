@@ -228,7 +228,7 @@ type Ran struct {
 type Saved struct {
 	// Commit is the new one; "" where nothing has changed.
 	Commit string
-	// Left are files that no commit has: git does not know them, and they are large.
+	// Left are files that are not committed: git does not know them and they are large, or they cannot be read.
 	Left []string
 	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
 	Anew    bool
@@ -289,7 +289,7 @@ func (b *Branch) publish(ctx context.Context) error {
 	user := localrepo.Git(b.Repo)
 	url, err := user.Output(ctx, "config", "remote."+Remote+".url")
 	switch have := strings.TrimSpace(string(url)); {
-	case err == nil && have != b.dir:
+	case err == nil && have != b.dir && filepath.Dir(have) != filepath.Dir(b.dir): // work trees of one repository share the remote of the first
 		return fmt.Errorf("show the branch in %s: it has another remote %s, %s: rename that one", b.Repo, Remote, text.Clean(have))
 	case err != nil:
 		for _, kv := range [][2]string{{"fetch", "+" + heads + "*:refs/remotes/" + Remote + "/*"}, {"tagOpt", "--no-tags"}, {"url", b.dir}} {

@@ -391,3 +391,42 @@ func TestShownLater(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Two work trees of one repository each show their own sandboxes' branches.
+func TestWorkTrees(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	other := filepath.Join(t.TempDir(), "other")
+	gittest.Git(t, repo, "worktree", "add", "-q", other)
+	store := New(t.TempDir())
+	for name, dir := range map[string]string{"one": repo, "two": other} {
+		p := newPlace(t, dir)
+		if _, err := store.Of(name, dir).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+			t.Fatal(err)
+		}
+		gittest.Git(t, dir, "rev-parse", "--verify", "sandbox/"+name)
+	}
+	if err := store.Of("two", other).Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, repo, "rev-parse", "--verify", "sandbox/one")
+}
+
+// A file that cannot be read keeps no other out, and is told.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	p.do("echo 2 >f; mkfifo x; mkdir d; ln -s x d/pipe; echo 1 >shut; chmod 0 shut")
+	if os.Getuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+	if err != nil || len(s.Left) != 1 || s.Left[0] != "shut" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); got != "2" {
+		t.Error(got)
+	}
+}

@@ -200,6 +200,12 @@ from what is checked out here.`,
 			if err != nil {
 				return err
 			}
+			if err := a.saveLast(ctx, b.Sandbox); err != nil {
+				if remove {
+					return err
+				}
+				a.warn(err.Error())
+			}
 			p, err := a.branchPlace(ctx, b, "")
 			if err != nil {
 				return err
@@ -213,14 +219,38 @@ from what is checked out here.`,
 			} else {
 				fmt.Fprintf(a.Stdout, "merged %s\n", b.Sandbox)
 			}
-			if remove {
-				return a.deleteEnvironments(ctx, []string{b.Sandbox})
+			if !remove {
+				return nil
 			}
-			return nil
+			if b.Head(ctx) != p.Head {
+				return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s was not deleted: it has commits since it was merged", b.Sandbox), "merge it again")
+			}
+			return a.deleteEnvironments(ctx, []string{b.Sandbox})
 		},
 	}
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch then")
 	return cmd
+}
+
+// saveLast commits what commands of the background have changed in a sandbox that runs.
+func (a *App) saveLast(ctx context.Context, name string) error {
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	sb, err := m.Get(ctx, name)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return sandboxError(err)
+	}
+	defer sb.Close(context.WithoutCancel(ctx))
+	if sb.Info().State == sandbox.StateRunning {
+		_, err = sb.Save(ctx, sandbox.Ran{})
+	}
+	return err
 }
 
 // deleteEnvironments removes sandboxes with their branches.
