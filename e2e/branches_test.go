@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -111,7 +112,11 @@ func TestBranch(t *testing.T) {
 			}
 			ok(64, "delete")
 			ok(2, "delete", "none")
+			// Also where an engine does not answer: nothing is kept of it, but its branch.
+			env := u.env
+			u.env = append(slices.Clone(env), "DOCKER_HOST=unix:///no/such/socket")
 			ok(0, "delete", e)
+			u.env = env
 			if got := gittest.Git(t, repo, "for-each-ref", "--format=%(refname)", "refs/remotes"); got != "" {
 				t.Error(got)
 			}

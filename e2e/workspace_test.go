@@ -149,6 +149,14 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			if got := gittest.Git(t, repo, "show", "main:f"); got != "1" {
 				t.Error(got)
 			}
+			// A save that was killed before the branch moved is made good by the next one.
+			gittest.Git(t, repo, "update-ref", "refs/heads/sandbox-"+e, "sandbox/"+e+"^")
+			if c := u.run("", "exec", e, "--", "true"); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":f"); got != "3" {
+				t.Error(got)
+			}
 			// A repository that the sandbox makes in the tree is none that the user's git asks.
 			sprung := filepath.Join(t.TempDir(), "sprung")
 			if c := u.run("", "exec", e, "--", "sh", "-c", "git init -q sub && cd sub && git -c user.name=x -c user.email=x commit -q --allow-empty -m x && git config core.fsmonitor 'touch "+sprung+"; false'"); c.code != 0 {

@@ -51,9 +51,10 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	if repo == "" {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
-	s, err := branch.New(sb.m.state).Of(spec.Name, repo).Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
-	if err == nil {
-		err = sb.moveWorktree(ctx, s.Commit)
+	b := branch.New(sb.m.state).Of(spec.Name, repo)
+	s, err := b.Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
+	if err == nil && spec.Worktree != "" {
+		err = sb.moveWorktree(ctx, b.Head(ctx), s.Commit != "")
 	}
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -240,7 +242,7 @@ func (a *App) saveLast(ctx context.Context, name string) error {
 	}
 	defer m.Close()
 	sb, err := m.Get(ctx, name)
-	if errors.Is(err, sandbox.ErrNotFound) {
+	if a.gone(name, err) {
 		return nil
 	}
 	if err != nil {
@@ -251,6 +253,19 @@ func (a *App) saveLast(ctx context.Context, name string) error {
 		_, err = sb.Save(ctx, sandbox.Ran{})
 	}
 	return err
+}
+
+// gone reports whether an error of Get says that there is no sandbox. Where a kind does not answer, as an engine that this user may not use, it is what is kept that says it.
+func (a *App) gone(name string, err error) bool {
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil {
+		return err != nil
+	}
+	st, serr := a.store()
+	if serr != nil {
+		return false
+	}
+	_, kerr := registry.New(st.Dir()).Load(name)
+	return errors.Is(kerr, fs.ErrNotExist)
 }
 
 // deleteEnvironments removes sandboxes with their branches.
@@ -271,7 +286,7 @@ func (a *App) deleteEnvironments(ctx context.Context, names []string) error {
 		switch {
 		case serr == nil:
 			serr = sb.Remove(ctx)
-		case errors.Is(serr, sandbox.ErrNotFound) && berr == nil:
+		case a.gone(name, serr) && berr == nil:
 			serr = nil
 		}
 		if berr == nil && serr == nil {
