@@ -69,6 +69,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	if err == nil && base == "" {
 		err = fmt.Errorf("there is no branch %s", ref)
 	}
+	if _, serr := os.Lstat(w.Tree()); err == nil && serr == nil {
+		err = fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
+	}
 	if err == nil && w.Head(ctx) != "" {
 		err = fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
 	}
@@ -76,6 +79,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(w.dir), 0o711); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := os.RemoveAll(w.dir); err != nil { // without a tree nothing in it is the user's
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.Mkdir(w.dir, 0o711); err != nil { // commands of a jail are another user's
