@@ -188,14 +188,18 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
 	}
+	// A git that was killed leaves its own locks, and nobody else writes here.
+	for _, name := range []string{"config", "packed-refs", heads + b.Sandbox, bases + b.Sandbox, "refs/notes/" + notes} {
+		left := filepath.Join(b.dir, filepath.FromSlash(name)+".lock")
+		if st, err := os.Stat(left); err == nil && time.Since(st.ModTime()) > gitTime {
+			_ = os.Remove(left) // git says it otherwise
+		}
+	}
 	return l.Release, nil
 }
 
-// open makes our repository if it is not there.
+// open makes our repository if it is not there. The lock is the caller's.
 func (b *Branch) open(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
-		return fmt.Errorf("make the repository of branches: %w", err)
-	}
 	if _, err := b.line(ctx, "config", "sandbox-agent.repo"); err == nil {
 		return nil
 	}
@@ -354,14 +358,17 @@ func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
 func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
-	if err := b.open(ctx); err != nil {
-		return s, err
+	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
+		return s, fmt.Errorf("make the repository of branches: %w", err)
 	}
 	unlock, err := b.lock(ctx)
 	if err != nil {
 		return s, err
 	}
 	defer unlock()
+	if err := b.open(ctx); err != nil {
+		return s, err
+	}
 	what := "save what changed in sandbox " + b.Sandbox
 	head, clone := b.Head(ctx), ""
 	if head == "" {

@@ -430,3 +430,48 @@ func TestUnreadable(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The locks of a git that was killed keep nothing from being saved.
+func TestLocksLeft(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	save := func() string {
+		t.Helper()
+		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Command: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Commit
+	}
+	save()
+	old := time.Now().Add(-2 * gitTime)
+	for _, name := range []string{"config", "refs/heads/dev", "refs/notes/sandbox-agent"} {
+		left := filepath.Join(b.dir, name+".lock")
+		if err := errors.Join(os.WriteFile(left, nil, 0o600), os.Chtimes(left, old, old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.do("echo 3 >f")
+	if save() == "" {
+		t.Error("nothing was saved")
+	}
+}
+
+// The first saves of one repository are one after the other, too.
+func TestFirstAtOnce(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	store := New(t.TempDir())
+	var all sync.WaitGroup
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		p := newPlace(t, repo)
+		all.Go(func() {
+			if _, err := store.Of(name, repo).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
