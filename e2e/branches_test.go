@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 )
@@ -87,6 +89,13 @@ func TestBranch(t *testing.T) {
 				t.Error(got)
 			}
 			ok(0, "merge", e)
+			// What a command of the background has changed is in a merge, after which the sandbox may be deleted.
+			ok(0, "exec", e, "--background", "--", "sh", "-c", "echo 1 >late")
+			time.Sleep(300 * time.Millisecond)
+			ok(0, "merge", e)
+			if got := gittest.Git(t, repo, "show", "HEAD:late"); got != "1" {
+				t.Error(got)
+			}
 			ok(0, "exec", e, "--", "sh", "-c", "rm 'a b'; echo 3 >f")
 			ok(0, "apply", e)
 			if got := gittest.Git(t, repo, "diff", "--cached", "--name-status"); got != "D\ta b\nM\tf" {
@@ -103,7 +112,11 @@ func TestBranch(t *testing.T) {
 			}
 			ok(64, "delete")
 			ok(2, "delete", "none")
+			// Also where an engine does not answer: nothing is kept of it, but its branch.
+			env := u.env
+			u.env = append(slices.Clone(env), "DOCKER_HOST=unix:///no/such/socket")
 			ok(0, "delete", e)
+			u.env = env
 			if got := gittest.Git(t, repo, "for-each-ref", "--format=%(refname)", "refs/remotes"); got != "" {
 				t.Error(got)
 			}

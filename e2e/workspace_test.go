@@ -23,14 +23,19 @@ func TestWorkspace(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)
 			repo := u.newRepo()
+			gittest.Git(t, "", "clone", "-q", repo, filepath.Join(repo, "libs", "sub"))
+			gittest.Git(t, repo, "add", "libs/sub")
+			gittest.Git(t, repo, "commit", "-qm", "a repository in it")
 			const owner = 54321
 			for _, dir := range []string{filepath.Dir(filepath.Dir(repo)), filepath.Dir(repo), repo} {
 				if err := os.Chmod(dir, 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Chown(repo, owner, owner); err != nil {
-				t.Skipf("only root gives folders away: %v", err)
+			for _, dir := range []string{repo, filepath.Join(repo, "libs"), filepath.Join(repo, "libs", "sub"), filepath.Join(repo, "libs", "sub", ".git", "hooks")} {
+				if err := os.Chown(dir, owner, owner); err != nil {
+					t.Skipf("only root gives folders away: %v", err)
+				}
 			}
 			gittest.Git(t, "", "config", "--file", filepath.Join(repo, ".git", "config"), "core.fsmonitor", "false")
 			e := u.claim(fmt.Sprintf("work-%s-%d", kind, os.Getpid()))
@@ -45,7 +50,7 @@ func TestWorkspace(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := u.run("", "exec", e, "--", "sh", "-c", `pwd; git log --oneline | wc -l; echo x >'a b'; echo y >.git/hooks/post-commit; git config core.fsmonitor evil; git config core.hooksPath /tmp; rm -rf .git; mv .git g; ln -sfn /tmp .git; git status --short`)
-			if !strings.HasPrefix(c.stdout, "/workspace\n1\n") || !strings.Contains(c.stdout, `?? "a b"`) {
+			if !strings.HasPrefix(c.stdout, "/workspace\n2\n") || !strings.Contains(c.stdout, `?? "a b"`) {
 				t.Errorf("%q: %s", c.stdout, c.stderr)
 			}
 			st, err := os.Stat(filepath.Join(repo, "a b"))
@@ -58,6 +63,13 @@ func TestWorkspace(t *testing.T) {
 			}
 			if hooks, err := filepath.Glob(filepath.Join(repo, ".git", "hooks", "post-commit")); err != nil || len(hooks) > 0 {
 				t.Errorf("%v, %v", hooks, err)
+			}
+			// Nor is one below it, which the user's git would ask, nor can another be put in its place.
+			if c := u.run("", "exec", e, "--", "sh", "-c", `for d in libs libs/sub libs/sub/.git; do mv $d x && echo moved; done; touch libs/sub/.git/hooks/x && echo written; touch libs/sub/new && echo new`); c.stdout != "new\n" {
+				t.Errorf("%q: %s", c.stdout, c.stderr)
+			}
+			if _, err := os.Stat(filepath.Join(repo, "libs", "sub", ".git", "hooks", "x")); err == nil {
+				t.Error("a hook is there")
 			}
 			if c := u.run("", "down", e); c.code != 0 {
 				t.Errorf("exit code %d", c.code)
@@ -136,6 +148,27 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			gittest.Git(t, repo, "fsck", "--strict")
 			if got := gittest.Git(t, repo, "show", "main:f"); got != "1" {
 				t.Error(got)
+			}
+			// A save that was killed before the branch moved is made good by the next one.
+			gittest.Git(t, repo, "update-ref", "refs/heads/sandbox-"+e, "sandbox/"+e+"^")
+			if c := u.run("", "exec", e, "--", "true"); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":f"); got != "3" {
+				t.Error(got)
+			}
+			// A repository that the sandbox makes in the tree is none that the user's git asks.
+			sprung := filepath.Join(t.TempDir(), "sprung")
+			if c := u.run("", "exec", e, "--", "sh", "-c", "git init -q sub && cd sub && git -c user.name=x -c user.email=x commit -q --allow-empty -m x && git config core.fsmonitor 'touch "+sprung+"; false'"); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+			tree := filepath.Join(u.state, "worktrees", e, "tree")
+			if got := gittest.Git(t, repo, "ls-tree", "sandbox-"+e, "sub"); !strings.HasPrefix(got, "160000 ") {
+				t.Errorf("%q", got)
+			}
+			gittest.Git(t, tree, "-c", "safe.directory=*", "status")
+			if _, err := os.Stat(sprung); err == nil {
+				t.Error("git status in the tree runs what the sandbox wants")
 			}
 			if c := u.run("", "exec", e, "--background", "--", "sh", "-c", "echo 4 >f"); c.code != 0 {
 				t.Errorf("exit code %d", c.code)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Mount is a folder or file of this machine in a sandbox, under absolute paths of both. The .git of a folder is read-only, also where the rest can be written to.
+// Mount is a folder or file of this machine in a sandbox, under absolute paths of both. The repositories in a folder are read-only, also where the rest can be written to.
 type Mount struct {
 	Host     string `json:"host"`
 	Inside   string `json:"inside"`
@@ -69,19 +70,91 @@ func checkMounts(all []Mount) error {
 	return errors.Join(errs...)
 }
 
-// guarded are mounts with the repository of each folder that can be written to, read-only: hooks and settings in it would run on this machine.
-func guarded(all []Mount) []Mount {
+// guarded are mounts with the repositories in each folder that can be written to, read-only: hooks and settings in them would run on this machine. The folders above a
+// repository are mounts of their own, which nobody in the sandbox can move away to put another in its place.
+func guarded(all []Mount) ([]Mount, error) {
 	inside := map[string]bool{}
 	for _, m := range all {
 		inside[filepath.Clean(m.Inside)] = true
 	}
 	for _, m := range slices.Clone(all) {
-		own := Mount{Host: filepath.Join(m.Host, ".git"), Inside: filepath.Join(m.Inside, ".git"), ReadOnly: true}
-		if m.ReadOnly || inside[own.Inside] {
+		if m.ReadOnly {
 			continue
 		}
-		if _, err := os.Lstat(own.Host); err == nil {
-			all = append(all, own)
+		found, err := repositories(m.Host)
+		if err != nil {
+			return nil, fmt.Errorf("mount of %s at %s: %w: %w", m.Host, m.Inside, runtime.ErrMount, err)
+		}
+		for _, own := range found {
+			for at, rest := "", own; rest != ""; {
+				var part string
+				part, rest, _ = strings.Cut(rest, "/")
+				at = filepath.Join(at, part)
+				if in := filepath.Join(m.Inside, at); !inside[in] {
+					inside[in] = true
+					all = append(all, Mount{filepath.Join(m.Host, at), in, rest == ""})
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// maxRepositories bounds what is guarded in one folder.
+const maxRepositories = 100
+
+// repositories are the paths in a folder which git takes for repositories, or for the places of some: each .git, bare ones, and submodules that are not checked out.
+func repositories(top string) (found []string, err error) {
+	st, err := os.Stat(top)
+	if err != nil || !st.IsDir() {
+		return nil, nil //nolint:nilerr // what cannot be mounted is said elsewhere
+	}
+	if bare(top) {
+		return nil, errors.New("it is a bare repository: hooks and settings in it run on this machine: mount it read-only, with :ro, or take a clone of it, by --repo")
+	}
+	planned := submodules(top)
+	err = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir // who cannot read it has no repository there
+		}
+		rel, _ := filepath.Rel(top, path) // it is below
+		_, gitErr := os.Lstat(filepath.Join(path, ".git"))
+		switch {
+		case d.Name() == ".git" && path != top:
+			if d.Type()&fs.ModeSymlink != 0 {
+				return fmt.Errorf("%s is a link, which the sandbox could not be kept from following: mount the folder read-only, with :ro, or take a clone, by --repo", path)
+			}
+		case d.IsDir() && path != top && (bare(path) || planned[rel] && gitErr != nil):
+		default:
+			return nil
+		}
+		if found = append(found, rel); len(found) > maxRepositories {
+			return fmt.Errorf("it has more than %d repositories in it: mount those that are meant, each with a name of its own", maxRepositories)
+		}
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found, err
+}
+
+// bare reports whether git takes a folder itself for a repository.
+func bare(dir string) bool {
+	return !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err != nil
+	})
+}
+
+// submodules are the paths that a folder's .gitmodules names. Where nothing is checked out git would take what the sandbox puts there.
+func submodules(top string) map[string]bool {
+	all := map[string]bool{}
+	text, _ := os.ReadFile(filepath.Join(top, ".gitmodules")) // most have none
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, "=")
+		if strings.EqualFold(strings.TrimSpace(key), "path") {
+			all[filepath.Clean(strings.Trim(strings.TrimSpace(value), `"`))] = true
 		}
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -44,6 +45,49 @@ func TestMounts(t *testing.T) {
 	s, err := Spec{Name: "a", Image: "i", Mounts: []Mount{{dir, "/w", false}}}.complete()
 	if err != nil || (s.User == "") != (os.Getuid() == 0) {
 		t.Errorf("user %q, %v", s.User, err)
+	}
+}
+
+// Every repository in a folder that can be written to is read-only, and so that nothing can be put in its place: the folders above it are mounts too.
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, d := range []string{".git", "a/b/.git/hooks", "a/c", "bare/refs", "bare/objects", "libs/empty", "plain"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range map[string]string{"a/c/.git": "gitdir: x", "bare/HEAD": "", ".gitmodules": "[submodule \"x\"]\n\tpath = libs/empty\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := guarded([]Mount{{dir, "/w", false}, {dir, "/r", true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range all[2:] {
+		rel, _ := filepath.Rel("/w", m.Inside)
+		if m.Host != filepath.Join(dir, rel) {
+			t.Errorf("%+v", m)
+		}
+		if m.ReadOnly {
+			rel += " ro"
+		}
+		got = append(got, rel)
+	}
+	if want := []string{".git ro", "a", "a/b", "a/b/.git ro", "a/c", "a/c/.git ro", "bare ro", "libs", "libs/empty ro"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if _, err := guarded([]Mount{{filepath.Join(dir, "bare"), "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+		t.Errorf("a bare repository: %v", err)
+	}
+	if err := os.Symlink("b/.git", filepath.Join(dir, "plain", ".git")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := guarded([]Mount{{dir, "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+		t.Errorf("a link: %v", err)
 	}
 }
 

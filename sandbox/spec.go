@@ -182,7 +182,10 @@ func (s Spec) complete() (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
-	s.Mounts = guarded(resolved(s.Mounts))
+	var err error
+	if s.Mounts, err = guarded(resolved(s.Mounts)); err != nil {
+		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
+	}
 	return s, nil
 }
 

@@ -30,7 +30,7 @@ type Ran struct {
 type Saved struct {
 	// Commit is the new commit; "" where nothing has changed.
 	Commit string
-	// Left are files that no commit has, since they are large and git does not know them.
+	// Left are files that are not committed, since they are large and git does not know them, or since they cannot be read.
 	Left []string
 	// Earlier is the ref of the commits of before, where the clone was made anew since the last save.
 	Earlier string
@@ -51,9 +51,10 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	if repo == "" {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
-	s, err := branch.New(sb.m.state).Of(spec.Name, repo).Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
-	if err == nil {
-		err = sb.moveWorktree(ctx, s.Commit)
+	b := branch.New(sb.m.state).Of(spec.Name, repo)
+	s, err := b.Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
+	if err == nil && spec.Worktree != "" {
+		err = sb.moveWorktree(ctx, b.Head(ctx), s.Commit != "")
 	}
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }

@@ -49,18 +49,22 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 	return w.Discard, nil
 }
 
-// moveWorktree moves the branch of a sandbox's worktree from one commit of its own branch to the next.
-func (sb *Sandbox) moveWorktree(ctx context.Context, to string) error {
+// moveWorktree moves the branch of a sandbox's worktree to the last commit of its own branch, also where an earlier save was killed before. That the user has moved it is
+// said where there is a new commit.
+func (sb *Sandbox) moveWorktree(ctx context.Context, to string, anew bool) error {
 	s := sb.Spec()
-	if s.Worktree == "" || to == "" {
-		return nil
-	}
 	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
 	at := w.Head(ctx)
-	if localrepo.Git(s.Worktree).Run(ctx, "merge-base", "--is-ancestor", at, to) != nil {
-		return fmt.Errorf("sandbox %s: the branch %s has commits of its own: it stays, and the sandbox's are in sandbox/%s", s.Name, w.Branch, s.Name)
+	if at == to {
+		return nil
 	}
-	return w.Move(ctx, at, to)
+	if localrepo.Git(s.Worktree).Run(ctx, "merge-base", "--is-ancestor", at, to) == nil {
+		return w.Move(ctx, at, to)
+	}
+	if !anew {
+		return nil
+	}
+	return fmt.Errorf("sandbox %s: the branch %s has commits of its own: it stays, and the sandbox's are in sandbox/%s", s.Name, w.Branch, s.Name)
 }
 
 // removeWorktree saves what is in the worktree, and removes it. What cannot be saved stays.

@@ -46,7 +46,7 @@ func Line(s Start) (Command, error) {
 		}
 		argv := model([]string{"opencode"}, h)
 		if s.Prompt != "" {
-			argv = append(argv, "--prompt", s.Prompt)
+			argv = append(argv, "--prompt="+s.Prompt) // it may begin with a hyphen
 		}
 		return Command{Argv: argv, Env: []string{"OPENCODE_CONFIG_CONTENT=" + string(config), "OPENCODE_DISABLE_AUTOUPDATE=1"}}, nil
 	case workorder.HarnessCommand:

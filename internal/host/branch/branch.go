@@ -76,7 +76,10 @@ type Branch struct {
 // Of is the branch of a sandbox in a repository of this machine, whether it is there or not.
 func (s *Store) Of(sandbox, repo string) *Branch {
 	h := sha256.Sum256([]byte(repo))
-	return &Branch{Sandbox: sandbox, Repo: repo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", filepath.Base(repo), h[:6]))}
+	// A setting's name has no "=" and no line break, and a file's name at most 255 bytes.
+	const most = 200
+	base := strings.NewReplacer("=", "_", "\n", "_").Replace(filepath.Base(repo))
+	return &Branch{Sandbox: sandbox, Repo: repo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", base[:min(len(base), most)], h[:6]))}
 }
 
 // Find finds the branch of a sandbox that may be gone: in the repository repo, "" meaning any, where one of that name is once only.
@@ -188,6 +191,13 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
 	}
+	// A git that was killed leaves its own locks, and nobody else writes here.
+	for _, name := range []string{"config", "packed-refs", heads + b.Sandbox, bases + b.Sandbox, "refs/notes/" + notes} {
+		left := filepath.Join(b.dir, filepath.FromSlash(name)+".lock")
+		if st, err := os.Stat(left); err == nil && time.Since(st.ModTime()) > gitTime {
+			_ = os.Remove(left) // git says it otherwise
+		}
+	}
 	return l.Release, nil
 }
 
@@ -242,7 +252,7 @@ type Ran struct {
 type Saved struct {
 	// Commit is the new one; "" where nothing has changed.
 	Commit string
-	// Left are files that no commit has: git does not know them, and they are large.
+	// Left are files that are not committed: git does not know them and they are large, or they cannot be read.
 	Left []string
 	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
 	Anew    bool
@@ -310,10 +320,10 @@ func (b *Branch) publish(ctx context.Context) error {
 	user := localrepo.Git(b.Repo)
 	url, err := user.Output(ctx, "config", "remote."+Remote+".url")
 	switch have := strings.TrimSpace(string(url)); {
-	case err == nil && have != b.dir:
+	case err == nil && have != b.dir && filepath.Dir(have) != filepath.Dir(b.dir): // work trees of one repository share the remote of the first
 		return fmt.Errorf("show the branch in %s: it has another remote %s, %s: rename that one", b.Repo, Remote, text.Clean(have))
 	case err != nil:
-		for _, kv := range [][2]string{{"url", b.dir}, {"fetch", "+" + heads + "*:refs/remotes/" + Remote + "/*"}, {"tagOpt", "--no-tags"}} {
+		for _, kv := range [][2]string{{"fetch", "+" + heads + "*:refs/remotes/" + Remote + "/*"}, {"tagOpt", "--no-tags"}, {"url", b.dir}} {
 			if err := user.Run(ctx, "config", "remote."+Remote+"."+kv[0], kv[1]); err != nil {
 				return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
 			}
@@ -325,6 +335,12 @@ func (b *Branch) publish(ctx context.Context) error {
 		return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
 	}
 	return nil
+}
+
+// shown is the commit that the user's repository shows; "" for none.
+func (b *Branch) shown(ctx context.Context) string {
+	at, _ := localrepo.Git(b.Repo).Resolve(ctx, "refs/remotes/"+Remote+"/"+b.Sandbox) // of none there is none
+	return at
 }
 
 // Delete removes the branch here and in the user's repository. Commits that are merged there stay there.
@@ -413,10 +429,10 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	if s.Commit == "" {
+	if s.Commit == "" && b.shown(ctx) == head {
 		return s, nil
 	}
-	return s, b.publish(ctx)
+	return s, b.publish(ctx) // also what an earlier save was killed before
 }
 
 // whatOnly in place of a tree asks what the clone is.

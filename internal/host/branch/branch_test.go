@@ -361,3 +361,117 @@ func TestSubmodule(t *testing.T) {
 		}
 	}
 }
+
+// A save that was killed before the user's repository showed it is shown by the next one, also where nothing has changed since.
+func TestShownLater(t *testing.T) {
+	t.Parallel()
+	repo := filepath.Join(t.TempDir(), "a=b"+strings.Repeat("x", 240))
+	if err := os.Rename(newRepo(t), repo); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	save := func() {
+		t.Helper()
+		if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.do("echo 2 >f")
+	save()
+	gittest.Git(t, repo, "update-ref", "-d", "refs/remotes/sandbox/dev")
+	save()
+	if got := gittest.Git(t, repo, "rev-parse", "sandbox/dev"); got != b.Head(t.Context()) {
+		t.Error(got)
+	}
+	// A large file whose name has two lines keeps no other out.
+	p.do("truncate -s 11M 'x\ng'; echo 1 >g")
+	save()
+	if got := gittest.Git(t, repo, "show", "sandbox/dev:g"); got != "1" {
+		t.Error(got)
+	}
+}
+
+// Two work trees of one repository each show their own sandboxes' branches.
+func TestWorkTrees(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	other := filepath.Join(t.TempDir(), "other")
+	gittest.Git(t, repo, "worktree", "add", "-q", other)
+	store := New(t.TempDir())
+	for name, dir := range map[string]string{"one": repo, "two": other} {
+		p := newPlace(t, dir)
+		if _, err := store.Of(name, dir).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+			t.Fatal(err)
+		}
+		gittest.Git(t, dir, "rev-parse", "--verify", "sandbox/"+name)
+	}
+	if err := store.Of("two", other).Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, repo, "rev-parse", "--verify", "sandbox/one")
+}
+
+// A file that cannot be read keeps no other out, and is told.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	p.do("echo 2 >f; mkfifo x; mkdir d; ln -s x d/pipe; echo 1 >shut; chmod 0 shut")
+	if os.Getuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+	if err != nil || len(s.Left) != 1 || s.Left[0] != "shut" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); got != "2" {
+		t.Error(got)
+	}
+}
+
+// The locks of a git that was killed keep nothing from being saved.
+func TestLocksLeft(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	save := func() string {
+		t.Helper()
+		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Command: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Commit
+	}
+	save()
+	old := time.Now().Add(-2 * gitTime)
+	for _, name := range []string{"config", "refs/heads/dev", "refs/notes/sandbox-agent"} {
+		left := filepath.Join(b.dir, name+".lock")
+		if err := errors.Join(os.WriteFile(left, nil, 0o600), os.Chtimes(left, old, old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.do("echo 3 >f")
+	if save() == "" {
+		t.Error("nothing was saved")
+	}
+}
+
+// The first saves of one repository are one after the other, too.
+func TestFirstAtOnce(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	store := New(t.TempDir())
+	var all sync.WaitGroup
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		p := newPlace(t, repo)
+		all.Go(func() {
+			if _, err := store.Of(name, repo).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}

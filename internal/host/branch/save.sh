@@ -36,9 +36,11 @@ tree() {
 		cat "$d/tree"
 		return
 	fi
-	sed -z 's/^/.\//' "$d/changed" | xargs -0 sh -c '[ $# = 0 ] || find "$@" -prune -type f -size +"$0"k -print 2>/dev/null || :' "$4" >"$d/large"
+	# A name with a line break would be several rules: such a file is taken whatever its size.
+	sed -z 's/^/.\//' "$d/changed" | xargs -0 sh -c '[ $# = 0 ] || find "$@" -prune -type f -size +"$0"k ! -path "*
+*" -print 2>/dev/null || :' "$4" >"$d/large"
 	exclude
-	g add -A . >/dev/null && g write-tree >"$d/tree.new" && mv "$d/tree.new" "$d/tree" && cat "$d/tree"
+	{ g add -A ${lenient-} . >/dev/null || [ -n "${lenient-}" ]; } && g write-tree >"$d/tree.new" && mv "$d/tree.new" "$d/tree" && cat "$d/tree"
 }
 name=$own/sandbox-agent
 [ -s "$name" ] && [ -f "$d/HEAD" ] || begin
@@ -50,12 +52,14 @@ if [ "$2" = - ]; then
 	echo "- $(head -n 1 "$name")"
 	exit
 fi
-t=$(tree "$@" 2>"$d/said") || { begin anew && t=$(tree "$@" 2>"$d/said"); } || {
+# A file that cannot be read keeps no other out.
+t=$(tree "$@" 2>"$d/said") || { begin anew && t=$(tree "$@" 2>"$d/said"); } || { lenient=--ignore-errors && t=$(tree "$@" 2>"$d/said"); } || {
 	cat "$d/said" >&2
 	exit 1
 }
 echo "$t $(head -n 1 "$name")"
-# Large files that are in no commit, for who is told of them.
+# Large files that are in no commit, and those that cannot be read, for who is told of them.
+[ -z "${lenient-}" ] || sed -n 's/^error: unable to index file .\(.*\).$/\1/p' "$d/said" | head -n 20
 while IFS= read -r f; do
 	g ls-files --error-unmatch -- ":(top,literal)${f#./}" >/dev/null 2>&1 || printf '%s\n' "${f#./}"
 done <"$d/large" | head -n 20

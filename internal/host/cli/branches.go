@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -210,6 +212,12 @@ from what is checked out here.`,
 			if err != nil {
 				return err
 			}
+			if err := a.saveLast(ctx, b.Sandbox); err != nil {
+				if remove {
+					return err
+				}
+				a.warn(err.Error())
+			}
 			p, err := a.branchPlace(ctx, b, "")
 			if err != nil {
 				return err
@@ -223,14 +231,51 @@ from what is checked out here.`,
 			} else {
 				fmt.Fprintf(a.Stdout, "merged %s\n", b.Sandbox)
 			}
-			if remove {
-				return a.deleteEnvironments(ctx, []string{b.Sandbox})
+			if !remove {
+				return nil
 			}
-			return nil
+			if b.Head(ctx) != p.Head {
+				return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s was not deleted: it has commits since it was merged", b.Sandbox), "merge it again")
+			}
+			return a.deleteEnvironments(ctx, []string{b.Sandbox})
 		},
 	}
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch then")
 	return cmd
+}
+
+// saveLast commits what commands of the background have changed in a sandbox that runs.
+func (a *App) saveLast(ctx context.Context, name string) error {
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	sb, err := m.Get(ctx, name)
+	if a.gone(name, err) {
+		return nil
+	}
+	if err != nil {
+		return sandboxError(err)
+	}
+	defer sb.Close(context.WithoutCancel(ctx))
+	if sb.Info().State == sandbox.StateRunning {
+		_, err = sb.Save(ctx, sandbox.Ran{})
+	}
+	return err
+}
+
+// gone reports whether an error of Get says that there is no sandbox. Where a kind does not answer, as an engine that this user may not use, it is what is kept that says it.
+func (a *App) gone(name string, err error) bool {
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil {
+		return err != nil
+	}
+	st, serr := a.store()
+	if serr != nil {
+		return false
+	}
+	_, kerr := registry.New(st.Dir()).Load(name)
+	return errors.Is(kerr, fs.ErrNotExist)
 }
 
 // deleteEnvironments removes sandboxes with their branches.
@@ -251,7 +296,7 @@ func (a *App) deleteEnvironments(ctx context.Context, names []string) error {
 		switch {
 		case serr == nil:
 			serr = sb.Remove(ctx)
-		case errors.Is(serr, sandbox.ErrNotFound) && berr == nil:
+		case a.gone(name, serr) && berr == nil:
 			serr = nil
 		}
 		if berr == nil && serr == nil {

@@ -153,11 +153,11 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (stri
 		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
 	}
 	// The folder is the project's own where it is there; nothing is written through a link of it.
-	const script = `cd "$1" && d=${2%/*} && { [ -d "$d" ] || mkdir "$d"; } && [ ! -L "$d" ] && [ ! -L "$2" ] && cat >"$2" || exit
+	const script = `cd "${1:-$HOME}" && d=${2%/*} && { [ -d "$d" ] || mkdir "$d"; } && [ ! -L "$d" ] && [ ! -L "$2" ] && cat >"$2" || exit
 g=.git
 [ ! -f .git ] || g=$(sed -n 's/^gitdir: //p' .git)
 [ ! -d "$g" ] || { mkdir -p "$g/info" && { grep -qxF "/$2" "$g/info/exclude" 2>/dev/null || printf '/%s\n' "$2" >>"$g/info/exclude"; }; }`
-	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", script, "sh", f.Workdir, briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", script, "sh", briefingDir(s), briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
 	if err != nil {
 		return "", sandboxError(err)
 	}
@@ -165,6 +165,15 @@ g=.git
 		return "", fmt.Errorf("write %s in sandbox %s: %s", briefing.File, s.Name, text.Clean(string(r.Stderr)))
 	}
 	return f.Text(), nil
+}
+
+// briefingDir is where the briefing is; "" is the home folder: in a folder of the user's git would see it.
+func briefingDir(s sandbox.Spec) string {
+	dir := workdirOf(s)
+	if s.Worktree == "" && slices.ContainsFunc(s.Mounts, func(m sandbox.Mount) bool { return dir == m.Inside || strings.HasPrefix(dir, m.Inside+"/") }) {
+		return ""
+	}
+	return dir
 }
 
 // workdirOf is where commands of a sandbox begin.
@@ -247,7 +256,7 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 		return false, err
 	}
 	dir := workdirOf(s)
-	line, err := agents.Line(agents.Start{Harness: h, Prompt: o.prompt, Briefing: told, File: path.Join(dir, briefing.File), Home: home, Workdir: dir})
+	line, err := agents.Line(agents.Start{Harness: h, Prompt: o.prompt, Briefing: told, File: path.Join(cmp.Or(briefingDir(s), home), briefing.File), Home: home, Workdir: dir})
 	if err != nil {
 		return false, err
 	}

@@ -21,7 +21,7 @@ func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) st
 		a.warn(err.Error())
 	}
 	for _, name := range s.Left {
-		a.warn("not committed, since it is large and git does not know it: " + name + " (`git add` in the sandbox makes it known)")
+		a.warn("not committed: " + name + ": it cannot be read, or it is large and git does not know it (`git add` in the sandbox makes it known)")
 	}
 	if s.Earlier != "" {
 		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.Earlier)

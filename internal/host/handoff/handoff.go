@@ -174,11 +174,21 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 	if p.git.Run(ctx, "merge-base", "--is-ancestor", p.Head, "HEAD") == nil {
 		return true, nil
 	}
+	if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
+		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what), "`git commit` concludes it, `git merge --abort` gives it up")
+	}
+	aside, err := p.git.Resolve(ctx, "refs/stash")
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", what, err)
+	}
 	if err := p.git.Run(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m", message, p.Head); err != nil {
 		if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
 			return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict), "resolve them and `git commit`, or `git merge --abort`")
 		}
 		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
+	}
+	if now, err := p.git.Resolve(ctx, "refs/stash"); err != nil || now != aside {
+		return false, fault.New(workorder.ExitGit, errors.Join(fmt.Errorf("%s: it is merged, but your uncommitted changes do not fit it, and are kept aside", what), err), "`git stash show -p` shows them; `git stash drop` after they are in the files")
 	}
 	return false, nil
 }

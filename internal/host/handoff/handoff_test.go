@@ -229,3 +229,26 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+// What is not committed is never silently aside, and a merge of the user's is not taken for this one.
+func TestMergeUnfinished(t *testing.T) {
+	t.Parallel()
+	dir, w := repository(t)
+	gittest.Git(t, dir, "-c", "core.hooksPath=/dev/null", "switch", "-q", "-c", "other")
+	write(t, filepath.Join(dir, "o"), "o\n")
+	gittest.Git(t, dir, "add", "o")
+	gittest.Git(t, dir, "commit", "-q", "-m", "other")
+	gittest.Git(t, dir, "-c", "core.hooksPath=/dev/null", "switch", "-q", "main")
+	gittest.Git(t, dir, "merge", "-q", "--no-ff", "--no-commit", "other")
+	if _, err := open(t, w, "/").Merge(t.Context(), "m"); err == nil || errors.Is(err, handoff.ErrConflict) {
+		t.Errorf("in another merge: %v", err)
+	}
+	gittest.Git(t, dir, "merge", "--abort")
+	write(t, filepath.Join(dir, "a"), "mine\n")
+	if _, err := open(t, w, "/").Merge(t.Context(), "m"); err == nil {
+		t.Error("changes that do not fit are aside, and nobody says so")
+	}
+	if got := gittest.Git(t, dir, "stash", "list"); got == "" {
+		t.Error("the changes are lost")
+	}
+}

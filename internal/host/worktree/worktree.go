@@ -69,6 +69,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	if err == nil && base == "" {
 		err = fmt.Errorf("there is no branch %s", ref)
 	}
+	if _, serr := os.Lstat(w.Tree()); err == nil && serr == nil {
+		err = fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
+	}
 	if err == nil && w.Head(ctx) != "" {
 		err = fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
 	}
@@ -76,6 +79,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(w.dir), 0o711); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := os.RemoveAll(w.dir); err != nil { // without a tree nothing in it is the user's
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.Mkdir(w.dir, 0o711); err != nil { // commands of a jail are another user's
@@ -90,6 +96,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := w.fill(ctx, base); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := w.close(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	objects, err := path(ctx, user, "objects")
@@ -182,7 +191,26 @@ func (w *Worktree) Move(ctx context.Context, from, to string) error {
 	if err := localrepo.Git(w.Tree()).Run(ctx, "-c", "safe.directory="+w.Tree(), "read-tree", to); err != nil {
 		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
 	}
+	if err := w.close(ctx); err != nil {
+		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
+	}
 	return nil
+}
+
+// close keeps the user's git out of submodules in the tree: their repositories are the sandbox's, and `git status` would run what they name.
+func (w *Worktree) close(ctx context.Context) error {
+	tree := localrepo.Git(w.Tree())
+	var names strings.Builder
+	err := tree.Each(ctx, func(record string) {
+		if head, name, _ := strings.Cut(record, "\t"); strings.HasPrefix(head, "160000 ") {
+			names.WriteString(name + "\x00")
+		}
+	}, "-c", "safe.directory="+w.Tree(), "ls-files", "--stage", "-z")
+	if err != nil || names.Len() == 0 {
+		return err
+	}
+	tree.Stdin = names.String()
+	return tree.Run(ctx, "-c", "safe.directory="+w.Tree(), "update-index", "-z", "--skip-worktree", "--stdin")
 }
 
 // Head is the commit of the worktree's branch; "" where there is none.
