@@ -123,6 +123,7 @@ func (sb *Sandbox) Resume(ctx context.Context) error {
 // Remove ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To remove one that is gone is not an error.
 func (sb *Sandbox) Remove(ctx context.Context) error {
 	after := sb.removeWorktree(ctx)
+	sb.saveLast(ctx)
 	sb.drop()
 	if sb.spec.Lifetime == Session || sb.m.state == "" {
 		r, id := sb.at()

@@ -59,6 +59,23 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }
 
+// saveLast saves what commands of the background have changed in a clone, if it runs.
+func (sb *Sandbox) saveLast(ctx context.Context) {
+	s := sb.Spec()
+	if s.Worktree != "" || s.BranchOf() == "" || s.Lifetime == Session {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveLastTime)
+	defer cancel()
+	if running, err := sb.m.Look(ctx, s.Name); err == nil {
+		_, _ = running.Save(ctx, Ran{}) // one that cannot be saved any more is removed all the same
+		running.drop()
+	}
+}
+
+// saveLastTime bounds saveLast.
+const saveLastTime = 20 * time.Second
+
 // BranchOf is the repository of this machine to which Save commits; "" where there is none.
 func (s Spec) BranchOf() string {
 	switch {

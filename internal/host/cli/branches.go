@@ -430,7 +430,7 @@ func (a *App) printList(rows []environmentRow, whole bool) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED")
 	for _, i := range rows {
-		title := text.Clean(i.Title)
+		title, _, _ := strings.Cut(text.Clean(i.Title), "\n")
 		if !whole {
 			title = text.Runes(title, maxTitle)
 		}

@@ -41,7 +41,8 @@ func newMonitorCmd(a *App) *cobra.Command {
 		Use: "monitor", Short: "Watch sandboxes without a task: commit what changes in them, tell who has ended, start them again", Args: noArgs,
 		Long: `Looks at the named sandboxes of this state folder at each interval, until it is interrupted. It says which are new, healthy, do
 not answer, have ended or are gone, each when that changes; what has changed in the clones of those without --idle is committed. With
---auto-restart it starts again what ended or went away while it watched: nothing that was stopped by a command, or by its own --idle or --ttl.`,
+--auto-restart it starts again what ended or went away while it watched, after pauses that double up to half an hour: nothing that was
+stopped by a command, or by its own --idle or --ttl.`,
 		Example: "  sandbox-agent monitor\n  sandbox-agent monitor --interval 10s --auto-restart",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
@@ -69,7 +70,17 @@ type monitor struct {
 	m    *sandbox.Manager
 	kept *registry.Registry
 	last map[string]string // state by name
+	// again is when a sandbox that was started again may be once more, and after what pause.
+	again map[string]pause
 }
+
+// pause grows with each start, up to maxPause.
+type pause struct {
+	until time.Time
+	long  time.Duration
+}
+
+const maxPause = 30 * time.Minute
 
 func (o *monitorOptions) do(ctx context.Context, a *App) error {
 	if o.interval < leastInterval {
@@ -84,7 +95,7 @@ func (o *monitorOptions) do(ctx context.Context, a *App) error {
 		return err
 	}
 	defer m.Close()
-	w := &monitor{o, a, m, registry.New(st.Dir()), map[string]string{}}
+	w := &monitor{o, a, m, registry.New(st.Dir()), map[string]string{}, map[string]pause{}}
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	for {
@@ -130,17 +141,22 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 		if e.Commit = commit; err != nil {
 			e.State, e.Error = unhealthy, err.Error()
 		}
-	} else if before := w.last[i.Name]; w.restart && (before == healthy || before == unhealthy) && w.unwished(i) {
+	} else if before := w.last[i.Name]; w.restart && (before == healthy || before == unhealthy || w.again[i.Name].long > 0) && time.Now().After(w.again[i.Name].until) && w.unwished(i) {
 		e.State = restarted
 		if err := w.start(ctx, i.Name); err != nil {
 			e.State, e.Error = string(i.State), err.Error()
 		}
+		long := min(max(2*w.again[i.Name].long, w.interval), maxPause)
+		w.again[i.Name] = pause{time.Now().Add(long), long}
 	}
 	if e.State != w.last[i.Name] || e.Commit != "" {
 		w.tell(e)
 	}
 	if w.last[i.Name] = e.State; e.State == restarted {
 		w.last[i.Name] = healthy
+	}
+	if e.State == healthy && time.Since(w.again[i.Name].until) > maxPause {
+		delete(w.again, i.Name)
 	}
 }
 
