@@ -37,6 +37,9 @@ var forbidding = []string{"kernel/apparmor_restrict_unprivileged_userns", "kerne
 
 // tryBubblewrap makes an empty jail: nothing else shows whether this user may.
 func tryBubblewrap(ctx context.Context) error {
+	if ctx.Err() != nil { // a trial may be faster than its end
+		return context.Cause(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	argv := append([]string{program}, namespaces(os.Geteuid() == 0, true)...)
