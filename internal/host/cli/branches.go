@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,18 +57,15 @@ func (a *App) branch(ctx context.Context, name string) (*branch.Branch, error) {
 }
 
 // branchPlace is the repository that has the work of a sandbox.
-func (a *App) branchPlace(ctx context.Context, b *branch.Branch, local string) (*handoff.Place, error) {
+func (a *App) branchPlace(ctx context.Context, b *branch.Branch) (*handoff.Place, error) {
 	dir, err := a.here()
 	if err != nil {
 		return nil, err
 	}
-	if local == "" {
-		local = "sandbox-" + b.Sandbox
-	}
 	if err := b.Publish(ctx); err != nil {
 		return nil, err
 	}
-	return handoff.Open(ctx, handoff.Work{Of: "sandbox " + b.Sandbox, Branch: local, Repo: b.Repo, Base: b.Base(ctx), Head: b.Head(ctx)}, dir)
+	return handoff.Open(ctx, handoff.Work{Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: b.Repo, Base: b.Base(ctx), Head: b.Head(ctx)}, dir)
 }
 
 // oneOrThis accepts one name of a sandbox, or none.
@@ -212,13 +208,7 @@ from what is checked out here.`,
 			if err != nil {
 				return err
 			}
-			if err := a.saveLast(ctx, b.Sandbox); err != nil {
-				if remove {
-					return err
-				}
-				a.warn(err.Error())
-			}
-			p, err := a.branchPlace(ctx, b, "")
+			p, err := a.savedPlace(ctx, b, remove)
 			if err != nil {
 				return err
 			}
@@ -234,32 +224,40 @@ from what is checked out here.`,
 			if !remove {
 				return nil
 			}
-			if b.Head(ctx) != p.Head {
-				return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s was not deleted: it has commits since it was merged", b.Sandbox), "merge it again")
-			}
-			return a.deleteEnvironments(ctx, []string{b.Sandbox})
+			return a.deleteMerged(ctx, b, p.Head)
 		},
 	}
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch then")
 	return cmd
 }
 
+// savedPlace is branchPlace, once what commands of the background have changed is committed. Where that fails, nothing may be deleted afterwards.
+func (a *App) savedPlace(ctx context.Context, b *branch.Branch, deleted bool) (*handoff.Place, error) {
+	if err := a.saveLast(ctx, b); err != nil {
+		if deleted {
+			return nil, err
+		}
+		a.warn(err.Error())
+	}
+	return a.branchPlace(ctx, b)
+}
+
 // saveLast commits what commands of the background have changed in a sandbox that runs.
-func (a *App) saveLast(ctx context.Context, name string) error {
+func (a *App) saveLast(ctx context.Context, b *branch.Branch) error {
 	m, err := a.sandboxes()
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	sb, err := m.Get(ctx, name)
-	if a.gone(name, err) {
+	sb, err := m.Get(ctx, b.Sandbox)
+	if a.gone(b.Sandbox, err) {
 		return nil
 	}
 	if err != nil {
 		return sandboxError(err)
 	}
 	defer sb.Close(context.WithoutCancel(ctx))
-	if sb.Info().State == sandbox.StateRunning {
+	if sb.Info().State == sandbox.StateRunning && sb.Spec().BranchOf() == b.Repo {
 		_, err = sb.Save(ctx, sandbox.Ran{})
 	}
 	return err
@@ -278,39 +276,68 @@ func (a *App) gone(name string, err error) bool {
 	return errors.Is(kerr, fs.ErrNotExist)
 }
 
-// deleteEnvironments removes sandboxes with their branches.
-func (a *App) deleteEnvironments(ctx context.Context, names []string) error {
+// deleteBranch removes a branch with its sandbox, if that is there. With a head, the branch stays where it has another commit by then.
+func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Branch, head string) error {
+	sb, err := m.Get(ctx, b.Sandbox)
+	switch {
+	case err == nil && sb.Spec().BranchOf() == b.Repo:
+		err = sb.Remove(ctx)
+	case err == nil || a.gone(b.Sandbox, err): // one of that name may be of another repository
+		err = nil
+	}
+	if err != nil {
+		return sandboxError(err)
+	}
+	if head != "" && b.Head(ctx) != head {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it again, or `sandbox-agent delete` it")
+	}
+	if err := b.Delete(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Stdout, "deleted %s\n", b.Sandbox)
+	return nil
+}
+
+// deleteMerged removes a branch whose work until head is elsewhere now, with its sandbox.
+func (a *App) deleteMerged(ctx context.Context, b *branch.Branch, head string) error {
 	m, err := a.sandboxes()
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	var errs []error
-	for _, name := range names {
-		if !sandbox.ValidName(name) {
-			errs = append(errs, notFound(fmt.Errorf("there is no sandbox %s", text.Clean(name)), "`sandbox-agent list --all` lists them"))
-			continue
+	return a.deleteBranch(ctx, m, b, head)
+}
+
+// deleteNamed removes a sandbox with its branch; one that is gone has a branch in this folder's repository, or else in another one.
+func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string) error {
+	if !sandbox.ValidName(name) {
+		return notFound(fmt.Errorf("there is no sandbox %s", text.Clean(name)), "`sandbox-agent list --all` lists them")
+	}
+	sb, err := m.Get(ctx, name)
+	switch {
+	case err == nil && sb.Spec().BranchOf() != "":
+		all, err := a.branches()
+		if err != nil {
+			return err
 		}
-		b, berr := a.branch(ctx, name)
-		sb, serr := m.Get(ctx, name)
-		switch {
-		case serr == nil:
-			serr = sb.Remove(ctx)
-		case a.gone(name, serr) && berr == nil:
-			serr = nil
-		}
-		if berr == nil && serr == nil {
-			berr = b.Delete(ctx)
-		} else if errors.Is(berr, branch.ErrNone) {
-			berr = nil
-		}
-		if err := errors.Join(sandboxError(serr), berr); err != nil {
-			errs = append(errs, err)
-			continue
+		return a.deleteBranch(ctx, m, all.Of(name, sb.Spec().BranchOf()), "")
+	case err == nil:
+		if err := sb.Remove(ctx); err != nil {
+			return sandboxError(err)
 		}
 		fmt.Fprintf(a.Stdout, "deleted %s\n", name)
+		return nil
+	case !a.gone(name, err):
+		return sandboxError(err)
 	}
-	return errors.Join(errs...)
+	b, berr := a.branch(ctx, name)
+	if errors.Is(berr, branch.ErrNone) {
+		return sandboxError(err)
+	}
+	if berr != nil {
+		return berr
+	}
+	return a.deleteBranch(ctx, m, b, "")
 }
 
 func newDeleteCmd(a *App) *cobra.Command {
@@ -326,202 +353,26 @@ func newDeleteCmd(a *App) *cobra.Command {
 			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent list --all` lists them")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			var errs []error
+			for _, name := range args {
+				errs = append(errs, a.deleteNamed(ctx, m, name))
+			}
 			if all {
-				list, err := a.listed(cmd.Context(), true)
-				if err != nil {
-					return err
-				}
+				list, err := a.listed(ctx, true)
+				errs = append(errs, err)
 				for _, i := range list {
-					args = append(args, i.Name)
+					errs = append(errs, a.deleteBranch(ctx, m, i.Branch, ""))
 				}
 			}
-			return a.deleteEnvironments(cmd.Context(), args)
+			return errors.Join(errs...)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all sandboxes that have a branch")
 	return cmd
-}
-
-// environmentRow is a sandbox with a branch.
-type environmentRow struct {
-	branch.Info
-	State sandbox.State `json:"state"`
-}
-
-// listed are the sandboxes with a branch of the repository that the user is in, or all; the last that was changed first.
-func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
-	store, err := a.branches()
-	if err != nil {
-		return nil, err
-	}
-	top, err := a.top()
-	if err != nil {
-		return nil, err
-	}
-	list, err := store.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	states := map[string]sandbox.State{}
-	if len(list) > 0 {
-		m, err := a.sandboxes()
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		running, _ := m.List(ctx) // of kinds that do not answer nothing is known
-		for _, i := range running {
-			states[i.Name] = i.State
-		}
-	}
-	rows := []environmentRow{}
-	for _, i := range list {
-		if !all && top != "" && i.Repo != top {
-			continue
-		}
-		row := environmentRow{i, states[i.Name]}
-		if row.State == "" {
-			row.State = sandbox.StateGone
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
-type listOptions struct{ quiet, whole, json, all bool }
-
-func newListCmd(a *App) *cobra.Command {
-	o := &listOptions{}
-	cmd := &cobra.Command{
-		Use: "list", Short: "List sandboxes with a branch, the last that was changed first", Args: noArgs,
-		Long:    "Lists the sandboxes that have a branch of the repository that you are in, and outside of any all of them; also those that are gone, whose commits stay until `sandbox-agent delete`.",
-		Example: "  sandbox-agent list\n  sandbox-agent list --all -q",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
-	}
-	f := cmd.Flags()
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "names only")
-	f.BoolVar(&o.whole, "no-trunc", false, "whole titles")
-	f.BoolVar(&o.all, "all", false, "of all repositories")
-	f.BoolVar(&o.json, "json", false, "print a JSON document")
-	return cmd
-}
-
-func (o *listOptions) do(ctx context.Context, a *App) error {
-	rows, err := a.listed(ctx, o.all)
-	if err != nil {
-		return err
-	}
-	switch {
-	case o.json:
-		return a.json(rows)
-	case o.quiet:
-		for _, i := range rows {
-			fmt.Fprintln(a.Stdout, i.Name)
-		}
-		return nil
-	}
-	return a.printList(rows, o.whole)
-}
-
-// maxTitle is what of a title is shown, in characters.
-const maxTitle = 40
-
-func (a *App) printList(rows []environmentRow, whole bool) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED")
-	for _, i := range rows {
-		title, _, _ := strings.Cut(text.Clean(i.Title), "\n")
-		if !whole {
-			title = text.Runes(title, maxTitle)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.Name, orDash(title), i.State, ago(i.Created), ago(i.Updated))
-	}
-	return w.Flush()
-}
-
-// watchEvery is how often the list is shown anew.
-const watchEvery = time.Second
-
-func newWatchCmd(a *App) *cobra.Command {
-	all := false
-	cmd := &cobra.Command{
-		Use: "watch", Short: "Show the list of sandboxes with a branch, anew each second", Args: noArgs, Example: "  sandbox-agent watch",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			tick := time.NewTicker(watchEvery)
-			defer tick.Stop()
-			for {
-				rows, err := a.listed(cmd.Context(), all)
-				if err != nil {
-					return err
-				}
-				if isTerminal(a.Stdout) {
-					fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
-				}
-				if err := a.printList(rows, false); err != nil {
-					return err
-				}
-				select {
-				case <-tick.C:
-				case <-cmd.Context().Done():
-					return nil
-				}
-			}
-		},
-	}
-	cmd.Flags().BoolVar(&all, "all", false, "of all repositories")
-	return cmd
-}
-
-func newPruneCmd(a *App) *cobra.Command {
-	before, dry := "1w", false
-	cmd := &cobra.Command{
-		Use: "prune", Short: "Delete sandboxes that nothing has changed for long, with their branches", Args: noArgs,
-		Long:    "Deletes the sandboxes with a branch that were last changed before --before, but for those that run. A branch's commits are gone with it, unless they were merged.",
-		Example: "  sandbox-agent prune --dry-run\n  sandbox-agent prune --before 2w",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			old, err := parseBefore(before)
-			if err != nil {
-				return err
-			}
-			rows, err := a.listed(cmd.Context(), true)
-			if err != nil {
-				return err
-			}
-			var names []string
-			for _, i := range rows {
-				if i.State == sandbox.StateRunning || time.Since(i.Updated) < old {
-					continue
-				}
-				names = append(names, i.Name)
-				if dry {
-					fmt.Fprintf(a.Stdout, "would delete %s, changed %s\n", i.Name, ago(i.Updated))
-				}
-			}
-			if dry {
-				return nil
-			}
-			return a.deleteEnvironments(cmd.Context(), names)
-		},
-	}
-	cmd.Flags().StringVar(&before, "before", before, "how long nothing has changed, as 12h, 3d, 2w or 1mo")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be deleted")
-	return cmd
-}
-
-// parseBefore reads a time in hours, days, weeks or months.
-func parseBefore(s string) (time.Duration, error) {
-	const day = 24 * time.Hour
-	for _, u := range []struct {
-		suffix string
-		unit   time.Duration
-	}{{"mo", 30 * day}, {"w", 7 * day}, {"d", day}, {"h", time.Hour}} {
-		if n, ok := strings.CutSuffix(s, u.suffix); ok {
-			const most = 1 << 16
-			var count int64
-			if _, err := fmt.Sscanf(n+".", "%d.", &count); err == nil && count >= 0 && count < most && fmt.Sprint(count) == n {
-				return time.Duration(count) * u.unit, nil
-			}
-		}
-	}
-	return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--before %q is not a time", s), "give a number with h, d, w or mo, such as 1w")
 }

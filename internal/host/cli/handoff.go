@@ -93,7 +93,7 @@ func (a *App) here() (string, error) {
 func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) {
 	if len(args) == 1 {
 		if b, err := a.branch(ctx, args[0]); err == nil {
-			return a.branchPlace(ctx, b, "")
+			return a.branchPlace(ctx, b)
 		} else if !errors.Is(err, branch.ErrNone) {
 			return nil, err
 		}
@@ -238,11 +238,23 @@ nothing: where the changes conflict with what is checked out, or a file has unco
 touched. Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.place(cmd.Context(), args)
+			ctx := cmd.Context()
+			var b *branch.Branch
+			var p *handoff.Place
+			var err error
+			if len(args) == 1 {
+				b, err = a.branch(ctx, args[0])
+			}
+			switch {
+			case b != nil && err == nil:
+				p, err = a.savedPlace(ctx, b, remove)
+			case err == nil || errors.Is(err, branch.ErrNone):
+				p, err = a.place(ctx, args)
+			}
 			if err != nil {
 				return err
 			}
-			files, err := p.Apply(cmd.Context())
+			files, err := p.Apply(ctx)
 			if err != nil {
 				return err
 			}
@@ -250,8 +262,8 @@ touched. Without a task it is the last one of the repository that you are in, an
 				fmt.Fprintln(a.Stdout, text.Clean(f))
 			}
 			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
-			if remove {
-				return a.deleteEnvironments(cmd.Context(), args)
+			if remove && b != nil {
+				return a.deleteMerged(ctx, b, p.Head)
 			}
 			return nil
 		},

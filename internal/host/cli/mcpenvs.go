@@ -575,7 +575,7 @@ func (e *mcpEnvironment) Log(ctx context.Context) (string, error) {
 
 // Diff is what `diff` prints.
 func (e *mcpEnvironment) Diff(ctx context.Context) (string, error) {
-	p, err := e.a.branchPlace(ctx, e.b, "")
+	p, err := e.a.branchPlace(ctx, e.b)
 	if err != nil {
 		return "", wrongCall(err)
 	}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// environmentRow is a sandbox with a branch.
+type environmentRow struct {
+	branch.Info
+	State sandbox.State `json:"state"`
+}
+
+// listed are the sandboxes with a branch of the repository that the user is in, or all; the last that was changed first.
+func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
+	store, err := a.branches()
+	if err != nil {
+		return nil, err
+	}
+	top, err := a.top()
+	if err != nil {
+		return nil, err
+	}
+	list, err := store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := map[[2]string]sandbox.State{} // by name and repository
+	if len(list) > 0 {
+		m, err := a.sandboxes()
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		running, _ := m.List(ctx) // of kinds that do not answer nothing is known
+		for _, i := range running {
+			states[[2]string{i.Name, i.Spec.BranchOf()}] = i.State
+		}
+	}
+	rows := []environmentRow{}
+	for _, i := range list {
+		if !all && top != "" && i.Repo != top {
+			continue
+		}
+		row := environmentRow{i, states[[2]string{i.Name, i.Repo}]}
+		if row.State == "" {
+			row.State = sandbox.StateGone
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+type listOptions struct{ quiet, whole, json, all bool }
+
+func newListCmd(a *App) *cobra.Command {
+	o := &listOptions{}
+	cmd := &cobra.Command{
+		Use: "list", Short: "List sandboxes with a branch, the last that was changed first", Args: noArgs,
+		Long:    "Lists the sandboxes that have a branch of the repository that you are in, and outside of any all of them; also those that are gone, whose commits stay until `sandbox-agent delete`.",
+		Example: "  sandbox-agent list\n  sandbox-agent list --all -q",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "names only")
+	f.BoolVar(&o.whole, "no-trunc", false, "whole titles")
+	f.BoolVar(&o.all, "all", false, "of all repositories")
+	f.BoolVar(&o.json, "json", false, "print a JSON document")
+	return cmd
+}
+
+func (o *listOptions) do(ctx context.Context, a *App) error {
+	rows, err := a.listed(ctx, o.all)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.json:
+		return a.json(rows)
+	case o.quiet:
+		for _, i := range rows {
+			fmt.Fprintln(a.Stdout, i.Name)
+		}
+		return nil
+	}
+	return a.printList(rows, o.whole)
+}
+
+// maxTitle is what of a title is shown, in characters.
+const maxTitle = 40
+
+func (a *App) printList(rows []environmentRow, whole bool) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED")
+	for _, i := range rows {
+		title, _, _ := strings.Cut(text.Clean(i.Title), "\n")
+		if !whole {
+			title = text.Runes(title, maxTitle)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.Name, orDash(title), i.State, ago(i.Created), ago(i.Updated))
+	}
+	return w.Flush()
+}
+
+// watchEvery is how often the list is shown anew.
+const watchEvery = time.Second
+
+func newWatchCmd(a *App) *cobra.Command {
+	all := false
+	cmd := &cobra.Command{
+		Use: "watch", Short: "Show the list of sandboxes with a branch, anew each second", Args: noArgs, Example: "  sandbox-agent watch",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tick := time.NewTicker(watchEvery)
+			defer tick.Stop()
+			for {
+				rows, err := a.listed(cmd.Context(), all)
+				if err != nil {
+					return err
+				}
+				if isTerminal(a.Stdout) {
+					fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
+				}
+				if err := a.printList(rows, false); err != nil {
+					return err
+				}
+				select {
+				case <-tick.C:
+				case <-cmd.Context().Done():
+					return nil
+				}
+			}
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "of all repositories")
+	return cmd
+}
+
+func newPruneCmd(a *App) *cobra.Command {
+	before, dry := "1w", false
+	cmd := &cobra.Command{
+		Use: "prune", Short: "Delete sandboxes that nothing has changed for long, with their branches", Args: noArgs,
+		Long:    "Deletes the sandboxes with a branch that were last changed before --before, but for those that run. A branch's commits are gone with it, unless they were merged.",
+		Example: "  sandbox-agent prune --dry-run\n  sandbox-agent prune --before 2w",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			old, err := parseBefore(before)
+			if err != nil {
+				return err
+			}
+			rows, err := a.listed(cmd.Context(), true)
+			if err != nil {
+				return err
+			}
+			m, err := a.sandboxes()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			var errs []error
+			for _, i := range rows {
+				switch {
+				case i.State == sandbox.StateRunning || time.Since(i.Updated) < old:
+				case dry:
+					fmt.Fprintf(a.Stdout, "would delete %s, changed %s\n", i.Name, ago(i.Updated))
+				default:
+					errs = append(errs, a.deleteBranch(cmd.Context(), m, i.Branch, i.Head))
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().StringVar(&before, "before", before, "how long nothing has changed, as 12h, 3d, 2w or 1mo")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be deleted")
+	return cmd
+}
+
+// parseBefore reads a time in hours, days, weeks or months.
+func parseBefore(s string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	for _, u := range []struct {
+		suffix string
+		unit   time.Duration
+	}{{"mo", 30 * day}, {"w", 7 * day}, {"d", day}, {"h", time.Hour}} {
+		if n, ok := strings.CutSuffix(s, u.suffix); ok {
+			const most = 1 << 16
+			var count int64
+			if _, err := fmt.Sscanf(n+".", "%d.", &count); err == nil && count >= 0 && count < most && fmt.Sprint(count) == n {
+				return time.Duration(count) * u.unit, nil
+			}
+		}
+	}
+	return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--before %q is not a time", s), "give a number with h, d, w or mo, such as 1w")
+}
