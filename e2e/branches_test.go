@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 )
 
-// newClone is a repository of the user's, in which they are.
+// newRepo is a repository of the user's, in which they are.
 func (u *user) newRepo() string {
 	u.t.Helper()
 	repo := filepath.Join(u.t.TempDir(), "repo")
@@ -175,6 +175,54 @@ func TestBranchCorners(t *testing.T) {
 		t.Error(got)
 	}
 	ok(0, "delete", "--all")
+}
+
+// Two repositories may each have a branch of one name: what is said in one never touches the other's.
+func TestBranchOfTheSameName(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	ok := func(code int, args ...string) {
+		t.Helper()
+		if c := u.run("", args...); c.code != code {
+			t.Errorf("%q: exit code %d, not %d: %s", args, c.code, code, c.stderr)
+		}
+	}
+	shows := func(repo, want string) {
+		t.Helper()
+		if got := gittest.Git(t, repo, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/remotes"); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+	a := u.newRepo()
+	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
+	ok(0, "exec", "e", "--", "sh", "-c", "echo a >f")
+	ok(0, "down", "e")
+	b := u.newRepo()
+	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
+	ok(0, "exec", "e", "--", "sh", "-c", "echo b >f")
+	u.dir = a
+	states := map[string]string{}
+	for _, i := range jsonOf[[]struct{ Repo, State string }](u, "list", "--all") {
+		states[i.Repo] = i.State
+	}
+	if len(states) != 2 || states[a] != "gone" || states[b] != "running" {
+		t.Errorf("%v", states)
+	}
+	// The branch here is merged and deleted, and the sandbox that runs is the other's.
+	ok(0, "merge", "e", "-d")
+	shows(a, "")
+	shows(b, "sandbox/e")
+	ok(0, "exec", "e", "--", "grep", "b", "f")
+	// The branch of one that is gone is pruned, and not that of one that runs.
+	ok(0, "down", "e")
+	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
+	shows(a, "sandbox/e")
+	ok(0, "prune", "--before", "0h")
+	shows(a, "sandbox/e")
+	shows(b, "")
+	ok(0, "apply", "e", "-d")
+	shows(a, "")
+	ok(2, "exec", "e", "--", "true")
 }
 
 // Submodules are there, of what is checked out here; one that is not is told and keeps nothing from working.

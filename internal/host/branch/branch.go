@@ -3,19 +3,13 @@
 package branch
 
 import (
-	"bufio"
-	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -39,24 +33,11 @@ const (
 	bases   = "refs/sandbox-agent/base/"
 	earlier = "refs/sandbox-agent/earlier/"
 
-	// saveTime bounds a save: 20,000 files take a second on a cold disk.
-	saveTime = 2 * time.Minute
-	gitTime  = time.Minute
-	// maxPack bounds what a save brings, in bytes, maxLarge a file that git does not know, in KiB.
-	maxPack  = 2 << 30
-	maxLarge = 10 << 10
-	// maxSubject is of a commit's first line, in characters.
-	maxSubject = 200
+	gitTime = time.Minute
 )
 
 // ErrNone means that a sandbox has no branch.
 var ErrNone = errors.New("there is no branch of the sandbox")
-
-//go:embed save.sh
-var saveScript string
-
-// Inside runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its error says what the command said of an exit code other than 0.
-type Inside func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
 // Store is the part of a state folder that has branches.
 type Store struct{ dir string }
@@ -236,29 +217,6 @@ func (b *Branch) at(ctx context.Context) (head, tree string) {
 	return head, tree
 }
 
-// Ran is the command that a save follows.
-type Ran struct {
-	Command  string        `json:"command"`
-	ExitCode int           `json:"exit_code"`
-	Started  time.Time     `json:"started"`
-	Duration time.Duration `json:"duration_ns"`
-	// Why is what whoever ran it says about it.
-	Why string `json:"why,omitempty"`
-	// Subject is the commit's first line where no command ran.
-	Subject string `json:"-"`
-}
-
-// Saved is what a save has found.
-type Saved struct {
-	// Commit is the new one; "" where nothing has changed.
-	Commit string
-	// Left are files that are not committed: git does not know them and they are large, or they cannot be read.
-	Left []string
-	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
-	Anew    bool
-	Earlier string
-}
-
 // begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is there stays as Earlier. The lock is the caller's.
 func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved, err error) {
 	what := "begin the branch of sandbox " + b.Sandbox
@@ -272,16 +230,19 @@ func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved,
 	if err := b.git().Run(ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo, "+"+base+":"+bases+b.Sandbox); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
-	for key, value := range map[string]string{"clone": clone, "title": title, "created": time.Now().UTC().Format(time.RFC3339)} {
-		if err := b.git().Run(ctx, "config", b.key(key), value); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
+	set := func(key, value string) error { return b.git().Run(ctx, "config", b.key(key), value) }
+	if err := errors.Join(set("title", title), set("created", time.Now().UTC().Format(time.RFC3339))); err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	subject := "Create sandbox " + b.Sandbox
 	if title != "" {
 		subject += ": " + title
 	}
 	if s.Commit, err = b.commit(ctx, base+"^{tree}", base, subject, b.Head(ctx)); err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	// The last of all: one that was killed before it begins anew, and does not go on upon the commits of another clone.
+	if err := set("clone", clone); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	return s, nil
@@ -379,176 +340,4 @@ func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("read the branch of sandbox %s: %w: %s", b.Sandbox, err, strings.TrimSpace(said))
 	}
 	return nil
-}
-
-// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other.
-func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
-	defer cancel()
-	unlock, err := b.lock(ctx)
-	if err != nil {
-		return s, err
-	}
-	defer unlock()
-	clone, err := b.open(ctx)
-	if err != nil {
-		return s, err
-	}
-	what := "save what changed in sandbox " + b.Sandbox
-	head, parent := b.at(ctx)
-	if head == "" {
-		found, err := b.bring(ctx, in, dir, whatOnly)
-		if err == nil {
-			s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title)
-		}
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
-		head, parent = b.at(ctx)
-		clone = found.clone
-	}
-	found, err := b.bring(ctx, in, dir, parent)
-	if err != nil {
-		return s, fmt.Errorf("%s: %w", what, err)
-	}
-	if found.clone != clone {
-		if s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
-		head, parent = b.at(ctx)
-	}
-	s.Left = found.left
-	if found.tree != parent {
-		if s.Commit, err = b.commit(ctx, found.tree, head, ran.subject(), head); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
-		head = s.Commit
-	}
-	if ran.Command != "" {
-		if err := b.note(ctx, head, ran); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
-	}
-	if s.Commit == "" && b.shown(ctx) == head {
-		return s, nil
-	}
-	return s, b.publish(ctx) // also what an earlier save was killed before
-}
-
-// whatOnly in place of a tree asks what the clone is.
-const whatOnly = "-"
-
-// based is the user's commit that a clone was made at, by its word, or else the one of before.
-func (b *Branch) based(ctx context.Context, said string) string {
-	if git.ValidSHA(said) && localrepo.Git(b.Repo).Run(ctx, "cat-file", "-e", said+"^{commit}") == nil {
-		return said
-	}
-	return b.Base(ctx)
-}
-
-// subject is the first line of its commit.
-func (r Ran) subject() string {
-	if first := line(r.Command); first != "" {
-		return "cmd: " + first
-	}
-	return cmp.Or(line(r.Subject), "Save")
-}
-
-// line is the first line of a text, for a commit.
-func line(s string) string {
-	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return text.Runes(text.Clean(first), maxSubject)
-}
-
-// noteAuthor is whose the notes are: commits say who the user is.
-var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
-
-// note adds a line to what is noted of a commit.
-func (b *Branch) note(ctx context.Context, commit string, ran Ran) error {
-	line, err := json.Marshal(ran)
-	if err != nil {
-		return err
-	}
-	r := b.git()
-	r.Env, r.Stdin = noteAuthor, string(line)+"\n"
-	return r.Run(ctx, "notes", "--ref="+notes, "append", "-F", "-", commit)
-}
-
-// found is what a sandbox says of its clone.
-type found struct {
-	tree        string
-	clone, base string // the clone's name, and the commit that it was made at
-	left        []string
-}
-
-// bring runs the script in the sandbox and takes in the objects that it sends. Nothing that it says is believed but the name of a tree, whose objects are checked.
-func (b *Branch) bring(ctx context.Context, in Inside, dir, parent string) (f found, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	pr, pw := io.Pipe()
-	go func() {
-		pw.CloseWithError(in(ctx, []string{"sh", "-c", saveScript, "sh", dir, parent, rand.Text(), fmt.Sprint(maxLarge)}, nil, pw))
-	}()
-	defer pr.Close()
-	r := bufio.NewReaderSize(io.LimitReader(pr, maxPack+maxHead), maxHead)
-	head, err := r.ReadSlice('\n')
-	if err != nil {
-		return f, fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
-	}
-	words := strings.Fields(string(head))
-	if len(words) < 2 || !git.ValidSHA(words[0]) && parent != whatOnly || !cloneName.MatchString(words[1]) {
-		return f, errors.New("the sandbox does not say what it has")
-	}
-	if f.tree, f.clone = words[0], words[1]; len(words) > 2 {
-		f.base = words[2]
-	}
-	if parent == whatOnly {
-		return f, nil
-	}
-	for {
-		line, err := r.ReadSlice('\n')
-		if err != nil {
-			return f, fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
-		}
-		name := strings.TrimSuffix(string(line), "\n")
-		if name == "." {
-			break
-		}
-		if len(f.left) < maxLeft {
-			f.left = append(f.left, text.Runes(text.Clean(name), maxSubject))
-		}
-	}
-	if f.tree == parent {
-		_, err := io.Copy(io.Discard, r) // to the script's end, which says whether it failed
-		return f, err
-	}
-	return f, b.take(ctx, r, f.tree)
-}
-
-// cloneName is what rand.Text makes.
-var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
-
-// take takes objects in, which are checked, up to the pack's end.
-func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
-	const grace = time.Second
-	said, err := b.git().Stream(ctx, r, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
-	if err != nil {
-		return fmt.Errorf("what it sent cannot be taken: %w: %s", err, strings.TrimSpace(said))
-	}
-	if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
-		return errors.New("what it sent is not what it said")
-	}
-	return nil
-}
-
-const (
-	maxHead = 64 << 10
-	maxLeft = 20
-)
-
-func notEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

@@ -278,18 +278,27 @@ func (a *App) gone(name string, err error) bool {
 
 // deleteBranch removes a branch with its sandbox, if that is there. With a head, the branch stays where it has another commit by then.
 func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Branch, head string) error {
+	moved := func() error {
+		if head == "" || b.Head(ctx) == head {
+			return nil
+		}
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it again, or `sandbox-agent delete` it")
+	}
+	if err := moved(); err != nil {
+		return err
+	}
 	sb, err := m.Get(ctx, b.Sandbox)
 	switch {
 	case err == nil && sb.Spec().BranchOf() == b.Repo:
-		err = sb.Remove(ctx)
+		err = sb.Remove(ctx) // which saves what commands of the background have changed
 	case err == nil || a.gone(b.Sandbox, err): // one of that name may be of another repository
 		err = nil
 	}
 	if err != nil {
 		return sandboxError(err)
 	}
-	if head != "" && b.Head(ctx) != head {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it again, or `sandbox-agent delete` it")
+	if err := moved(); err != nil {
+		return err
 	}
 	if err := b.Delete(ctx); err != nil {
 		return err
