@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -94,7 +95,7 @@ func (u *user) startWith(stdin io.Reader, args ...string) *started {
 	}
 	var err error
 	if u.terminal {
-		spec.Argv = []string{"script", "-q", "-e", "-c", "exec " + quoted(spec.Argv), "/dev/null"}
+		spec.Argv = []string{"script", "-q", "-e", "-c", "exec " + text.Shell(spec.Argv...), "/dev/null"}
 		spec.Env = append(slices.Clone(u.env), "TERM=dumb", "SHELL=/bin/sh")
 		var in *os.File
 		if in, s.keys, err = os.Pipe(); err != nil {
@@ -109,15 +110,6 @@ func (u *user) startWith(stdin io.Reader, args ...string) *started {
 	}
 	u.t.Cleanup(cancel)
 	return s
-}
-
-// quoted is a command for a shell.
-func quoted(argv []string) string {
-	var words []string
-	for _, w := range argv {
-		words = append(words, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
-	}
-	return strings.Join(words, " ")
 }
 
 // insist presses Ctrl-C, and again once the program says that it stops, until it says that it kills the box.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/proxy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -239,7 +240,7 @@ type screen struct {
 func (u *user) screen(argv ...string) *screen {
 	u.t.Helper()
 	s := &screen{u.t, filepath.Join(u.t.TempDir(), "tmux"), append(slices.Clone(u.env), "TERM=xterm-256color", "SHELL=/bin/sh")}
-	s.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", quoted(argv)+"; echo ended-$?; sleep 600")
+	s.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", text.Shell(argv...)+"; echo ended-$?; sleep 600")
 	u.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), 10*time.Second)
 		defer cancel()

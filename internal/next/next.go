@@ -5,9 +5,8 @@
 package next
 
 import (
-	"strings"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -32,7 +31,7 @@ func Command(t Task, res *workorder.Result) string {
 	case res.Status == workorder.StatusPlanned:
 		return cli("create --from-plan")
 	case x != nil && !x.Pushed && x.Kept != "" && res.Status == workorder.StatusFailed:
-		return Shell("git", "fetch", t.Repo, x.Kept) + " && git log FETCH_HEAD"
+		return text.Shell("git", "fetch", t.Repo, x.Kept) + " && git log FETCH_HEAD"
 	case res.Resumable && t.Mode == workorder.ModeRebase && res.Status != workorder.StatusError:
 		return cli("rebase")
 	case res.Resumable && res.ResumeAt != nil:
@@ -44,24 +43,13 @@ func Command(t Task, res *workorder.Result) string {
 	case !res.Pushed || from == "":
 		return cli("logs")
 	case t.LocalRepo != "":
-		return Shell("git", "-C", t.LocalRepo, "diff", from+"..."+res.Branch)
+		return text.Shell("git", "-C", t.LocalRepo, "diff", from+"..."+res.Branch)
 	}
-	return Shell("git", "fetch", t.Repo, res.Branch) + " && " + Shell("git", "diff", from+"...FETCH_HEAD")
+	return text.Shell("git", "fetch", t.Repo, res.Branch) + " && " + text.Shell("git", "diff", from+"...FETCH_HEAD")
 }
 
 // lacksPR reports whether a pull request was to be opened and was not.
 func lacksPR(res *workorder.Result) bool {
 	pr := res.Step(workorder.StepPR)
 	return res.PR == nil && pr != nil && pr.Status != workorder.StepDone
-}
-
-// Shell quotes what a shell would not take for one word.
-func Shell(words ...string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+,=-"
-	for i, s := range words {
-		if s == "" || strings.Trim(s, plain) != "" {
-			words[i] = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(words, " ")
 }

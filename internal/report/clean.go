@@ -113,11 +113,3 @@ func firstRunes(s string, n int) (string, bool) {
 	}
 	return s[:at], at < len(s)
 }
-
-// shellWord quotes a word for a shell where it needs that.
-func shellWord(s string) string {
-	if s != "" && s[0] != '-' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -117,9 +118,9 @@ const takeOver = "Take it over yourself"
 func TakeOver(repo, branch string) NextStep {
 	if filepath.IsAbs(repo) {
 		if strings.HasSuffix(repo, ".git") { // without a work tree
-			return NextStep{Purpose: takeOver, Command: "git clone --branch " + shellWord(branch) + " " + shellWord(repo)}
+			return NextStep{Purpose: takeOver, Command: text.Shell("git", "clone", "--branch", branch, repo)}
 		}
-		return NextStep{Purpose: takeOver, Command: "git -C " + shellWord(repo) + " switch " + shellWord(branch)}
+		return NextStep{Purpose: takeOver, Command: text.Shell("git", "-C", repo, "switch", branch)}
 	}
-	return NextStep{Purpose: takeOver, Command: "git fetch origin " + shellWord(branch) + " && git switch " + shellWord(branch)}
+	return NextStep{Purpose: takeOver, Command: text.Shell("git", "fetch", "origin", branch) + " && " + text.Shell("git", "switch", branch)}
 }

@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // A hook tells the agent, rather than a second message on an open standard
@@ -22,12 +24,10 @@ const (
 // makes as a mark, in the agent's home, is made by one of several calls only. It stays silent in a
 // sub-agent, which the CLI marks by agent_id: that one cannot decide what to do.
 func noticeHook(r Run) string {
-	file, seen := shellQuote(r.NoticeFile), shellQuote(path.Join(r.Home, ".sandbox-agent-told-"+path.Base(path.Dir(r.NoticeFile))))
+	file, seen := text.Shell(r.NoticeFile), text.Shell(path.Join(r.Home, ".sandbox-agent-told-"+path.Base(path.Dir(r.NoticeFile))))
 	return `[ -e ` + file + ` ] || exit 0; case "$(cat)" in *'"agent_id":'*) exit 0;; esac; ` +
 		`mkdir ` + seen + `"$(cksum <` + file + `)" 2>/dev/null && cat ` + file + `; exit 0`
 }
-
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // Notice is what the hook prints.
 func (claude) Notice(r Run, text string) ([]byte, error) {

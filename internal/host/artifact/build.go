@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -121,12 +122,8 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 	files := map[string]string{}
 	var script strings.Builder
 	// The script's own variables begin with sa_, which none that the code inherits does.
-	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset --",
-		quote(d.Name), quote(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, quote(d.Own.ProjectMount), quote(strings.Join(d.Own.Inherit, " ")))
-	for _, a := range argv {
-		script.WriteString(" " + quote(a))
-	}
-	script.WriteString("\n")
+	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset -- %s\n",
+		text.Shell(d.Name), text.Shell(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, text.Shell(d.Own.ProjectMount), text.Shell(strings.Join(d.Own.Inherit, " ")), text.Shell(argv...))
 	switch e.Backend {
 	case sandbox.KindJail:
 		if len(d.Packages) > 0 {
@@ -183,9 +180,6 @@ func write(dir string, files map[string]string) error {
 	}
 	return nil
 }
-
-// quote is a text as one word of a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // image names the image of an artifact, and makes it where it has packages.
 func (b *Builder) image(ctx context.Context, d *Definition) error {

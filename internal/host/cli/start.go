@@ -276,16 +276,12 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 	script.WriteString("rm -f \"$0\"\n")
 	for _, kv := range line.Env {
 		name, value, _ := strings.Cut(kv, "=")
-		fmt.Fprintf(&script, "export %s=%s\n", name, quoteWord(value))
+		fmt.Fprintf(&script, "export %s=%s\n", name, text.Shell(value))
 	}
 	for name, value := range secrets {
-		fmt.Fprintf(&script, "export %s=%s\n", name, quoteWord(value))
+		fmt.Fprintf(&script, "export %s=%s\n", name, text.Shell(value))
 	}
-	script.WriteString("exec")
-	for _, w := range line.Argv {
-		script.WriteString(" " + quoteWord(w))
-	}
-	script.WriteString("\n")
+	fmt.Fprintf(&script, "exec %s\n", text.Shell(line.Argv...))
 	launcher, config := "/dev/shm/.sandbox-agent-"+rand.Text(), path.Join(home, ".sandbox-agent", "tmux.conf")
 	if err := errors.Join(put(config, tmuxConfig), put(launcher, script.String())); err != nil {
 		return false, sandboxError(err)
@@ -296,9 +292,6 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 	}
 	return true, nil
 }
-
-// quoteWord is a text as one word of a shell.
-func quoteWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // settle does what a new sandbox of a project or repository has before its first command. What fails keeps nobody from using it.
 func (a *App) settle(ctx context.Context, sb *sandbox.Sandbox) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -40,12 +39,5 @@ func commandLine(argv []string) string {
 	if len(argv) == script && argv[1] == "-c" {
 		return argv[2]
 	}
-	words := make([]string, 0, len(argv))
-	for _, w := range argv {
-		if w == "" || strings.ContainsAny(w, " \t\n'\"\\$`&|;<>()*?[]{}~#!") {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-		words = append(words, w)
-	}
-	return text.Clean(strings.Join(words, " "))
+	return text.Clean(text.Shell(argv...))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -113,7 +114,7 @@ func (d *detector) lifecycle(at Place, key string, raw json.RawMessage) {
 			d.leave(at, key, "it is no command")
 			return
 		}
-		command = quoted(args)
+		command = text.Shell(args...)
 	}
 	command = here(command)
 	if strings.Contains(command, "${") && devVariable.MatchString(command) {
@@ -247,21 +248,6 @@ func (d *detector) devcontainerCompose(f *file, c *devcontainer, at Place) {
 		})
 	}
 }
-
-// quoted is a list of arguments as a command of a shell.
-func quoted(args []string) string {
-	var words []string
-	for _, a := range args {
-		if plainWord.MatchString(a) {
-			words = append(words, a)
-			continue
-		}
-		words = append(words, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
-	}
-	return strings.Join(words, " ")
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // portOf is a port of a text such as 3000 or db:5432; 0 means none.
 func portOf(s string) int {

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // manifestFiles are files that make a folder the root of something to be built.
@@ -46,7 +48,7 @@ func (d *detector) below(dir string) {
 	in := &detector{ctx: d.ctx, Draft: &Draft{}, tree: folder{d.tree, dir}, read: map[string]*file{}, ports: d.ports}
 	in.manifests()
 	at := func(p Place) Place { p.File = path.Join(dir, p.File); return p }
-	there := "cd " + quoted([]string{dir}) + " && "
+	there := text.Shell("cd", dir) + " && "
 	for _, t := range in.Tools {
 		d.tool(at(t.At), t.Name, t.Version)
 	}

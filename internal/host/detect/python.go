@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // venv lies outside of the work tree, so that it can never be committed.
@@ -103,7 +105,7 @@ func (d *detector) unlocked(lock, install, all string) {
 	if !usesPytest.MatchString(strings.Join(needs, "\n")) {
 		needs = append(needs, "pytest")
 	}
-	d.setup(at, install+quoted(needs))
+	d.setup(at, install+text.Shell(needs...))
 }
 
 // testGroups are arguments of uv for the groups that tests need; dev comes unasked.
@@ -173,11 +175,11 @@ func (d *detector) pip(project, legacy *file, lists []*file, all string) {
 		d.setup(at, venv+"/bin/pip install --quiet -e '."+extra+"'")
 	}
 	if at, needs := groups(project); len(needs) > 0 {
-		d.setup(at, venv+"/bin/pip install --quiet "+quoted(needs))
+		d.setup(at, venv+"/bin/pip install --quiet "+text.Shell(needs...))
 		texts = append(texts, needs...)
 	}
 	if at, needs := d.tox(); len(needs) > 0 {
-		d.setup(at, venv+"/bin/pip install --quiet "+quoted(needs))
+		d.setup(at, venv+"/bin/pip install --quiet "+text.Shell(needs...))
 		texts = append(texts, needs...)
 	}
 	// Words of pytest in a configuration bring no pytest.

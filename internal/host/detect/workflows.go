@@ -12,6 +12,7 @@ import (
 	"github.com/rhysd/actionlint"
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -138,7 +139,7 @@ func (d *detector) setupJob(name string, job *actionlint.Job) {
 // within is a command in the folder that its step names.
 func within(exec *actionlint.ExecRun, command string) string {
 	if dir, ok := plain(exec.WorkingDirectory); ok && dir != "" && dir != "." {
-		return "cd " + quoted([]string{dir}) + " && " + command
+		return text.Shell("cd", dir) + " && " + command
 	}
 	return command
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // maxFile bounds a file, in bytes: it is written by hand.
@@ -138,22 +140,19 @@ func (d *document) note(format string, args ...any) {
 func (d *document) reference(v string) string {
 	switch scheme, rest, _ := strings.Cut(v, "://"); scheme {
 	case "op":
-		return "cmd://op read " + quote(v)
+		return "cmd://" + text.Shell("op", "read", v)
 	case "vault":
 		path, field, ok := strings.Cut(rest, ".")
 		if !ok {
 			path, field = rest, "value"
 		}
-		return "cmd://vault kv get -field=" + quote(field) + " " + quote(path)
+		return "cmd://" + text.Shell("vault", "kv", "get", "-field="+field, path)
 	case "env", "file":
 		return v
 	}
 	d.note("a secret is written as a value: put it elsewhere, and a reference to it here")
 	return "env://PUT_A_REFERENCE_HERE"
 }
-
-// quote is a text as one word of a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (d *document) pairs(m mapping, name string, all pairs, value func(string) string) {
 	if len(all) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
-	"github.com/sandbox-agent/sandbox-agent/internal/next"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -41,7 +41,7 @@ func (e *UntrustedError) ExitCode() int { return workorder.ExitInvalid }
 
 // trustCommand is the command that trusts the file.
 func (e *UntrustedError) trustCommand() string {
-	return next.Shell("sandbox-agent", "project", "trust", e.File)
+	return text.Shell("sandbox-agent", "project", "trust", e.File)
 }
 
 // The ways that a task's project was named, as in its record.
