@@ -48,14 +48,10 @@ func TestBenchBranch(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	samples := map[string][]time.Duration{}
+	took := samples{}
 	timed := func(name string, f func() error) {
 		t.Helper()
-		start := time.Now()
-		if err := f(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		samples[name] = append(samples[name], time.Since(start))
+		took.timed(t, name, f)
 	}
 	run := func(argv ...string) func() error {
 		return func() error {
@@ -89,9 +85,9 @@ func TestBenchBranch(t *testing.T) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	defer w.Flush()
 	fmt.Fprintf(w, "20,000 files, ms\tmedian\tx git status\taim\n")
-	floor := median(samples["status"])
+	floor := median(took["status"])
 	for _, row := range [][3]string{{"status", "git status in the sandbox", ""}, {"unchanged", "after a command that changed nothing", "1.5"}, {"changed", "after one that changed two files", "4"}} {
-		got := median(samples[row[0]])
+		got := median(took[row[0]])
 		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t%s\n", row[1], got.Seconds()*1e3, got.Seconds()/floor.Seconds(), row[2])
 	}
 }

@@ -28,7 +28,7 @@ const calls = 30
 // TestBenchCode prints what leases, fresh places and sessions of code cost beside what does the same by itself, in the same minutes. It asserts nothing about time.
 func TestBenchCode(t *testing.T) {
 	ctx := t.Context()
-	b := &codeBench{t: t, samples: map[string][]time.Duration{}}
+	b := &codeBench{t: t, samples: samples{}}
 	small, err := provision.EnsureSmall(ctx, eng, provision.Options{Version: version.Get().Version, StateDir: scratch})
 	if err != nil {
 		t.Fatal(err)
@@ -71,16 +71,12 @@ var bwrapLine = []string{"bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-n
 type codeBench struct {
 	t       *testing.T
 	image   string
-	samples map[string][]time.Duration
+	samples samples
 }
 
 func (b *codeBench) timed(name string, f func() error) {
 	b.t.Helper()
-	start := time.Now()
-	if err := f(); err != nil {
-		b.t.Fatalf("%s: %v", name, err)
-	}
-	b.samples[name] = append(b.samples[name], time.Since(start))
+	b.samples.timed(b.t, name, f)
 }
 
 func (b *codeBench) command(name string, argv ...string) {

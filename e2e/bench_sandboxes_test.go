@@ -26,14 +26,10 @@ func TestBenchSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	samples := map[string][]time.Duration{}
+	took := samples{}
 	timed := func(name string, f func() error) {
 		t.Helper()
-		start := time.Now()
-		if err := f(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		samples[name] = append(samples[name], time.Since(start))
+		took.timed(t, name, f)
 	}
 	command := func(argv ...string) func() error {
 		return func() error { _, err := proc.Output(ctx, proc.Spec{Argv: argv, Env: os.Environ()}); return err }
@@ -104,7 +100,7 @@ func TestBenchSandboxes(t *testing.T) {
 		{"exec on the command line; docker exec", "cli exec", "docker exec", "≤ 0.5"},
 		{fmt.Sprintf("%d MB of output; docker exec", megabytes), "held flood", "docker exec flood", "≤ 2.5"},
 	} {
-		ours, floor := median(samples[row.ours]), median(samples[row.floor])
+		ours, floor := median(took[row.ours]), median(took[row.floor])
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\n", row.label, ms(ours), ms(floor), float64(ours)/float64(floor), row.aim)
 	}
 	_ = w.Flush()

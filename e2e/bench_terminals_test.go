@@ -46,14 +46,10 @@ func TestBenchTerminals(t *testing.T) {
 			t.Fatalf("%s: %v", kind, err)
 		}
 	}
-	samples := map[string][]time.Duration{}
-	timed := func(what string, f func() error) {
+	took := samples{}
+	timed := func(name string, f func() error) {
 		t.Helper()
-		start := time.Now()
-		if err := f(); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		samples[what] = append(samples[what], time.Since(start))
+		took.timed(t, name, f)
 	}
 	const tries = 20
 	for range tries {
@@ -88,7 +84,7 @@ func TestBenchTerminals(t *testing.T) {
 	for _, row := range []struct{ label, what, aim string }{
 		{"handshake", "handshake", "≤ 1.3 ×"}, {"a command of a client that is there", "command", ""}, {"key to echo", "key", "≤ 3 ms"},
 	} {
-		ours, floor := median(samples[row.what+" ours"]), median(samples[row.what+" sshd"])
+		ours, floor := median(took[row.what+" ours"]), median(took[row.what+" sshd"])
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\n", row.label, ms(ours), ms(floor), float64(ours)/float64(floor), row.aim)
 	}
 	_ = w.Flush()

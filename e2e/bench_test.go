@@ -51,6 +51,19 @@ func TestBench(t *testing.T) {
 	b.print()
 }
 
+// samples are how long things took, by name.
+type samples map[string][]time.Duration
+
+// timed adds how long f takes.
+func (s samples) timed(t *testing.T, name string, f func() error) {
+	t.Helper()
+	start := time.Now()
+	if err := f(); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	s[name] = append(s[name], time.Since(start))
+}
+
 type bench struct {
 	t                  *testing.T
 	u                  *user
