@@ -10,8 +10,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/tree"
 )
 
@@ -22,6 +22,8 @@ const (
 	maxRootFiles = 1_000_000
 	maxRootBytes = 20 << 30
 	cleanUp      = 30 * time.Second
+	// labelUnpacked marks the container that an image is read through. It never runs.
+	labelUnpacked = "sandbox-agent.unpacked"
 )
 
 // rootPaths are where an image has programs, and what they need.
@@ -31,7 +33,10 @@ var rootPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/
 func (i Images) Root(ctx context.Context, image, dir string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, rootDeadline, fmt.Errorf("image %s was not unpacked within %s", image, rootDeadline))
 	defer cancel()
-	made, err := i.Client.ContainerCreate(ctx, &container.Config{Image: image, Cmd: []string{"true"}, Labels: map[string]string{runtime.LabelSandbox: "root"}}, nil, nil, nil, "")
+	if err := i.dropLeft(ctx); err != nil {
+		return fmt.Errorf("unpack image %s: %w", image, orCause(ctx, err))
+	}
+	made, err := i.Client.ContainerCreate(ctx, &container.Config{Image: image, Cmd: []string{"true"}, Labels: map[string]string{labelUnpacked: ""}}, nil, nil, nil, "")
 	if err != nil {
 		return fmt.Errorf("unpack image %s: %w", image, orCause(ctx, err))
 	}
@@ -43,6 +48,23 @@ func (i Images) Root(ctx context.Context, image, dir string) (err error) {
 	for _, p := range rootPaths {
 		if err := i.unpack(ctx, made.ID, p, dir); err != nil {
 			return fmt.Errorf("unpack image %s: %s: %w", image, p, orCause(ctx, err))
+		}
+	}
+	return nil
+}
+
+// dropLeft removes containers that a Root which was killed has left.
+func (i Images) dropLeft(ctx context.Context) error {
+	left, err := i.Client.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelUnpacked))})
+	if err != nil {
+		return err
+	}
+	for _, c := range left {
+		if time.Since(time.Unix(c.Created, 0)) < rootDeadline+cleanUp {
+			continue // its Root may be at work
+		}
+		if err := i.Client.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !cerrdefs.IsNotFound(err) {
+			return err
 		}
 	}
 	return nil
