@@ -3,15 +3,12 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
-
-// firstOwner is the first uid that nobody has: systemd, containers and distributions assign lower ones.
-const firstOwner = 0x70000000
 
 // addWorktree makes the worktree of a new sandbox, and completes the spec with it. undo takes it away again.
 func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.Context) error, err error) {
@@ -29,9 +26,7 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 	s.Worktree = repo.Path
 	uid, gid := -1, -1
 	if os.Geteuid() == 0 { // who is root on this machine as well is not to write in it
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(s.Name)) // it never fails
-		uid = firstOwner + int(h.Sum32()&0x0fffffff)
+		uid = runtime.OwnerOf(s.Name)
 		gid = uid
 		if s.Runtime != KindJail && s.User == "" {
 			s.User = fmt.Sprintf("%d:%d", uid, gid)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"io/fs"
 	"net"
@@ -121,9 +120,6 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 	return spec.Name, nil
 }
 
-// unassigned is the first of the uids that nobody has: systemd, containers and distributions assign lower ones.
-const unassigned = 0x70000000
-
 // userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's settings without a capability: it is
 // the user to whom the first folder belongs that they may write to, or else one of the sandbox's own.
 func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int) {
@@ -138,9 +134,7 @@ func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int) {
 			break
 		}
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(path)) // it never fails
-	own := unassigned + int(h.Sum32()&0x0fffffff)
+	own := runtime.OwnerOf(path)
 	return own, own
 }
 
