@@ -22,6 +22,9 @@ var (
 	portSpec    = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
 
+// ValidPackage reports whether s can name a package of the distribution, optionally NAME=VERSION.
+func ValidPackage(s string) bool { return packageName.MatchString(s) }
+
 const (
 	maxPort = 65535
 	// maxMinutes keeps a timeout representable as a duration: a year is longer

@@ -13,8 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/keyed"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Definition is what an artifact is built of.
@@ -26,11 +28,7 @@ type Definition struct {
 	Image string
 }
 
-var (
-	packageName  = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?$`)
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	imageName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
-)
+var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
 
 // Defaults of a definition.
 const (
@@ -76,12 +74,12 @@ func (d *Definition) check() error {
 	d.StdinMode = cmp.Or(d.StdinMode, map[bool]string{true: modeArgument, false: modePipe}[code.ArgumentOf(words)])
 	errs := []error{d.Metadata.check()}
 	for _, p := range d.Packages {
-		if !packageName.MatchString(p) {
+		if !projects.ValidPackage(p) {
 			errs = append(errs, fmt.Errorf("package %q: use a package of the distribution, as jq or jq=1.6-2", p))
 		}
 	}
 	for _, v := range d.Own.Inherit {
-		if !variableName.MatchString(v) || strings.HasPrefix(v, "sa_") { // those are of the script
+		if !workorder.ValidEnvName(v) || strings.HasPrefix(v, "sa_") { // those are of the script
 			errs = append(errs, fmt.Errorf("inherit_vars: %q is no variable that can be inherited", v))
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/keyed"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // entry is an environment as the file has it: what it is made of, and what takes the place of what that says.
@@ -106,7 +107,7 @@ func (e *entry) read(r *keyed.Reader, key, n *yaml.Node, getenv func(string) str
 					return
 				}
 				v = value.Value
-				if !variable.MatchString(key.Value) {
+				if !workorder.ValidEnvName(key.Value) {
 					r.Wrong(key, "%q is no name of a variable", key.Value)
 				}
 				e.env = append(e.env, key.Value+"="+expand(r, value, v, getenv))
@@ -150,10 +151,7 @@ func keyedBy(keys keyed.Keys, tell func(name string)) keyed.Keys {
 	return all
 }
 
-var (
-	variable  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	reference = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
-)
+var reference = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
 
 // expand puts variables of this program in place of ${NAME}, and $ in place of $$. One that is not set is an error.
 func expand(r *keyed.Reader, n *yaml.Node, s string, getenv func(string) string) string {
