@@ -75,6 +75,14 @@ init: ["false", "touch $HOME/init"]
 	if !strings.Contains(told, "allowed.example") || !strings.Contains(told, "sandbox/"+e) {
 		t.Error(told)
 	}
+	ok(0, "network", e, "none")
+	if got := sh("cat .claude/sandbox-agent.md"); strings.Contains(got, "allowed.example") {
+		t.Error(got)
+	}
+	ok(0, "network", e, "restricted", "--allow", "allowed.example")
+	if got := sh("cat .claude/sandbox-agent.md"); got != told {
+		t.Error(got)
+	}
 	if got := sh("git status --porcelain; sha256sum CLAUDE.md"); got != fmt.Sprintf("%x  CLAUDE.md", sha256.Sum256([]byte(claudeMD))) {
 		t.Error(got)
 	}

@@ -214,13 +214,13 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 	return a.runInTerminal(ctx, sb, c)
 }
 
-// window finds the agent's window: it prints 1 where its program runs.
-const window = `command -v tmux >/dev/null || { echo "there is no tmux in it" >&2; exit 9; }
+// runsScript finds the agent's window: it prints 1 where its program runs.
+const runsScript = `command -v tmux >/dev/null || { echo "there is no tmux in it" >&2; exit 9; }
 tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' 2>/dev/null | grep -qx 0 && echo 1
 exit 0`
 
-// open starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then.
-const open = `set -eu
+// startScript starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then.
+const startScript = `set -eu
 tmux kill-window -t "=$1:=$2" 2>/dev/null || :
 if tmux has-session -t "=$1" 2>/dev/null; then
 	tmux new-window -d -t "=$1:" -n "$2" -c "$3" "exec sh $4"
@@ -248,7 +248,7 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 		}
 		return strings.TrimSpace(string(r.Stdout)), nil
 	}
-	if runs, err := run("sh", "-c", window, "sh", tmuxSession, agent); err != nil || runs == "1" {
+	if runs, err := run("sh", "-c", runsScript, "sh", tmuxSession, agent); err != nil || runs == "1" {
 		return false, err
 	}
 	home, err := run("sh", "-c", `echo "$HOME"`)
@@ -286,11 +286,25 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 	if err := errors.Join(put(config, tmuxConfig), put(launcher, script.String())); err != nil {
 		return false, sandboxError(err)
 	}
-	if _, err := run("sh", "-c", open, "sh", tmuxSession, agent, dir, launcher, config); err != nil {
+	if _, err := run("sh", "-c", startScript, "sh", tmuxSession, agent, dir, launcher, config); err != nil {
 		_ = files.Remove(context.WithoutCancel(ctx), launcher) // it is gone where it was read
 		return false, err
 	}
 	return true, nil
+}
+
+// briefAnew writes what agents of a sandbox that runs are told, once something of it has changed. Those of one that starts later are told then.
+func (a *App) briefAnew(ctx context.Context, sb *sandbox.Sandbox) error {
+	s := sb.Spec()
+	if s.Project == "" && s.BranchOf() == "" || sb.Info().State != sandbox.StateRunning {
+		return nil
+	}
+	p, err := a.projectOf(ctx, s, false)
+	if err != nil {
+		return err
+	}
+	_, err = a.brief(ctx, sb, p)
+	return err
 }
 
 // settle does what a new sandbox of a project or repository has before its first command. What fails keeps nobody from using it.
