@@ -329,8 +329,8 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	return sb, err
 }
 
-// Look finds a sandbox that runs, as Get does; what is done with it starts it in no case, also where it ends meanwhile.
-func (m *Manager) Look(ctx context.Context, name string) (*Sandbox, error) {
+// Peek finds a sandbox that runs, as Get does; what is done with it starts it in no case, also where it ends meanwhile.
+func (m *Manager) Peek(ctx context.Context, name string) (*Sandbox, error) {
 	sb, err := m.find(ctx, name)
 	if err == nil {
 		sb.asItIs = true

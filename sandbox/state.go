@@ -67,7 +67,7 @@ func (sb *Sandbox) saveLast(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, saveLastTime)
 	defer cancel()
-	if running, err := sb.m.Look(ctx, s.Name); err == nil {
+	if running, err := sb.m.Peek(ctx, s.Name); err == nil {
 		_, _ = running.Save(ctx, Ran{}) // one that cannot be saved any more is removed all the same
 		running.drop()
 	}

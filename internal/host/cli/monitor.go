@@ -177,7 +177,7 @@ func (w *monitor) unwished(i sandbox.Info) bool {
 func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, healthTime, fmt.Errorf("it has not answered within %s", healthTime))
 	defer cancel()
-	sb, err := w.m.Look(ctx, i.Name)
+	sb, err := w.m.Peek(ctx, i.Name)
 	if err != nil {
 		return "", err
 	}

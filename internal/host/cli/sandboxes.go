@@ -196,9 +196,12 @@ a jail: processes of this machine in bubblewrap, with this machine's programs (/
 which needs no engine; what is in /workspace and in the home folder stays.
 Commands have few capabilities or none, and get no new privileges.
 
+With --repo it has a clone of a repository of this machine at /workspace, and what each command changes is a commit of the
+branch sandbox/SANDBOX there: ` + "`sandbox-agent list`, `log`, `diff` and `merge`" + ` work on it. Uncommitted files are not in the clone.
+
 With --idle it ends when nobody has used it for that time, with --ttl after that time: its files
 stay, and the next command starts it again.`,
-		Example: "  sandbox-agent up scratch\n  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
+		Example: "  sandbox-agent up scratch\n  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up fix --repo . --title 'Mend the login'\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
