@@ -10,7 +10,7 @@ import (
 func TestShell(t *testing.T) {
 	t.Parallel()
 	words := []string{"printf", `%s\n`, "", "a", "it's", `"x" $HOME \`, "~", "a=b", "*", "{a,b}", "-n", "é", "#", "!", "a\nb"}
-	out, err := exec.Command("sh", "-c", Shell(words...)).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", Shell(words...)).CombinedOutput()
 	if got := strings.TrimSuffix(string(out), "\n"); err != nil || got != strings.Join(words[2:], "\n") {
 		t.Errorf("%q, %v", got, err)
 	}
