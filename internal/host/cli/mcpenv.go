@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// mcpEnvironment is one environment during a call.
+type mcpEnvironment struct {
+	*envCall
+	log *slog.Logger
+	sb  *sandbox.Sandbox
+	b   *branch.Branch
+}
+
+// Close ends the call.
+func (e *mcpEnvironment) Close(ctx context.Context) {
+	_, _ = e.sb.Close(context.WithoutCancel(ctx)), e.m.Close()
+}
+
+// wake starts the environment, and brings its work back where it had to be made anew.
+func (e *mcpEnvironment) wake(ctx context.Context) error {
+	if err := e.sb.Resume(ctx); err != nil {
+		return wrongCall(sandboxError(err))
+	}
+	if !e.sb.Renewed() {
+		return nil
+	}
+	if err := e.sb.RestoreWork(ctx); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
+	return nil
+}
+
+func (e *mcpEnvironment) save(ctx context.Context, ran sandbox.Ran) string {
+	return e.a.save(ctx, e.sb, ran)
+}
+
+// Info is what is known of it.
+func (e *mcpEnvironment) Info(ctx context.Context) (mcpserver.EnvironmentInfo, error) {
+	at, err := e.endpoints(nil)
+	return mcpserver.EnvironmentInfo{
+		ID: e.sb.Name(), Title: cmp.Or(e.b.Title(ctx), e.sb.Spec().Title), State: string(e.sb.Info().State), Branch: branch.Remote + "/" + e.sb.Name(), Workdir: sandbox.CloneDir, Endpoints: at, Notes: e.notes(),
+	}, err
+}
+
+// endpoints are where ports are on this machine; without a list those that are kept.
+func (e *mcpEnvironment) endpoints(ports []porter.Port) (map[string]mcpserver.EnvironmentEndpoint, error) {
+	served := endpointsOf(ports)
+	if ports == nil {
+		var err error
+		if served, err = e.a.endpoints(e.sb.Name()); err != nil {
+			return nil, err
+		}
+	}
+	all := map[string]mcpserver.EnvironmentEndpoint{}
+	for port, at := range served {
+		all[port] = mcpserver.EnvironmentEndpoint{Inside: "localhost:" + port, Host: at}
+	}
+	for _, s := range e.services() {
+		for _, p := range s.Ports {
+			outer, inner, both := strings.Cut(p, ":")
+			if !both {
+				outer, inner = p, p
+			}
+			all[s.Name+":"+inner] = mcpserver.EnvironmentEndpoint{Inside: s.Name + ":" + inner, Host: served[outer]}
+		}
+	}
+	return all, nil
+}
+
+func (e *mcpEnvironment) services() []workorder.Service {
+	if box := e.sb.Spec().Box; box != nil {
+		return box.Services
+	}
+	return nil
+}
+
+func (e *mcpEnvironment) exposed(ctx context.Context, ports []int) ([]porter.Port, error) {
+	names := make([]string, 0, len(ports))
+	for _, p := range ports {
+		names = append(names, strconv.Itoa(p))
+	}
+	parsed, err := parsePorts(names)
+	if err != nil {
+		return nil, &mcpserver.WrongError{Err: err}
+	}
+	if len(parsed) == 0 {
+		return nil, nil
+	}
+	added, err := e.a.expose(ctx, e.sb.Name(), parsed)
+	return added, wrongCall(err)
+}
+
+// Run runs a command as `exec` does.
+func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand) (r mcpserver.EnvironmentResult, err error) {
+	if err := e.wake(ctx); err != nil {
+		return r, err
+	}
+	ports, err := e.exposed(ctx, q.Ports)
+	if err != nil {
+		return r, err
+	}
+	if len(ports) > 0 {
+		if r.Endpoints, err = e.endpoints(ports); err != nil {
+			return r, err
+		}
+	}
+	c := sandbox.Command{Argv: []string{cmp.Or(q.Shell, shells[0]), "-c", q.Command}, Dir: sandbox.CloneDir, Background: q.Background, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second))}
+	if q.Background {
+		p, err := e.sb.Start(ctx, c)
+		if err != nil {
+			return r, wrongCall(sandboxError(err))
+		}
+		defer p.Close()
+		if len(ports) > 0 {
+			if err := e.a.listening(ctx, e.sb, p, ports); err != nil {
+				return r, wrongCall(err)
+			}
+		}
+		r.Notes = e.notes(fmt.Sprintf("it runs in the background: `sandbox-agent attach %s %s` shows the user what it prints; what it changes is committed with the next command", e.sb.Name(), p.ID()))
+		return r, nil
+	}
+	if c.Timeout == 0 {
+		c.Timeout = envTimeout
+	}
+	started := time.Now()
+	got, err := e.sb.Run(ctx, c)
+	if err != nil {
+		if ctx.Err() != nil { // what it had changed by then is not lost
+			e.save(ctx, sandbox.Ran{Subject: "Save"})
+		}
+		return r, wrongCall(sandboxError(err))
+	}
+	ran := ranNow(c.Argv, started, got.ExitCode)
+	ran.Why = text.Runes(text.Clean(q.Explanation), maxEnvTitle)
+	r.Commit = e.save(ctx, ran)
+	r.Stdout, r.Stderr, r.ExitCode, r.TimedOut = string(got.Stdout), string(got.Stderr), got.ExitCode, got.TimedOut
+	if got.TimedOut {
+		r.ExitCode = exitTimedOut
+		r.Notes = append(r.Notes, fmt.Sprintf("it was ended after %s: timeout gives another more, background lets a server run", c.Timeout))
+	}
+	if got.OutOfMemory {
+		r.Notes = append(r.Notes, "the environment's memory limit ended it")
+	}
+	if got.Reason != "" {
+		r.Notes = append(r.Notes, got.Reason)
+	}
+	r.Notes = e.notes(r.Notes...)
+	return r, nil
+}
+
+// Update names anew what it is for.
+func (e *mcpEnvironment) Update(ctx context.Context, title string) (mcpserver.EnvironmentInfo, error) {
+	if err := e.b.Retitle(ctx, text.Runes(text.Words(text.Clean(title)), maxEnvTitle)); err != nil {
+		return mcpserver.EnvironmentInfo{}, err
+	}
+	return e.Info(ctx)
+}
+
+// Checkpoint keeps the commits under a name, and where the kind can all files.
+func (e *mcpEnvironment) Checkpoint(ctx context.Context, name string) (c mcpserver.EnvironmentCheckpoint, err error) {
+	if err := e.wake(ctx); err != nil {
+		return c, err
+	}
+	e.save(ctx, sandbox.Ran{Subject: "Save"})
+	c.Commit, err = e.b.Checkpoint(ctx, name)
+	if errors.Is(err, branch.ErrCheckpoint) {
+		return c, &mcpserver.WrongError{Err: err}
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Tag = e.sb.Name() + "/" + name
+	switch s, err := e.sb.Snapshot(ctx, name); {
+	case err == nil:
+		c.Snapshot = s.Name
+		c.Notes = append(c.Notes, fmt.Sprintf("`sandbox-agent snapshot restore %s %s` brings all files back", e.sb.Name(), name))
+	case errors.Is(err, sandbox.ErrUnsupported):
+		c.Notes = append(c.Notes, "files that are not committed are not in it: this kind of sandbox has no snapshots")
+	default:
+		c.Notes = append(c.Notes, "files that are not committed are not in it: "+err.Error())
+	}
+	c.Notes = e.notes(c.Notes...)
+	return c, nil
+}
+
+// Log is what `log` prints.
+func (e *mcpEnvironment) Log(ctx context.Context) (string, error) {
+	all, err := e.b.Log(ctx)
+	out := text.NewEnds(maxEnvText)
+	printLog(out, all)
+	return string(out.Bytes()), err
+}
+
+// Diff is what `diff` prints.
+func (e *mcpEnvironment) Diff(ctx context.Context) (string, error) {
+	p, err := e.a.branchPlace(ctx, e.b)
+	if err != nil {
+		return "", wrongCall(err)
+	}
+	out := text.NewEnds(maxEnvText)
+	err = p.Diff(ctx, out)
+	return cmp.Or(string(out.Bytes()), "Nothing has changed.\n"), wrongCall(err)
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// inside is a path in the environment, and what it is in the clone; "" outside of that.
+func inside(name string) (abs, tracked string) {
+	if abs = path.Clean(name); !path.IsAbs(abs) {
+		abs = path.Join(sandbox.CloneDir, name)
+	}
+	rest, ok := strings.CutPrefix(abs, sandbox.CloneDir+"/")
+	if !ok || rest == ".git" || strings.HasPrefix(rest, ".git/") {
+		return abs, ""
+	}
+	return abs, rest
+}
+
+// Read is a file.
+func (e *mcpEnvironment) Read(ctx context.Context, name string, most int64) ([]byte, error) {
+	if err := e.wake(ctx); err != nil {
+		return nil, err
+	}
+	abs, _ := inside(name)
+	f, err := e.sb.Files().Open(ctx, abs)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %d bytes: read a part of it by a command", name, most)
+	}
+	return b, err
+}
+
+// List is a folder.
+func (e *mcpEnvironment) List(ctx context.Context, name string) ([]mcpserver.EnvironmentFile, error) {
+	if err := e.wake(ctx); err != nil {
+		return nil, err
+	}
+	abs, _ := inside(name)
+	list, err := e.sb.Files().List(ctx, abs)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]mcpserver.EnvironmentFile, 0, len(list))
+	for _, i := range list {
+		f := mcpserver.EnvironmentFile{Name: i.Name, Type: "file", Size: i.Size}
+		switch {
+		case i.Mode.IsDir():
+			f.Type, f.Size = "folder", 0
+		case i.Mode&fs.ModeSymlink != 0:
+			f.Type, f.Size = "link", 0
+		case !i.Mode.IsRegular():
+			f.Type, f.Size = "other", 0
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// Write writes a file.
+func (e *mcpEnvironment) Write(ctx context.Context, name string, content []byte, subject string) (mcpserver.EnvironmentChange, error) {
+	return e.change(ctx, name, subject, func(abs string) error {
+		return e.sb.Files().Write(ctx, abs, strings.NewReader(string(content)), sandbox.WriteOptions{Parents: true})
+	})
+}
+
+// Delete deletes a file.
+func (e *mcpEnvironment) Delete(ctx context.Context, name string) (mcpserver.EnvironmentChange, error) {
+	return e.change(ctx, name, "Delete "+name, func(abs string) error { return e.sb.Files().Remove(ctx, abs) })
+}
+
+func (e *mcpEnvironment) change(ctx context.Context, name, subject string, do func(abs string) error) (c mcpserver.EnvironmentChange, err error) {
+	if err := e.wake(ctx); err != nil {
+		return c, err
+	}
+	abs, tracked := inside(name)
+	if tracked != "" {
+		if sub := e.b.Submodule(ctx, tracked); sub != "" {
+			return c, fmt.Errorf("%s is in the submodule %s, of which nothing would be committed: work in an environment of that repository", tracked, text.Clean(sub))
+		}
+	}
+	if err := do(abs); err != nil {
+		return c, err
+	}
+	if c.Commit = e.save(ctx, sandbox.Ran{Subject: subject}); c.Commit == "" {
+		why := "nothing is new in the branch: the file was so already, or git ignores it"
+		if tracked == "" {
+			why = "NOT TRACKED: " + abs + " is outside of the clone at " + sandbox.CloneDir + ", so no commit has it, and it is lost when the environment is made anew"
+		}
+		c.Notes = append(c.Notes, why)
+	}
+	c.Notes = e.notes(c.Notes...)
+	return c, nil
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Rebuild makes it anew, and keeps the work.
+func (e *mcpEnvironment) Rebuild(ctx context.Context, c mcpserver.EnvironmentConfig) (mcpserver.EnvironmentInfo, error) {
+	none := mcpserver.EnvironmentInfo{}
+	if err := e.wake(ctx); err != nil {
+		return none, err
+	}
+	s, ports, err := changedSpec(e.sb.Spec(), c)
+	if err != nil {
+		return none, err
+	}
+	again, err := e.sb.Rebuild(ctx, s)
+	if err != nil {
+		return none, wrongCall(sandboxError(err))
+	}
+	e.sb = again
+	e.log.Info("environment made anew", "id", e.sb.Name())
+	if _, err := e.exposed(ctx, ports); err != nil {
+		fmt.Fprintln(e.said, err)
+	}
+	i, err := e.Info(ctx)
+	i.Notes = append([]string{"the environment was made anew: what is committed is there; files outside of " + sandbox.CloneDir + ", files that git ignores, the clone's own git state, and background commands are gone"}, i.Notes...)
+	return i, err
+}
+
+// changedSpec is a spec with another configuration, and the ports of it to serve on this machine. An agent may narrow what is reached, and never widen it.
+func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, []int, error) {
+	s.Env = slices.Clone(s.Env)
+	var box *workorder.Spec
+	if s.Box != nil {
+		copied := *s.Box
+		copied.Env, copied.Services = maps.Clone(copied.Env), slices.Clone(copied.Services)
+		box, s.Box = &copied, &copied
+	}
+	if err := narrowed(&s, box, c); err != nil {
+		return s, nil, err
+	}
+	if c.BaseImage != "" {
+		if s.Runtime == sandbox.KindJail {
+			return s, nil, wrong("base_image: a jail has this machine's programs; ask the user to start the server with --runtime box or container")
+		}
+		if s.Network != sandbox.NetworkFull {
+			return s, nil, wrong("base_image: with network %s an image is the user's to choose", s.Network)
+		}
+		s.Image = c.BaseImage
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+		if box != nil {
+			delete(box.Env, name)
+		}
+		if v := c.Env[name]; v != nil {
+			s.Env = append(s.Env, name+"="+*v)
+		}
+	}
+	if c.SetupCommands != nil {
+		if box == nil {
+			return s, nil, wrong("setup_commands: runtime %s has none; run the commands by environment_run_cmd", s.Runtime)
+		}
+		box.Setup = *c.SetupCommands
+	}
+	ports, err := withService(s, box, c.Service)
+	return s, ports, err
+}
+
+// narrowed changes what is reached.
+func narrowed(s *sandbox.Spec, box *workorder.Spec, c mcpserver.EnvironmentConfig) error {
+	order := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
+	next := cmp.Or(sandbox.Network(c.Network), s.Network)
+	switch at, to := slices.Index(order, s.Network), slices.Index(order, next); {
+	case to < 0:
+		return wrong("network %.40q: use full, restricted or none", c.Network)
+	case to > at:
+		return wrong("network %s: the environment has %s, and only the user may widen it, by `sandbox-agent network`", next, s.Network)
+	case len(c.Allow) > 0 && next != sandbox.NetworkRestricted:
+		return wrong("allow is for network restricted")
+	}
+	has := s.Allow
+	if box != nil {
+		has = slices.Concat(has, box.Network.Allow)
+	}
+	if s.Network == sandbox.NetworkRestricted {
+		for _, rule := range c.Allow {
+			if !slices.Contains(has, rule) {
+				return wrong("allow %.80q: the environment reaches %s, and only the user may add to it", rule, strings.Join(has, ", "))
+			}
+		}
+	}
+	switch {
+	case next != sandbox.NetworkRestricted:
+		s.Allow = nil
+	case len(c.Allow) > 0:
+		s.Allow = c.Allow
+		if box != nil {
+			box.Network.Allow = nil
+		}
+	}
+	s.Network = next
+	return nil
+}
+
+// withService adds a service, whose ports are the box's own as well where nobody has them yet.
+func withService(s sandbox.Spec, box *workorder.Spec, add *mcpserver.EnvironmentService) (served []int, err error) {
+	switch {
+	case add == nil:
+		return nil, nil
+	case box == nil:
+		return nil, wrong("runtime %s has no services: ask the user to start the server with --runtime box", s.Runtime)
+	case s.Network != sandbox.NetworkFull:
+		return nil, wrong("with network %s services are the user's to choose", s.Network)
+	case slices.ContainsFunc(box.Services, func(o workorder.Service) bool { return o.Name == add.Name }):
+		return nil, wrong("service %.80s already exists", add.Name)
+	}
+	n := workorder.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env}
+	for _, p := range add.Ports {
+		port := strconv.Itoa(p)
+		if !slices.ContainsFunc(box.Services, func(o workorder.Service) bool {
+			return slices.ContainsFunc(o.Ports, func(has string) bool { return strings.HasPrefix(has, port+":") })
+		}) {
+			served, port = append(served, p), port+":"+port
+		}
+		n.Ports = append(n.Ports, port)
+	}
+	box.Services = append(box.Services, n)
+	return served, nil
+}
