@@ -80,6 +80,11 @@ init: ["false", "touch $HOME/init"]
 		t.Error(got)
 	}
 	ok(0, "network", e, "restricted", "--allow", "allowed.example")
+	ok(0, "ports", e, "8123")
+	if got := sh("cat .claude/sandbox-agent.md"); !strings.Contains(got, "8123") {
+		t.Error(got)
+	}
+	ok(0, "ports", e, "--remove", "8123")
 	if got := sh("cat .claude/sandbox-agent.md"); got != told {
 		t.Error(got)
 	}

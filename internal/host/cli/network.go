@@ -63,9 +63,7 @@ func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox
 			return sandboxError(err)
 		}
 		a.tellRenewed(sb)
-		if err := a.briefAnew(ctx, sb); err != nil {
-			a.warn(fmt.Sprintf("the network is changed, and what agents are told of it is not: %v", err))
-		}
+		a.briefAnew(ctx, sb)
 	}
 	now := sb.Spec()
 	if o.json {

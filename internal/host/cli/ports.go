@@ -73,7 +73,11 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 		for _, p := range ports {
 			inside = append(inside, p.Port)
 		}
-		return a.unexpose(ctx, name, inside)
+		if err := a.unexpose(ctx, name, inside); err != nil {
+			return err
+		}
+		a.briefAnew(ctx, sb)
+		return nil
 	case len(ports) == 0:
 		return o.list(ctx, a, sb)
 	}
@@ -81,6 +85,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 	if err != nil {
 		return err
 	}
+	a.briefAnew(ctx, sb)
 	if o.json {
 		rows := make([]portRow, 0, len(added))
 		for _, p := range added {

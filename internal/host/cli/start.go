@@ -294,17 +294,18 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 }
 
 // briefAnew writes what agents of a sandbox that runs are told, once something of it has changed. Those of one that starts later are told then.
-func (a *App) briefAnew(ctx context.Context, sb *sandbox.Sandbox) error {
+func (a *App) briefAnew(ctx context.Context, sb *sandbox.Sandbox) {
 	s := sb.Spec()
 	if s.Project == "" && s.BranchOf() == "" || sb.Info().State != sandbox.StateRunning {
-		return nil
+		return
 	}
 	p, err := a.projectOf(ctx, s, false)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = a.brief(ctx, sb, p)
 	}
-	_, err = a.brief(ctx, sb, p)
-	return err
+	if err != nil {
+		a.warn(fmt.Sprintf("agents in sandbox %s are not told of the change: %v", s.Name, err))
+	}
 }
 
 // settle does what a new sandbox of a project or repository has before its first command. What fails keeps nobody from using it.
