@@ -162,11 +162,14 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 		}
 	}
 	if r.Foreign {
-		more, err := r.disarm(ctx)
-		if err != nil {
-			return s, done, err
+		argv = append(argv, foreign...)
+		if verb(args) != "config" { // which runs nothing
+			more, err := r.disarm(ctx)
+			if err != nil {
+				return s, done, err
+			}
+			env = append(env, more...)
 		}
-		argv, env = append(argv, foreign...), append(env, more...)
 	}
 	switch {
 	case r.Bare:

@@ -298,10 +298,14 @@ func (b *Branch) publish(ctx context.Context) error {
 	return nil
 }
 
-// shown is the commit that the user's repository shows; "" for none.
-func (b *Branch) shown(ctx context.Context) string {
-	at, _ := localrepo.Git(b.Repo).Resolve(ctx, "refs/remotes/"+Remote+"/"+b.Sandbox) // of none there is none
-	return at
+// shows reports whether the user's repository shows a commit. It follows each command: a ref is mostly a file, for which no process is needed.
+func (b *Branch) shows(ctx context.Context, commit string) bool {
+	ref := "refs/remotes/" + Remote + "/" + b.Sandbox
+	if at, err := os.ReadFile(filepath.Join(b.Repo, ".git", filepath.FromSlash(ref))); err == nil && string(at) == commit+"\n" {
+		return true
+	}
+	at, _ := localrepo.Git(b.Repo).Resolve(ctx, ref) // of none there is none
+	return at == commit
 }
 
 // Delete removes the branch here and in the user's repository. Commits that are merged there stay there.

@@ -192,12 +192,14 @@ func TestLies(t *testing.T) {
 	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
 	save(t, b, p, "", 0)
 	head := b.Head(t.Context())
+	const pack = "PACK\x00\x00\x00\x02\x00\x00\x00\x00\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e" // one of nothing
 	for name, said := range map[string]string{
 		"nothing":          "",
 		"no tree":          "x y\n.\n",
 		"a tree it lacks":  "1111111111111111111111111111111111111111 AAAA\n.\n",
 		"rubbish":          "1111111111111111111111111111111111111111 AAAA\n.\nPACK",
-		"a commit":         head + " AAAA\n.\n",
+		"no tree, a pack":  "1111111111111111111111111111111111111111 AAAA\n.\n" + pack,
+		"a commit":         head + " AAAA\n.\n" + pack,
 		"an option":        "--upload-pack=x AAAA\n.\n",
 		"another ref":      "1111111111111111111111111111111111111111 ../../x\n.\n",
 		"no end of names":  "1111111111111111111111111111111111111111 AAAA\n" + strings.Repeat("a\n", 1000),

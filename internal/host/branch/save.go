@@ -109,7 +109,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	if s.Commit == "" && b.shown(ctx) == head {
+	if s.Commit == "" && b.shows(ctx, head) {
 		return s, nil
 	}
 	return s, b.publish(ctx) // also what an earlier save was killed before
