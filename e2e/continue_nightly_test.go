@@ -5,6 +5,8 @@ package e2e
 import (
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -22,6 +24,11 @@ func TestTwoMachinesBeginOneTask(t *testing.T) {
 	case <-runs[0].Done():
 	case <-runs[1].Done():
 	}
+	// One that lost at once did so before the other had a box.
+	eventually(t, "a box runs", func() bool {
+		cs := ours(t, k.id)
+		return len(cs) == 1 && cs[0].State == container.StateRunning
+	})
 	k.tell(t, "end")
 	byStatus := map[workorder.EndedBy]int{}
 	for i, s := range runs {

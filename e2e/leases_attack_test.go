@@ -72,7 +72,7 @@ func TestLeaseAttack(t *testing.T) {
 				}
 			}
 			checkRows(t, name, append(rows, next...))
-			p.stopPool(0)
+			p.stopped(0)
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestLeaseFull(t *testing.T) {
 	if c := u.run("", "pool", "exec", l.ID, "--", "sh", "-c", "for d in /workspace /tmp /dev/shm; do head -c 1G /dev/zero >$d/all; done 2>/dev/null; head -c 9 /dev/zero | wc -c"); c.code != 0 || c.stdout != "9\n" {
 		t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
 	}
-	p.stopPool(0)
+	p.stopped(0)
 }
 
 // Whatever a lease does, its end is soon, and the next one finds a sandbox as clean as the first.
@@ -145,5 +145,5 @@ func TestLeaseHostile(t *testing.T) {
 	}
 	u.run("", "pool", "release", l.ID)
 	checkRows(t, "leases, one after the other", rows)
-	p.stopPool(0)
+	p.stopped(0)
 }

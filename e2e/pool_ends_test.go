@@ -101,7 +101,7 @@ func TestPoolRoom(t *testing.T) {
 	u.poolVerb(2, "destroy", l.ID)
 	u.poolVerb(0, "destroy-all")
 	u.poolVerb(0, "destroy-all")
-	p.stopPool(0)
+	p.stopped(0)
 }
 
 func (u *user) poolLeases() (all []poolLease) {
@@ -132,7 +132,7 @@ func TestPoolEnds(t *testing.T) {
 	}
 	p := u.servePool()
 	three()
-	p.stopPool(0)
+	p.stopped(0)
 	if left := u.poolSandboxes(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -151,7 +151,7 @@ func TestPoolEnds(t *testing.T) {
 		}
 	}
 	u.acquire()
-	p.stopPool(0)
+	p.stopped(0)
 }
 
 // One that the engine cannot remove is told of, and keeps no other.
@@ -172,7 +172,7 @@ func TestPoolStuck(t *testing.T) {
 		return err
 	}
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), change("+i")); err != nil {
-		p.stopPool(0)
+		p.stopped(0)
 		t.Skipf("no file of a container can be made immutable here: %v", err)
 	}
 	t.Cleanup(func() {
@@ -180,7 +180,7 @@ func TestPoolStuck(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p.stopPool(1)
+	p.stopped(1)
 	if left := u.poolSandboxes(); len(left) != 1 || left[0] != stuck.Sandbox || !strings.Contains(p.errOut.String(), stuck.Sandbox) {
 		t.Errorf("left: %v", left)
 	}
@@ -212,7 +212,7 @@ func TestPoolImage(t *testing.T) {
 	if c := u.run("", "pool", "exec", second.ID, "--", "redis-server", "--version"); second.Sandbox == first.Sandbox || c.code != 0 {
 		t.Errorf("%s after %s: exit code %d", second.Sandbox, first.Sandbox, c.code)
 	}
-	p.stopPool(0)
+	p.stopped(0)
 }
 
 // Where a container can make no leases it is lent once, which is told.
@@ -247,5 +247,5 @@ func TestPoolNoLeases(t *testing.T) {
 	if n := bytes.Count([]byte(p.errOut.String()), []byte("level=WARN")); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
-	p.stopPool(0)
+	p.stopped(0)
 }

@@ -27,8 +27,8 @@ func (u *user) servePool(args ...string) *started {
 	return p
 }
 
-// stopPool stops a pool, which ends with that code.
-func (s *started) stopPool(code int) {
+// stopped stops it, and it ends with that code.
+func (s *started) stopped(code int) {
 	s.t.Helper()
 	s.Signal(syscall.SIGTERM)
 	if c := s.wait(); c.code != code {
@@ -96,7 +96,7 @@ func TestPoolListen(t *testing.T) {
 	if c := u.run(strings.Repeat("\x00", 16<<20), "pool", "exec", l.ID, "--", "wc", "-c"); strings.TrimSpace(c.stdout) != "16777216" {
 		t.Errorf("%d, %s", c.code, c.stdout)
 	}
-	p.stopPool(0)
+	p.stopped(0)
 }
 
 // What is clean is lent again, and what cannot be made clean is thrown away; all is gone with the pool. What a lease leaves is in TestLeaseAttack.
@@ -146,7 +146,7 @@ func TestPool(t *testing.T) {
 	if c := u.run("", "pool", "release", "L-nothere"); c.code != 2 {
 		t.Errorf("exit code %d", c.code)
 	}
-	p.stopPool(0)
+	p.stopped(0)
 	for _, l := range []poolLease{first, third, fourth, fifth} {
 		if left := u.sandboxesOf(l.Sandbox); len(left) > 0 {
 			t.Errorf("left: %v", left)
@@ -175,6 +175,9 @@ func TestRunCode(t *testing.T) {
 			run("42\n", 0, "--env", "node", "console.log(6 * 7)")
 			run("/workspace\n0\n", 3, "--env", "shell", "pwd; ls -A | wc -l; exit 3")
 			run("", 124, "--env", "shell", "--timeout", "500ms", "sleep 60")
+			long := u.start("", "run", "--runtime", kind, "--env", "shell", "echo begun; sleep 60")
+			long.waitFor("begun")
+			long.stopped(143)
 			run("", 0, "--env", "python", "--session", "s", "x = 1")
 			run("2\n", 0, "--env", "python", "--session", "s", "x + 1")
 			run("", 64, "--env", "node", "--session", "s", "1")

@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
@@ -112,9 +113,15 @@ func Main(ctx context.Context, a *App, args []string) int {
 		return workorder.ExitOK
 	}
 	code := exitCode(err)
+	if s, ok := errors.AsType[*signals.Stopped](context.Cause(ctx)); ok && code == workorder.ExitGeneral {
+		code = exitSignal + int(s.Signal)
+	}
 	a.printError(err, code, wantsJSON(cmd))
 	return code
 }
+
+// exitSignal and its number is what a shell says of whom a signal ended.
+const exitSignal = 128
 
 // ending is the error of a command that has printed everything: only an exit code.
 type ending struct{ code int }
