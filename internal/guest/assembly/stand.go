@@ -20,9 +20,6 @@ import (
 // ready says that a box without a task was made ready before. It lies in the box's own file system, where files stay over a stop.
 const ready = "/var/lib/sandbox-agent/ready"
 
-// commandOOMScore is an agent's: the kernel takes a command before what the box needs.
-const commandOOMScore = 500
-
 // stander is boot.Stander.
 type stander struct {
 	p     *parts
@@ -60,7 +57,7 @@ func (s *stander) Serve(ctx context.Context) (over, err error) {
 
 func (s *stander) config() serve.Config {
 	u := s.p.user
-	user := &reap.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup, OOMScoreAdj: commandOOMScore}
+	user := &reap.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
 	if u.Place != nil {
 		user.Place = u.Place.Name()
 	}

@@ -48,8 +48,6 @@ type User struct {
 	// proc.Place.Name gave.
 	Cgroup *proc.Cgroup `json:"cgroup,omitempty"`
 	Place  string       `json:"place,omitempty"`
-	// OOMScoreAdj lets the kernel take these processes before others; 0 leaves it.
-	OOMScoreAdj int `json:"oom_score_adj,omitempty"`
 }
 
 // credential is the user as proc knows it.

@@ -57,6 +57,15 @@ func TestExit(t *testing.T) {
 	}
 }
 
+// The kernel takes a command before its supervisor.
+func TestOOMScore(t *testing.T) {
+	t.Parallel()
+	// A command's first moment is before its start has returned.
+	if got, err := start(t, "i=0; until [ $(cat /proc/self/oom_score_adj) = 500 ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 100 ] || exit 1; done", nil).Wait(); got.Code != 0 || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

@@ -56,19 +56,21 @@ func Hide() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it cannot fail with that argument
 }
 
+// oomScore makes the kernel take a command before its supervisor and whatever else the sandbox needs.
+const oomScore = 500
+
 func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	if err := proc.Adopt(); err != nil {
 		return Exit{Code: cannotRun, Error: fmt.Sprintf("adopt orphans: %v", err)}
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
-	spec := proc.Spec{Argv: s.Argv, Dir: s.Dir, Env: s.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: s.Terminal}
+	spec := proc.Spec{Argv: s.Argv, Dir: s.Dir, Env: s.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: s.Terminal, OOMScoreAdj: oomScore}
 	if s.User != nil {
 		var err error
 		if spec.User, err = s.User.credential(); err != nil {
 			return Exit{Code: cannotRun, Error: err.Error()}
 		}
-		spec.OOMScoreAdj = s.User.OOMScoreAdj
 	}
 	for i := range s.Extra {
 		fd := controlFD + 1 + i
