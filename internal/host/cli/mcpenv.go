@@ -46,10 +46,6 @@ func (e *mcpEnvironment) wake(ctx context.Context) error {
 	return nil
 }
 
-func (e *mcpEnvironment) save(ctx context.Context, ran sandbox.Ran) string {
-	return e.a.save(ctx, e.sb, ran)
-}
-
 // Info is what is known of it.
 func (e *mcpEnvironment) Info(ctx context.Context) (mcpserver.EnvironmentInfo, error) {
 	at, err := e.endpoints(nil)
@@ -142,13 +138,13 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 	got, err := e.sb.Run(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil { // what it had changed by then is not lost
-			e.save(ctx, sandbox.Ran{Subject: "Save"})
+			e.a.save(ctx, e.sb, sandbox.Ran{Subject: "Save"})
 		}
 		return r, wrongCall(sandboxError(err))
 	}
 	ran := ranNow(c.Argv, started, got.ExitCode)
 	ran.Why = text.Runes(text.Clean(q.Explanation), maxEnvTitle)
-	r.Commit = e.save(ctx, ran)
+	r.Commit = e.a.save(ctx, e.sb, ran)
 	r.Stdout, r.Stderr, r.ExitCode, r.TimedOut = string(got.Stdout), string(got.Stderr), got.ExitCode, got.TimedOut
 	if got.TimedOut {
 		r.ExitCode = exitTimedOut
@@ -177,7 +173,9 @@ func (e *mcpEnvironment) Checkpoint(ctx context.Context, name string) (c mcpserv
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
-	e.save(ctx, sandbox.Ran{Subject: "Save"})
+	if _, err := e.a.saved(ctx, e.sb, sandbox.Ran{Subject: "Save"}); err != nil { // a checkpoint of what was before is none
+		return c, err
+	}
 	c.Commit, err = e.b.Checkpoint(ctx, name)
 	if errors.Is(err, branch.ErrCheckpoint) {
 		return c, &mcpserver.WrongError{Err: err}

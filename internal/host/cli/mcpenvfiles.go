@@ -94,13 +94,23 @@ func (e *mcpEnvironment) change(ctx context.Context, name, subject string, do fu
 	if err := do(abs); err != nil {
 		return c, err
 	}
-	if c.Commit = e.save(ctx, sandbox.Ran{Subject: subject}); c.Commit == "" {
-		why := "nothing is new in the branch: the file was so already, or git ignores it"
-		if tracked == "" {
-			why = "NOT TRACKED: " + abs + " is outside of the clone at " + sandbox.CloneDir + ", so no commit has it, and it is lost when the environment is made anew"
-		}
+	c.Commit, err = e.a.saved(ctx, e.sb, sandbox.Ran{Subject: subject})
+	if why := uncommitted(abs, tracked, c.Commit, err); why != "" {
 		c.Notes = append(c.Notes, why)
 	}
 	c.Notes = e.notes(c.Notes...)
 	return c, nil
+}
+
+// uncommitted says why no commit has a changed file; a commit may be of what something else has changed.
+func uncommitted(abs, tracked, commit string, err error) string {
+	switch {
+	case tracked == "":
+		return "NOT TRACKED: " + abs + " is no file of the clone at " + sandbox.CloneDir + ", so no commit has it, and it is lost when the environment is made anew"
+	case err != nil:
+		return "NOT COMMITTED: the file is changed, and the next change tries to commit it again: " + text.Clean(err.Error())
+	case commit == "":
+		return "nothing is new in the branch: the file was so already, or git ignores it"
+	}
+	return ""
 }

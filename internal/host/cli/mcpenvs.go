@@ -219,7 +219,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 			return nil, nil, errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 	}
-	e.save(ctx, sandbox.Ran{})
+	c.a.save(ctx, sb, sandbox.Ran{})
 	if n := len(repo.Changed); n > 0 {
 		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")
 		if n > envNamed {

@@ -38,6 +38,15 @@ func TestInsideEnvironment(t *testing.T) {
 	}
 }
 
+func TestUncommitted(t *testing.T) {
+	t.Parallel()
+	// A commit of something else is none of a file outside, and what could not be saved is neither ignored nor as it was.
+	outside, failed, same := uncommitted("/x", "", "c", nil), uncommitted("/workspace/x", "x", "", errors.New("no")), uncommitted("/workspace/x", "x", "", nil)
+	if outside == "" || outside != uncommitted("/x", "", "", nil) || failed == "" || failed == same || same == "" || uncommitted("/workspace/x", "x", "c", nil) != "" {
+		t.Errorf("%s, %s, %s", outside, failed, same)
+	}
+}
+
 // An agent narrows what an environment reaches, and never widens it; what it does not name stays.
 func TestChangedSpec(t *testing.T) {
 	t.Parallel()

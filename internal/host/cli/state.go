@@ -12,12 +12,21 @@ import (
 
 // save commits what a command has changed in the sandbox's clone. What cannot be saved now is saved after the next command: it is told and changes no exit code.
 func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) string {
+	commit, err := a.saved(ctx, sb, ran)
+	if err != nil {
+		a.warn(err.Error())
+	}
+	return commit
+}
+
+// saved is save, for who has more to say of an error.
+func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (commit string, err error) {
 	if sb.Spec().BranchOf() == "" {
-		return ""
+		return "", nil
 	}
 	s, err := sb.Save(context.WithoutCancel(ctx), ran)
-	if err != nil && !errors.Is(err, sandbox.ErrNoClone) {
-		a.warn(err.Error())
+	if errors.Is(err, sandbox.ErrNoClone) {
+		err = nil
 	}
 	for _, name := range s.Left {
 		a.warn("not committed: " + name + ": it cannot be read, or it is large and git does not know it (`git add` in the sandbox makes it known)")
@@ -25,7 +34,7 @@ func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) st
 	if s.Earlier != "" {
 		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.Earlier)
 	}
-	return s.Commit
+	return s.Commit, err
 }
 
 // ranNow is a command that has ended.
