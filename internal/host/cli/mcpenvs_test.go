@@ -53,6 +53,8 @@ func TestChangedSpec(t *testing.T) {
 	one := "1"
 	box := &workorder.Spec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []workorder.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: workorder.Network{Allow: []string{"a.example"}}}
 	full := sandbox.Spec{Runtime: sandbox.KindBox, Network: sandbox.NetworkFull, Env: []string{"A=0", "AB=2"}, Box: box}
+	kept := full
+	kept.Box = &workorder.Spec{SecretNames: []string{"K"}}
 	held := full
 	held.Network, held.Allow = sandbox.NetworkRestricted, []string{"b.example"}
 	jail := sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone}
@@ -78,16 +80,18 @@ func TestChangedSpec(t *testing.T) {
 		"a service": {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "two", Image: "i", Ports: []int{5432, 80}}}, right: func(s sandbox.Spec, ports []int) bool {
 			return slices.Equal(s.Box.Services[1].Ports, []string{"5432", "80:80"}) && slices.Equal(ports, []int{80})
 		}},
-		"wide":                    {of: held, by: mcpserver.EnvironmentConfig{Network: "full"}, wrong: true},
-		"from none":               {of: jail, by: mcpserver.EnvironmentConfig{Network: "restricted"}, wrong: true},
-		"another host":            {of: held, by: mcpserver.EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
-		"no network":              {of: full, by: mcpserver.EnvironmentConfig{Network: "host"}, wrong: true},
-		"hosts of full":           {of: full, by: mcpserver.EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
-		"an image while held":     {of: held, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
-		"a service while held":    {of: held, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "x", Image: "i"}}, wrong: true},
-		"a service that is there": {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "db", Image: "i"}}, wrong: true},
-		"an image of a jail":      {of: jail, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
-		"setup of a jail":         {of: jail, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, wrong: true},
+		"wide":                       {of: held, by: mcpserver.EnvironmentConfig{Network: "full"}, wrong: true},
+		"from none":                  {of: jail, by: mcpserver.EnvironmentConfig{Network: "restricted"}, wrong: true},
+		"another host":               {of: held, by: mcpserver.EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
+		"no network":                 {of: full, by: mcpserver.EnvironmentConfig{Network: "host"}, wrong: true},
+		"hosts of full":              {of: full, by: mcpserver.EnvironmentConfig{Allow: []string{"c.example"}}, wrong: true},
+		"an image while held":        {of: held, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
+		"a service while held":       {of: held, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "x", Image: "i"}}, wrong: true},
+		"a service that is there":    {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "db", Image: "i"}}, wrong: true},
+		"an image that gets secrets": {of: kept, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
+		"an image":                   {of: full, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, right: func(s sandbox.Spec, _ []int) bool { return s.Image == "i" }},
+		"an image of a jail":         {of: jail, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
+		"setup of a jail":            {of: jail, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, wrong: true},
 	} {
 		s, ports, err := changedSpec(row.of, row.by)
 		if _, wrong := errors.AsType[*mcpserver.WrongError](err); wrong != row.wrong || err != nil && !wrong || err == nil && !row.right(s, ports) {

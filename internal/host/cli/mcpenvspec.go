@@ -57,6 +57,9 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 		if s.Network != sandbox.NetworkFull {
 			return s, nil, wrong("base_image: with network %s an image is the user's to choose", s.Network)
 		}
+		if box != nil && len(box.SecretNames) > 0 { // the image's root has them
+			return s, nil, wrong("base_image: the environment gets secrets of the project %s, so its image is the user's to choose", s.Project)
+		}
 		s.Image = c.BaseImage
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
