@@ -89,6 +89,8 @@ func TestChangedSpec(t *testing.T) {
 		"a service while held":       {of: held, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "x", Image: "i"}}, wrong: true},
 		"a service that is there":    {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "db", Image: "i"}}, wrong: true},
 		"an image that gets secrets": {of: kept, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
+		"no name":                    {of: full, by: mcpserver.EnvironmentConfig{Env: map[string]*string{"A=B": &one}}, wrong: true},
+		"an empty name":              {of: full, by: mcpserver.EnvironmentConfig{Env: map[string]*string{"": nil}}, wrong: true},
 		"an image":                   {of: full, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, right: func(s sandbox.Spec, _ []int) bool { return s.Image == "i" }},
 		"an image of a jail":         {of: jail, by: mcpserver.EnvironmentConfig{BaseImage: "i"}, wrong: true},
 		"setup of a jail":            {of: jail, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, wrong: true},

@@ -63,6 +63,9 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 		s.Image = c.BaseImage
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		if name == "" || strings.Contains(name, "=") {
+			return s, nil, wrong("env: %.80q is no name of a variable", name)
+		}
 		s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 		if box != nil {
 			delete(box.Env, name)
