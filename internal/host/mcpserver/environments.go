@@ -213,7 +213,7 @@ func (s *Server) addEnvironments() {
 		"title", s.createEnvironment, nil)
 	add("open", "Work in an environment that is there.", idProperty, "", s.openEnvironment, looks)
 	add("list", "List the environments of the repository.", "", "", s.listEnvironments, looks)
-	add("update", "Change an environment's title.", idProperty+`,"title":{"type":"string"}`, "", on(s, s.update), nil)
+	add("update", "Change an environment's title.", idProperty+`,"title":{"type":"string"}`, "title", on(s, s.update), nil)
 	add("config", "Make an environment anew of another configuration. What is committed stays; other files and background commands are lost.",
 		idProperty+`,"config":{"type":"object","additionalProperties":false,"properties":{"base_image":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":["string","null"]}},"setup_commands":{"type":"array","items":{"type":"string"}},"network":{"enum":["full","restricted","none"]},"allow":{"type":"array","items":{"type":"string"}}}}`,
 		"config", on(s, s.config), nil)

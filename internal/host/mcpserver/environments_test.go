@@ -13,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
 // desk is a repository's environments, whose files are in memory.
@@ -92,6 +94,9 @@ func (e *deskEnvironment) List(context.Context, string) ([]EnvironmentFile, erro
 }
 
 func (e *deskEnvironment) Write(_ context.Context, path string, content []byte, subject string) (EnvironmentChange, error) {
+	if path == "\x00" {
+		return EnvironmentChange{}, fmt.Errorf("path: %w", sandbox.ErrSpec)
+	}
 	e.files[path] = string(content)
 	return EnvironmentChange{Commit: subject}, nil
 }
@@ -151,6 +156,9 @@ func TestEnvironmentTools(t *testing.T) {
 		}
 		for _, tool := range list.Tools {
 			needs := slices.Contains(tool.InputSchema.(map[string]any)["required"].([]any), any("environment_id")) // it is a list, be it empty
+			if title := tool.Name == "environment_create" || tool.Name == "environment_update"; title != slices.Contains(tool.InputSchema.(map[string]any)["required"].([]any), any("title")) {
+				t.Errorf("%s needs a title: %t", tool.Name, !title)
+			}
 			if named := tool.Name != "environment_create" && tool.Name != "environment_list"; needs != (named && !single || tool.Name == "environment_open") {
 				t.Errorf("%s needs an id: %t", tool.Name, needs)
 			}
@@ -191,6 +199,7 @@ func TestEnvironmentCalls(t *testing.T) {
 		"open":              {tool: "open", args: map[string]any{"environment_id": "e1"}, text: `"id":"e1"`},
 		"no such file":      {tool: "file_read", args: map[string]any{"environment_id": "e1", "target_file": "none"}, text: "no such file", fails: true},
 		"many files":        {tool: "file_list", args: map[string]any{"environment_id": "e1"}, text: `"more":5`},
+		"no path":           {tool: "file_write", args: map[string]any{"environment_id": "e1", "target_file": "\x00", "contents": "x"}, code: jsonrpc.CodeInvalidParams},
 		"no contents":       {tool: "file_write", args: map[string]any{"environment_id": "e1", "target_file": "x"}, code: jsonrpc.CodeInvalidParams},
 		"nothing to change": {tool: "config", args: map[string]any{"environment_id": "e1", "config": map[string]any{}}, code: jsonrpc.CodeInvalidParams},
 		"an unknown change": {tool: "config", args: map[string]any{"environment_id": "e1", "config": map[string]any{"privileged": true}}, code: jsonrpc.CodeInvalidParams},

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -120,11 +119,8 @@ func byID[T any](look func(context.Context, string) (T, error)) tool {
 
 // document is a result that is a document of JSON.
 func document(v any, err error) (*mcp.CallToolResult, error) {
-	if _, wrong := errors.AsType[*WrongError](err); wrong {
-		return nil, invalid(err)
-	}
 	if err != nil {
-		return failed(err), nil
+		return answer(err)
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
