@@ -257,8 +257,10 @@ func on[A any, P interface {
 				return nil, invalid(errors.New("there is no environment yet: environment_create makes one"))
 			}
 		}
-		_, alone := any(a).(interface{ rebuilds() })
-		defer s.used(*id, alone)()
+		if sandbox.ValidName(*id) { // of what is none nothing is remembered
+			_, alone := any(a).(interface{ rebuilds() })
+			defer s.used(*id, alone)()
+		}
 		e, err := s.o.Environments.Open(ctx, *id)
 		if err != nil {
 			return answer(err)

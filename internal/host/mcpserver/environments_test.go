@@ -174,7 +174,8 @@ func TestEnvironmentTools(t *testing.T) {
 func TestEnvironmentCalls(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
-	c := connectTo(t, New(Options{Environments: d}), nil)
+	s := New(Options{Environments: d})
+	c := connectTo(t, s, nil)
 	if first, last, failed, _ := ask(t, c, "create", map[string]any{"title": "x"}); failed || !strings.Contains(first, `"id":"e1"`) || !strings.HasSuffix(last, "\nsandbox-agent log e1\nsandbox-agent diff e1\nsandbox-agent checkout e1") {
 		t.Errorf("%s %s", first, last)
 	}
@@ -214,6 +215,13 @@ func TestEnvironmentCalls(t *testing.T) {
 		if code != row.code || code == 0 && (failed != row.fails || !strings.Contains(first, row.text) || !strings.HasSuffix(last, "\nsandbox-agent checkout e1")) {
 			t.Errorf("%s: %d, %t, %s, %s", name, code, failed, first, last)
 		}
+	}
+	long := strings.Repeat("x", 1<<20)
+	if _, _, _, code := ask(t, c, "log", map[string]any{"environment_id": long}); code != jsonrpc.CodeInvalidParams {
+		t.Error(code)
+	}
+	if _, kept := s.turns.Load(long); kept {
+		t.Error("an id that is none is kept")
 	}
 	ask(t, c, "config", map[string]any{"environment_id": "e1", "config": map[string]any{"env": map[string]any{"A": "1", "B": nil}, "setup_commands": []string{}}})
 	if b := d.all["e1"].built; *b.Env["A"] != "1" || b.Env["B"] != nil || len(b.Env) != 2 || b.SetupCommands == nil {
