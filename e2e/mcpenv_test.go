@@ -172,6 +172,12 @@ func TestMCPEnvironments(t *testing.T) {
 			if e.ok("checkpoint", map[string]any{"name": "one"}, &kept); kept.Commit != head() || (kept.Snapshot != "") != (kind == "container") {
 				t.Errorf("%+v", kept)
 			}
+			// What no commit has would be lost by another configuration.
+			e.ok("run_cmd", map[string]any{"command": "truncate -s 11M large"}, nil)
+			if _, all, failed := e.call("config", map[string]any{"config": map[string]any{"env": map[string]any{"A": "1"}}}); !failed || !strings.Contains(all, "large") {
+				t.Errorf("a file is lost: %s", all)
+			}
+			e.ok("run_cmd", map[string]any{"command": "rm large"}, nil)
 			// Another configuration: the work stays, and the branch goes on.
 			e.ok("run_cmd", map[string]any{"command": "echo x >/tmp/gone"}, nil)
 			before := head()

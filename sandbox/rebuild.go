@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
@@ -31,7 +32,7 @@ func (sb *Sandbox) RestoreWork(ctx context.Context) error {
 
 // Rebuild makes a named sandbox with a clone anew of another Spec, and keeps the work: what is in the clone is saved, and there again. Name, kind, repository and
 // branch stay what they are, and so do endpoints. All else that was in it is gone: files outside of the clone, what git ignores, commands of the background. What keeps it from being made is
-// looked for first; where it fails all the same, the sandbox is made anew as it was. The one that it returns takes this one's place.
+// looked for first, and so are files that cannot be saved; where it fails all the same, the sandbox is made anew as it was. The one that it returns takes this one's place.
 func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	old := sb.Spec()
 	if !filepath.IsAbs(old.Repo) || old.Lifetime != Named {
@@ -42,8 +43,12 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := sb.Save(ctx, Ran{}); err != nil {
+	saved, err := sb.Save(ctx, Ran{})
+	if err != nil {
 		return nil, err
+	}
+	if len(saved.Left) > 0 {
+		return nil, fmt.Errorf("sandbox %s: no commit has %s, which would be lost: remove it, have git ignore it, or `git add` it", s.Name, strings.Join(saved.Left, ", "))
 	}
 	again, err := sb.replaceWithWork(ctx, s)
 	if err == nil {
