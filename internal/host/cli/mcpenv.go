@@ -39,7 +39,8 @@ func (e *mcpEnvironment) wake(ctx context.Context) error {
 	if !e.sb.Renewed() {
 		return nil
 	}
-	if err := e.sb.RestoreWork(ctx); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+	// Who leaves now would leave a clone without the work, which the next call would take for the branch's beginning.
+	if err := e.sb.RestoreWork(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
 	fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
