@@ -94,21 +94,23 @@ func (e *mcpEnvironment) change(ctx context.Context, name, subject string, do fu
 	if err := do(abs); err != nil {
 		return c, err
 	}
-	c.Commit, err = e.a.saved(ctx, e.sb, sandbox.Ran{Subject: subject})
-	if why := uncommitted(abs, tracked, c.Commit, err); why != "" {
+	if c.Commit, err = e.a.saved(ctx, e.sb, sandbox.Ran{Subject: subject}); err != nil {
+		e.a.warn(err.Error())
+	}
+	if why := uncommitted(abs, tracked, c.Commit, err != nil); why != "" {
 		c.Notes = append(c.Notes, why)
 	}
 	c.Notes = e.notes(c.Notes...)
-	return c, nil
+	return c, nil // that it was not saved is told, and the file is written
 }
 
 // uncommitted says why no commit has a changed file; a commit may be of what something else has changed.
-func uncommitted(abs, tracked, commit string, err error) string {
+func uncommitted(abs, tracked, commit string, failed bool) string {
 	switch {
 	case tracked == "":
 		return "NOT TRACKED: " + abs + " is no file of the clone at " + sandbox.CloneDir + ", so no commit has it, and it is lost when the environment is made anew"
-	case err != nil:
-		return "NOT COMMITTED: the file is changed, and the next change tries to commit it again: " + text.Clean(err.Error())
+	case failed:
+		return "NOT COMMITTED: the file is changed, and the next change tries to commit it again"
 	case commit == "":
 		return "nothing is new in the branch: the file was so already, or git ignores it"
 	}

@@ -41,8 +41,8 @@ func TestInsideEnvironment(t *testing.T) {
 func TestUncommitted(t *testing.T) {
 	t.Parallel()
 	// A commit of something else is none of a file outside, and what could not be saved is neither ignored nor as it was.
-	outside, failed, same := uncommitted("/x", "", "c", nil), uncommitted("/workspace/x", "x", "", errors.New("no")), uncommitted("/workspace/x", "x", "", nil)
-	if outside == "" || outside != uncommitted("/x", "", "", nil) || failed == "" || failed == same || same == "" || uncommitted("/workspace/x", "x", "c", nil) != "" {
+	outside, failed, same := uncommitted("/x", "", "c", false), uncommitted("/workspace/x", "x", "", true), uncommitted("/workspace/x", "x", "", false)
+	if outside == "" || outside != uncommitted("/x", "", "", true) || failed == "" || failed == same || same == "" || uncommitted("/workspace/x", "x", "c", false) != "" {
 		t.Errorf("%s, %s, %s", outside, failed, same)
 	}
 }
