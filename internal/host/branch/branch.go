@@ -182,6 +182,23 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	return l.Release, nil
 }
 
+// turnTime bounds the wait for others' turns, which have a save each.
+const turnTime = 2 * saveTime
+
+// Turn keeps others from changing files of the sandbox by several steps, until done. Saves go on meanwhile.
+func (b *Branch) Turn(ctx context.Context) (done func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, turnTime, fmt.Errorf("others changed files of sandbox %s for %s", b.Sandbox, turnTime))
+	defer cancel()
+	if err = os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
+		return nil, fmt.Errorf("change files of sandbox %s: %w", b.Sandbox, err)
+	}
+	l, err := lockfile.Take(ctx, b.dir+"."+b.Sandbox+".lock")
+	if err != nil {
+		return nil, fmt.Errorf("change files of sandbox %s: %w", b.Sandbox, err)
+	}
+	return l.Remove, nil
+}
+
 // open makes our repository if it is not there, and returns the name of the clone that the branch is of. The lock is the caller's.
 func (b *Branch) open(ctx context.Context) (clone string, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {

@@ -477,3 +477,33 @@ func TestFirstAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// One at a time has the turn, of one sandbox and not of another, and nothing is left of it.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	b := New(state).Of("one", "/repo")
+	done, err := b.Turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := New(state).Of("one", "/repo").Turn(short); err == nil {
+		t.Error("two have it")
+	}
+	other, err := New(state).Of("two", "/repo").Turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other()
+	done()
+	again, err := b.Turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if left, err := os.ReadDir(filepath.Join(state, Folder)); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}

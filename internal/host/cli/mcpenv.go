@@ -31,6 +31,9 @@ func (e *mcpEnvironment) Close(ctx context.Context) {
 	_, _ = e.sb.Close(context.WithoutCancel(ctx)), e.m.Close()
 }
 
+// Turn implements mcpserver.Environment.
+func (e *mcpEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Turn(ctx) }
+
 // wake starts the environment, and brings its work back where it had to be made anew.
 func (e *mcpEnvironment) wake(ctx context.Context) error {
 	if err := e.sb.Resume(ctx); err != nil {

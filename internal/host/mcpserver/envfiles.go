@@ -130,7 +130,11 @@ func (s *Server) writeFile(ctx context.Context, e Environment, a *writeArguments
 	if a.File == "" || a.Contents == nil {
 		return nil, &WrongError{errors.New("arguments: target_file and contents are needed")}
 	}
-	defer s.steps(a.ID)()
+	done, err := e.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return document(e.Write(ctx, a.File, []byte(*a.Contents), "Write "+a.File))
 }
 
@@ -138,7 +142,11 @@ func (s *Server) deleteFile(ctx context.Context, e Environment, a *deleteArgumen
 	if a.File == "" {
 		return nil, errNoFile
 	}
-	defer s.steps(a.ID)()
+	done, err := e.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return document(e.Delete(ctx, a.File))
 }
 
@@ -146,7 +154,11 @@ func (s *Server) editFile(ctx context.Context, e Environment, a *editArguments) 
 	if a.File == "" || a.Search == "" || a.Replace == nil {
 		return nil, &WrongError{errors.New("arguments: target_file, search_text and replace_text are needed")}
 	}
-	defer s.steps(a.ID)()
+	done, err := e.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	b, err := e.Read(ctx, a.File, maxFile)
 	if err != nil {
 		return nil, err

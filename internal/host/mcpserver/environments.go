@@ -47,6 +47,8 @@ type Environment interface {
 	Checkpoint(ctx context.Context, name string) (EnvironmentCheckpoint, error)
 	Log(ctx context.Context) (string, error)
 	Diff(ctx context.Context) (string, error)
+	// Turn keeps others, of other programs too, from changing it by several steps at the same time, until done.
+	Turn(ctx context.Context) (done func(), err error)
 	Close(ctx context.Context)
 }
 
@@ -317,33 +319,21 @@ func (s *Server) setCurrent(client, id string) {
 	s.current[client] = id
 }
 
-// turn keeps calls of one environment from each other.
-type turn struct {
-	use  sync.RWMutex // whoever makes it anew waits for all calls, and they for that one
-	step sync.Mutex   // of whoever changes it by more than one step
-}
-
-func (s *Server) turn(id string) *turn {
-	t, _ := s.turns.LoadOrStore(id, &turn{})
-	return t.(*turn)
-}
-
-// steps has one change by several steps at a time, until done.
-func (s *Server) steps(id string) (done func()) {
-	t := s.turn(id)
-	t.step.Lock()
-	return t.step.Unlock
+// turn keeps calls of one environment from each other: whoever makes it anew waits for all calls, and they for that one.
+func (s *Server) turn(id string) *sync.RWMutex {
+	t, _ := s.turns.LoadOrStore(id, &sync.RWMutex{})
+	return t.(*sync.RWMutex)
 }
 
 // used keeps an environment from being made anew, until done; alone also keeps others from using it.
 func (s *Server) used(id string, alone bool) (done func()) {
 	t := s.turn(id)
 	if alone {
-		t.use.Lock()
-		return t.use.Unlock
+		t.Lock()
+		return t.Unlock
 	}
-	t.use.RLock()
-	return t.use.RUnlock
+	t.RLock()
+	return t.RUnlock
 }
 
 func (s *Server) createEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
@@ -355,7 +345,7 @@ func (s *Server) createEnvironment(ctx context.Context, client string, raw json.
 		return nil, invalid(errors.New("arguments: title is needed"))
 	}
 	if s.o.Single {
-		defer s.steps(" " + client)() // two at once would both find none
+		defer s.used(" "+client, true)() // two at once would both find none
 		if has := s.currentOf(client); has != "" && !a.AllowReplace {
 			e, err := s.o.Environments.Open(ctx, has)
 			if err == nil {
@@ -462,7 +452,11 @@ func (s *Server) checkpoint(ctx context.Context, e Environment, a *checkpointArg
 	if !sandbox.ValidName(a.Name) {
 		return nil, &WrongError{fmt.Errorf("name %.80q: use letters a–z, digits, - and _, a letter or digit first, 63 at most", a.Name)}
 	}
-	defer s.steps(a.ID)()
+	done, err := e.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return document(e.Checkpoint(ctx, a.Name))
 }
 

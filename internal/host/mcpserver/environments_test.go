@@ -31,6 +31,7 @@ type deskEnvironment struct {
 	title string
 	files map[string]string
 	built EnvironmentConfig
+	turn  sync.Mutex
 }
 
 func newDesk() *desk {
@@ -131,6 +132,11 @@ func (e *deskEnvironment) Checkpoint(_ context.Context, name string) (Environmen
 func (e *deskEnvironment) Log(context.Context) (string, error)  { return "a log", nil }
 func (e *deskEnvironment) Diff(context.Context) (string, error) { return "", errors.New("no diff") }
 func (e *deskEnvironment) Close(context.Context)                {}
+
+func (e *deskEnvironment) Turn(context.Context) (done func(), err error) {
+	e.turn.Lock()
+	return e.turn.Unlock, nil
+}
 
 // ask is the first text of an answer and the last, or the code of an error.
 func ask(t *testing.T, c *mcp.ClientSession, tool string, args map[string]any) (first, last string, failed bool, code int64) {
@@ -286,11 +292,36 @@ func TestCommandDuringRebuild(t *testing.T) {
 			t.Error(first)
 		}
 	})
-	if s.turn("e1").use.TryRLock() {
+	if s.turn("e1").TryRLock() {
 		t.Error("others use it")
 	}
 	close(d.goOn)
 	calls.Wait()
+}
+
+// What two clients of two servers change at once in one file is all there.
+func TestEditsOfTwoServers(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	one, two := connectTo(t, New(Options{Environments: d}), nil), connectTo(t, New(Options{Environments: d}), nil)
+	ask(t, one, "create", map[string]any{"title": "x"})
+	var lines strings.Builder
+	const edits = 50
+	for n := range edits {
+		fmt.Fprintf(&lines, "<%d>\n", n)
+	}
+	ask(t, one, "file_write", map[string]any{"environment_id": "e1", "target_file": "f", "contents": lines.String()})
+	var calls sync.WaitGroup
+	for n := range edits {
+		c := []*mcp.ClientSession{one, two}[n%2]
+		calls.Go(func() {
+			ask(t, c, "file_edit", map[string]any{"environment_id": "e1", "target_file": "f", "search_text": fmt.Sprintf("<%d>", n), "replace_text": "done"})
+		})
+	}
+	calls.Wait()
+	if got := d.all["e1"].files["f"]; got != strings.Repeat("done\n", edits) {
+		t.Error(got)
+	}
 }
 
 func TestLinesOf(t *testing.T) {
