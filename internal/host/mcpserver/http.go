@@ -83,7 +83,7 @@ func (s *Server) handler(token string) http.Handler {
 	mux.HandleFunc(Path, func(w http.ResponseWriter, r *http.Request) {
 		switch origin := r.Header.Get("Origin"); {
 		case origin != "" && origin != "http://"+r.Host:
-			w.Header().Set("Connection", "close")
+			loopback.Refuse(w)
 			http.Error(w, "requests of web pages are not taken", http.StatusForbidden)
 			return
 		case !loopback.Shows(w, r, token):

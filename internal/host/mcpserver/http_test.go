@@ -350,6 +350,26 @@ func TestEndless(t *testing.T) {
 	}
 }
 
+// Who is refused and goes on to send is not waited for.
+func TestStrangersLeave(t *testing.T) {
+	t.Parallel()
+	_, addr, _ := served(t)
+	for _, header := range []string{"", "Origin: http://example.invalid\r\nAuthorization: Bearer " + token + "\r\n"} {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(c, "POST "+Path+" HTTP/1.1\r\nHost: "+addr+"\r\nContent-Length: 1000\r\n"+header+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 40") {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+}
+
 // Notifications by the thousand hold up nobody.
 func TestFlood(t *testing.T) {
 	t.Parallel()
