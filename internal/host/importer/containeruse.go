@@ -180,7 +180,14 @@ func scalar(s string) *yaml.Node {
 	return n
 }
 
+// text sets a key: of one that a list names twice the last one counts, as there.
 func (m mapping) text(name, value string) {
+	for i := 0; i < len(m.n.Content); i += 2 {
+		if m.n.Content[i].Value == name {
+			m.n.Content[i+1] = scalar(value)
+			return
+		}
+	}
 	m.n.Content = append(m.n.Content, scalar(name), scalar(value))
 }
 
