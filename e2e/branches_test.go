@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 )
 
@@ -125,6 +127,33 @@ func TestBranch(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A sandbox that others have removed is made anew with its commits, and its branch goes on.
+func TestBranchGone(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t)
+	repo := u.newRepo()
+	e := u.claim(fmt.Sprintf("e-gone-%d", os.Getpid()))
+	ok := func(args ...string) string {
+		t.Helper()
+		c := u.run("", args...)
+		if c.code != 0 {
+			t.Errorf("%q: exit code %d: %s", args, c.code, c.stderr)
+		}
+		return c.stdout
+	}
+	ok("up", e, "--repo", ".", "--runtime", "container", "--image", strings.TrimSpace(ok("image", "build")))
+	ok("exec", e, "--", "sh", "-c", "echo 2 >f")
+	if err := eng.ContainerRemove(t.Context(), "sandbox-agent-sandbox-"+e, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ok("exec", e, "--", "sh", "-c", "cat f; echo 3 >>f"); got != "2\n" {
+		t.Errorf("%q", got)
+	}
+	if got := gittest.Git(t, repo, "log", "--format=%s", "main..sandbox/"+e); strings.Count(got, "\n") != 2 {
+		t.Error(got)
 	}
 }
 

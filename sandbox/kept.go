@@ -222,7 +222,10 @@ func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, er
 		if now, err = sb.m.make(ctx, now.r, now.spec, "", ""); err != nil {
 			return nil, err
 		}
-		err = sb.m.made(ctx, now, registry.Renewed, now.spec.Image)
+		if err = sb.m.made(ctx, now, registry.Renewed, now.spec.Image); err == nil {
+			// Who leaves now would leave a clone without the work.
+			_, err = now.RestoreWork(context.WithoutCancel(ctx))
+		}
 	}
 	if err != nil {
 		return nil, err

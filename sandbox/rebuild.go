@@ -17,17 +17,14 @@ import (
 // backTime bounds the way back of a Rebuild that failed: a box with services is the slowest.
 const backTime = 10 * time.Minute
 
-// RestoreWork brings the clone of a sandbox that was made anew to what Save had saved last, so that the branch goes on. A sandbox without a branch is ErrNotFound.
-func (sb *Sandbox) RestoreWork(ctx context.Context) error {
+// RestoreWork brings the clone of a sandbox that was made anew to what Save had saved last, so that the branch goes on, and reports whether it did: not where something was saved in it since, nor where
+// Reset made it. A command that finds its sandbox gone has that done before it begins.
+func (sb *Sandbox) RestoreWork(ctx context.Context) (bool, error) {
 	spec := sb.Spec()
 	if !filepath.IsAbs(spec.Repo) {
-		return fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+		return false, nil
 	}
-	err := branch.New(sb.m.state).Of(spec.Name, spec.Repo).Restore(ctx, sb.inside, CloneDir)
-	if errors.Is(err, branch.ErrNone) {
-		return &kindError{ErrNotFound, err}
-	}
-	return err
+	return branch.New(sb.m.state).Of(spec.Name, spec.Repo).Restore(ctx, sb.inside, CloneDir)
 }
 
 // Rebuild makes a named sandbox with a clone anew of another Spec, and keeps the work: what is in the clone is saved, and there again. Name, kind, repository and
@@ -95,5 +92,6 @@ func (sb *Sandbox) replaceWithWork(ctx context.Context, s Spec) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	return again, again.RestoreWork(ctx)
+	_, err = again.RestoreWork(ctx)
+	return again, err
 }

@@ -13,11 +13,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
@@ -158,7 +160,11 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 		}
 		return sb.m.Create(ctx, sb.Spec())
 	}
-	return sb.replace(ctx, sb.Spec(), "", registry.Event{Event: registry.Created, Detail: sb.spec.Image})
+	again, err := sb.replace(ctx, sb.Spec(), "", registry.Event{Event: registry.Created, Detail: sb.spec.Image})
+	if repo := sb.spec.Repo; err == nil && filepath.IsAbs(repo) {
+		err = branch.New(sb.m.state).Of(sb.spec.Name, repo).Anew(ctx)
+	}
+	return again, err
 }
 
 // replace makes the sandbox anew, of a snapshot if one is named.

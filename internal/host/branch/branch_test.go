@@ -290,18 +290,21 @@ func TestRestore(t *testing.T) {
 			t.Parallel()
 			repo := newRepo(t)
 			p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
-			if err := b.Restore(t.Context(), p.in, p.dir); !errors.Is(err, ErrNone) {
-				t.Error(err)
+			restore := func(want bool) {
+				t.Helper()
+				if did, err := b.Restore(t.Context(), p.in, p.dir); did != want || err != nil {
+					t.Errorf("%t, %v", did, err)
+				}
 			}
+			restore(false)
 			p.do(`echo 2 >f; rm "old name"; echo é >"ä b"; chmod +x logo.png; echo '*.o' >.gitignore; echo x >x.o`)
 			save(t, b, p, "work", 0)
 			head, base := b.Head(t.Context()), b.Base(t.Context())
 			since(repo)
 			p = newPlace(t, repo)
 			p.do("echo setup >f; echo left >made-by-setup")
-			if err := b.Restore(t.Context(), p.in, p.dir); err != nil {
-				t.Fatal(err)
-			}
+			restore(true)
+			restore(false)
 			p.do(`test "$(cat f)" = 2; test ! -e "old name"; test "$(cat 'ä b')" = é; test -x logo.png; test ! -e x.o; rm made-by-setup; test -z "$(git status --porcelain)"`)
 			if s := save(t, b, p, "true", 0); s.Commit != "" || s.Anew {
 				t.Errorf("%+v", s)
@@ -312,6 +315,15 @@ func TestRestore(t *testing.T) {
 			}
 			if gittest.Git(t, repo, "rev-parse", "sandbox/e~1") != head || b.Base(t.Context()) != base || gittest.Git(t, repo, "rev-list", "--count", base+"..sandbox/e") != "3" {
 				t.Error("the branch did not go on")
+			}
+			// One that the user has begun anew stays so.
+			if err := b.Anew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p = newPlace(t, repo)
+			restore(false)
+			if s := save(t, b, p, "true", 0); !s.Anew || s.Earlier == "" {
+				t.Errorf("%+v", s)
 			}
 		})
 	}

@@ -14,24 +14,29 @@ import (
 //go:embed restore.sh
 var restoreScript string
 
-// Restore brings a clone that was made anew, at dir in the sandbox, to the branch's last commit. It takes the place of the clone that the branch knows: the next Save goes on from there.
-func (b *Branch) Restore(ctx context.Context, in Inside, dir string) error {
+// Restore brings a clone that was made anew, at dir in the sandbox, to the branch's last commit, and reports whether it did: not where something was saved in it, nor where the branch is to begin
+// anew or there is none. It takes the place of the clone that the branch knows: the next Save goes on from there. One that was killed begins again.
+func (b *Branch) Restore(ctx context.Context, in Inside, dir string) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not restored within %s", saveTime))
 	defer cancel()
 	if !b.there(ctx) {
-		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)
+		return false, nil
 	}
 	unlock, err := b.lock(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	what := "restore the work in sandbox " + b.Sandbox
-	head, base := b.Head(ctx), b.Base(ctx)
-	clone, err := b.line(ctx, "config", b.key("clone"))
+	clone, err := b.open(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return false, fmt.Errorf("%s: %w", what, err)
 	}
+	named := path.Join(dir, ".git", "sandbox-agent")
+	if clone == "" || in(ctx, []string{"test", "-s", named}, nil, io.Discard) == nil {
+		return false, nil
+	}
+	head, base := b.Head(ctx), b.Base(ctx)
 	revs := head + "\n"
 	// The user may have rewritten the branch that it began at, and then the clone does not have that commit.
 	if in(ctx, []string{"git", "--git-dir=" + path.Join(dir, ".git"), "cat-file", "-e", base + "^{commit}"}, nil, io.Discard) == nil {
@@ -50,7 +55,23 @@ func (b *Branch) Restore(ctx context.Context, in Inside, dir string) error {
 		pw.CloseWithError(err)
 	}()
 	if err := in(ctx, []string{"sh", "-c", restoreScript, "sh", dir, head, clone, base}, pr, io.Discard); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return false, fmt.Errorf("%s: %w", what, err)
+	}
+	return true, nil
+}
+
+// Anew lets the branch begin anew with the next clone, which nobody has saved yet: what it had stays as Earlier.
+func (b *Branch) Anew(ctx context.Context) error {
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !b.there(ctx) {
+		return nil
+	}
+	if err := b.git().Run(ctx, "config", b.key("clone"), ""); err != nil {
+		return fmt.Errorf("let the branch of sandbox %s begin anew: %w", b.Sandbox, err)
 	}
 	return nil
 }

@@ -168,8 +168,8 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	if err != nil {
 		return 0, err
 	}
-	if g.sb.Renewed() {
-		fmt.Fprintf(c.Stderr, "note: sandbox %s was gone and is made anew, without the files that were not on mounts\r\n", g.sb.Name())
+	if said := renewed(g.sb); said != "" {
+		fmt.Fprint(c.Stderr, said+"\r\n")
 	}
 	over := make(chan struct{})
 	defer close(over)

@@ -39,14 +39,14 @@ func (e *mcpEnvironment) wake(ctx context.Context) error {
 	if err := e.sb.Resume(ctx); err != nil {
 		return wrongCall(sandboxError(err))
 	}
-	if !e.sb.Renewed() {
-		return nil
+	// Who leaves now would leave a clone without the work.
+	back, err := e.sb.RestoreWork(context.WithoutCancel(ctx))
+	if err != nil {
+		return wrongCall(sandboxError(err))
 	}
-	// Who leaves now would leave a clone without the work, which the next call would take for the branch's beginning.
-	if err := e.sb.RestoreWork(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		return err
+	if back || e.sb.Renewed() {
+		fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
 	}
-	fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
 	return nil
 }
 

@@ -46,9 +46,21 @@ func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, do
 
 // tellRenewed says that a sandbox was made anew, where it was.
 func (a *App) tellRenewed(sb *sandbox.Sandbox) {
-	if sb.Renewed() {
-		fmt.Fprintf(a.Stderr, "note: sandbox %s was gone and is made anew, as `sandbox-agent up` had made it: the files are gone that were not on mounts\n", sb.Name())
+	if said := renewed(sb); said != "" {
+		fmt.Fprintln(a.Stderr, said)
 	}
+}
+
+// renewed is what to say of a sandbox that was made anew; "" of others.
+func renewed(sb *sandbox.Sandbox) string {
+	if !sb.Renewed() {
+		return ""
+	}
+	lost := "the files are gone that were not on mounts"
+	if filepath.IsAbs(sb.Spec().Repo) {
+		lost = "what was committed is there again, other files are not"
+	}
+	return fmt.Sprintf("note: sandbox %s was gone and is made anew, as `sandbox-agent up` had made it: %s", sb.Name(), lost)
 }
 
 // listSandboxes lists sandboxes without a task.
