@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,13 +103,16 @@ type Info struct {
 
 // List is all branches, the last that was changed first.
 func (s *Store) List(ctx context.Context) ([]Info, error) {
-	dirs, err := filepath.Glob(filepath.Join(s.dir, "*.git"))
-	if err != nil {
-		return nil, err
+	dirs, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list branches: %w", err)
 	}
 	var all []Info
-	for _, dir := range dirs {
-		b := Branch{dir: dir}
+	for _, d := range dirs {
+		if !d.IsDir() {
+			continue // a lock
+		}
+		b := Branch{dir: filepath.Join(s.dir, d.Name())}
 		repo, err := b.line(ctx, "config", "sandbox-agent.repo")
 		if err != nil {
 			continue // it is not whole yet
@@ -123,7 +127,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 			if _, err := fmt.Sscan(f[2], &at); err != nil {
 				return nil, fmt.Errorf("list branches: %w", err)
 			}
-			i := Info{Branch: &Branch{f[0], repo, dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
+			i := Info{Branch: &Branch{f[0], repo, b.dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
 			i.Title = i.Branch.Title(ctx)
 			if at, err := i.line(ctx, "config", i.key("created")); err == nil {
 				i.Created, _ = time.Parse(time.RFC3339, at) // by nobody else

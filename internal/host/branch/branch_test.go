@@ -3,10 +3,12 @@ package branch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -517,5 +519,25 @@ func TestTurn(t *testing.T) {
 	again()
 	if left, err := os.ReadDir(filepath.Join(state, Folder)); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// What saves bring is packed now and then.
+func TestTidy(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	for i := range maxPacks + 5 {
+		p.do(fmt.Sprintf("echo %d >f", i))
+		save(t, b, p, "x", 0)
+	}
+	packs, err := filepath.Glob(filepath.Join(b.dir, "objects", "pack", "*.pack"))
+	if err != nil || len(packs) > 10 {
+		t.Errorf("%d packs, %v", len(packs), err)
+	}
+	gittest.Git(t, b.dir, "fsck", "--strict")
+	if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/dev"); got != strconv.Itoa(maxPacks+6) {
+		t.Errorf("%s commits", got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -109,10 +111,27 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	if s.Commit == "" && b.shows(ctx, head) {
-		return s, nil
+	if s.Commit != "" || !b.shows(ctx, head) { // also what an earlier save was killed before
+		err = b.publish(ctx)
 	}
-	return s, b.publish(ctx) // also what an earlier save was killed before
+	b.tidy(ctx)
+	return s, err
+}
+
+const (
+	// maxPacks and maxLoose are what the repository has before it is packed: each save brings a pack, each note some loose objects, of which maxLoose are in one of 256 folders.
+	maxPacks = 50
+	maxLoose = 8
+)
+
+// tidy packs what saves have brought, where that is much: each object is packed a few times in its life. One that fails is for the next save.
+func (b *Branch) tidy(ctx context.Context) {
+	const filesOfPack = 2 // with its index, or more
+	packs, _ := os.ReadDir(filepath.Join(b.dir, "objects", "pack"))
+	loose, _ := os.ReadDir(filepath.Join(b.dir, "objects", "17"))
+	if len(packs) > maxPacks*filesOfPack || len(loose) > maxLoose {
+		_ = b.git().Run(ctx, "repack", "--geometric=2", "-d", "-q")
+	}
 }
 
 // whatOnly in place of a tree asks what the clone is.

@@ -108,6 +108,9 @@ func (e *mcpEnvironment) exposed(ctx context.Context, ports []int) ([]porter.Por
 
 // Run runs a command as `exec` does.
 func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand) (r mcpserver.EnvironmentResult, err error) {
+	if len(q.Command) > maxEnvCommand {
+		return r, &mcpserver.WrongError{Err: fmt.Errorf("command: it has %d bytes, and at most %d can be: write it to a file with environment_file_write, and run that", len(q.Command), maxEnvCommand)}
+	}
 	if err := e.wake(ctx); err != nil {
 		return r, err
 	}
@@ -142,7 +145,7 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 	got, err := e.sb.Run(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil { // what it had changed by then is not lost
-			e.a.save(ctx, e.sb, sandbox.Ran{Subject: "Save"})
+			e.a.save(ctx, e.sb, ranNow(c.Argv, started, exitLeft))
 		}
 		return r, wrongCall(sandboxError(err))
 	}

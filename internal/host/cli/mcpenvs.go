@@ -29,7 +29,9 @@ const (
 	envTimeout = 5 * time.Minute
 	// maxEnvOutput bounds each stream of a command, maxEnvText a log or diff, in bytes: a model reads all of it.
 	maxEnvOutput = 24 << 10
-	maxEnvText   = 48 << 10
+	// maxEnvCommand bounds a command, in bytes: one argument of a program has at most 128 KiB.
+	maxEnvCommand = 120 << 10
+	maxEnvText    = 48 << 10
 	// maxEnvTitle is in characters, maxEnvID what of a title is in an id, in bytes.
 	maxEnvTitle = 200
 	maxEnvID    = 40

@@ -160,7 +160,7 @@ func sandboxError(err error) error {
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrLost):
-		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again, `sandbox-agent reset NAME` makes it anew")
+		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again")
 	}
 	return err
 }

@@ -148,6 +148,9 @@ func (r *Repo) Base(ctx context.Context, branch string) (string, error) {
 		branch = r.Head
 	}
 	if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch+"^{commit}"); err != nil {
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("look for branch %q in %s: %w", branch, r.Path, context.Cause(ctx))
+		}
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch %q", r.Path, branch), r.branchHint(ctx))
 	}
 	return branch, nil

@@ -166,9 +166,14 @@ func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*
 
 // failed is the result of a call that could not be carried out.
 func failed(err error) *mcp.CallToolResult {
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text.Clean(err.Error())}}}
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: told(err)}}}
 }
 
 func invalid(err error) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: told(err)}
 }
+
+// maxError bounds an error, in characters: a model reads all of it, and what it names may be a path of a megabyte.
+const maxError = 2000
+
+func told(err error) string { return text.Runes(text.Clean(err.Error()), maxError) }
