@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -261,7 +260,11 @@ func on[A any, P interface {
 		}
 		if sandbox.ValidName(*id) { // of what is none nothing is remembered
 			_, alone := any(a).(interface{ rebuilds() })
-			defer s.used(*id, alone)()
+			done, err := s.usedBriefly(ctx, *id, alone)
+			if err != nil {
+				return failed(err), nil
+			}
+			defer done()
 		}
 		e, err := s.o.Environments.Open(ctx, *id)
 		if err != nil {
@@ -319,23 +322,6 @@ func (s *Server) setCurrent(client, id string) {
 	s.current[client] = id
 }
 
-// turn keeps calls of one environment from each other: whoever makes it anew waits for all calls, and they for that one.
-func (s *Server) turn(id string) *sync.RWMutex {
-	t, _ := s.turns.LoadOrStore(id, &sync.RWMutex{})
-	return t.(*sync.RWMutex)
-}
-
-// used keeps an environment from being made anew, until done; alone also keeps others from using it.
-func (s *Server) used(id string, alone bool) (done func()) {
-	t := s.turn(id)
-	if alone {
-		t.Lock()
-		return t.Unlock
-	}
-	t.RLock()
-	return t.RUnlock
-}
-
 func (s *Server) createEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
 	var a createArguments
 	if err := read(raw, &a); err != nil {
@@ -345,7 +331,11 @@ func (s *Server) createEnvironment(ctx context.Context, client string, raw json.
 		return nil, invalid(errors.New("arguments: title is needed"))
 	}
 	if s.o.Single {
-		defer s.used(" "+client, true)() // two at once would both find none
+		done, err := s.used(ctx, " "+client, true) // two at once would both find none
+		if err != nil {
+			return failed(err), nil
+		}
+		defer done()
 		if has := s.currentOf(client); has != "" && !a.AllowReplace {
 			e, err := s.o.Environments.Open(ctx, has)
 			if err == nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -292,11 +293,30 @@ func TestCommandDuringRebuild(t *testing.T) {
 			t.Error(first)
 		}
 	})
-	if s.turn("e1").TryRLock() {
+	if s.turn("e1").TryAcquire(1) {
 		t.Error("others use it")
 	}
 	close(d.goOn)
 	calls.Wait()
+}
+
+// Whoever waits to make an environment anew leaves when its client does, and keeps nobody out then.
+func TestTurnLeft(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Environments: newDesk()})
+	done, err := s.used(t.Context(), "e1", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.used(ctx, "e1", true); err == nil {
+		t.Error("it is in use")
+	}
+	if _, err := s.used(t.Context(), "e1", false); err != nil {
+		t.Error(err)
+	}
+	done()
 }
 
 // What two clients of two servers change at once in one file is all there.
