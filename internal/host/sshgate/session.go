@@ -79,7 +79,7 @@ func (c *client) session(ctx context.Context, n ssh.NewChannel) {
 	for r := range requests {
 		run := s.ask(ctx, r, begun)
 		_ = r.Reply(run != nil, nil)
-		if run == nil || begun || !begins[r.Type] {
+		if run == nil || !begins[r.Type] {
 			continue
 		}
 		begun = true
@@ -99,10 +99,13 @@ var begins = map[string]bool{"shell": true, "exec": true, "subsystem": true}
 func (s *session) ask(ctx context.Context, r *ssh.Request, begun bool) (run func() int) {
 	done := func() int { return 0 }
 	var t textRequest
+	if begun && r.Type != "window-change" && r.Type != "signal" {
+		return nil // what runs has what came before it, and nothing else begins here
+	}
 	switch r.Type {
 	case "pty-req":
 		var p ptyRequest
-		if begun || ssh.Unmarshal(r.Payload, &p) != nil {
+		if ssh.Unmarshal(r.Payload, &p) != nil {
 			return nil
 		}
 		if len(p.Term) <= maxTerm {

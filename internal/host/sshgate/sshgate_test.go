@@ -318,6 +318,16 @@ func TestSession(t *testing.T) {
 	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
+	// What runs has its environment and its terminal, and nothing else begins beside it.
+	for _, kind := range []string{"shell", "exec", "subsystem", "env", "pty-req"} {
+		payload := ssh.Marshal(struct{ Name, Value string }{"LANG", "C"})
+		if kind == "exec" {
+			payload = ssh.Marshal(struct{ Line string }{"exit 1"})
+		}
+		if ok, err := s.SendRequest(kind, true, payload); ok || err != nil {
+			t.Errorf("%s: %t, %v", kind, ok, err)
+		}
+	}
 	if err := s.Signal(ssh.SIGINT); err != nil {
 		t.Fatal(err)
 	}
