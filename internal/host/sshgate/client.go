@@ -105,16 +105,19 @@ func (c *client) forward(ctx context.Context, n ssh.NewChannel) {
 	defer ch.Close()
 	go ssh.DiscardRequests(requests)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	go func() {
-		_, err := io.Copy(conn, ch)
-		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
-			_ = half.CloseWrite()
-		} else {
-			_ = conn.Close()
-		}
-	}()
+	go send(conn, ch)
 	_, _ = io.Copy(ch, conn) // its end is the connection's, for whatever reason
 	_ = ch.CloseWrite()
+}
+
+// send sends what a client says, and its end, behind which what is said to the client may still come.
+func send(to io.WriteCloser, from io.Reader) {
+	_, err := io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
+		_ = half.CloseWrite()
+	} else {
+		_ = to.Close()
+	}
 }
 
 func (c *client) dial(ctx context.Context, host string, port uint32) (net.Conn, error) {

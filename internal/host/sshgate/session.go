@@ -232,11 +232,8 @@ func (s *session) sftp(ctx context.Context) int {
 	defer files.Close()
 	s.c.s.o.Log.Info("files", "sandbox", name)
 	defer context.AfterFunc(ctx, func() { _ = files.Close() })()
-	go func() {
-		_, _ = io.Copy(files, s.in.reader(ctx))
-		_ = files.Close() // the client has no more questions
-	}()
-	_, _ = io.Copy(s.ch, files) // an end without an answer is what the client sees
+	go send(files, s.in.reader(ctx)) // a client that has no more questions still has answers to come
+	_, _ = io.Copy(s.ch, files)      // an end without an answer is what the client sees
 	return 0
 }
 

@@ -102,6 +102,16 @@ func (b *fakeSandbox) Reach(_ context.Context, port int) (net.Conn, error) {
 }
 
 func (b *fakeSandbox) Files(context.Context) (io.ReadWriteCloser, error) {
+	if b.name == "other" { // it answers at the end of all questions
+		q, asked := io.Pipe()
+		answer, a := io.Pipe()
+		go func() {
+			all, err := io.ReadAll(q)
+			_, _ = a.Write(all)
+			_ = a.CloseWithError(err)
+		}()
+		return halves{answer, asked}, nil
+	}
 	ours, theirs := net.Pipe()
 	go func() {
 		_, _ = io.Copy(theirs, io.LimitReader(theirs, 3))
@@ -109,6 +119,16 @@ func (b *fakeSandbox) Files(context.Context) (io.ReadWriteCloser, error) {
 	}()
 	return ours, nil
 }
+
+// halves are a connection whose directions end apart.
+type halves struct {
+	*io.PipeReader
+	in *io.PipeWriter
+}
+
+func (h halves) Write(p []byte) (int, error) { return h.in.Write(p) }
+func (h halves) CloseWrite() error           { return h.in.Close() }
+func (h halves) Close() error                { return errors.Join(h.in.Close(), h.PipeReader.Close()) }
 
 func (b *fakeSandbox) Close(context.Context) error {
 	b.f.mu.Lock()
@@ -373,7 +393,7 @@ func TestForward(t *testing.T) {
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	for user, want := range map[string]string{"dev": "abc", "x": ""} {
+	for user, want := range map[string]string{"dev": "abc", "other": "abc", "x": ""} {
 		s, err := g.client(user).NewSession()
 		if err != nil {
 			t.Fatal(err)
@@ -393,6 +413,9 @@ func TestFiles(t *testing.T) {
 			if _, err := io.WriteString(in, "abc"); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if user == "other" {
+			_ = in.Close() // what it has asked is answered all the same
 		}
 		if b, err := io.ReadAll(out); err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v", user, b, err)
