@@ -14,6 +14,13 @@ import (
 // refreshEvery is how old the list of the picker can be.
 const refreshEvery = 2 * time.Second
 
+// Bounds of the terminal for which the list is drawn, in characters: each takes memory here, and the largest that a client can have would take gigabytes.
+const maxDrawnRows, maxDrawnCols = 200, 500
+
+func drawn(s Size) (cols, rows int) {
+	return min(int(s.Cols), maxDrawnCols), min(int(s.Rows), maxDrawnRows)
+}
+
 // choose lets the client choose a sandbox; "" is none. The size is the terminal's at the end.
 func (s *session) choose(ctx context.Context) (name string, size *Size, err error) {
 	size = s.size
@@ -23,15 +30,17 @@ func (s *session) choose(ctx context.Context) (name string, size *Size, err erro
 		rows, err := s.c.s.o.Sandboxes.List(ctx)
 		return listed{rows, err}
 	}
+	cols, rows := drawn(*s.size)
 	p := tea.NewProgram(picker{list: list}, tea.WithContext(ctx), tea.WithInput(s.in.keys(ctx)), tea.WithOutput(terminal{s.ch}), tea.WithoutSignals(),
-		tea.WithEnvironment([]string{"TERM=" + s.term}), tea.WithWindowSize(int(s.size.Cols), int(s.size.Rows)))
+		tea.WithEnvironment([]string{"TERM=" + s.term}), tea.WithWindowSize(cols, rows))
 	resizing.Go(func() {
 		over := s.in.over
 		for {
 			select {
 			case now := <-s.resized:
 				size = &now
-				p.Send(tea.WindowSizeMsg{Width: int(now.Cols), Height: int(now.Rows)})
+				cols, rows := drawn(now)
+				p.Send(tea.WindowSizeMsg{Width: cols, Height: rows})
 			case <-over:
 				over = nil
 				p.Quit()

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -604,6 +605,38 @@ func TestPicker(t *testing.T) {
 	}
 	if _, err := s.Output(""); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPickerOfManyCells: the list on the largest terminal takes no more than on a usual one. Nothing runs beside it: it counts what is allocated.
+func TestPickerOfManyCells(t *testing.T) {
+	g := newGate(t)
+	s, err := g.client("x").NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, ierr := s.StdinPipe()
+	out, oerr := s.StdoutPipe()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := errors.Join(ierr, oerr, s.RequestPty("xterm", 1<<20, 1<<20, nil), s.Shell()); err != nil {
+		t.Fatal(err)
+	}
+	seen := &watched{r: out}
+	seen.until(t, "other")
+	if err := s.WindowChange(1<<19, 1<<19); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "q"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(); err != nil {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	const most = 512 << 20
+	if n := after.TotalAlloc - before.TotalAlloc; n > most {
+		t.Errorf("%d bytes", n)
 	}
 }
 
