@@ -17,9 +17,10 @@ var (
 	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*[a-z0-9+.](:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?$`)
 	ownerName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$`)
 	plainWord   = regexp.MustCompile(`^[^-\s][^\s]*$`)
-	agentName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
-	urlPath     = regexp.MustCompile(`^/[!-~]{0,500}$`)
-	portSpec    = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
+	// agentName is a window's in tmux, which would take a number for the window of that number.
+	agentName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
+	urlPath   = regexp.MustCompile(`^/[!-~]{0,500}$`)
+	portSpec  = regexp.MustCompile(`^[1-9][0-9]{0,4}(/(tcp|udp))?$`)
 )
 
 // ValidPackage reports whether s can name a package of the distribution, optionally NAME=VERSION.
@@ -109,7 +110,7 @@ func definition() *schema {
 		{name: "harness", slips: []string{"agent"}, schema: harness()},
 		{name: "agents", schema: &schema{
 			kind: mapping, doc: "Agents that `sandbox-agent start` can start at a terminal, by a name of yours, beside harness.", names: agentName.MatchString,
-			namesRule: "letters, digits, dash and _, at most 32", item: agent(),
+			namesRule: "letters, digits, dash and _, a letter first, at most 32", item: agent(),
 		}},
 		{name: "init", schema: &schema{
 			kind: list, doc: "Shell commands run in order in a new sandbox without a task, after setup. One that fails is told, and the next one is run.",
