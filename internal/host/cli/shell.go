@@ -116,12 +116,14 @@ func ownTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 }
 
 const (
-	// A file of the user's own says how tmux is to be.
 	beginTerminal = `command -v tmux >/dev/null || exit 1
 tmux has-session -t =main && exit
 set -- new-session -d -s main
-test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' "$@"
-tmux start-server ';' "$@" || tmux has-session -t =main`
+` + runTmux + ` || tmux has-session -t =main`
+	// runTmux carries out the commands of tmux that are the script's arguments, by a server that is begun where there is none: one for all sessions, so that nothing is set for
+	// all which only one wants. A file of the user's own says how tmux is to be.
+	runTmux = `test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' set-option -g default-terminal tmux-256color ';' "$@"
+tmux start-server ';' "$@"`
 	// A terminal of a kind that is not known here is taken for the usual one; one that can do nothing cannot show another.
 	showTerminal = `test "$TERM" != dumb || exec sh
 infocmp >/dev/null 2>&1 || TERM=xterm-256color

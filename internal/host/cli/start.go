@@ -30,9 +30,6 @@ import (
 // tmuxSession is the session of tmux in which agents run, each in a window of its name.
 const tmuxSession = "agent"
 
-// tmuxConfig is that of the server which `start` begins.
-const tmuxConfig = "set -g history-limit 50000\nset -g mouse on\nset -g default-terminal tmux-256color\nset -g remain-on-exit failed\n"
-
 type startOptions struct {
 	prompt string
 	detach bool
@@ -219,21 +216,32 @@ const runsScript = `command -v tmux >/dev/null || { echo "there is no tmux in it
 tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' 2>/dev/null | grep -qx 0 && echo 1
 exit 0`
 
-// startScript starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then.
+// startScript starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then. What a window is set to is
+// asked for together with it: a program that ends at once is told by what it has printed. (tmux before 3.2 keeps no window of a program that has failed.)
 const startScript = `set -eu
-tmux kill-window -t "=$1:=$2" 2>/dev/null || :
-if tmux has-session -t "=$1" 2>/dev/null; then
-	tmux new-window -d -t "=$1:" -n "$2" -c "$3" "exec sh $4"
+session=$1 window=$2 dir=$3 launcher=$4 at="=$1:=$2"
+tmux kill-window -t "$at" 2>/dev/null || :
+if tmux has-session -t "=$session" 2>/dev/null; then
+	set -- new-window -d -t "=$session:"
 else
-	tmux -f "$5" new-session -d -s "$1" -n "$2" -x 200 -y 50 -c "$3" "exec sh $4"
+	set -- new-session -d -s "$session" -x 200 -y 50
 fi
-tmux set-window-option -t "=$1:=$2" automatic-rename off >/dev/null
-tmux set-window-option -t "=$1:=$2" allow-rename off >/dev/null
+set -- "$@" -n "$window" -c "$dir" "exec sh $launcher"
+for option in 'automatic-rename off' 'allow-rename off' 'remain-on-exit failed'; do
+	set -- "$@" ';' set-window-option -t "$at" ${option}
+done
+` + runTmux + ` || tmux list-panes -t "$at" >/dev/null
 sleep 0.5
-if tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' | grep -qx 1; then
-	tmux capture-pane -p -S - -t "=$1:=$2" | grep -v '^$' | tail -n 15 >&2
+dead=$(tmux list-panes -t "$at" -F '#{pane_dead}' 2>/dev/null) || {
+	echo "its program has ended already, with exit code 0" >&2
 	exit 1
-fi`
+}
+case $dead in
+*1*)
+	tmux capture-pane -p -S - -t "$at" | grep -v '^$' | tail -n 15 >&2
+	exit 1
+	;;
+esac`
 
 // begin starts the agent, unless it runs.
 func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, told string, secrets map[string]string) (began bool, err error) {
@@ -282,11 +290,11 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 		fmt.Fprintf(&script, "export %s=%s\n", name, text.Shell(value))
 	}
 	fmt.Fprintf(&script, "exec %s\n", text.Shell(line.Argv...))
-	launcher, config := "/dev/shm/.sandbox-agent-"+rand.Text(), path.Join(home, ".sandbox-agent", "tmux.conf")
-	if err := errors.Join(put(config, tmuxConfig), put(launcher, script.String())); err != nil {
+	launcher := "/dev/shm/.sandbox-agent-" + rand.Text()
+	if err := put(launcher, script.String()); err != nil {
 		return false, sandboxError(err)
 	}
-	if _, err := run("sh", "-c", startScript, "sh", tmuxSession, agent, dir, launcher, config); err != nil {
+	if _, err := run("sh", "-c", startScript, "sh", tmuxSession, agent, dir, launcher); err != nil {
 		_ = files.Remove(context.WithoutCancel(ctx), launcher) // it is gone where it was read
 		return false, err
 	}
