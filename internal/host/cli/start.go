@@ -121,8 +121,11 @@ func (p ofProject) harness(name string) (string, workorder.Harness, error) {
 	return "", workorder.Harness{}, fault.New(workorder.ExitNotFound, fmt.Errorf("there is no agent %s", text.Clean(name)), "there are "+strings.Join(names, ", "))
 }
 
-// brief writes what agents of a sandbox are told where git does not see it, and returns it.
-func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (string, error) {
+// told is what agents of a sandbox are told, and the file in it that has it.
+type told struct{ text, file string }
+
+// brief writes what agents of a sandbox are told where git does not see it.
+func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (told, error) {
 	s := sb.Spec()
 	f := briefing.Facts{
 		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: workdirOf(s), Network: string(s.Network), Allow: s.Allow, Docker: s.Runtime == sandbox.KindBox, More: p.Briefing,
@@ -140,7 +143,7 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (stri
 	}
 	served, err := a.endpoints(s.Name)
 	if err != nil {
-		return "", err
+		return told{}, err
 	}
 	for port := range served {
 		f.Ports = append(f.Ports, port)
@@ -149,20 +152,33 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (stri
 	for _, c := range p.Validate {
 		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
 	}
-	// The folder is the project's own where it is there; nothing is written through a link of it.
-	const script = `cd "${1:-$HOME}" && d=${2%/*} && { [ -d "$d" ] || mkdir "$d"; } && [ ! -L "$d" ] && [ ! -L "$2" ] && cat >"$2" || exit
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", briefScript, "sh", briefingDir(s), briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
+	if err != nil {
+		return told{}, sandboxError(err)
+	}
+	if r.ExitCode != 0 {
+		return told{}, fmt.Errorf("write %s in sandbox %s: %s", briefing.File, s.Name, text.Clean(string(r.Stderr)))
+	}
+	return told{f.Text(), strings.TrimSuffix(string(r.Stdout), "\n")}, nil
+}
+
+// briefScript writes the briefing to the file $2 of the work tree that has the folder $1, or else of that folder, and prints its path. Where the project has a link in its way it
+// is in the home folder: nothing is written through it.
+const briefScript = `begin=${1:-$HOME}
+cd "$begin" || exit
+while [ ! -e .git ] && [ "$PWD" != / ]; do cd ..; done
+[ -e .git ] || cd "$begin" || exit
+d=${2%/*}
+own() { [ ! -L "$d" ] && [ ! -L "$2" ] && mkdir -p "$d"; }
+own "$@" 2>/dev/null || cd && own "$@" || {
+	echo "it is a link, also in the home folder" >&2
+	exit 1
+}
+cat >"$2" || exit
+printf '%s\n' "$PWD/$2"
 g=.git
 [ ! -f .git ] || g=$(sed -n 's/^gitdir: //p' .git)
 [ ! -d "$g" ] || { mkdir -p "$g/info" && { grep -qxF "/$2" "$g/info/exclude" 2>/dev/null || printf '/%s\n' "$2" >>"$g/info/exclude"; }; }`
-	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", script, "sh", briefingDir(s), briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
-	if err != nil {
-		return "", sandboxError(err)
-	}
-	if r.ExitCode != 0 {
-		return "", fmt.Errorf("write %s in sandbox %s: %s", briefing.File, s.Name, text.Clean(string(r.Stderr)))
-	}
-	return f.Text(), nil
-}
 
 // briefingDir is where the briefing is; "" is the home folder: in a folder of the user's git would see it.
 func briefingDir(s sandbox.Spec) string {
@@ -190,11 +206,11 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 	if err != nil {
 		return err
 	}
-	told, err := a.brief(ctx, sb, p)
+	briefed, err := a.brief(ctx, sb, p)
 	if err != nil {
 		return err
 	}
-	began, err := o.begin(ctx, sb, agent, h, told, p.secrets)
+	began, err := o.begin(ctx, sb, agent, h, briefed, p.secrets)
 	if err != nil {
 		return err
 	}
@@ -244,7 +260,7 @@ case $dead in
 esac`
 
 // begin starts the agent, unless it runs.
-func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, told string, secrets map[string]string) (began bool, err error) {
+func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, b told, secrets map[string]string) (began bool, err error) {
 	s := sb.Spec()
 	run := func(argv ...string) (string, error) {
 		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute})
@@ -264,7 +280,7 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 		return false, err
 	}
 	dir := workdirOf(s)
-	line, err := agents.Line(agents.Start{Harness: h, Prompt: o.prompt, Briefing: told, File: path.Join(cmp.Or(briefingDir(s), home), briefing.File), Home: home, Workdir: dir})
+	line, err := agents.Line(agents.Start{Harness: h, Prompt: o.prompt, Briefing: b.text, File: b.file, Home: home, Workdir: dir})
 	if err != nil {
 		return false, err
 	}
@@ -335,10 +351,8 @@ func (a *App) settle(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.brief(ctx, sb, p); err != nil {
-		return err
-	}
-	return a.runInit(ctx, sb, p)
+	_, err = a.brief(ctx, sb, p)
+	return errors.Join(err, a.runInit(ctx, sb, p))
 }
 
 // initTime bounds a command of a project's init.

@@ -4,9 +4,77 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
 )
+
+// The briefing is where git does not see it, wherever commands begin, and nothing is written through a link.
+func TestBriefScript(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		setup, begin string // in the work tree
+		home         bool   // that has it then
+	}{
+		"the work tree": {"true", ".", false},
+		"below it":      {"true", "sub", false},
+		"a folder":      {"mkdir .claude", ".", false},
+		"a link":        {"ln -s sub .claude", ".", true},
+		"a link below":  {"mkdir .claude; ln -s ../sub/f .claude/sandbox-agent.md", ".", true},
+		"a file":        {"touch .claude", "sub", true},
+		"a linked tree": {"git init -q --separate-git-dir=../git", "sub", false},
+		"no repository": {"rm -rf .git", "sub", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := t.TempDir()
+			home, tree := filepath.Join(top, "home"), filepath.Join(top, "tree")
+			sh := func(script string, args ...string) string {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), "sh", slices.Concat([]string{"-c", script, "sh"}, args)...)
+				cmd.Dir, cmd.Env, cmd.Stdin = tree, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, strings.NewReader("told")
+				out, err := cmd.Output()
+				if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				return strings.TrimSpace(string(out))
+			}
+			for _, dir := range []string{home, filepath.Join(tree, "sub")} {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			gittest.Git(t, "", "init", "-q", tree)
+			sh("echo x >sub/f; " + row.setup)
+			before := sh("git status --porcelain -uall 2>/dev/null || :")
+			begin := filepath.Join(tree, row.begin)
+			for range 2 {
+				file := sh(briefScript, begin, briefing.File)
+				want := tree
+				if row.home {
+					want = home
+				} else if name == "no repository" {
+					want = begin
+				}
+				if file != filepath.Join(want, briefing.File) {
+					t.Errorf("it is %s", file)
+				}
+				if b, err := os.ReadFile(file); err != nil || string(b) != "told" {
+					t.Errorf("%q, %v", b, err)
+				}
+			}
+			if after := sh("git status --porcelain -uall 2>/dev/null || :"); after != before {
+				t.Errorf("git sees %q", after)
+			}
+			if b := sh("cat sub/f"); b != "x" {
+				t.Errorf("written through a link: %q", b)
+			}
+		})
+	}
+}
 
 // An agent that fails at once is told by what it has printed, whoever has begun tmux, and the terminal beside it can still be left.
 func TestStartScript(t *testing.T) {
