@@ -63,6 +63,9 @@ func ReadKeys(file string) ([]ssh.PublicKey, error) {
 		if err == nil && len(options) > 0 {
 			err = errors.New("options of a key are not known here")
 		}
+		if _, ok := key.(*ssh.Certificate); ok {
+			err = errors.New("it is a certificate, whose end and conditions are not held here: name its key")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, i+1, err)
 		}

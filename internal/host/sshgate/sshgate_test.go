@@ -731,9 +731,13 @@ func TestKeys(t *testing.T) {
 		t.Errorf("another key, %v", err)
 	}
 	line := string(ssh.MarshalAuthorizedKey(key.PublicKey()))
+	cert := &ssh.Certificate{Key: key.PublicKey(), CertType: ssh.UserCert, ValidBefore: 1} // of long ago
+	if err := cert.SignCert(rand.Reader, key); err != nil {
+		t.Fatal(err)
+	}
 	for content, want := range map[string]int{
 		"": 0, "# comment\n\n" + line: 1, line + line + "\n": 2, "no key\n": -1, line + "nothing": -1, "command=\"true\" " + line: -1, "cert-authority " + line: -1,
-		"no-touch-required " + line: -1, strings.Repeat(line, maxKeys/len(line)+1): -1,
+		"no-touch-required " + line: -1, string(ssh.MarshalAuthorizedKey(cert)): -1, strings.Repeat(line, maxKeys/len(line)+1): -1,
 	} {
 		keys := filepath.Join(dir, "authorized")
 		if err := os.WriteFile(keys, []byte(content), 0o644); err != nil {
