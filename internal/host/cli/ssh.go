@@ -249,7 +249,7 @@ machine's own SSH server.`,
 			}
 			done()
 			words := []string{"ssh"}
-			if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+			if atLoopback(host) {
 				self, err := os.Hostname()
 				if err != nil {
 					return fmt.Errorf("find this machine's name: %w", err)
@@ -262,4 +262,10 @@ machine's own SSH server.`,
 	}
 	cmd.Flags().StringVar(&gateway, "gateway", gatewayAddress, "where `sandbox-agent gateway` listens")
 	return cmd
+}
+
+// atLoopback reports whether only this machine reaches the host.
+func atLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
