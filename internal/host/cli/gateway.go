@@ -77,7 +77,11 @@ func (o *gatewayOptions) do(ctx context.Context, a *App) error {
 func (a *App) gatewayKeys(file string) (keys []ssh.PublicKey, err error) {
 	files := []string{file}
 	if file == "" {
-		if files, err = filepath.Glob(filepath.Join(a.Getenv("HOME"), ".ssh", "*.pub")); err != nil {
+		home := a.Getenv("HOME")
+		if !filepath.IsAbs(home) { // a folder of somebody else's may be where this was started
+			return nil, fault.New(workorder.ExitUsage, errors.New("HOME names no folder with keys that could open the gateway"), "name a file with --authorized-keys")
+		}
+		if files, err = filepath.Glob(filepath.Join(home, ".ssh", "*.pub")); err != nil {
 			return nil, err
 		}
 	}

@@ -27,7 +27,6 @@ func TestSSHArguments(t *testing.T) {
 
 // Without a file the user's own keys open the gateway, and no key is none at all.
 func TestGatewayKeys(t *testing.T) {
-	t.Parallel()
 	home := t.TempDir()
 	a := &App{Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }}
 	if _, err := a.gatewayKeys(""); fault.Code(err) != workorder.ExitUsage {
@@ -45,7 +44,21 @@ func TestGatewayKeys(t *testing.T) {
 	if keys, err := a.gatewayKeys(""); err != nil || len(keys) != 1 {
 		t.Errorf("%d keys, %v", len(keys), err)
 	}
+	// Without a home folder it is not where the gateway was started, which may be a repository of others.
+	t.Chdir(home)
+	if keys, err := (&App{Getenv: func(string) string { return "" }}).gatewayKeys(""); fault.Code(err) != workorder.ExitUsage {
+		t.Errorf("no home folder: %d keys, %v", len(keys), err)
+	}
 	if _, err := a.gatewayKeys(filepath.Join(home, ".ssh/b.pub")); fault.Code(err) != workorder.ExitUsage {
 		t.Errorf("a file without a key: %v", err)
+	}
+}
+
+func TestAtLoopback(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{"127.0.0.1": true, "::1": true, "localhost": true, "192.0.2.7": false, "gate.example": false, "0.0.0.0": false} {
+		if atLoopback(host) != want {
+			t.Error(host)
+		}
 	}
 }
