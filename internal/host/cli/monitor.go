@@ -211,7 +211,7 @@ func (w *monitor) tell(e monitorEvent) {
 		line += fmt.Sprintf("  commit %.10s", e.Commit)
 	}
 	if e.Error != "" {
-		line += "  " + text.Clean(e.Error)
+		line += "  " + text.Words(text.Clean(e.Error)) // a sandbox that says more lines adds none
 	}
 	fmt.Fprintln(w.a.Stdout, line)
 }
