@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
 
@@ -108,7 +109,7 @@ func (s *session) ask(ctx context.Context, r *ssh.Request, begun bool) (run func
 		if ssh.Unmarshal(r.Payload, &p) != nil {
 			return nil
 		}
-		if len(p.Term) <= maxTerm {
+		if len(p.Term) <= maxTerm && speakable(p.Term) {
 			s.term = p.Term
 		}
 		s.size = sizeOf(p.Cols, p.Rows)
@@ -169,12 +170,15 @@ func sizeOf(cols, rows uint32) *Size {
 
 // take takes a variable of the client's: its language, and nothing that programs act upon.
 func (s *session) take(e envRequest) bool {
-	if e.Name != "LANG" && !strings.HasPrefix(e.Name, "LC_") || len(e.Name) > maxLang || len(e.Value) > maxLang || len(s.env) >= maxLangs || strings.ContainsAny(e.Name+e.Value, "=\x00") {
+	if e.Name != "LANG" && !strings.HasPrefix(e.Name, "LC_") || len(e.Name) > maxLang || len(e.Value) > maxLang || len(s.env) >= maxLangs || strings.Contains(e.Name+e.Value, "=") || !speakable(e.Name+e.Value) {
 		return false
 	}
 	s.env = append(s.env, e.Name+"="+e.Value)
 	return true
 }
+
+// speakable reports whether a sandbox takes a text: with a variable that it does not take, no command would run.
+func speakable(t string) bool { return utf8.ValidString(t) && !strings.ContainsRune(t, 0) }
 
 // run runs a shell, or a command, in the sandbox that is named; with none it tells which there are, or lets the client choose.
 func (s *session) run(ctx context.Context, line string) int {
@@ -206,7 +210,7 @@ func (s *session) run(ctx context.Context, line string) int {
 	if s.size != nil {
 		c.Stdin = s.in.keys(ctx)
 	}
-	if s.size != nil && s.term != "" && !strings.ContainsRune(s.term, 0) {
+	if s.size != nil && s.term != "" {
 		c.Env = append(c.Env, "TERM="+s.term)
 	}
 	code, err := sb.Run(ctx, c)

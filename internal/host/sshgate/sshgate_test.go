@@ -306,9 +306,15 @@ func TestSession(t *testing.T) {
 				t.Errorf("%q is taken", name)
 			}
 		}
+		if s.Setenv("LC_CTYPE", "\xff") == nil {
+			t.Error("what is no text is taken")
+		}
 		return errors.Join(s.Setenv("LANG", "C.UTF-8"), s.Setenv("LC_ALL", "C"), s.RequestPty("xterm", 30, 100, nil))
 	}, "env")
 	if out != "LANG=C.UTF-8 LC_ALL=C TERM=xterm" {
+		t.Errorf("environment: %q", out)
+	}
+	if out, _ := session(func(s *ssh.Session) error { return s.RequestPty("\xff", 30, 100, nil) }, "env"); out != "" {
 		t.Errorf("environment: %q", out)
 	}
 	if _, code := session(func(s *ssh.Session) error {
