@@ -141,7 +141,13 @@ func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandb
 		return nil, sshgate.ErrNotFound
 	}
 	sb, err := g.m.Get(ctx, name)
-	if err != nil { // a kind that does not answer, as an engine that this user has no right to, has none: the list tells of it
+	if err != nil {
+		if r, rerr := g.a.registry(); rerr == nil {
+			if _, known := r.Load(name); known == nil && !errors.Is(err, sandbox.ErrNotFound) {
+				return nil, err // its engine does not answer
+			}
+		}
+		// Another kind that does not answer, as an engine that this user has no right to, has none: the list tells of it.
 		return nil, fmt.Errorf("%w: %w", sshgate.ErrNotFound, err)
 	}
 	g.a.ensureEndpoints(ctx, name)

@@ -284,6 +284,9 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 	if err != nil {
 		return false, err
 	}
+	if _, err := run("sh", "-c", `command -v "$1" >/dev/null || { echo "it has no program $1" >&2; exit 1; }`, "sh", line.Argv[0]); err != nil {
+		return false, fault.New(workorder.ExitGeneral, err, "`sandbox-agent up --runtime box` has agents' programs; in an image of your own, install it")
+	}
 	files := sb.Files()
 	put := func(name, content string) error {
 		return files.Write(ctx, name, strings.NewReader(content), sandbox.WriteOptions{Mode: new(fs.FileMode(0o600)), Parents: true})
