@@ -15,8 +15,8 @@ const (
 	// minLook bounds that for short windows: a look reads all of /proc.
 	minLook = 100 * time.Millisecond
 	// idleShare is how much of one core the agent may use and still count as
-	// idle. A Claude Code that waits for an answer uses 0.2 %, at first 1.5 %.
-	idleShare = 0.01
+	// idle. A Claude Code that waits for an answer uses 0.2 % to 2.5 %, as the machine goes, and more in its first minute.
+	idleShare = 0.03
 	// idleBeside is the same for what was there before the agent: services, and
 	// servers of setup. They use some all the time, a database that answers the
 	// agent's query takes most of a core.
