@@ -197,7 +197,37 @@ func TestBranchCorners(t *testing.T) {
 			t.Errorf("%s is a branch", ref)
 		}
 	}
-	ok(0, "down", "e")
+	ok(0, "delete", "e")
+	// What no command has committed is not lost where the sandbox has ended, and the work tree that one is in is merged into.
+	ok(0, "up", "m", "--repo", ".", "--runtime", "jail")
+	ok(0, "exec", "m", "--background", "--", "sh", "-c", "echo precious >bg")
+	for range 100 {
+		if u.run("", "exec", "m", "--", "test", "-s", "bg").code == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ok(0, "cp", "f", "m:/workspace/copied")
+	ok(0, "stop", "m")
+	wt := filepath.Join(t.TempDir(), "wt")
+	gittest.Git(t, repo, "worktree", "add", "-q", wt)
+	before = gittest.Git(t, repo, "rev-parse", "main")
+	u.dir = wt
+	ok(0, "merge", "m", "-d")
+	if got := gittest.Git(t, wt, "ls-files", "bg", "copied"); got != "bg\ncopied" || gittest.Git(t, repo, "rev-parse", "main") != before {
+		t.Errorf("%q", got)
+	}
+	u.dir = repo
+	// What cannot be saved keeps the sandbox.
+	ok(0, "up", "h", "--repo", ".", "--runtime", "jail")
+	ok(0, "exec", "h", "--", "sh", "-c", `d="hfs/.g$(printf "\342\200\214")it"; mkdir -p "$d"; echo 1 >"$d/config"; echo 1 >work`)
+	ok(1, "down", "h")
+	ok(0, "exec", "h", "--", "grep", "1", "work")
+	ok(0, "down", "--force", "h")
+	ok(0, "up", "l", "--repo", ".", "--runtime", "jail")
+	ok(0, "exec", "l", "--", "truncate", "-s", "11M", "large")
+	ok(1, "apply", "l", "-d")
+	ok(0, "delete", "l")
 	gittest.Git(t, repo, "config", "remote.sandbox.url", "https://example.com/other")
 	ok(0, "up", "e2", "--repo", ".", "--runtime", "jail") // told, and the user's remote stays
 	if got := gittest.Git(t, repo, "remote", "get-url", "sandbox"); got != "https://example.com/other" {

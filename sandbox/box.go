@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -149,7 +150,7 @@ func (s *Spec) bundle(ctx context.Context) (file string, remove func(), err erro
 		return "", nil, err
 	}
 	s.Repo = repo.Path
-	dir, err := os.MkdirTemp("", "sandbox-agent-repo-")
+	dir, err := copyDir("sandbox-agent-repo-")
 	if err != nil {
 		return "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
 	}
@@ -160,4 +161,18 @@ func (s *Spec) bundle(ctx context.Context) (file string, remove func(), err erro
 		return "", nil, err
 	}
 	return file, remove, nil
+}
+
+// staleCopy is the age at which nobody uses a copy any more, in a folder that a killed program has left: one is made and brought within minutes.
+const staleCopy = time.Hour
+
+// copyDir makes a folder for a copy, and removes those that killed programs have left.
+func copyDir(prefix string) (string, error) {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // a folder with such letters keeps them
+	for _, dir := range left {
+		if st, err := os.Lstat(dir); err == nil && st.IsDir() && time.Since(st.ModTime()) > staleCopy {
+			_ = os.RemoveAll(dir) // somebody else's stays
+		}
+	}
+	return os.MkdirTemp("", prefix)
 }

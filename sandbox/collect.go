@@ -102,7 +102,7 @@ func (c *collector) sandbox(ctx context.Context, sb *Sandbox, b runtime.Box) {
 	session := sb.spec.Lifetime == Session
 	switch {
 	case b.State == "created" && time.Since(b.Created) > neverStarted, session && b.State != "created" && !b.Live():
-		c.do(RemoveSandbox, sb.spec.Name, func() error { return sb.Remove(ctx) })
+		c.do(RemoveSandbox, sb.spec.Name, func() error { return sb.Discard(ctx) })
 	case session, b.State == "created":
 	default:
 		if _, err := c.m.kept.Load(sb.spec.Name); err != nil { // none, or a damaged one: its labels are the truth

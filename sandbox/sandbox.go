@@ -33,6 +33,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that there is a sandbox, or a file, of that name already.
 	ErrExists = errors.New("there is one of that name already")
+	// ErrUnsaved means that a sandbox has files that could not be saved.
+	ErrUnsaved = errors.New("its files are not saved")
 	// ErrUnavailable means that what runs sandboxes does not answer.
 	ErrUnavailable = errors.New("the engine does not answer")
 	// ErrUnsupported means that the runtime cannot give what a Spec asks for.
@@ -122,10 +124,19 @@ func (sb *Sandbox) Resume(ctx context.Context) error {
 	return sb.use(ctx, func(*wireclient.Client) error { return nil })
 }
 
-// Remove ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To remove one that is gone is not an error.
+// Remove is Discard of a sandbox in which nothing is left that no commit has: SaveLast comes first, and where that fails nothing is removed, which is ErrUnsaved.
 func (sb *Sandbox) Remove(ctx context.Context) error {
+	if sb.Spec().Worktree == "" { // its files are outside, and what cannot be saved stays there
+		if _, err := sb.SaveLast(ctx); err != nil {
+			return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: what no command has committed cannot be saved: %w", sb.spec.Name, err)}
+		}
+	}
+	return sb.Discard(ctx)
+}
+
+// Discard ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To discard one that is gone is not an error.
+func (sb *Sandbox) Discard(ctx context.Context) error {
 	after := sb.removeWorktree(ctx)
-	sb.saveLast(ctx)
 	sb.drop()
 	if sb.spec.Lifetime == Session || sb.m.state == "" {
 		r, id := sb.at()

@@ -59,22 +59,41 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }
 
-// saveLast saves what commands of the background have changed in a clone, if it runs.
-func (sb *Sandbox) saveLast(ctx context.Context) {
+// SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.
+func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 	s := sb.Spec()
-	if s.Worktree != "" || s.BranchOf() == "" || s.Lifetime == Session {
-		return
+	if s.BranchOf() == "" || s.Lifetime == Session {
+		return Saved{}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, saveLastTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, saveLastTime, fmt.Errorf("its files were not saved within %s", saveLastTime))
 	defer cancel()
-	if running, err := sb.m.Peek(ctx, s.Name); err == nil {
-		_, _ = running.Save(ctx, Ran{}) // one that cannot be saved any more is removed all the same
-		running.drop()
+	there, err := sb.m.find(ctx, s.Name)
+	if errors.Is(err, ErrNotFound) {
+		return Saved{}, nil
 	}
+	if err != nil {
+		return Saved{}, err
+	}
+	defer there.drop()
+	saved, err := there.Save(ctx, Ran{})
+	if errors.Is(err, branch.ErrNotShown) { // it is saved all the same
+		err = nil
+	}
+	return saved, err
 }
 
-// saveLastTime bounds saveLast.
-const saveLastTime = 20 * time.Second
+// SaveRunning is Save of a sandbox that runs; one that does not is not started.
+func (sb *Sandbox) SaveRunning(ctx context.Context, ran Ran) (Saved, error) {
+	there, err := sb.m.Peek(ctx, sb.spec.Name)
+	if err != nil {
+		return Saved{}, err
+	}
+	defer there.drop()
+	return there.Save(ctx, ran)
+}
+
+// saveLastTime bounds SaveLast, with the start of a box.
+const saveLastTime = 3 * time.Minute
 
 // BranchOf is the repository of this machine to which Save commits; "" where there is none.
 func (s Spec) BranchOf() string {

@@ -35,7 +35,7 @@ func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) 
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "sandbox-agent-submodules-")
+	dir, err := copyDir("sandbox-agent-submodules-")
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,32 @@ func (r Repo) Output(ctx context.Context, args ...string) ([]byte, error) {
 func (r Repo) Run(ctx context.Context, args ...string) error {
 	_, err := r.output(ctx, args)
 	return err
+}
+
+// RunToEnd is Run of what comes to its end though this process is killed: a pipe that nobody reads would end it halfway, and so its output goes to a file.
+func (r Repo) RunToEnd(ctx context.Context, args ...string) error {
+	spec, done, err := r.spec(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer done()
+	f, err := os.CreateTemp("", "sandbox-agent-git-")
+	if err != nil {
+		return fmt.Errorf("git %s: %w", verb(args), err)
+	}
+	defer f.Close()
+	_ = os.Remove(f.Name()) // a name more, if it cannot be
+	spec.Stdout, spec.Stderr = f, f
+	err = proc.Run(ctx, spec)
+	if ee, ok := errors.AsType[*proc.ExitError](err); ok {
+		const most = 4 << 10
+		said, _ := io.ReadAll(io.NewSectionReader(f, 0, most)) // the error is told without it, too
+		ee.Stderr = string(said)
+	}
+	if err != nil {
+		return explain(verb(args), err)
+	}
+	return nil
 }
 
 // Each runs git and calls f for each record of its standard output, which end in NUL.

@@ -37,8 +37,12 @@ const (
 	gitTime = time.Minute
 )
 
-// ErrNone means that a sandbox has no branch.
-var ErrNone = errors.New("there is no branch of the sandbox")
+var (
+	// ErrNone means that a sandbox has no branch.
+	ErrNone = errors.New("there is no branch of the sandbox")
+	// ErrNotShown means that the user's repository does not show a branch: it has moved, or has another remote of that name. What is saved is in ours.
+	ErrNotShown = errors.New("it is not shown in the repository")
+)
 
 // Store is the part of a state folder that has branches.
 type Store struct{ dir string }
@@ -183,7 +187,19 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 			_ = os.Remove(left) // git says it otherwise
 		}
 	}
+	b.sweep()
 	return l.Release, nil
+}
+
+// sweep removes what packs have left that were refused or killed. Nobody else writes any here, and the lock is the caller's.
+func (b *Branch) sweep() {
+	const pack = "objects/pack"
+	files, _ := os.ReadDir(filepath.Join(b.dir, pack)) // there may be none
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), "tmp_") {
+			_ = os.Remove(filepath.Join(b.dir, pack, f.Name())) // the next one does
+		}
+	}
 }
 
 // turnTime bounds the wait for others' turns, which have a save each.
@@ -297,8 +313,23 @@ func (b *Branch) Publish(ctx context.Context) error {
 	return b.publish(ctx)
 }
 
-// publish shows the branch in the user's repository, as a remote's: no branch of theirs moves, and no hook runs.
+// publish shows the branch in the user's repository, as a remote's: no branch of theirs moves, and no hook runs. Its error is ErrNotShown.
 func (b *Branch) publish(ctx context.Context) error {
+	if err := b.show(ctx); err != nil {
+		return &notShown{err}
+	}
+	return nil
+}
+
+type notShown struct{ err error }
+
+func (e *notShown) Error() string   { return e.err.Error() }
+func (e *notShown) Unwrap() []error { return []error{ErrNotShown, e.err} }
+
+func (b *Branch) show(ctx context.Context) error {
+	if _, err := os.Stat(b.Repo); err != nil {
+		return fmt.Errorf("show the branch in %s: that repository is not there any more; its commits are in %s, from which `git fetch` brings them into any other", b.Repo, b.dir)
+	}
 	user := localrepo.Git(b.Repo)
 	url, err := user.Output(ctx, "config", "remote."+Remote+".url")
 	switch have := strings.TrimSpace(string(url)); {

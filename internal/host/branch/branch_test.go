@@ -1,6 +1,7 @@
 package branch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -219,6 +220,50 @@ func TestLies(t *testing.T) {
 				t.Error("the branch has moved")
 			}
 		})
+	}
+}
+
+// What was refused leaves nothing on the disk.
+func TestRefusedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	packs := filepath.Join(b.dir, "objects", "pack")
+	killed := filepath.Join(packs, "tmp_pack_x")
+	if err := os.WriteFile(killed, []byte("PACK"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.do("head -c 100000 /dev/urandom >f")
+	in := func(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
+		var all bytes.Buffer
+		err := p.in(ctx, argv, in, &all)
+		all.Truncate(all.Len() - 10)
+		_, werr := out.Write(all.Bytes())
+		return errors.Join(err, werr)
+	}
+	if s, err := b.Save(t.Context(), in, p.dir, "", Ran{}); err == nil {
+		t.Errorf("%+v", s)
+	}
+	left, err := filepath.Glob(filepath.Join(packs, "tmp_*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q, %v", left, err)
+	}
+}
+
+// A repository that has moved loses nothing: its commits are in ours.
+func TestRepoMoved(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	if err := os.Rename(repo, repo+"2"); err != nil {
+		t.Fatal(err)
+	}
+	p.do("echo 2 >f")
+	s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+	if !errors.Is(err, ErrNotShown) || s.Commit == "" || b.Head(t.Context()) != s.Commit {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

@@ -232,6 +232,7 @@ func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
 	const grace = time.Second
 	said, err := b.git().Stream(ctx, r, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
 	if err != nil {
+		b.sweep()
 		return fmt.Errorf("what it sent cannot be taken: %w: %s", err, strings.TrimSpace(said))
 	}
 	if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {

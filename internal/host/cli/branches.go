@@ -56,7 +56,7 @@ func (a *App) branch(ctx context.Context, name string) (*branch.Branch, error) {
 	return all.Find(ctx, name, top)
 }
 
-// branchPlace is the repository that has the work of a sandbox.
+// branchPlace is the repository that has the work of a sandbox: the work tree of it that the user is in, or else the one that the sandbox was made in.
 func (a *App) branchPlace(ctx context.Context, b *branch.Branch) (*handoff.Place, error) {
 	dir, err := a.here()
 	if err != nil {
@@ -65,7 +65,11 @@ func (a *App) branchPlace(ctx context.Context, b *branch.Branch) (*handoff.Place
 	if err := b.Publish(ctx); err != nil {
 		return nil, err
 	}
-	return handoff.Open(ctx, handoff.Work{Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: b.Repo, Base: b.Base(ctx), Head: b.Head(ctx)}, dir)
+	repo := b.Repo
+	if top, err := a.top(); err == nil && top != "" && localrepo.Same(ctx, top, repo) {
+		repo = top
+	}
+	return handoff.Open(ctx, handoff.Work{Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: repo, Base: b.Base(ctx), Head: b.Head(ctx)}, dir)
 }
 
 // oneOrThis accepts one name of a sandbox, or none.
@@ -219,7 +223,7 @@ from what is checked out here.`,
 			if without {
 				fmt.Fprintln(a.Stdout, "already up to date")
 			} else {
-				fmt.Fprintf(a.Stdout, "merged %s\n", b.Sandbox)
+				fmt.Fprintf(a.Stdout, "merged %s in %s\n", b.Sandbox, text.Clean(p.Path()))
 			}
 			if !remove {
 				return nil
@@ -231,9 +235,14 @@ from what is checked out here.`,
 	return cmd
 }
 
-// savedPlace is branchPlace, once what commands of the background have changed is committed. Where that fails, nothing may be deleted afterwards.
+// savedPlace is branchPlace, once what no command has committed is. Where that fails, or something cannot be committed, nothing may be deleted afterwards.
 func (a *App) savedPlace(ctx context.Context, b *branch.Branch, deleted bool) (*handoff.Place, error) {
-	if err := a.saveLast(ctx, b); err != nil {
+	left, err := a.saveLast(ctx, b, deleted)
+	if len(left) > 0 && err == nil {
+		err = fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, or cannot be read", b.Sandbox, strings.Join(left, ", ")),
+			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
+	}
+	if err != nil {
 		if deleted {
 			return nil, err
 		}
@@ -242,25 +251,29 @@ func (a *App) savedPlace(ctx context.Context, b *branch.Branch, deleted bool) (*
 	return a.branchPlace(ctx, b)
 }
 
-// saveLast commits what commands of the background have changed in a sandbox that runs.
-func (a *App) saveLast(ctx context.Context, b *branch.Branch) error {
+// saveLast commits what no command has committed in a sandbox, and returns what cannot be. One that had ended runs then only where it is to be deleted.
+func (a *App) saveLast(ctx context.Context, b *branch.Branch, deleted bool) (left []string, err error) {
 	m, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer m.Close()
 	sb, err := m.Get(ctx, b.Sandbox)
 	if a.gone(b.Sandbox, err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return sandboxError(err)
+		return nil, sandboxError(err)
 	}
 	defer sb.Close(context.WithoutCancel(ctx))
-	if sb.Info().State == sandbox.StateRunning && sb.Spec().BranchOf() == b.Repo {
-		_, err = sb.Save(ctx, sandbox.Ran{})
+	if sb.Spec().BranchOf() != b.Repo {
+		return nil, nil
 	}
-	return err
+	saved, err := sb.SaveLast(ctx)
+	if sb.Info().State == sandbox.StateStopped && !deleted {
+		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+	}
+	return saved.Left, sandboxError(err)
 }
 
 // gone reports whether an error of Get says that there is no sandbox. Where a kind does not answer, as an engine that this user may not use, it is what is kept that says it.
@@ -290,7 +303,7 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 	sb, err := m.Get(ctx, b.Sandbox)
 	switch {
 	case err == nil && sb.Spec().BranchOf() == b.Repo:
-		err = sb.Remove(ctx) // which saves what commands of the background have changed
+		err = sb.Remove(ctx) // which saves what no command has committed
 	case err == nil || a.gone(b.Sandbox, err): // one of that name may be of another repository
 		err = nil
 	}

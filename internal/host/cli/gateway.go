@@ -185,13 +185,11 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	defer close(over)
 	go hand(ctx, p, c, over)
 	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
-	if err != nil {
-		r.ExitCode = exitOurs // the client may have gone
-	}
-	g.a.save(ctx, g.sb, ranNow(what.Argv, started, r.ExitCode))
-	if err != nil {
+	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
+		_, _ = g.sb.SaveRunning(context.WithoutCancel(ctx), ranNow(what.Argv, started, exitOurs))
 		return 0, err
 	}
+	g.a.save(ctx, g.sb, ranNow(what.Argv, started, r.ExitCode))
 	if r.Reason != "" {
 		fmt.Fprintf(c.Stderr, "error: %s\r\n", r.Reason)
 	}

@@ -218,7 +218,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 			err = wrong("from_git_ref %.80q: commit %.10s is on no branch and no tag, so it is not in a clone", q.Ref, commit)
 		}
 		if err != nil {
-			return nil, nil, errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+			return nil, nil, errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
 		}
 	}
 	c.a.save(ctx, sb, sandbox.Ran{})

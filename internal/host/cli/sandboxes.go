@@ -143,6 +143,8 @@ func sandboxError(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, sandbox.ErrUnsaved):
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent down --force NAME` removes it all the same")
 	case errors.Is(err, sandbox.ErrExists):
 		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
 	case errors.Is(err, sandbox.ErrSnapshotExists):
@@ -320,7 +322,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	defer sb.Close(context.WithoutCancel(ctx))
 	if len(ports) > 0 {
 		if ports, err = a.expose(ctx, name, ports); err != nil {
-			return errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+			return errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
 		}
 	}
 	if err := a.settle(ctx, sb); err != nil {
@@ -432,7 +434,7 @@ func newDownCmd(a *App) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
-	cmd.Flags().BoolVar(&o.force, "force", false, "also forget one that is on another engine, or whose record is damaged")
+	cmd.Flags().BoolVar(&o.force, "force", false, "also remove one whose files cannot be saved, and forget one that is on another engine or whose record is damaged")
 	return cmd
 }
 
@@ -456,7 +458,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		sb, err := m.Get(ctx, name)
 		switch {
 		case err == nil:
-			err = sb.Remove(ctx)
+			err = removeSandbox(ctx, sb, o.force)
 		case o.force && !errors.Is(err, sandbox.ErrUnavailable):
 			err = m.Forget(ctx, name)
 		}
@@ -467,6 +469,15 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
 	}
 	return sandboxError(errors.Join(errs...))
+}
+
+// removeSandbox removes a sandbox, by force also one whose files cannot be saved.
+func removeSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
+	err := sb.Remove(ctx)
+	if force && errors.Is(err, sandbox.ErrUnsaved) {
+		err = sb.Discard(ctx)
+	}
+	return err
 }
 
 // completeSandboxThen completes the name of a sandbox, and then one of words.

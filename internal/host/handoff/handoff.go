@@ -124,7 +124,7 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 			"rename that branch, or look at the work alone: `git switch --detach "+p.Head+"`")
 	}
 	if err != nil {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "commit or stash your changes first")
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
 	}
 	return before, nil
 }
@@ -171,17 +171,18 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 	}
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	if p.git.Run(ctx, "merge-base", "--is-ancestor", p.Head, "HEAD") == nil {
-		return true, nil
-	}
+	// That comes first: what a merge has left that was killed is not up to date.
 	if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
 		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what), "`git commit` concludes it, `git merge --abort` gives it up")
+	}
+	if p.git.Run(ctx, "merge-base", "--is-ancestor", p.Head, "HEAD") == nil {
+		return true, nil
 	}
 	aside, err := p.git.Resolve(ctx, "refs/stash")
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := p.git.Run(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m", message, p.Head); err != nil {
+	if err := p.git.RunToEnd(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m", message, p.Head); err != nil {
 		if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
 			return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict), "resolve them and `git commit`, or `git merge --abort`")
 		}

@@ -251,4 +251,9 @@ func TestMergeUnfinished(t *testing.T) {
 	if got := gittest.Git(t, dir, "stash", "list"); got == "" {
 		t.Error("the changes are lost")
 	}
+	// One that was killed at its end.
+	write(t, filepath.Join(dir, ".git", "MERGE_HEAD"), w.Head+"\n")
+	if without, err := open(t, w, "/").Merge(t.Context(), "m"); err == nil {
+		t.Errorf("the merge is not concluded: %t", without)
+	}
 }

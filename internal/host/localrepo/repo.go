@@ -143,7 +143,7 @@ func (r *Repo) Base(ctx context.Context, branch string) (string, error) {
 	}
 	if branch == "" {
 		if r.Head == "" {
-			return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch checked out (HEAD is detached)", r.Path), "name the branch to start from: --branch NAME")
+			return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch checked out (HEAD is detached)", r.Path), "name the branch to start from: --branch NAME, or --from-ref NAME of `sandbox-agent up`")
 		}
 		branch = r.Head
 	}
@@ -245,6 +245,19 @@ func Identity(ctx context.Context, dir string) (name, email string) {
 		}
 	}
 	return who.Name, who.Email
+}
+
+// Same reports whether two folders are work trees of one repository.
+func Same(ctx context.Context, a, b string) bool {
+	common := func(dir string) string {
+		out, err := gitOut(ctx, dir, "rev-parse", "--path-format=absolute", "--git-common-dir")
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(out)
+	}
+	at := common(a)
+	return at != "" && at == common(b)
 }
 
 // Git is the repository at dir, whose own configuration runs no program.

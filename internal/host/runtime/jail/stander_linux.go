@@ -126,15 +126,18 @@ func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int) {
 	if os.Geteuid() != 0 || s.kind == kindMachine {
 		return os.Geteuid(), os.Getegid()
 	}
+	own := runtime.OwnerOf(path)
 	for _, m := range mounts {
 		if st, err := os.Stat(m.Host); err == nil && !m.ReadOnly {
-			if sys := st.Sys().(*syscall.Stat_t); sys.Uid != 0 && sys.Gid != 0 {
-				return int(sys.Uid), int(sys.Gid)
+			if sys := st.Sys().(*syscall.Stat_t); sys.Uid != 0 {
+				if gid = int(sys.Gid); gid == 0 {
+					gid = own
+				}
+				return int(sys.Uid), gid
 			}
 			break
 		}
 	}
-	own := runtime.OwnerOf(path)
 	return own, own
 }
 
