@@ -233,7 +233,7 @@ func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
 	said, err := b.git().Stream(ctx, r, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
 	if err != nil {
 		b.sweep()
-		return fmt.Errorf("what it sent cannot be taken: %w: %s", err, strings.TrimSpace(said))
+		return fmt.Errorf("what it sent cannot be taken, and nothing is until that is gone from the clone: %w: %s", err, strings.TrimSpace(said))
 	}
 	if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
 		return errors.New("what it sent is not what it said")

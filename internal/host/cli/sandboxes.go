@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -328,6 +329,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if err := a.settle(ctx, sb); err != nil {
 		a.warn(err.Error())
 	}
+	a.warnOfRoots(sb, work)
 	a.save(ctx, sb, sandbox.Ran{})
 	if o.json {
 		return a.json(struct {
@@ -469,6 +471,27 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
 	}
 	return sandboxError(errors.Join(errs...))
+}
+
+// warnOfRoots says of folders that a jail cannot write to, whatever the user meant.
+func (a *App) warnOfRoots(sb *sandbox.Sandbox, work []sandbox.Mount) {
+	if sb.Spec().Runtime != sandbox.KindJail || os.Geteuid() != 0 {
+		return
+	}
+	for _, m := range work {
+		if !m.ReadOnly && ownedByRoot(m.Host) {
+			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or take --runtime container", text.Clean(m.Host)))
+		}
+	}
+}
+
+func ownedByRoot(dir string) bool {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Uid == 0
 }
 
 // removeSandbox removes a sandbox, by force also one whose files cannot be saved.

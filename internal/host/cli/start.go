@@ -223,9 +223,12 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 		}
 		return nil
 	}
-	c := sandbox.Command{Argv: []string{"tmux", "attach-session", "-t", tmuxSession + ":" + agent}, Stdin: a.Stdin, Env: []string{"TERM=" + cmp.Or(a.Getenv("TERM"), "xterm-256color")}}
+	c := sandbox.Command{Argv: append(slices.Clone(showAgent), "-t", tmuxSession+":"+agent), Stdin: a.Stdin, Env: []string{"TERM=" + cmp.Or(a.Getenv("TERM"), "xterm-256color")}}
 	return a.runInTerminal(ctx, sb, c)
 }
+
+// showAgent shows a window of the agents' session.
+var showAgent = []string{"tmux", "attach-session"}
 
 // runsScript finds the agent's window: it prints 1 where its program runs.
 const runsScript = `command -v tmux >/dev/null || { echo "there is no tmux in it" >&2; exit 9; }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -42,9 +43,12 @@ func ranNow(argv []string, started time.Time, code int) sandbox.Ran {
 	return sandbox.Ran{Command: commandLine(argv), ExitCode: code, Started: started.UTC(), Duration: time.Since(started)}
 }
 
-// commandLine is a command as a person would type it; a shell's script is itself.
+// commandLine is a command as a person would type it; a shell's script is itself, and a terminal that is shown no command of theirs.
 func commandLine(argv []string) string {
 	const script = 3
+	if argv[len(argv)-1] == showTerminal || slices.Equal(argv[:min(2, len(argv))], showAgent) {
+		return "(terminal)"
+	}
 	if len(argv) == script && argv[1] == "-c" {
 		return argv[2]
 	}
