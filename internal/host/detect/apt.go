@@ -10,30 +10,39 @@ var (
 	ands       = regexp.MustCompile(`\s*&&\s*`)
 )
 
-// apt takes lines that only install packages of the distribution out of a command: the sandbox installs packages before setup, as
-// root, which setup is not. It returns the rest.
+// apt takes lines that only install packages of the distribution out of a command, and returns the rest.
 func (d *detector) apt(at Place, command string) string {
-	var rest []string
+	packages, rest := Apt(command)
+	d.need(at, packages...)
+	return rest
+}
+
+// Apt takes lines that only install packages of the distribution out of a command: the sandbox installs packages before setup, as
+// root, which setup is not.
+func Apt(command string) (packages []string, rest string) {
+	var kept []string
 	for line := range strings.Lines(command) {
-		var packages []string
-		all := true
-		for _, part := range ands.Split(strings.TrimSpace(line), -1) {
-			m := aptCommand.FindStringSubmatch(part)
-			if m == nil {
-				all = false
-				break
-			}
-			for word := range strings.FieldsSeq(m[1]) {
-				if !strings.HasPrefix(word, "-") {
-					packages = append(packages, word)
-				}
-			}
-		}
+		names, all := aptLine(line)
 		if !all {
-			rest = append(rest, strings.TrimRight(line, "\n"))
-			continue
+			kept = append(kept, strings.TrimRight(line, "\n"))
 		}
-		d.need(at, packages...)
+		packages = append(packages, names...)
 	}
-	return strings.Join(rest, "\n")
+	return packages, strings.Join(kept, "\n")
+}
+
+// aptLine returns the packages that a line installs, or that it does something else, too.
+func aptLine(line string) (packages []string, all bool) {
+	for _, part := range ands.Split(strings.TrimSpace(line), -1) {
+		m := aptCommand.FindStringSubmatch(part)
+		if m == nil {
+			return nil, false
+		}
+		for word := range strings.FieldsSeq(m[1]) {
+			if !strings.HasPrefix(word, "-") {
+				packages = append(packages, word)
+			}
+		}
+	}
+	return packages, true
 }

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -89,7 +91,9 @@ func ContainerUse(file, name string) (text string, notes []string, err error) {
 	if e.Workdir != "" && e.Workdir != "/workdir" && e.Workdir != "/workspace" {
 		d.note("workdir %s: the repository is at /workspace", e.Workdir)
 	}
-	if commands := slices.Concat(e.Setup, e.Install); len(commands) > 0 {
+	packages, commands := d.setup(slices.Concat(e.Setup, e.Install))
+	root.list("packages", packages)
+	if len(commands) > 0 {
 		root.child("lifecycle").list("setup", commands)
 	}
 	if len(e.Services) > 0 {
@@ -135,6 +139,29 @@ type document struct{ notes []string }
 func (d *document) note(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
+
+// setup makes packages of commands that only install some: there they run as root, here setup does not.
+func (d *document) setup(all []string) (packages, commands []string) {
+	for _, c := range all {
+		names, rest := detect.Apt(c)
+		for _, n := range names {
+			if !slices.Contains(packages, n) {
+				packages = append(packages, n)
+			}
+		}
+		if rest == "" && c != "" {
+			continue
+		}
+		if rootOnly.MatchString(rest) {
+			d.note("setup: %q: setup runs as the user, who cannot install packages: name them in `packages`", rest)
+		}
+		commands = append(commands, rest)
+	}
+	return packages, commands
+}
+
+// rootOnly finds a call of the distribution's installer.
+var rootOnly = regexp.MustCompile(`\b(?:apt|apt-get|dpkg|apk|dnf|yum)\s+\S`)
 
 // reference is a secret's, as project files have it.
 func (d *document) reference(v string) string {

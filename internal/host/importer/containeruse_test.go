@@ -3,6 +3,7 @@ package importer
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -20,10 +21,16 @@ func TestContainerUse(t *testing.T) {
 		"all": {
 			`{"workdir":"/workdir","base_image":"ubuntu:24.04","setup_commands":["apt-get update && true"],"install_commands":["npm ci"],"env":["A=b=c","P=$PATH:/x"],
 			"secrets":["K=env://CANARY","O=op://vault/it em/field","V=vault://secret/data.token","F=file://~/x"],
-			"services":[{"name":"redis","image":"redis:7","command":"redis-server --save ''","exposed_ports":[6379],"env":{"X":"1.10"},"secrets":["S=env://Y"]}]}`, 2,
+			"services":[{"name":"redis","image":"redis:7","command":"redis-server --save ''","exposed_ports":[6379],"env":{"X":"1.10"},"secrets":["S=env://Y"]}]}`, 3,
 			func(p *projects.Project) bool {
 				return len(p.Setup) == 2 && p.Setup[0] == "apt-get update && true" && p.Env["A"] == "b=c" && p.Env["P"] == "$PATH:/x" && len(p.Secrets) == 4 &&
 					len(p.Services) == 1 && p.Services[0].Env["X"] == "1.10"
+			},
+		},
+		"packages": {
+			`{"setup_commands":["apt-get update && apt-get install -y jq","apt-get install -y jq tree\nmake"],"install_commands":["apt-get install -y cmake"]}`, 0,
+			func(p *projects.Project) bool {
+				return slices.Equal(p.Packages, []string{"jq", "tree", "cmake"}) && slices.Equal(p.Setup, []string{"make"})
 			},
 		},
 		"other image":       {`{"base_image":"python:3.13","workdir":"/app"}`, 2, func(*projects.Project) bool { return true }},
