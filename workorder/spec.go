@@ -34,9 +34,11 @@ type Spec struct {
 	Setup []string          `json:"setup,omitempty"`
 	// Found says that services, packages, tools and setup were found in the repository and nobody declared them: one that fails is a
 	// warning, and the agent is told.
-	Found   bool    `json:"found,omitempty"`
-	Network Network `json:"network"`
-	Limits  Limits  `json:"limits"`
+	Found bool `json:"found,omitempty"`
+	// SetupAsked says that somebody has asked for the setup commands all the same: one that fails is not forgiven.
+	SetupAsked bool    `json:"setup_asked,omitempty"`
+	Network    Network `json:"network"`
+	Limits     Limits  `json:"limits"`
 	// HostImages are the service images that the host can stream into the box on
 	// request (Event ImageRequest), so that no registry is needed for them: the
 	// host's id by name. A cached image of another id is an older one.
@@ -65,6 +67,8 @@ type Service struct {
 	Volumes []string `json:"volumes,omitempty"`
 	// StartTimeoutSeconds bounds creation to readiness. 0: DefaultServiceStart.
 	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
+	// Asked says that somebody has asked for it where the others were found: its failure is not forgiven.
+	Asked bool `json:"asked,omitempty"`
 }
 
 // Healthcheck is a command run inside the service's container.

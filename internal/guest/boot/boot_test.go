@@ -227,6 +227,17 @@ func TestFoundPartsThatFail(t *testing.T) {
 	}
 }
 
+// TestSetupThatWasAskedFor plays a run whose parts were found, but for the setup commands: one that fails ends it.
+func TestSetupThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	f := &fake{shell: func(string) (int, string, error) { return 7, "missing tool", nil }}
+	o := order()
+	o.Found, o.SetupAsked = true, true
+	if r := play(t, f, o, nil); r.result.EndedBy != workorder.BySetup || f.called("agent") {
+		t.Errorf("ended by %s, calls %q", r.result.EndedBy, f.calls)
+	}
+}
+
 // TestFoundServicesUnsealed plays a run whose found services are there, but for what else comes with them: that is never forgiven.
 func TestFoundServicesUnsealed(t *testing.T) {
 	t.Parallel()

@@ -181,7 +181,7 @@ func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error
 			continue
 		}
 		wrong := &commandError{command: command, code: code, tail: tail}
-		if strict || !b.Order.Found {
+		if strict || !b.Order.Found || b.Order.SetupAsked {
 			return true, wrong
 		}
 		b.forgive("setup command", wrong)

@@ -43,14 +43,22 @@ type Services struct {
 // Up starts the services and closes what only their images may use.
 func (s *Services) Up(ctx context.Context) (down, err error) {
 	down, err = s.start(ctx, s.Logs)
-	if err != nil || down != nil && !s.Order.Found {
+	if err != nil {
 		return down, err
+	}
+	if down != nil && !forgiven(s.Order, s.stack.Down()) {
+		return nil, down
 	}
 	s.missing = s.stack.Down()
 	if err := s.Engine.Remember(); err != nil {
 		return down, err
 	}
 	return down, s.seal(ctx)
+}
+
+// forgiven reports whether a box does without the services that are not there: nobody has asked for them.
+func forgiven(o *workorder.Order, down []string) bool {
+	return o.Found && !slices.ContainsFunc(o.Services, func(s workorder.Service) bool { return s.Asked && slices.Contains(down, s.Name) })
 }
 
 // Renew is Anew for a proof: how the services end, and their logs, are what the agent's side left.

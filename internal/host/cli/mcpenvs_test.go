@@ -69,7 +69,7 @@ func TestChangedSpec(t *testing.T) {
 			_, p := s.Box.Env["P"]
 			return slices.Equal(s.Env, []string{"AB=2", "A=1"}) && !p && s.Box.Env["Q"] == "q" && s.Box.Setup[0] == "old"
 		}},
-		"setup": {of: full, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, right: func(s sandbox.Spec, _ []int) bool { return s.Box.Setup[0] == "new" }},
+		"setup": {of: full, by: mcpserver.EnvironmentConfig{SetupCommands: &setup}, right: func(s sandbox.Spec, _ []int) bool { return s.Box.Setup[0] == "new" && s.Box.SetupAsked }},
 		"narrow": {of: full, by: mcpserver.EnvironmentConfig{Network: "restricted", Allow: []string{"c.example"}}, right: func(s sandbox.Spec, _ []int) bool {
 			return s.Network == sandbox.NetworkRestricted && slices.Equal(s.Allow, []string{"c.example"}) && len(s.Box.Network.Allow) == 0
 		}},
@@ -78,7 +78,7 @@ func TestChangedSpec(t *testing.T) {
 		}},
 		"to none": {of: held, by: mcpserver.EnvironmentConfig{Network: "none"}, right: func(s sandbox.Spec, _ []int) bool { return s.Network == sandbox.NetworkNone && s.Allow == nil }},
 		"a service": {of: full, by: mcpserver.EnvironmentConfig{Service: &mcpserver.EnvironmentService{Name: "two", Image: "i", Ports: []int{5432, 80}}}, right: func(s sandbox.Spec, ports []int) bool {
-			return slices.Equal(s.Box.Services[1].Ports, []string{"5432", "80:80"}) && slices.Equal(ports, []int{80})
+			return slices.Equal(s.Box.Services[1].Ports, []string{"5432", "80:80"}) && slices.Equal(ports, []int{80}) && s.Box.Services[1].Asked && !s.Box.Services[0].Asked
 		}},
 		"wide":                       {of: held, by: mcpserver.EnvironmentConfig{Network: "full"}, wrong: true},
 		"from none":                  {of: jail, by: mcpserver.EnvironmentConfig{Network: "restricted"}, wrong: true},

@@ -78,7 +78,7 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 		if box == nil {
 			return s, nil, wrong("setup_commands: runtime %s has none; run the commands by environment_run_cmd", s.Runtime)
 		}
-		box.Setup = *c.SetupCommands
+		box.Setup, box.SetupAsked = *c.SetupCommands, true
 	}
 	ports, err := withService(s, box, c.Service)
 	return s, ports, err
@@ -132,7 +132,7 @@ func withService(s sandbox.Spec, box *workorder.Spec, add *mcpserver.Environment
 	case slices.ContainsFunc(box.Services, func(o workorder.Service) bool { return o.Name == add.Name }):
 		return nil, wrong("service %.80s already exists", add.Name)
 	}
-	n := workorder.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env}
+	n := workorder.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env, Asked: true}
 	for _, p := range add.Ports {
 		port := strconv.Itoa(p)
 		if !slices.ContainsFunc(box.Services, func(o workorder.Service) bool {
