@@ -149,6 +149,9 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 		long := min(max(2*w.again[i.Name].long, w.interval), maxPause)
 		w.again[i.Name] = pause{time.Now().Add(long), long}
 	}
+	if ctx.Err() != nil {
+		return // it is the look that was ended, and not the sandbox
+	}
 	if e.State != w.last[i.Name] || e.Commit != "" {
 		w.tell(e)
 	}
