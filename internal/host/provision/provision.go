@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,26 +163,46 @@ func tag(version, hash string) string {
 }
 
 func custom(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
-	img, err := inspect(ctx, engine, name)
+	r, err := look(ctx, engine, name)
 	if cerrdefs.IsNotFound(err) {
-		return img, fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
+		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
 			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the default image", name))
 	}
-	return img, err
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	if c := r.Config; c != nil && !slices.ContainsFunc(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
+		// What it runs instead would be handed the order, with secrets.
+		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s does not begin with the guest program", name),
+			"make it `FROM` the built-in one, whose name `sandbox-agent image build` prints; `sandbox-agent up --runtime container` takes any image")
+	}
+	return described(name, r), nil
 }
 
-func inspect(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
+func look(ctx context.Context, engine Engine, name string) (imagetypes.InspectResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
 	r, err := engine.ImageInspect(ctx, name)
 	if err != nil {
-		return workorder.Image{}, fmt.Errorf("inspect image %s: %w", name, err)
+		return r, fmt.Errorf("inspect image %s: %w", name, err)
 	}
+	return r, nil
+}
+
+func inspect(ctx context.Context, engine Engine, name string) (workorder.Image, error) {
+	r, err := look(ctx, engine, name)
+	if err != nil {
+		return workorder.Image{}, err
+	}
+	return described(name, r), nil
+}
+
+func described(name string, r imagetypes.InspectResponse) workorder.Image {
 	img := workorder.Image{Name: name, ID: r.ID}
 	if len(r.RepoDigests) > 0 {
 		img.Digest = r.RepoDigests[0]
 	}
-	return img, nil
+	return img
 }
 
 func architecture(ctx context.Context, engine Engine, given string) (string, error) {

@@ -119,6 +119,16 @@ func TestCustomImageIsNeverBuilt(t *testing.T) {
 	if fault.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "other:1") || !strings.Contains(fault.Hint(err), "docker pull other:1") {
 		t.Errorf("a missing custom image gives %v (code %d, hint %q)", err, fault.Code(err), fault.Hint(err))
 	}
+	for argv, right := range map[string]bool{`null`: false, `["sh"]`: false, `["/docker-entrypoint.sh"]`: false, `["/usr/local/bin/entrypoint", "init"]`: true, `["my-init", "entrypoint", "init"]`: true} {
+		var r imagetypes.InspectResponse
+		if err := json.Unmarshal([]byte(`{"Id": "sha256:x", "Config": {"Entrypoint": `+argv+`}}`), &r); err != nil {
+			t.Fatal(err)
+		}
+		engine.images["begins:1"] = r
+		if _, err := Ensure(t.Context(), engine, Options{Image: "begins:1", StateDir: t.TempDir()}); (err == nil) != right || err != nil && fault.Hint(err) == "" {
+			t.Errorf("an image that begins with %s: %v", argv, err)
+		}
+	}
 	_, err = Ensure(t.Context(), engine, Options{Image: "mine:1", Rebuild: true, StateDir: t.TempDir()})
 	if fault.Code(err) != workorder.ExitUsage {
 		t.Errorf("rebuilding a custom image gives %v", err)
