@@ -58,9 +58,9 @@ func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return "", sandboxError(err)
 	}
-	image := cmp.Or(o.image, a.Getenv(imageVariable))
+	image := o.image
 	if image == "" {
-		if image, err = a.taskImage(ctx); err != nil {
+		if image, err = a.containerImage(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -100,6 +100,14 @@ func (a *App) standingHere(ctx context.Context) (string, error) {
 		return names[0], nil
 	}
 	return "", usage("the branches of several sandboxes descend from what is checked out here: %s: name one", strings.Join(names, ", "))
+}
+
+// containerImage is the image of a container that nobody has named one for.
+func (a *App) containerImage(ctx context.Context) (string, error) {
+	if name := a.Getenv(imageVariable); name != "" {
+		return name, nil
+	}
+	return a.taskImage(ctx)
 }
 
 // taskImage is the image of tasks, which is built where it is missing.

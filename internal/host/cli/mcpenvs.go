@@ -193,9 +193,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 	case sandbox.KindContainer, sandbox.KindJail:
 		s.Repo, s.Ref = c.top, begin
 		if t.runtime == sandbox.KindContainer {
-			if s.Image = c.a.Getenv(imageVariable); s.Image == "" {
-				s.Image, err = c.a.taskImage(ctx)
-			}
+			s.Image, err = c.a.containerImage(ctx)
 		}
 	default:
 		err = c.a.boxSpec(ctx, &s, "", c.top, begin)

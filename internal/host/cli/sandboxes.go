@@ -299,16 +299,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		s.Allow = strings.Split(string(o.allow), ",")
 	}
 	s.Title = o.title
-	if own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; own && o.repo != "" && o.project == "" {
-		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
-	} else if s.Worktree != "" {
-		s.Ref = o.ref
-	} else if o.project != "" || o.repo != "" {
-		if err := a.boxSpec(ctx, &s, o.project, o.repo, o.ref); err != nil {
-			return err
-		}
-	} else if o.ref != "" {
-		return usage("--from-ref without --repo or --project")
+	if err := o.of(ctx, a, &s); err != nil {
+		return err
 	}
 	m, err := a.sandboxes()
 	if err != nil {
@@ -343,6 +335,24 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
 	}
 	return nil
+}
+
+// of completes a spec with the repository or project that it is made of.
+func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error) {
+	switch own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; {
+	case own && o.repo != "" && o.project == "":
+		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
+		if s.Runtime == sandbox.KindContainer && s.Image == "" {
+			s.Image, err = a.containerImage(ctx)
+		}
+	case s.Worktree != "":
+		s.Ref = o.ref
+	case o.project != "" || o.repo != "":
+		err = a.boxSpec(ctx, s, o.project, o.repo, o.ref)
+	case o.ref != "":
+		err = usage("--from-ref without --repo or --project")
+	}
+	return err
 }
 
 // workspaceDir is where people and agents work.

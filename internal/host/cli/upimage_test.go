@@ -1,0 +1,22 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// A container with a clone that nobody has named an image for has the one of commands that name no sandbox: only the engine is missing here.
+func TestUpWithoutAnImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	vars := map[string]string{"HOME": dir, "SANDBOX_AGENT_STATE_DIR": dir, "DOCKER_HOST": "unix://" + filepath.Join(dir, "none.sock"), imageVariable: "mine"}
+	a := &App{Stdout: io.Discard, Stderr: io.Discard, Getenv: func(name string) string { return vars[name] }, Sandboxes: sandbox.Open}
+	o := &upOptions{runtime: string(sandbox.KindContainer), repo: dir}
+	if err := o.do(t.Context(), a, "dev"); errors.Is(err, sandbox.ErrSpec) || !errors.Is(err, sandbox.ErrUnavailable) {
+		t.Error(err)
+	}
+}
