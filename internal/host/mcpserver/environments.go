@@ -93,7 +93,7 @@ type EnvironmentCommand struct {
 	Background  bool    `json:"background"`
 	Ports       []int   `json:"ports"`
 	Timeout     float64 `json:"timeout"` // in seconds
-	Explanation string  `json:"explanation"`
+	Explanation string  `json:"-"`       // target has it
 }
 
 // EnvironmentResult is how it ended, or of one in the background that it runs.
@@ -155,9 +155,15 @@ const (
 	somePorts    = `"ports":{"type":"array","items":{"type":"integer"}}`
 )
 
+// explained is what all tools have: why the agent calls it. Only a command's goes anywhere.
+type explained struct {
+	Explanation string `json:"explanation"`
+}
+
 // target is what all tools on an environment have.
 type target struct {
 	ID string `json:"environment_id"`
+	explained
 }
 
 func (t *target) id() *string { return &t.ID }
@@ -168,6 +174,7 @@ func (*serviceArguments) rebuilds() {}
 // kinds of arguments, beside EnvironmentCommand and EnvironmentService.
 type (
 	createArguments struct {
+		explained
 		Title        string `json:"title"`
 		Ref          string `json:"from_git_ref"`
 		AllowReplace bool   `json:"allow_replace"`
@@ -203,6 +210,10 @@ func (s *Server) addEnvironments() {
 		if strings.HasPrefix(properties, idProperty) && (!s.o.Single || name == "open") {
 			needs = append(needs, "environment_id")
 		}
+		if properties != "" {
+			properties += ","
+		}
+		properties += `"explanation":{"type":"string"}`
 		list, _ := json.Marshal(append(needs, strings.Fields(required)...)) // a list of texts always encodes
 		s.add(&mcp.Tool{
 			Name: "environment_" + name, Description: description, Annotations: hints,
@@ -219,7 +230,7 @@ func (s *Server) addEnvironments() {
 		idProperty+`,"config":{"type":"object","additionalProperties":false,"properties":{"base_image":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":["string","null"]}},"setup_commands":{"type":"array","items":{"type":"string"}},"network":{"enum":["full","restricted","none"]},"allow":{"type":"array","items":{"type":"string"}}}}`,
 		"config", on(s, s.config), nil)
 	add("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.",
-		idProperty+`,"command":{"type":"string"},"shell":{"type":"string","description":"`+strings.Join(shells, ", ")+`"},"background":{"type":"boolean"},`+somePorts+`,"timeout":{"type":"number","description":"seconds"},"explanation":{"type":"string"}`,
+		idProperty+`,"command":{"type":"string"},"shell":{"type":"string","description":"`+strings.Join(shells, ", ")+`"},"background":{"type":"boolean"},`+somePorts+`,"timeout":{"type":"number","description":"seconds"}`,
 		"command", on(s, s.command), nil)
 	add("file_read", "Read a text file, or lines of it, counted from 1.", idProperty+","+fileProperty+`,"start_line":{"type":"integer"},"end_line":{"type":"integer"}`, "target_file", on(s, s.readFile), looks)
 	add("file_list", "List a folder.", idProperty+`,"path":{"type":"string"}`, "", on(s, s.listFiles), looks)
@@ -370,7 +381,7 @@ func (s *Server) openEnvironment(ctx context.Context, client string, raw json.Ra
 }
 
 func (s *Server) listEnvironments(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-	if err := read(raw, &struct{}{}); err != nil {
+	if err := read(raw, &explained{}); err != nil {
 		return nil, err
 	}
 	all, err := s.o.Environments.List(ctx)
@@ -422,7 +433,9 @@ func (s *Server) command(ctx context.Context, e Environment, a *commandArguments
 	case a.Timeout < 0 || a.Timeout > maxTimeout:
 		return nil, &WrongError{fmt.Errorf("timeout %g: use 1 to %d seconds", a.Timeout, maxTimeout)}
 	}
-	r, err := e.Run(ctx, a.EnvironmentCommand)
+	c := a.EnvironmentCommand
+	c.Explanation = a.target.Explanation
+	r, err := e.Run(ctx, c)
 	if err != nil {
 		return nil, err
 	}

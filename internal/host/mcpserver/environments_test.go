@@ -80,7 +80,7 @@ func (e *deskEnvironment) Run(_ context.Context, c EnvironmentCommand) (Environm
 	case "away":
 		return EnvironmentResult{}, errors.New("the engine is away")
 	}
-	return EnvironmentResult{Stdout: c.Command + c.Shell + e.title}, nil
+	return EnvironmentResult{Stdout: c.Command + c.Shell + e.title + c.Explanation}, nil
 }
 
 func (e *deskEnvironment) Read(_ context.Context, path string, _ int64) ([]byte, error) {
@@ -139,9 +139,11 @@ func (e *deskEnvironment) Turn(context.Context) (done func(), err error) {
 	return e.turn.Unlock, nil
 }
 
-// ask is the first text of an answer and the last, or the code of an error.
+// ask is the first text of an answer and the last, or the code of an error. Every tool is told why it is called.
 func ask(t *testing.T, c *mcp.ClientSession, tool string, args map[string]any) (first, last string, failed bool, code int64) {
 	t.Helper()
+	args = maps.Clone(args)
+	args["explanation"] = "why"
 	got, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "environment_" + tool, Arguments: args})
 	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		return "", "", true, e.Code
@@ -170,9 +172,14 @@ func TestEnvironmentTools(t *testing.T) {
 				t.Errorf("%s needs an id: %t", tool.Name, needs)
 			}
 		}
+		for _, tool := range list.Tools {
+			if _, there := tool.InputSchema.(map[string]any)["properties"].(map[string]any)["explanation"]; !there {
+				t.Errorf("%s takes no explanation", tool.Name)
+			}
+		}
 		// The definitions are small: a model reads them with each of its calls.
 		b, err := json.Marshal(list)
-		if err != nil || len(list.Tools) != 15 || len(b) > 6000 || c.InitializeResult().Instructions == "" {
+		if err != nil || len(list.Tools) != 15 || len(b) > 6500 || c.InitializeResult().Instructions == "" {
 			t.Errorf("%d tools of %d bytes, %v", len(list.Tools), len(b), err)
 		}
 	}
@@ -198,7 +205,7 @@ func TestEnvironmentCalls(t *testing.T) {
 		"another argument":  {tool: "create", args: map[string]any{"title": "x", "repo": "/"}, code: jsonrpc.CodeInvalidParams},
 		"unknown":           {tool: "log", args: map[string]any{"environment_id": "e9"}, code: jsonrpc.CodeInvalidParams},
 		"without an id":     {tool: "run_cmd", args: map[string]any{"command": "true"}, code: jsonrpc.CodeInvalidParams},
-		"a command":         {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "true", "shell": "zsh"}, text: `"stdout":"truezsh`},
+		"a command":         {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "true", "shell": "zsh"}, text: `"stdout":"truezshxwhy`},
 		"no command":        {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": ""}, code: jsonrpc.CodeInvalidParams},
 		"another shell":     {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "1", "shell": "python"}, code: jsonrpc.CodeInvalidParams},
 		"a timeout":         {tool: "run_cmd", args: map[string]any{"environment_id": "e1", "command": "1", "timeout": -1}, code: jsonrpc.CodeInvalidParams},
