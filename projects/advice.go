@@ -29,6 +29,18 @@ func (p *Project) keyAPIs() []workorder.ModelAPI {
 	return apis
 }
 
+// WaysToModels are the variables of which one is enough for the harness to reach its models: a key, a server, or another cloud.
+func (p *Project) WaysToModels() []string {
+	names := p.KeyNames()
+	for _, api := range p.keyAPIs() {
+		names = append(names, api.BaseURLVariable())
+	}
+	if p.Harness.Name == workorder.HarnessClaudeCode {
+		names = append(names, claudeClouds...)
+	}
+	return names
+}
+
 // LacksKey reports whether the harness cannot work because the project gives it
 // no way to its provider: neither a route of the gateway nor a key of its own.
 func (p *Project) LacksKey() bool {

@@ -55,6 +55,13 @@ func Line(s Start) (Command, error) {
 	return Command{}, fmt.Errorf("agent %q: use one of %v", h.Name, workorder.Harnesses())
 }
 
+// Login is the file of the home folder in which a program keeps its login.
+func Login(harness string) string {
+	return map[string]string{
+		workorder.HarnessClaudeCode: ".claude/.credentials.json", workorder.HarnessCodex: ".codex/auth.json", workorder.HarnessOpencode: ".local/share/opencode/auth.json",
+	}[harness]
+}
+
 // claude has no questions of its first start in a sandbox that is made for it.
 func claude(s Start) (Command, error) {
 	argv := model([]string{"claude", "--dangerously-skip-permissions", "--append-system-prompt", s.Briefing}, s.Harness)

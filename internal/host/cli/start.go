@@ -215,6 +215,11 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 		return err
 	}
 	a.tellRenewed(sb)
+	if began {
+		if err := a.warnOfKey(ctx, sb, p, h); err != nil {
+			return err
+		}
+	}
 	if in, ok := a.Stdin.(*os.File); o.detach || !ok || !term.IsTerminal(int(in.Fd())) || !isTerminal(a.Stdout) {
 		if began {
 			fmt.Fprintf(a.Stdout, "%s runs in %s: `sandbox-agent start %s %s` shows it\n", agent, name, name, agent)
@@ -321,6 +326,31 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 		return false, err
 	}
 	return true, nil
+}
+
+// keyScript prints 1 where neither the file $1 of the home folder nor one of the other variables is there.
+const keyScript = `[ ! -s "$HOME/$1" ] || exit 0
+shift
+for name; do [ -z "$(printenv "$name")" ] || exit 0; done
+echo 1`
+
+// warnOfKey says so where an agent's program finds no way to its models: it itself says no more than that it is not logged in.
+func (a *App) warnOfKey(ctx context.Context, sb *sandbox.Sandbox, p ofProject, h workorder.Harness) error {
+	q := *p.Project
+	q.Harness = h
+	names, ways := q.KeyNames(), q.WaysToModels()
+	if len(names) == 0 || slices.ContainsFunc(ways, func(name string) bool { return p.secrets[name] != "" }) {
+		return nil
+	}
+	argv := append([]string{"sh", "-c", keyScript, "sh", agents.Login(h.Name)}, ways...)
+	r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute})
+	if err != nil {
+		return sandboxError(err)
+	}
+	if strings.TrimSpace(string(r.Stdout)) == "1" {
+		a.warn(fmt.Sprintf("%s has no key in sandbox %s: none is set of %s; log in there, or make it anew of a project with a key: %s", h.Name, sb.Name(), strings.Join(names, ", "), q.KeyHint()))
+	}
+	return nil
 }
 
 // briefAnew writes what agents of a sandbox that runs are told, once something of it has changed. Those of one that starts later are told then.

@@ -76,6 +76,32 @@ func TestBriefScript(t *testing.T) {
 	}
 }
 
+// A program's way to its models is a login in the home folder, or one of the variables.
+func TestKeyScript(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	write(t, filepath.Join(home, "dir", "login.json"), "{}")
+	write(t, filepath.Join(home, "dir", "empty.json"), "")
+	for name, row := range map[string]struct {
+		file string
+		env  []string
+		none bool
+	}{
+		"nothing":            {file: "no.json", none: true},
+		"an empty file":      {file: "dir/empty.json", none: true},
+		"a login":            {file: "dir/login.json"},
+		"a variable":         {file: "no.json", env: []string{"B=x"}},
+		"an empty variable":  {file: "no.json", env: []string{"A="}, none: true},
+		"another's variable": {file: "no.json", env: []string{"C=x"}, none: true},
+	} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", keyScript, "sh", row.file, "A", "B")
+		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, row.env...)
+		if out, err := cmd.Output(); err != nil || (strings.TrimSpace(string(out)) == "1") != row.none {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+}
+
 // An agent that fails at once is told by what it has printed, whoever has begun tmux, and the terminal beside it can still be left.
 func TestStartScript(t *testing.T) {
 	t.Parallel()
