@@ -3,11 +3,16 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // boxSpec completes a spec with what a project asks for, or what a repository says of itself.
@@ -42,7 +47,50 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 	if s.Limits.PIDs == 0 {
 		s.Limits.PIDs = box.Limits.PIDs
 	}
-	return nil
+	if s.Runtime == sandbox.Auto || s.Runtime == sandbox.KindBox {
+		return nil
+	}
+	if only := boxOnly(box); len(only) > 0 {
+		return fault.New(workorder.ExitInvalid, fmt.Errorf("runtime %s: project %s has what a box alone can have: %s", s.Runtime, p.Name, strings.Join(only, ", ")),
+			"leave out --runtime, or that of the project; secrets with `for: agent` are of each kind")
+	}
+	s.Box = nil
+	s.Allow = slices.Concat(box.Network.Allow, s.Allow)
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(box.Env))) {
+		s.Env = slices.Insert(s.Env, 0, name+"="+box.Env[name]) // what the command line says comes later, and counts
+	}
+	if s.Runtime == sandbox.KindContainer && s.Image == "" {
+		s.Image, err = a.containerImage(ctx)
+	}
+	return err
+}
+
+// boxOnly are the project's keys that sandboxes of other kinds than a box cannot have.
+func boxOnly(b workorder.Spec) (keys []string) {
+	for _, row := range []struct {
+		key   string
+		there bool
+	}{
+		{"services", len(b.Services) > 0},
+		{"supabase", b.Supabase},
+		{"packages", len(b.Packages) > 0},
+		{"tools", len(b.Tools) > 0},
+		{"lifecycle.setup", len(b.Setup) > 0},
+		{"gateway", len(b.Gateway.Routes) > 0},
+		{"network.dns", len(b.Network.DNS) > 0},
+		{"isolation", b.Isolation == workorder.IsolationPrivileged},
+		{"limits.disk", b.Limits.DiskBytes > 0},
+	} {
+		if row.there {
+			keys = append(keys, row.key)
+		}
+	}
+	for _, name := range b.SecretNames {
+		if b.SecretUses[name] != workorder.ForAgent {
+			keys = append(keys, "secrets."+name)
+		}
+	}
+	return keys
 }
 
 // standing finds the project of a box without a task.
