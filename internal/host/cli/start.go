@@ -41,8 +41,8 @@ func newStartCmd(a *App) *cobra.Command {
 		Use: "start SANDBOX [AGENT]", Short: "Start an agent in a sandbox, at a terminal to come back to",
 		Long: `Starts an agent's program in tmux in the sandbox and shows it; where it runs already, it is shown. Ctrl-B D leaves it running, and
 so does a connection that is lost. AGENT is a harness or one of the project's agents; without it, it is the project's harness, or
-claude-code. Keys of models stay outside, with the model gateway of a box; a secret that is for agents alone is in no other
-program's environment. The agent is told of the sandbox: ` + briefing.File + ` in the work tree, which git does not see.`,
+claude-code. It asks for no permission: the sandbox is what holds it. Keys of models stay outside, with the model gateway of a box; a
+secret that is for agents alone is in no other program's environment. The agent is told of the sandbox: ` + briefing.File + ` in the work tree, which git does not see.`,
 		Example: "  sandbox-agent start dev\n  sandbox-agent start dev codex\n  sandbox-agent start dev --prompt 'fix the flaky test' --detach",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
