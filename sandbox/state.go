@@ -108,7 +108,7 @@ func (s Spec) BranchOf() string {
 
 // inside is branch.Inside: it runs a command of ours; an exit code other than 0 is an error, with what the command said.
 func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
-	p, err := sb.Start(ctx, Command{Argv: argv, Stdin: in, Dir: "/"})
+	p, err := sb.Start(ctx, Command{Argv: argv, Stdin: in, Dir: "/", Unrecorded: true})
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 // ownTerminal is the command that shows a sandbox's own terminal, a session of tmux that is begun where it is not there: what runs in it goes on when
 // nobody looks. It is begun by a command of its own, since what a command has started ends with it when its caller is killed. Without tmux it is a shell that ends with its caller.
 func ownTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
-	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", beginTerminal}, Timeout: beginTime})
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", beginTerminal}, Timeout: beginTime, Unrecorded: true})
 	if err != nil {
 		return nil, sandboxError(err)
 	}
@@ -136,7 +136,7 @@ exec tmux -u attach-session -t =main`
 // bestShell is the best shell of a sandbox.
 func bestShell(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	for _, name := range bestShells {
-		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{name, "-c", ":"}})
+		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{name, "-c", ":"}, Unrecorded: true})
 		if err != nil {
 			return nil, sandboxError(err)
 		}

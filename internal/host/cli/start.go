@@ -152,7 +152,7 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (told
 	for _, c := range p.Validate {
 		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
 	}
-	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", briefScript, "sh", briefingDir(s), briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute})
+	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", briefScript, "sh", briefingDir(s), briefing.File}, Dir: "/", Stdin: strings.NewReader(f.Text()), Timeout: time.Minute, Unrecorded: true})
 	if err != nil {
 		return told{}, sandboxError(err)
 	}
@@ -271,7 +271,7 @@ esac`
 func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, b told, secrets map[string]string) (began bool, err error) {
 	s := sb.Spec()
 	run := func(argv ...string) (string, error) {
-		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute})
+		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute, Unrecorded: !slices.Contains(argv, startScript)})
 		if err != nil {
 			return "", sandboxError(err)
 		}
@@ -343,7 +343,7 @@ func (a *App) warnOfKey(ctx context.Context, sb *sandbox.Sandbox, p ofProject, h
 		return nil
 	}
 	argv := append([]string{"sh", "-c", keyScript, "sh", agents.Login(h.Name)}, ways...)
-	r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute})
+	r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute, Unrecorded: true})
 	if err != nil {
 		return sandboxError(err)
 	}
@@ -400,7 +400,11 @@ const projectInit = ".sandbox-agent/init"
 // runInit runs what a project wants run in a new sandbox: what fails is told, and keeps nothing from running.
 func (a *App) runInit(ctx context.Context, sb *sandbox.Sandbox, p ofProject) error {
 	own := fmt.Sprintf("if [ -x %[1]s ]; then exec ./%[1]s; fi", projectInit)
-	for _, command := range append(slices.Clone(p.Init), own) {
+	commands := slices.Clone(p.Init)
+	if _, err := sb.Files().Lstat(ctx, path.Join(workdirOf(sb.Spec()), projectInit)); err == nil {
+		commands = append(commands, own)
+	}
+	for _, command := range commands {
 		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", command}, Timeout: initTime})
 		if err != nil {
 			return sandboxError(err)
