@@ -178,6 +178,13 @@ func TestMCPEnvironments(t *testing.T) {
 				t.Errorf("a file is lost: %s", all)
 			}
 			e.ok("run_cmd", map[string]any{"command": "rm large"}, nil)
+			if kind == "box" { // what an agent asks for and what fails is no part of it, also where the repository has no project file
+				for tool, args := range map[string]map[string]any{"config": {"config": map[string]any{"setup_commands": []string{"exit 3"}}}, "add_service": {"name": "none", "image": "sandbox-agent-e2e/none:1"}} {
+					if first, _, failed := e.call(tool, args); !failed {
+						t.Errorf("%s: %s", tool, first)
+					}
+				}
+			}
 			// Another configuration: the work stays, and the branch goes on.
 			e.ok("run_cmd", map[string]any{"command": "echo x >/tmp/gone"}, nil)
 			before := head()
