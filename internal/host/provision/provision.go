@@ -171,7 +171,7 @@ func custom(ctx context.Context, engine Engine, name string) (workorder.Image, e
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	if c := r.Config; c != nil && !slices.ContainsFunc(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
+	if c := r.Config; c != nil && !slices.ContainsFunc(strings.Fields(strings.Join(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)), " ")), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
 		// What it runs instead would be handed the order, with secrets.
 		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s does not begin with the guest program", name),
 			"make it `FROM` the built-in one, whose name `sandbox-agent image build` prints; `sandbox-agent up --runtime container` takes any image")

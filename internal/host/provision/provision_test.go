@@ -119,7 +119,7 @@ func TestCustomImageIsNeverBuilt(t *testing.T) {
 	if fault.Code(err) != workorder.ExitBox || !strings.Contains(err.Error(), "other:1") || !strings.Contains(fault.Hint(err), "docker pull other:1") {
 		t.Errorf("a missing custom image gives %v (code %d, hint %q)", err, fault.Code(err), fault.Hint(err))
 	}
-	for argv, right := range map[string]bool{`null`: false, `["sh"]`: false, `["/docker-entrypoint.sh"]`: false, `["/usr/local/bin/entrypoint", "init"]`: true, `["my-init", "entrypoint", "init"]`: true} {
+	for argv, right := range map[string]bool{`null`: false, `["sh"]`: false, `["/docker-entrypoint.sh"]`: false, `["/usr/local/bin/entrypoint", "init"]`: true, `["my-init", "entrypoint", "init"]`: true, `["/bin/sh", "-c", "exec /usr/local/bin/entrypoint init"]`: true} {
 		var r imagetypes.InspectResponse
 		if err := json.Unmarshal([]byte(`{"Id": "sha256:x", "Config": {"Entrypoint": `+argv+`}}`), &r); err != nil {
 			t.Fatal(err)
