@@ -46,11 +46,13 @@ func TestSignsOfLife(t *testing.T) {
 			}
 			return s
 		}, true},
-		"busy":                   {func(i int) seen { return seen{agent: []process{one(10, tick(1, i))}} }, false},
-		"hardly busy":            {func(i int) seen { return seen{agent: []process{one(10, tick(0.02, i))}} }, false},
-		"idle, but not stopped":  {func(i int) seen { return seen{agent: []process{one(10, tick(0.005, i))}} }, true},
-		"two that are half idle": {func(i int) seen { return seen{agent: []process{one(10, tick(0.006, i)), one(11, tick(0.006, i))}} }, false},
-		"children come and go":   {func(i int) seen { return seen{agent: []process{one(10, 5), one(20+i/15, 0)}} }, false},
+		"busy":                  {func(i int) seen { return seen{agent: []process{one(10, tick(1, i))}} }, false},
+		"hardly busy":           {func(i int) seen { return seen{agent: []process{one(10, tick(2*idleShare, i))}} }, false},
+		"idle, but not stopped": {func(i int) seen { return seen{agent: []process{one(10, tick(idleShare/2, i))}} }, true},
+		"two that are half idle": {func(i int) seen {
+			return seen{agent: []process{one(10, tick(0.6*idleShare, i)), one(11, tick(0.6*idleShare, i))}}
+		}, false},
+		"children come and go": {func(i int) seen { return seen{agent: []process{one(10, 5), one(20+i/15, 0)}} }, false},
 		"a pid is used again": {func(i int) seen {
 			s := one(20, 0)
 			s.Began = strconv.Itoa(i / 15)

@@ -74,20 +74,25 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			time.Sleep(acceptPause)
 			continue
 		}
-		all.Go(func() { s.stranger(ctx, conn) })
+		place := s.pend(conn) // in the order in which they came
+		all.Go(func() { s.stranger(ctx, conn, place) })
 	}
 }
 
-// stranger serves a client that has to show a key.
-func (s *Server) stranger(ctx context.Context, conn net.Conn) {
-	defer conn.Close()
+// pend gives a stranger a place, by which the oldest may lose its own.
+func (s *Server) pend(conn net.Conn) *list.Element {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.pending.Len() >= maxPending {
 		oldest, _ := s.pending.Remove(s.pending.Front()).(net.Conn)
 		_ = oldest.Close()
 	}
-	place := s.pending.PushBack(conn)
-	s.mu.Unlock()
+	return s.pending.PushBack(conn)
+}
+
+// stranger serves a client that has to show a key.
+func (s *Server) stranger(ctx context.Context, conn net.Conn, place *list.Element) {
+	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	known := func() {
 		s.mu.Lock()

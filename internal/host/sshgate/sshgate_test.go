@@ -712,7 +712,7 @@ func TestSlow(t *testing.T) {
 	s := New(Options{HostKey: newKey(t), Sandboxes: &fake{}, Log: slog.New(slog.DiscardHandler)})
 	s.patience = 50 * time.Millisecond
 	ours, theirs := joined(t)
-	go s.stranger(t.Context(), theirs)
+	go s.stranger(t.Context(), theirs, s.pend(theirs))
 	if _, err := io.WriteString(ours, "SSH-2.0-slow\r\n"); err != nil {
 		t.Fatal(err)
 	}
