@@ -28,6 +28,8 @@ const (
 	// A stream that answers no ping is dead: engines forget to end some.
 	pingAfter = 15 * time.Second
 	pingTime  = 15 * time.Second
+	// poolTime is what the transport has, at most, to make the stream known to the next request.
+	poolTime = time.Second
 	// Buffers of what comes, in bytes: the faster the guest, the more is under way on a slow stream.
 	streamBuffer = 4 << 20
 	connBuffer   = 16 << 20
@@ -62,17 +64,25 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	if !ok {
 		conn = streamConn{stream, bare{}}
 	}
+	over := make(chan struct{})
+	conn = &watched{Conn: conn, closed: sync.OnceFunc(func() { close(over) })}
 	var taken atomic.Bool
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	c := &Client{conn: conn, http: &http.Client{
 		Transport: &http.Transport{
 			Protocols: protocols, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-			DialContext: func(context.Context, string, string) (net.Conn, error) {
-				if taken.Swap(true) {
-					return nil, ErrUnsent // there is one stream, and it has ended
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if !taken.Swap(true) {
+					return conn, nil
 				}
-				return conn, nil
+				// There is one stream, and it has ended, or the transport has not yet put it where a second request finds it.
+				select {
+				case <-over:
+				case <-ctx.Done():
+				case <-time.After(poolTime):
+				}
+				return nil, ErrUnsent
 			},
 			HTTP2: &http.HTTP2Config{
 				SendPingTimeout: pingAfter, PingTimeout: pingTime, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer,
@@ -95,6 +105,17 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 		return nil, fmt.Errorf("say hello to the sandbox: %w", err)
 	}
 	return c, nil
+}
+
+// watched tells of its end.
+type watched struct {
+	net.Conn
+	closed func()
+}
+
+func (w *watched) Close() error {
+	w.closed()
+	return w.Conn.Close()
 }
 
 // Hello is what the guest said of itself.
