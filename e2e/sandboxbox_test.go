@@ -116,7 +116,7 @@ func TestSandboxBoxFails(t *testing.T) {
 		"no such branch": {yaml: "branch: none\n", code: workorder.ExitGit},
 		"no repository":  {args: []string{"--repo", "/no/such/folder"}, code: workorder.ExitGit},
 		"two mistakes":   {args: []string{"--memory", "1", "--cpus", "x"}, code: workorder.ExitUsage},
-		"a container":    {args: []string{"--runtime", "container"}, code: workorder.ExitInvalid},
+		"a container":    {yaml: "services: {db: {image: none}}\n", args: []string{"--runtime", "container"}, code: workorder.ExitInvalid},
 	} {
 		c := u.run("", append([]string{"up", name, "--project", u.project("name: fails\nrepo: " + repo + "\nharness: {name: command, command: \"true\"}\n" + row.yaml)}, row.args...)...)
 		if c.code != row.code {

@@ -113,7 +113,7 @@ func Main(ctx context.Context, a *App, args []string) int {
 		return workorder.ExitOK
 	}
 	code := exitCode(err)
-	if s, ok := errors.AsType[*signals.Stopped](context.Cause(ctx)); ok && code == workorder.ExitGeneral {
+	if s, ok := errors.AsType[*signals.Stopped](err); ok && code == workorder.ExitGeneral {
 		code = exitSignal + int(s.Signal)
 	}
 	a.printError(err, code, wantsJSON(cmd))

@@ -126,9 +126,9 @@ var reloader atomic.Pointer[reloading]
 func Reloads() (asked <-chan struct{}, stop func()) {
 	r := &reloading{asked: make(chan struct{}, 1), terminal: hasTerminal()}
 	reloader.Store(r)
-	stop = func() { reloader.CompareAndSwap(r, nil) }
+	forget := func() { reloader.CompareAndSwap(r, nil) }
 	if !signal.Ignored(syscall.SIGHUP) {
-		return r.asked, stop
+		return r.asked, forget
 	}
 	// Started by nohup: nobody hears it yet.
 	heard := make(chan os.Signal, 1)
@@ -142,7 +142,7 @@ func Reloads() (asked <-chan struct{}, stop func()) {
 		signal.Ignore(syscall.SIGHUP)
 		signal.Stop(heard)
 		close(heard)
-		stop()
+		forget()
 	}
 }
 

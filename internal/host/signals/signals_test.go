@@ -141,3 +141,14 @@ func TestSignals(t *testing.T) {
 		})
 	}
 }
+
+// A server that nohup has started ends, too.
+func TestReloadsUnderNohup(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	_, stop := Reloads()
+	stop()
+	if reloader.Load() != nil {
+		t.Error("it still reads anew")
+	}
+}
