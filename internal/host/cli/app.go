@@ -103,18 +103,20 @@ func Main(ctx context.Context, a *App, args []string) int {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if errors.Is(err, tasks.ErrLeft) {
+		err = left(ctx)
+	}
 	if end, ok := errors.AsType[*ending](err); ok {
 		return end.code
-	}
-	if errors.Is(err, tasks.ErrLeft) {
-		return exitLeft
 	}
 	if err == nil {
 		return workorder.ExitOK
 	}
 	code := exitCode(err)
-	if s, ok := errors.AsType[*signals.Stopped](err); ok && code == workorder.ExitGeneral {
-		code = exitSignal + int(s.Signal)
+	if code == workorder.ExitGeneral {
+		if by := signalCode(err); by != 0 {
+			code = by
+		}
 	}
 	a.printError(err, code, wantsJSON(cmd))
 	return code
@@ -122,6 +124,19 @@ func Main(ctx context.Context, a *App, args []string) int {
 
 // exitSignal and its number is what a shell says of whom a signal ended.
 const exitSignal = 128
+
+// signalCode is the exit code of whom a signal ended, by its error; 0 of others.
+func signalCode(err error) int {
+	if s, ok := errors.AsType[*signals.Stopped](err); ok {
+		return exitSignal + int(s.Signal)
+	}
+	return 0
+}
+
+// left is the end of a command that a signal ended, which its user knows.
+func left(ctx context.Context) error {
+	return &ending{cmp.Or(signalCode(context.Cause(ctx)), exitLeft)}
+}
 
 // ending is the error of a command that has printed everything: only an exit code.
 type ending struct{ code int }

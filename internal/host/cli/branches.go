@@ -302,6 +302,8 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 	}
 	sb, err := m.Get(ctx, b.Sandbox)
 	switch {
+	case err == nil && sb.Spec().BranchOf() == b.Repo && head == "": // its branch is to go, too, with whatever would be saved
+		err = sb.Discard(ctx)
 	case err == nil && sb.Spec().BranchOf() == b.Repo:
 		err = sb.Remove(ctx) // which saves what no command has committed
 	case err == nil || a.gone(b.Sandbox, err): // one of that name may be of another repository

@@ -198,7 +198,7 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 // runError gives an error of package code its exit code and hint.
 func runError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return left(ctx)
 	}
 	if e, ok := errors.AsType[*code.UnknownError](err); ok {
 		return notFound(e, "")

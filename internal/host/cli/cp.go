@@ -123,7 +123,7 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 		sum, err = files.CopyIn(ctx, src.path, dst.path)
 	}
 	if ctx.Err() != nil {
-		return &ending{exitLeft}
+		return left(ctx)
 	}
 	if sum.Left > 0 {
 		fmt.Fprintln(a.Stderr, "warning: "+leftOut(sum))

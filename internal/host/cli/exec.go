@@ -329,7 +329,7 @@ func (a *App) tellEnd(reason string, outOfMemory bool, more string) {
 // unknownEnd is the error of a command that had begun.
 func unknownEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return &ending{exitLeft}
+		return left(ctx)
 	}
 	if errors.Is(err, sandbox.ErrLost) {
 		return fault.New(exitOurs, err, "whether the command has ended is not known: `sandbox-agent ps` shows whether the sandbox runs")

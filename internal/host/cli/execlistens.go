@@ -57,7 +57,7 @@ func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Pro
 		}
 	}
 	if ctx.Err() != nil {
-		return &ending{exitLeft}
+		return left(ctx)
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()

@@ -82,7 +82,7 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	}
 	err = a.launcher(be, st, view.event).Replay(ctx, rec)
 	if err != nil && ctx.Err() != nil {
-		return &ending{exitLeft}
+		return left(ctx)
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (o *logsOptions) sandbox(ctx context.Context, a *App, sb *sandbox.Sandbox) 
 	}
 	err := sb.Logs(ctx, o.follow, text.WholeLines(maxLog, func(line []byte) { fmt.Fprintln(a.Stdout, text.Clean(string(line))) }))
 	if err != nil && ctx.Err() != nil {
-		return &ending{exitLeft}
+		return left(ctx)
 	}
 	return sandboxError(err)
 }
@@ -119,7 +119,7 @@ func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *sto
 // followed reports how a followed run ended.
 func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return &ending{exitLeft} // to leave is not an error: the task goes on
+		return left(ctx) // to leave is not an error: the task goes on
 	}
 	if res != nil && !asJSON {
 		a.summary(res, rec)

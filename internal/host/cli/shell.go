@@ -180,7 +180,7 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 	}
 	code, err = shell.Run(ctx, be.Engine, rec.TaskID, box, c)
 	if err != nil && ctx.Err() != nil {
-		return 0, &ending{exitLeft}
+		return 0, left(ctx)
 	}
 	return code, err
 }

@@ -56,7 +56,7 @@ func (a *App) yes(ctx context.Context, question string) (bool, error) {
 	fmt.Fprint(a.Stderr, question+" [y/N] ")
 	line, err := bufio.NewReader(a.stdin(ctx)).ReadString('\n')
 	if ctx.Err() != nil {
-		return false, &ending{exitLeft}
+		return false, left(ctx)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("ask: %w", err)

@@ -1,0 +1,183 @@
+package branch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+)
+
+// Files that git does not know are left out where they are large, which is told; known ones never are.
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	p.do(`mkdir "d [x]"; head -c 11000000 /dev/zero >"d [x]/large*"; head -c 11000000 /dev/zero >f; echo s >"d [x]/largex"`)
+	s := save(t, b, p, "x", 0)
+	if len(s.Left) != 1 || s.Left[0] != "d [x]/large*" {
+		t.Errorf("%q", s.Left)
+	}
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "d [x]/largex\nf" {
+		t.Error(got)
+	}
+}
+
+// A hostile clone saves its files, runs nothing of its settings, and changes nothing of the user's but the remote's branch.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	marker := filepath.Join(t.TempDir(), "ran")
+	evil := filepath.Join(t.TempDir(), "evil")
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\necho x >>"+marker+"\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.do(`for h in pre-commit post-commit post-index-change reference-transaction post-checkout; do cp ` + evil + ` .git/hooks/$h; done
+git config core.fsmonitor ` + evil + `; git config commit.gpgsign true; git config gpg.program ` + evil + `; git config core.hooksPath .git/hooks
+git config filter.x.clean ` + evil + `; git config filter.x.required true; echo '* filter=x' >.gitattributes; git config core.worktree /; echo 3 >f`)
+	for name, content := range map[string]string{"post-commit": "", "reference-transaction": "", "post-merge": ""} {
+		if err := os.WriteFile(filepath.Join(repo, ".git", "hooks", name), []byte("#!/bin/sh\necho user >>"+marker+content+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gittest.Git(t, repo, "config", "commit.gpgsign", "true")
+	gittest.Git(t, repo, "config", "core.fsmonitor", evil)
+	if s := save(t, b, p, "x", 0); s.Commit == "" {
+		t.Error("nothing was saved")
+	}
+	gittest.Git(t, repo, "config", "core.fsmonitor", "false")
+	if got := gittest.Git(t, repo, "show", "sandbox/e:f"); got != "3" {
+		t.Error(got)
+	}
+	if b, err := os.ReadFile(marker); err == nil {
+		t.Errorf("something ran: %s", b)
+	}
+	for name, script := range map[string]string{
+		"objects are gone": "rm -rf .git/objects; echo 4 >f", "all is gone": "rm -rf .git; echo 5 >f", "own folder is gone": `rm -rf "$HOME/.sandbox-agent"; echo 6 >f`,
+		"index is rubbish": `echo x >"$HOME/.sandbox-agent/git/index"; echo 7 >f`, "a lock is left": `: >"$HOME/.sandbox-agent/git/index.lock"; echo 8 >f`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.do(script)
+			save(t, b, p, name, 0)
+			want, err := os.ReadFile(filepath.Join(p.dir, "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := gittest.Git(t, repo, "show", "sandbox/e:f"); got+"\n" != string(want) {
+				t.Errorf("%q, not %q", got, want)
+			}
+		})
+	}
+}
+
+// What a sandbox says is not believed.
+func TestLies(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	head := b.Head(t.Context())
+	const pack = "PACK\x00\x00\x00\x02\x00\x00\x00\x00\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e" // one of nothing
+	for name, said := range map[string]string{
+		"nothing":          "",
+		"no tree":          "x y\n.\n",
+		"a tree it lacks":  "1111111111111111111111111111111111111111 AAAA\n.\n",
+		"rubbish":          "1111111111111111111111111111111111111111 AAAA\n.\nPACK",
+		"no tree, a pack":  "1111111111111111111111111111111111111111 AAAA\n.\n" + pack,
+		"a commit":         head + " AAAA\n.\n" + pack,
+		"an option":        "--upload-pack=x AAAA\n.\n",
+		"another ref":      "1111111111111111111111111111111111111111 ../../x\n.\n",
+		"no end of names":  "1111111111111111111111111111111111111111 AAAA\n" + strings.Repeat("a\n", 1000),
+		"a line of 100 KB": strings.Repeat("a", 100<<10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := func(_ context.Context, _ []string, _ io.Reader, out io.Writer) error {
+				_, err := io.WriteString(out, said)
+				return err
+			}
+			if s, err := b.Save(t.Context(), in, p.dir, "", Ran{Command: "x"}); err == nil {
+				t.Errorf("%+v", s)
+			}
+			if b.Head(t.Context()) != head {
+				t.Error("the branch has moved")
+			}
+		})
+	}
+}
+
+// What was refused leaves nothing on the disk.
+func TestRefusedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	save(t, b, p, "", 0)
+	packs := filepath.Join(b.dir, "objects", "pack")
+	killed := filepath.Join(packs, "tmp_pack_x")
+	if err := os.WriteFile(killed, []byte("PACK"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.do("head -c 100000 /dev/urandom >f")
+	in := func(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
+		var all bytes.Buffer
+		err := p.in(ctx, argv, in, &all)
+		all.Truncate(all.Len() - 10)
+		_, werr := out.Write(all.Bytes())
+		return errors.Join(err, werr)
+	}
+	if s, err := b.Save(t.Context(), in, p.dir, "", Ran{}); err == nil {
+		t.Errorf("%+v", s)
+	}
+	left, err := filepath.Glob(filepath.Join(packs, "tmp_*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q, %v", left, err)
+	}
+}
+
+// A file that cannot be read keeps no other out, and is told.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	p.do("echo 2 >f; mkfifo x; mkdir d; ln -s x d/pipe; echo 1 >shut; chmod 0 shut")
+	if os.Getuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+	if err != nil || len(s.Left) != 1 || s.Left[0] != "shut" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); got != "2" {
+		t.Error(got)
+	}
+}
+
+// What saves bring is packed now and then.
+func TestTidy(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p := newPlace(t, repo)
+	b := New(t.TempDir()).Of("dev", repo)
+	for i := range maxPacks + 5 {
+		p.do(fmt.Sprintf("echo %d >f", i))
+		save(t, b, p, "x", 0)
+	}
+	packs, err := filepath.Glob(filepath.Join(b.dir, "objects", "pack", "*.pack"))
+	if err != nil || len(packs) > 10 {
+		t.Errorf("%d packs, %v", len(packs), err)
+	}
+	gittest.Git(t, b.dir, "fsck", "--strict")
+	if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/dev"); got != strconv.Itoa(maxPacks+6) {
+		t.Errorf("%s commits", got)
+	}
+}

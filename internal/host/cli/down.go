@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+func newResetCmd(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "reset SANDBOX", Short: "Make a sandbox without a task anew, with nothing of before in it",
+		Long:              "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
+		Example:           "  sandbox-agent reset dev",
+		Args:              oneSandbox,
+		ValidArgsFunction: a.completeSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			old, done, err := a.sandbox(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer done()
+			sb, err := old.Reset(ctx)
+			if err != nil {
+				return sandboxError(err)
+			}
+			if err := a.settle(ctx, sb); err != nil {
+				a.warn(err.Error())
+			}
+			defer sb.Close(context.WithoutCancel(ctx))
+			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
+			return nil
+		},
+	}
+}
+
+type downOptions struct{ all, force bool }
+
+func newDownCmd(a *App) *cobra.Command {
+	o := &downOptions{}
+	cmd := &cobra.Command{
+		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
+		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.",
+		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
+		Args: func(_ *cobra.Command, args []string) error {
+			if (len(args) > 0) != o.all {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
+		},
+		ValidArgsFunction: a.completeSandboxes(true),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
+	}
+	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
+	cmd.Flags().BoolVar(&o.force, "force", false, "also remove one whose files cannot be saved, and forget one that is on another engine or whose record is damaged")
+	return cmd
+}
+
+func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var errs []error
+	if o.all {
+		all, err := m.List(ctx)
+		errs = append(errs, err) // it has the others
+		for _, i := range all {
+			if i.Own && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
+				names = append(names, i.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		sb, err := m.Get(ctx, name)
+		switch {
+		case err == nil:
+			err = removeSandbox(ctx, sb, o.force)
+		case o.force && !errors.Is(err, sandbox.ErrUnavailable):
+			err = m.Forget(ctx, name)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
+	}
+	return sandboxError(errors.Join(errs...))
+}
+
+// removeSandbox removes a sandbox, by force also one whose files cannot be saved.
+func removeSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
+	err := sb.Remove(ctx)
+	if force && errors.Is(err, sandbox.ErrUnsaved) {
+		err = sb.Discard(ctx)
+	}
+	return err
+}

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type upOptions struct {
+	spec               sandbox.Spec
+	network            string
+	memory, cpus, pids string
+	runtime            string
+	mounts, workspaces []string
+	allow              ruleList
+	repo, ref, project string
+	title              string
+	json               bool
+	idle, life         time.Duration
+	env, ports         []string
+}
+
+func newUpCmd(a *App) *cobra.Command {
+	o := &upOptions{}
+	cmd := &cobra.Command{
+		Use: "up SANDBOX [--image IMAGE]", Short: "Make a sandbox without a task, to run commands in",
+		Long: `Makes a sandbox; ` + "`sandbox-agent exec`" + ` runs commands in it until ` + "`sandbox-agent down`" + ` removes it.
+
+With --image it is a container of any image that the engine has, which needs nothing of ours. Without one it is
+a jail: processes of this machine in bubblewrap, with this machine's programs (/usr) and none of its files,
+which needs no engine; what is in /workspace and in the home folder stays.
+Commands have few capabilities or none, and get no new privileges.
+
+With --repo it has a clone of a repository of this machine at /workspace, and what each command changes is a commit of the
+branch sandbox/SANDBOX there: ` + "`sandbox-agent list`, `log`, `diff` and `merge`" + ` work on it. Uncommitted files are not in the clone.
+
+With --idle it ends when nobody has used it for that time, with --ttl after that time: its files
+stay, and the next command starts it again.`,
+		Example: "  sandbox-agent up scratch\n  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up fix --repo . --title 'Mend the login'\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)), "for example: sandbox-agent up dev --image debian:trixie")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.runtime, "runtime", "", "what isolates it: jail, container or host (`sandbox-agent runtime list`; default: what can give the rest)")
+	f.StringArrayVar(&o.workspaces, "workspace", nil, "[NAME=]FOLDER[:ro]: a folder of this machine to work in, at /workspace or /workspace/NAME; can be repeated with names")
+	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
+	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
+	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
+	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
+	f.StringVar(&o.title, "title", "", "what it is for")
+	f.StringVar(&o.spec.Worktree, "git-worktree", "", "repository of this machine of which a real worktree is at /workspace, on the branch sandbox-NAME")
+	f.StringVar(&o.ref, "from-ref", "", "branch of the repository (default: its default branch, or the one that is checked out)")
+	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
+	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
+	f.StringArrayVar(&o.env, "env", nil, "NAME=value for each command; can be repeated")
+	f.StringVar(&o.network, "network", "", "full (the default but for a project's own), restricted or none")
+	f.Var(&o.allow, "allow", "what a restricted network reaches: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
+	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 2g)")
+	f.StringVar(&o.cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 2)")
+	f.StringVar(&o.pids, "pids", "", "limit of processes and threads; none for no limit (default 4096)")
+	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "one of the engine's, as runsc or kata (default: the engine's)")
+	f.DurationVar(&o.idle, "idle", 0, "end it when nobody has used it for so long, as 30m; its files stay")
+	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
+	f.StringArrayVar(&o.ports, "port", nil, "PORT or PORT:LOCAL: a port of it on this machine's loopback, also with --network none; can be repeated")
+	f.BoolVar(&o.json, "json", false, "print a JSON document")
+	a.completeProjectFlag(cmd)
+	var kinds []string
+	for _, k := range sandbox.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	for flag, values := range map[string][]string{
+		"runtime": kinds, "network": {string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)},
+	} {
+		// It can only fail for a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func (o *upOptions) do(ctx context.Context, a *App, name string) error {
+	s := o.spec
+	s.Name, s.Network, s.Idle, s.Life, s.Env = name, sandbox.Network(o.network), o.idle, o.life, o.env
+	var errs []error
+	var err error
+	if s.Limits.MemoryBytes, err = parseMemory(o.memory); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Limits.CPUs, err = parseCPUs(o.cpus); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Limits.PIDs, err = parsePIDs(o.pids); err != nil {
+		errs = append(errs, err)
+	}
+	for _, t := range o.mounts {
+		m, err := a.parseMount(t)
+		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
+	}
+	work, err := a.parseWorkspaces(o.workspaces)
+	if errs = append(errs, err); len(work) > 0 {
+		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, workspaceDir)
+		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, s.Env...) // they are the user's, whoever runs commands
+		if o.repo != "" {
+			errs = append(errs, errors.New("--workspace and --repo each say what is at /workspace"))
+		}
+	}
+	ports, err := parsePorts(o.ports)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return fault.New(workorder.ExitUsage, err, "")
+	}
+	if s.Runtime, err = a.kind(o.runtime); err != nil {
+		return err
+	}
+	if o.allow != "" {
+		s.Allow = strings.Split(string(o.allow), ",")
+	}
+	s.Title = o.title
+	if err := o.of(ctx, a, &s); err != nil {
+		return err
+	}
+	m, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	start := time.Now()
+	sb, err := m.Create(ctx, s)
+	if err != nil {
+		return sandboxError(err)
+	}
+	defer sb.Close(context.WithoutCancel(ctx))
+	if len(ports) > 0 {
+		if ports, err = a.expose(ctx, name, ports); err != nil {
+			return errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
+		}
+	}
+	if err := a.settle(ctx, sb); err != nil {
+		a.warn(err.Error())
+	}
+	a.warnOfRoots(sb, work)
+	a.save(ctx, sb, sandbox.Ran{})
+	if o.json {
+		return a.json(struct {
+			sandbox.Spec
+			Endpoints map[string]string `json:"endpoints,omitempty"`
+		}{sb.Spec(), endpointsOf(ports)})
+	}
+	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
+	a.tellEndpoints(ports)
+	if repo := sb.Spec().BranchOf(); repo != "" {
+		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
+	}
+	return nil
+}
+
+// of completes a spec with the repository or project that it is made of.
+func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error) {
+	switch own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; {
+	case own && o.repo != "" && o.project == "":
+		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
+		if s.Runtime == sandbox.KindContainer && s.Image == "" {
+			s.Image, err = a.containerImage(ctx)
+		}
+	case s.Worktree != "":
+		s.Ref = o.ref
+	case o.project != "" || o.repo != "":
+		err = a.boxSpec(ctx, s, o.project, o.repo, o.ref)
+	case o.ref != "":
+		err = usage("--from-ref without --repo or --project")
+	}
+	return err
+}
+
+// workspaceDir is where people and agents work.
+const workspaceDir = "/workspace"
+
+var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// parseWorkspaces reads [NAME=]FOLDER[:ro].
+func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
+	var errs []error
+	for _, t := range texts {
+		inside, folder := workspaceDir, t
+		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
+			inside, folder = workspaceDir+"/"+name, rest
+		} else if len(texts) > 1 {
+			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))
+			continue
+		}
+		folder, ro := strings.CutSuffix(folder, ":ro")
+		m, err := a.parseMount(folder + ":" + inside)
+		if err == nil {
+			if st, serr := os.Stat(m.Host); serr != nil {
+				err = fmt.Errorf("--workspace %q: %w", t, serr)
+			} else if !st.IsDir() {
+				err = fmt.Errorf("--workspace %q: it is no folder", t)
+			}
+		}
+		m.ReadOnly = ro
+		all, errs = append(all, m), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// parseMount reads HOST:INSIDE[:ro]; a relative path of this machine begins in the current folder.
+func (a *App) parseMount(t string) (sandbox.Mount, error) {
+	parts := strings.Split(t, ":")
+	ro := len(parts) == 3 && parts[2] == "ro"
+	if len(parts) != 2 && !ro || parts[0] == "" {
+		return sandbox.Mount{}, fmt.Errorf("--mount %q: use HOST:INSIDE, or HOST:INSIDE:ro", t)
+	}
+	host, err := filepath.Abs(filepath.Join(a.dir, parts[0]))
+	if filepath.IsAbs(parts[0]) {
+		host, err = filepath.Clean(parts[0]), nil
+	}
+	return sandbox.Mount{Host: host, Inside: parts[1], ReadOnly: ro}, err
+}
+
+// warnOfRoots says of folders that a jail cannot write to, whatever the user meant.
+func (a *App) warnOfRoots(sb *sandbox.Sandbox, work []sandbox.Mount) {
+	if sb.Spec().Runtime != sandbox.KindJail || os.Geteuid() != 0 {
+		return
+	}
+	for _, m := range work {
+		if !m.ReadOnly && ownedByRoot(m.Host) {
+			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or take --runtime container", text.Clean(m.Host)))
+		}
+	}
+}
+
+func ownedByRoot(dir string) bool {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Uid == 0
+}
