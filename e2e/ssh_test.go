@@ -3,11 +3,15 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,18 +88,27 @@ func usePAM(t *testing.T) string {
 	return "no"
 }
 
+// lastPort is what freePort gave last. Its ports are below those that the kernel gives to whoever asks for any:
+// such a one could be had by another before it is used, and three asked for in turn were once one and the same.
+var lastPort atomic.Int32
+
+// freePort is a port that nothing on this machine listens at, and that is given once.
 func freePort(t *testing.T, host string) string {
 	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
+	for range 1_000 {
+		port := strconv.Itoa(20_000 + int(lastPort.Add(1)))
+		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ln.Close()
+		return port
 	}
-	defer ln.Close()
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatal("no free port")
+	return ""
 }
 
 func (s *sshd) waitUp(t *testing.T, p *proc.Process) {
