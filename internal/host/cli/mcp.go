@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
@@ -257,7 +256,7 @@ func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.O
 // way is how it is served.
 func (o *mcpOptions) way(ctx context.Context, a *App) (func(context.Context, *mcpserver.Server) error, error) {
 	if !o.listens {
-		return func(ctx context.Context, s *mcpserver.Server) error { return s.Run(ctx, &mcp.StdioTransport{}) }, nil
+		return func(ctx context.Context, s *mcpserver.Server) error { return s.Run(ctx, mcpserver.Stdio(a.Stdin, a.Stdout)) }, nil
 	}
 	token, where, err := o.token(a)
 	if err != nil {
