@@ -22,7 +22,7 @@ export GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_
 export GIT_AUTHOR_NAME=- GIT_AUTHOR_EMAIL=- GIT_COMMITTER_NAME=- GIT_COMMITTER_EMAIL=-
 g() {
 	git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 -c core.compression=1 -c pack.window=2 -c core.fsync=none -c core.quotePath=false -c core.excludesFile="$own/info/exclude" \
-		-c core.untrackedCache=true -c status.showUntrackedFiles=all "$@"
+		-c core.untrackedCache=true -c core.protectHFS=true -c status.showUntrackedFiles=all "$@"
 }
 exclude() {
 	{
@@ -30,15 +30,34 @@ exclude() {
 		[ ! -s "$d/large" ] || sed 's/[][\\*?!#]/\\&/g; s/^\.//; s/ $/\\ /' "$d/large"
 	} >"$d/info/exclude"
 }
+changed() {
+	g status --porcelain -z --no-renames --ignore-submodules=dirty >"$d/status" || return 1
+	sed -z '/^?? .*\/$/w '"$d/nested"'
+s/^.../.\//' "$d/status" >"$d/changed"
+}
+# A repository that was made inside is its files, as any folder: git takes none of a folder with a .git, unless its index has one of it. A submodule stays one.
+nested() {
+	subs=$(g config -f .gitmodules -z --get-regexp '^submodule\..*\.path$' 2>/dev/null | sed -z 's/^[^\n]*\n//' | tr '\0' '\n')
+	sed -z 's/^...//; s/\/$//' "$d/nested" | SUBS="
+$subs
+" xargs -0 sh -c 'for p; do
+	case $SUBS in *"
+$p
+"*) ;; *) printf "100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391 0\t%s/.sandbox-agent\0" "$p" ;; esac
+done' sh >"$d/seeds"
+	# The cache of untracked files would go on with the folder as it was.
+	[ -s "$d/seeds" ] && g -c core.untrackedCache=false update-index -z --index-info <"$d/seeds" && changed
+}
 # What has changed since the last time, and of it what is large: to look at it costs a third of a commit.
 tree() {
 	[ ! -s "$d/large" ] || { : >"$d/large" && exclude; }
-	g status --porcelain -z --no-renames --ignore-submodules=dirty >"$d/status" || return 1
+	changed || return 1
 	if [ -s "$d/tree" ] && [ ! -s "$d/status" ]; then
 		read -r t <"$d/tree" && echo "$t"
 		return
 	fi
-	sed -z 's/^.../.\//' "$d/status" >"$d/changed"
+	deep=0 # of one in another
+	while [ -s "$d/nested" ] && [ "$deep" -lt 20 ] && nested; do deep=$((deep + 1)); done
 	# A name with a line break would be several rules: such a file is taken whatever its size.
 	xargs -0 sh -c '[ $# = 0 ] || find "$@" -prune -type f -size +"$0"k ! -path "*
 *" -print 2>/dev/null || :' "$4" <"$d/changed" >"$d/large"
@@ -66,11 +85,14 @@ t=$(tree "$@" 2>"$d/said") || { begin anew && t=$(tree "$@" 2>"$d/said"); } || {
 	exit 1
 }
 echo "$t $clone"
-# Large files that are in no commit, and those that cannot be read, for who is told of them.
-[ -z "${lenient-}" ] || sed -n 's/^error: unable to index file .\(.*\).$/\1/p' "$d/said" | head -n 20
+# Large files that are in no commit, those that cannot be read, and submodules with files that differ from their commits, for who is told of them.
+[ -z "${lenient-}" ] || sed -n "s/^error: unable to index file '\(.*\)'$/\1/p; s/^error: unable to add '\(.*\)' to index$/\1/p; s/^error: '\(.*\)' does not have a commit checked out$/\1/p" "$d/said" | sort -u | head -n 20
 [ ! -s "$d/large" ] || while IFS= read -r f; do
 	g ls-files --error-unmatch -- "${f#./}" >/dev/null 2>&1 || printf '%s\n' "${f#./}"
 done <"$d/large" | head -n 20
+[ ! -f .gitmodules ] || g ls-files -s -z | sed -zn 's/^160000 [^\t]*\t//p' | env -u GIT_DIR -u GIT_WORK_TREE xargs -0 sh -c 'for p; do
+	[ ! -e "$p/.git" ] || git -C "$p" -c core.fsmonitor=false diff --quiet --no-ext-diff HEAD -- 2>/dev/null || [ "$?" != 1 ] || printf "%s/\n" "$p"
+done' sh | head -n 20
 echo .
 [ "$t" != "$2" ] || exit 0
 # The objects of what differs, the old tree being what they can be deltas of. One that is not here any more is as if it were empty.

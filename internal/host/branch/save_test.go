@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -179,5 +180,67 @@ func TestTidy(t *testing.T) {
 	gittest.Git(t, b.dir, "fsck", "--strict")
 	if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/dev"); got != strconv.Itoa(maxPacks+6) {
 		t.Errorf("%s commits", got)
+	}
+}
+
+// A file whose name git does not take keeps no other out, and is told.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	save(t, b, p, "", 0)
+	hfs := ".g\u200cit"
+	p.do("echo 2 >f; echo 3 >git~1; mkdir d " + hfs + "; echo 4 >" + hfs + "/config; echo 5 >d/.GI\u200dT")
+	for range 2 {
+		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+		slices.Sort(s.Left)
+		if err != nil || !slices.Equal(s.Left, []string{hfs + "/config", "d/.GI\u200dT", "git~1"}) {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); got != "2" {
+			t.Error(got)
+		}
+	}
+	p.do("rm -r git~1 d " + hfs + "; echo 6 >f")
+	if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || len(s.Left) != 0 || s.Commit == "" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A repository that a command has made in the clone is saved as its files, a submodule as its commit.
+func TestNested(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	save(t, b, p, "", 0)
+	now := func(what, want string) {
+		t.Helper()
+		if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || len(s.Left) != 0 {
+			t.Fatalf("%s: %+v, %v", what, s, err)
+		}
+		if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != want {
+			t.Errorf("%s: %q, not %q", what, got, want)
+		}
+	}
+	p.do(`mkdir plain; echo 1 >plain/f; git init -q nothing; git init -q "e m"; echo 1 >"e m/f"; git init -q full; cd full
+echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c user.email=x@x commit -qm x; echo 2 >g; git init -q in/in; cd in/in; echo 1 >f; git init -q deep; echo 1 >deep/f`)
+	const all = "e m/f\nfull/.gitignore\nfull/f\nfull/g\nfull/in/in/deep/f\nfull/in/in/f\nplain/f"
+	now("made", all)
+	now("again", all)
+	p.do(`echo 3 >full/f; git -C full -c user.name=x -c user.email=x@x commit -qam x; echo 1 >full/in/in/deep/g; rm -r full/g "e m" nothing`)
+	now("changed", "full/.gitignore\nfull/f\nfull/in/in/deep/f\nfull/in/in/deep/g\nfull/in/in/f\nplain/f")
+	if got := gittest.Git(t, repo, "show", "sandbox/dev:full/f"); got != "3" {
+		t.Error(got)
+	}
+	p.do("rm -r plain; git -c protocol.file.allow=always submodule --quiet add \"$PWD/full\" \"s u\" 2>/dev/null; rm -r full; git worktree add -q -f tree HEAD")
+	now("a submodule, and a work tree", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
+	if got := gittest.Git(t, repo, "ls-tree", "sandbox/dev", "--", "s u"); !strings.HasPrefix(got, "160000 ") {
+		t.Error(got)
+	}
+	p.do("touch -d 2001-01-01 's u/f'; : >'s u/built'")
+	now("built", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
+	p.do("echo 9 >'s u/f'")
+	if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || !slices.Equal(s.Left, []string{"s u/"}) {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -256,7 +256,9 @@ func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.O
 // way is how it is served.
 func (o *mcpOptions) way(ctx context.Context, a *App) (func(context.Context, *mcpserver.Server) error, error) {
 	if !o.listens {
-		return func(ctx context.Context, s *mcpserver.Server) error { return s.Run(ctx, mcpserver.Stdio(a.Stdin, a.Stdout)) }, nil
+		return func(ctx context.Context, s *mcpserver.Server) error {
+			return s.Run(ctx, mcpserver.Stdio(a.Stdin, a.Stdout))
+		}, nil
 	}
 	token, where, err := o.token(a)
 	if err != nil {

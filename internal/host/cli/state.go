@@ -30,7 +30,7 @@ func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (
 		err = nil
 	}
 	for _, name := range s.Left {
-		a.warn("not committed: " + name + ": it cannot be read, or it is large and git does not know it (`git add` in the sandbox makes it known)")
+		a.warn("not committed: " + name + ": it cannot be read, git refuses its name, it is in a submodule, or it is large and git does not know it (`git add` in the sandbox makes it known)")
 	}
 	if s.Earlier != "" {
 		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.Earlier)
