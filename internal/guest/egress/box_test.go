@@ -91,7 +91,11 @@ func setWorld(t *testing.T) *theWorld {
 		ip -6 route add default via 2001:db8:1::1
 		ip -n inner link set lo up`)
 	for _, a := range worldAddrs[1:] {
-		command(t, "ip", "-n", "world", "addr", "add", a, "dev", "lo")
+		add := []string{"ip", "-n", "world", "addr", "add", a, "dev", "lo"}
+		if strings.Contains(a, ":") {
+			add = append(add, "nodad") // otherwise nobody binds to it until the kernel's worker has looked for another's
+		}
+		command(t, add...)
 	}
 	r, out := io.Pipe()
 	in, _ := io.Pipe() // never ends
