@@ -75,7 +75,11 @@ func (o *sshOptions) serve(ctx context.Context, a *App, args []string) error {
 	if err != nil {
 		return err
 	}
-	return s.ServeKnown(ctx, pipes{a.Stdin, a.Stdout}, args[0])
+	err = s.ServeKnown(ctx, newPipes(a.Stdin, a.Stdout), args[0])
+	if ctx.Err() != nil {
+		return left(ctx)
+	}
+	return err
 }
 
 func oneArg(args []string) error {
@@ -87,18 +91,28 @@ func oneArg(args []string) error {
 
 // pipes are a connection.
 type pipes struct {
-	io.Reader
-	io.Writer
+	*io.PipeReader
+	out io.Writer
 }
 
+// newPipes reads in to its end or the program's: a read of a pipe that is silent ends by no Close.
+func newPipes(in io.Reader, out io.Writer) pipes {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, in)
+		w.CloseWithError(err)
+	}()
+	return pipes{r, out}
+}
+
+func (s pipes) Write(p []byte) (int, error) { return s.out.Write(p) }
+
 func (s pipes) Close() error {
-	var errs []error
-	for _, f := range []any{s.Reader, s.Writer} {
-		if c, ok := f.(io.Closer); ok {
-			errs = append(errs, c.Close())
-		}
+	err := s.PipeReader.Close()
+	if c, ok := s.out.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (pipes) LocalAddr() net.Addr              { return pipesAddr{} }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,36 @@ func TestSSHArguments(t *testing.T) {
 		if got := sshArguments("h", c.rest); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q", c.rest, got)
 		}
+	}
+}
+
+// A pipe that is silent keeps no connection open.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	silent := struct{ io.Reader }{in} // without a Close that ends a Read, as standard input
+	p := newPipes(silent, io.Discard)
+	if _, err := out.WriteString("x"); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 2)
+	if n, err := p.Read(b); n != 1 || err != nil {
+		t.Fatalf("%q, %v", b[:n], err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := p.Read(b)
+		ended <- err
+	}()
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("a closed connection is read")
 	}
 }
 
