@@ -55,7 +55,7 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (told
 }
 
 // briefScript writes the briefing to the file $2 of the work tree that has the folder $1, or else of that folder, and prints its path. Where the project has a link in its way it
-// is in the home folder: nothing is written through it.
+// is in the home folder: nothing is written through it. Git outside looks at a worktree by another git directory than git inside, and is told by a file beside the briefing.
 const briefScript = `begin=${1:-$HOME}
 cd "$begin" || exit
 while [ ! -e .git ] && [ "$PWD" != / ]; do cd ..; done
@@ -69,7 +69,10 @@ own "$@" 2>/dev/null || cd && own "$@" || {
 cat >"$2" || exit
 printf '%s\n' "$PWD/$2"
 g=.git
-[ ! -f .git ] || g=$(sed -n 's/^gitdir: //p' .git)
+[ ! -f .git ] || {
+	g=$(sed -n 's/^gitdir: //p' .git)
+	[ -e "$d/.gitignore" ] || [ -L "$d/.gitignore" ] || printf '/%s\n' "${2##*/}" .gitignore >"$d/.gitignore"
+}
 [ ! -d "$g" ] || { mkdir -p "$g/info" && { grep -qxF "/$2" "$g/info/exclude" 2>/dev/null || printf '/%s\n' "$2" >>"$g/info/exclude"; }; }`
 
 // briefingDir is where the briefing is; "" is the home folder: in a folder of the user's git would see it.

@@ -69,6 +69,11 @@ func TestBriefScript(t *testing.T) {
 			if after := sh("git status --porcelain -uall 2>/dev/null || :"); after != before {
 				t.Errorf("git sees %q", after)
 			}
+			if name == "a linked tree" {
+				if after := sh("rm ../git/info/exclude; git status --porcelain -uall"); after != before {
+					t.Errorf("git outside sees %q", after)
+				}
+			}
 			if b := sh("cat sub/f"); b != "x" {
 				t.Errorf("written through a link: %q", b)
 			}
