@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // A folder of the user's to work in: what is written is the user's, and their repository is not the sandbox's to change.
@@ -114,7 +115,14 @@ func TestWorktree(t *testing.T) {
 				}
 			}
 			e := u.claim(fmt.Sprintf("tree-%s-%d", kind, os.Getpid()))
-			up := append([]string{"up", e, "--runtime", kind, "--git-worktree", "."}, more...)
+			template := filepath.Join(t.TempDir(), "tpl.yaml")
+			if err := os.WriteFile(template, []byte("name: tpl\nharness: {name: command, command: [sleep, '1000']}\nenv: {OF_TEMPLATE: there}\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			up := append([]string{"up", e, "--runtime", kind, "--git-worktree", ".", "--project", template}, more...)
+			if c := u.run("", append(up, "--repo", ".")...); c.code != workorder.ExitUsage {
+				t.Errorf("a worktree and a clone: exit code %d", c.code)
+			}
 			gittest.Git(t, repo, "branch", "sandbox-"+e)
 			if c := u.run("", up...); c.code == 0 {
 				t.Error("a branch of the user's is taken over")
@@ -127,7 +135,7 @@ func TestWorktree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := u.run("", "exec", e, "--", "sh", "-c", `git -C /workspace status --porcelain && git log --format=%s && echo 2 >f && git commit -qam own && echo 3 >f &&
+			c := u.run("", "exec", e, "--", "sh", "-c", `test $OF_TEMPLATE = there && git -C /workspace status --porcelain && git log --format=%s && echo 2 >f && git commit -qam own && echo 3 >f &&
 git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv .git y; rm -f /workspace.objects/??/* 2>/dev/null; for d in .git/hooks /workspace.git/hooks; do mkdir -p $d && echo '#!/bin/sh' >$d/post-commit; done; true`)
 			if c.code != 0 || c.stdout != "base\n" {
 				t.Errorf("exit code %d, %q: %s", c.code, c.stdout, c.stderr)
@@ -149,6 +157,13 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			if got := gittest.Git(t, repo, "show", "main:f"); got != "1" {
 				t.Error(got)
 			}
+			if c := u.run("", "start", e, "--detach"); c.code != 0 {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
+			}
+			tree := filepath.Join(u.state, "worktrees", e, "tree")
+			if got := gittest.Git(t, tree, "-c", "safe.directory=*", "status", "--porcelain"); strings.Contains(got, ".claude") {
+				t.Errorf("git of this machine sees the briefing: %q", got)
+			}
 			// A save that was killed before the branch moved is made good by the next one.
 			gittest.Git(t, repo, "update-ref", "refs/heads/sandbox-"+e, "sandbox/"+e+"^")
 			if c := u.run("", "exec", e, "--", "true"); c.code != 0 {
@@ -159,11 +174,10 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			}
 			// A repository that the sandbox makes in the tree is none that the user's git asks.
 			sprung := filepath.Join(t.TempDir(), "sprung")
-			if c := u.run("", "exec", e, "--", "sh", "-c", "git init -q sub && cd sub && git -c user.name=x -c user.email=x commit -q --allow-empty -m x && git config core.fsmonitor 'touch "+sprung+"; false'"); c.code != 0 {
+			if c := u.run("", "exec", e, "--", "sh", "-c", "git init -q sub && cd sub && echo 1 >in && git add in && git -c user.name=x -c user.email=x commit -qm x && git config core.fsmonitor 'touch "+sprung+"; false'"); c.code != 0 {
 				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
-			tree := filepath.Join(u.state, "worktrees", e, "tree")
-			if got := gittest.Git(t, repo, "ls-tree", "sandbox-"+e, "sub"); !strings.HasPrefix(got, "160000 ") {
+			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":sub/in"); got != "1" {
 				t.Errorf("%q", got)
 			}
 			gittest.Git(t, tree, "-c", "safe.directory=*", "status")

@@ -104,6 +104,14 @@ func (a *App) standing(ctx context.Context, project, repo, ref string) (*resolve
 	return a.resolver(false).Find(ctx, f)
 }
 
+// standingOf finds the project of a sandbox that is there.
+func (a *App) standingOf(ctx context.Context, s sandbox.Spec) (*resolve.Resolved, error) {
+	if s.Worktree != "" {
+		s.Ref = "" // it is one of the worktree's repository
+	}
+	return a.standing(ctx, s.Project, s.Repo, s.Ref)
+}
+
 // boxSecrets are the secrets of a box each time that it starts: nothing keeps them.
 func (a *App) boxSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secrets, error) {
 	if s.Project == "" && (s.Repo == "" || filepath.IsAbs(s.Repo)) {
@@ -114,7 +122,7 @@ func (a *App) boxSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secrets, 
 		git, err := find.Credentials.Git(ctx, s.Repo)
 		return sandbox.Secrets{Git: git}, err
 	}
-	g, err := a.standing(ctx, s.Project, s.Repo, s.Ref)
+	g, err := a.standingOf(ctx, s)
 	if err != nil {
 		return sandbox.Secrets{}, err
 	}

@@ -80,7 +80,7 @@ func (a *App) projectOf(ctx context.Context, s sandbox.Spec, secrets bool) (ofPr
 	if s.Project == "" {
 		return ofProject{Project: &projects.Project{}}, nil
 	}
-	g, err := a.standing(ctx, s.Project, s.Repo, s.Ref)
+	g, err := a.standingOf(ctx, s)
 	if err != nil {
 		return ofProject{}, err
 	}

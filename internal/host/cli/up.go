@@ -175,12 +175,17 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 // of completes a spec with the repository or project that it is made of.
 func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error) {
 	switch own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; {
-	case own && o.repo != "" && o.project == "":
+	case own && o.repo != "" && o.project == "" && s.Worktree == "":
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
 		if s.Runtime == sandbox.KindContainer && s.Image == "" {
 			s.Image, err = a.containerImage(ctx)
 		}
+	case s.Worktree != "" && o.repo != "":
+		err = usage("--git-worktree and --repo each say what is at %s", workspaceDir)
 	case s.Worktree != "":
+		if o.project != "" {
+			err = a.boxSpec(ctx, s, o.project, "", "")
+		}
 		s.Ref = o.ref
 	case o.project != "" || o.repo != "":
 		err = a.boxSpec(ctx, s, o.project, o.repo, o.ref)
