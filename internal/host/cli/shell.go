@@ -122,7 +122,7 @@ set -- new-session -d -s main
 ` + runTmux + ` || tmux has-session -t =main`
 	// runTmux carries out the commands of tmux that are the script's arguments, by a server that is begun where there is none: one for all sessions, so that nothing is set for
 	// all which only one wants. A file of the user's own says how tmux is to be.
-	runTmux = `test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' set-option -g default-terminal tmux-256color ';' "$@"
+	runTmux = `test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' set-option -g focus-events on ';' set-option -g default-terminal tmux-256color ';' "$@"
 tmux start-server ';' "$@"`
 	// A terminal of a kind that is not known here is taken for the usual one; one that can do nothing cannot show another.
 	showTerminal = `test "$TERM" != dumb || exec sh

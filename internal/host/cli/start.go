@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -165,99 +162,6 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 
 // showAgent shows a window of the agents' session.
 var showAgent = []string{"tmux", "attach-session"}
-
-// runsScript finds the agent's window: it prints 1 where its program runs.
-const runsScript = `command -v tmux >/dev/null || { echo "there is no tmux in it" >&2; exit 9; }
-tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' 2>/dev/null | grep -qx 0 && echo 1
-exit 0`
-
-// startScript starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then. What a window is set to is
-// asked for together with it: a program that ends at once is told by what it has printed. (tmux before 3.2 keeps no window of a program that has failed.)
-const startScript = `set -eu
-session=$1 window=$2 dir=$3 launcher=$4 at="=$1:=$2"
-tmux kill-window -t "$at" 2>/dev/null || :
-if tmux has-session -t "=$session" 2>/dev/null; then
-	set -- new-window -d -t "=$session:"
-else
-	set -- new-session -d -s "$session" -x 200 -y 50
-fi
-set -- "$@" -n "$window" -c "$dir" "exec sh $launcher"
-for option in 'automatic-rename off' 'allow-rename off' 'remain-on-exit failed'; do
-	set -- "$@" ';' set-window-option -t "$at" ${option}
-done
-` + runTmux + ` || tmux list-panes -t "$at" >/dev/null
-sleep 0.5
-dead=$(tmux list-panes -t "$at" -F '#{pane_dead}' 2>/dev/null) || {
-	echo "its program has ended already, with exit code 0" >&2
-	exit 1
-}
-case $dead in
-*1*)
-	tmux capture-pane -p -S - -t "$at" | grep -v '^$' | tail -n 15 >&2
-	exit 1
-	;;
-esac`
-
-// begin starts the agent, unless it runs.
-func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, b told, secrets map[string]string) (began bool, err error) {
-	s := sb.Spec()
-	run := func(argv ...string) (string, error) {
-		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute, Unrecorded: !slices.Contains(argv, startScript)})
-		if err != nil {
-			return "", sandboxError(err)
-		}
-		if r.ExitCode != 0 {
-			return "", fault.New(workorder.ExitGeneral, fmt.Errorf("start %s in sandbox %s: %s", agent, s.Name, text.Clean(strings.TrimSpace(string(r.Stderr)))), "")
-		}
-		return strings.TrimSpace(string(r.Stdout)), nil
-	}
-	if runs, err := run("sh", "-c", runsScript, "sh", tmuxSession, agent); err != nil || runs == "1" {
-		return false, err
-	}
-	home, err := run("sh", "-c", `echo "$HOME"`)
-	if err != nil {
-		return false, err
-	}
-	dir := workdirOf(s)
-	line, err := agents.Line(agents.Start{Harness: h, Prompt: o.prompt, Briefing: b.text, File: b.file, Home: home, Workdir: dir})
-	if err != nil {
-		return false, err
-	}
-	if _, err := run("sh", "-c", `command -v "$1" >/dev/null || { echo "it has no program $1" >&2; exit 1; }`, "sh", line.Argv[0]); err != nil {
-		return false, fault.New(workorder.ExitGeneral, err, "`sandbox-agent up --runtime box` has agents' programs; in an image of your own, install it")
-	}
-	files := sb.Files()
-	put := func(name, content string) error {
-		return files.Write(ctx, name, strings.NewReader(content), sandbox.WriteOptions{Mode: new(fs.FileMode(0o600)), Parents: true})
-	}
-	for name, content := range line.Files {
-		if _, err := files.Lstat(ctx, name); errors.Is(err, sandbox.ErrNotFound) {
-			err = put(name, content)
-			if err != nil {
-				return false, sandboxError(err)
-			}
-		}
-	}
-	var script bytes.Buffer
-	script.WriteString("rm -f \"$0\"\n")
-	for _, kv := range line.Env {
-		name, value, _ := strings.Cut(kv, "=")
-		fmt.Fprintf(&script, "export %s=%s\n", name, text.Shell(value))
-	}
-	for name, value := range secrets {
-		fmt.Fprintf(&script, "export %s=%s\n", name, text.Shell(value))
-	}
-	fmt.Fprintf(&script, "exec %s\n", text.Shell(line.Argv...))
-	launcher := "/dev/shm/.sandbox-agent-" + rand.Text()
-	if err := put(launcher, script.String()); err != nil {
-		return false, sandboxError(err)
-	}
-	if _, err := run("sh", "-c", startScript, "sh", tmuxSession, agent, dir, launcher); err != nil {
-		_ = files.Remove(context.WithoutCancel(ctx), launcher) // it is gone where it was read
-		return false, err
-	}
-	return true, nil
-}
 
 // keyScript prints 1 where neither the file $1 of the home folder nor one of the other variables is there.
 const keyScript = `[ ! -s "$HOME/$1" ] || exit 0
