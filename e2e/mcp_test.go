@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -314,16 +313,11 @@ func agentCLIs(t *testing.T) string {
 }
 
 // scriptedModel is a model's server on this machine that has the model call the tool, and says what the tool answered.
-func scriptedModel(t *testing.T, server string, call reply) (port string, results func() []string) {
+func scriptedModel(t *testing.T, server string, calls ...reply) (port string, results func() []string) {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	_ = l.Close() // the server takes its place
-	script, err := json.Marshal([]reply{call, {Text: "Done."}})
+	port = freePort(t, "127.0.0.1")
+	script, err := json.Marshal(append(calls, reply{Text: "Done."}))
 	if err != nil {
 		t.Fatal(err)
 	}

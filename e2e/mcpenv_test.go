@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // envClient is a client of the tools for environments.
@@ -412,5 +414,41 @@ func TestMCPEnvironmentsRaw(t *testing.T) {
 	}
 	if c := u.run("", "delete", "--all"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
+	}
+}
+
+// The real Claude Code works in an environment that it makes, and what it did is on a branch of the user's repository.
+func TestMCPEnvironmentsClaude(t *testing.T) {
+	t.Parallel()
+	u := newCarefulUser(t, "TMPDIR="+t.TempDir())
+	repo, home := u.newRepo(), t.TempDir()
+	call := func(tool string, input map[string]string) reply {
+		input["explanation"] = "why"
+		return reply{Tool: "mcp__sandbox__environment_" + tool, Input: input}
+	}
+	port, results := scriptedModel(t, modelServer,
+		call("create", map[string]string{"title": "Greet the world"}),
+		call("file_write", map[string]string{"target_file": "greet.sh", "contents": "echo hello\n"}),
+		call("file_edit", map[string]string{"target_file": "greet.sh", "search_text": "hello", "replace_text": "hello, world"}),
+		call("run_cmd", map[string]string{"command": "sh greet.sh | tee said"}),
+	)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out := &syncBuffer{}
+	script := "claude mcp add sandbox -- sandbox-agent mcp --tools env --single --runtime jail\nANTHROPIC_BASE_URL=http://127.0.0.1:" + port + " ANTHROPIC_API_KEY=" + claudeKey +
+		" CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 claude -p go --model " + claudeModel + " --allowedTools mcp__sandbox </dev/null"
+	if err := proc.Run(ctx, proc.Spec{
+		Argv: []string{"sh", "-ec", script}, Dir: u.dir, Env: append(slices.Clone(u.env), "HOME="+home, "PATH="+agentCLIs(t)+":"+os.Getenv("PATH")), Stdout: out, Stderr: out,
+	}); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if got := results(); !slices.ContainsFunc(got, func(r string) bool { return strings.Contains(r, "sandbox-agent diff greet-the-world") }) {
+		t.Errorf("%q reached the model: %s", got, out)
+	}
+	if got := gittest.Git(t, repo, "show", "sandbox/greet-the-world:said"); got != "hello, world" {
+		t.Errorf("%q: %s", got, out)
+	}
+	if c := u.run("", "delete", "greet-the-world"); c.code != 0 {
+		t.Errorf("exit code %d", c.code)
 	}
 }
