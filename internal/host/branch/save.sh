@@ -31,8 +31,9 @@ exclude() {
 	} >"$d/info/exclude"
 }
 changed() {
+	: >"$d/changed" >"$d/nested"
 	g status --porcelain -z --no-renames --ignore-submodules=dirty >"$d/status" || return 1
-	sed -z '/^?? .*\/$/w '"$d/nested"'
+	[ ! -s "$d/status" ] || sed -z '/^?? .*\/$/w '"$d/nested"'
 s/^.../.\//' "$d/status" >"$d/changed"
 }
 # A repository that was made inside is its files, as any folder: git takes none of a folder with a .git, unless its index has one of it. A submodule stays one.
@@ -43,7 +44,7 @@ $subs
 " xargs -0 sh -c 'for p; do
 	case $SUBS in *"
 $p
-"*) ;; *) printf "100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391 0\t%s/.sandbox-agent\0" "$p" ;; esac
+"*) ;; *) printf "100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391 0\t%s/.sandbox-agent.seed\0" "$p" ;; esac
 done' sh >"$d/seeds"
 	# The cache of untracked files would go on with the folder as it was.
 	[ -s "$d/seeds" ] && g -c core.untrackedCache=false update-index -z --index-info <"$d/seeds" && changed
