@@ -93,6 +93,9 @@ network: {mode: restricted}
 			t.Errorf("%s: the key is in its environment: %q", name, got)
 		}
 	}
+	if got := ok("exec", e, "--", "sh", "-c", "grep -rl sandbox-agent-placeholder $HOME /tmp 2>/dev/null || :"); got != "" {
+		t.Errorf("what is in the place of a key is kept in %s", got)
+	}
 	calls := ok("exec", e, "--", "cat", "/tmp/openai.jsonl")
 	for what, n := range map[string]int{"Read /workspace/.claude/sandbox-agent.md first": 2, "Instructions from: /workspace/.claude/sandbox-agent.md": 2, `"-say it"`: 4} {
 		if got := strings.Count(calls, what); got < n {

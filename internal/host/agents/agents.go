@@ -119,6 +119,7 @@ func codex(s Start) Command {
 	config("analytics.enabled=false")
 	// Without these it asks servers of its maker, and waits for ever for one that does not answer.
 	argv = append(argv, "--disable", "plugins", "--disable", "apps")
+	argv = append(argv, "--disable", "shell_snapshot") // a file with all variables, keys too
 	if s.NoProviderTools {
 		config(`web_search="disabled"`)
 	}
