@@ -17,6 +17,10 @@ begin() {
 	[ "${1-}" = anew ] || cp -p "$own/index" "$d/index" 2>/dev/null || :
 	echo 'ref: refs/heads/none' >"$d/HEAD"
 	exclude
+	# What somebody told the clone's git not to look at counts here.
+	for bit in assume-unchanged skip-worktree; do
+		g ls-files -v -z 2>/dev/null | sed -zn 's/^[a-zS] //p' | g update-index -z --no-$bit --stdin 2>/dev/null || :
+	done
 }
 export GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_LITERAL_PATHSPECS=1
 export GIT_AUTHOR_NAME=- GIT_AUTHOR_EMAIL=- GIT_COMMITTER_NAME=- GIT_COMMITTER_EMAIL=-
@@ -49,10 +53,20 @@ done' sh >"$d/seeds"
 	# The cache of untracked files would go on with the folder as it was.
 	[ -s "$d/seeds" ] && g -c core.untrackedCache=false update-index -z --index-info <"$d/seeds" && changed
 }
+# What a sparse checkout of the clone has taken away is not deleted: it is as the clone's index has it.
+sparse() {
+	[ -s "$own/info/sparse-checkout" ] || [ -s "$d/away" ] || return 0
+	git --git-dir="$own" -c core.fsmonitor=false ls-files -t -s -z | sed -zn 's/^S //p' | xargs -0 sh -c 'for e; do
+	p=./${e#*"	"}
+	[ -e "$p" ] || [ -L "$p" ] || printf "%s\0" "$e"
+done' sh >"$d/away" &&
+		g ls-files -t -z | sed -zn 's/^S //p' | g update-index -z --no-skip-worktree --stdin &&
+		g update-index -z --index-info <"$d/away" && sed -z 's/^[^\t]*\t//' "$d/away" | g update-index -z --skip-worktree --stdin
+}
 # What has changed since the last time, and of it what is large: to look at it costs a third of a commit.
 tree() {
 	[ ! -s "$d/large" ] || { : >"$d/large" && exclude; }
-	changed || return 1
+	sparse && changed || return 1
 	if [ -s "$d/tree" ] && [ ! -s "$d/status" ]; then
 		read -r t <"$d/tree" && echo "$t"
 		return
@@ -65,7 +79,7 @@ tree() {
 	[ ! -s "$d/large" ] || exclude
 	# Few names are added by themselves: git looks at nothing else. It refuses all of them where one is large or gone since.
 	{ [ "$(wc -c <"$d/changed")" -lt 10000 ] && g add -A --pathspec-from-file="$d/changed" --pathspec-file-nul; } ||
-		g add -A ${lenient-} . || [ -n "${lenient-}" ] || return 1
+		g add -A ${lenient-} . || [ "$?${lenient-}" = 1--ignore-errors ] || return 1
 	# The commit is what the next status is beside.
 	t=$(g write-tree) && c=$(g commit-tree "$t" </dev/null) && echo "$c" >"$d/HEAD" && echo "$t" >"$d/tree" && echo "$t"
 }
@@ -80,8 +94,8 @@ if [ "$2" = - ]; then
 	echo "- $clone"
 	exit
 fi
-# A file that cannot be read keeps no other out.
-t=$(tree "$@" 2>"$d/said") || { begin anew && t=$(tree "$@" 2>"$d/said"); } || { lenient=--ignore-errors && t=$(tree "$@" 2>"$d/said"); } || {
+# A file that cannot be read keeps no other out. What git knows by either index is not forgotten as long as that can be read.
+t=$(tree "$@" 2>"$d/said") || { lenient=--ignore-errors && t=$(tree "$@" 2>"$d/said"); } || { begin && t=$(tree "$@" 2>"$d/said"); } || { begin anew && t=$(tree "$@" 2>"$d/said"); } || {
 	cat "$d/said" >&2
 	exit 1
 }

@@ -244,3 +244,85 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 		t.Errorf("%+v, %v", s, err)
 	}
 }
+
+// A file for which git ends is an error, and no commit has lost the others.
+func TestGitEnds(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	save(t, b, p, "", 0)
+	p.do(`echo '*.u working-tree-encoding=UTF-16' >.gitattributes; printf '\377' >bad.u; echo 2 >f`)
+	if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err == nil || !strings.Contains(err.Error(), "bad.u") {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != "" {
+		t.Error(got)
+	}
+	p.do("rm bad.u")
+	save(t, b, p, "", 0)
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != ".gitattributes\nf" {
+		t.Error(got)
+	}
+}
+
+// A file that git knows stays in the branch, whatever keeps a save from what is in it now, and its changes count, whatever the clone's index says.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	if err := os.WriteFile(filepath.Join(repo, "large"), make([]byte, 11<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, repo, "add", ".")
+	gittest.Git(t, repo, "commit", "-qm", "large")
+	all := New(t.TempDir())
+	for name, c := range map[string]struct{ script, changed, left string }{
+		"a lock is left":    {`: >"$HOME/.sandbox-agent/git/index.lock"; echo 2 >f`, "f", ""},
+		"hidden from git":   {`git update-index --assume-unchanged f; git update-index --skip-worktree "old name"; rm -r "$HOME/.sandbox-agent"; echo 2 >f; echo 2 >"old name"`, "f\nold name", ""},
+		"it cannot be read": {`chmod 0 "old name" large; touch large; echo 2 >f; echo 3 >shut; chmod 0 shut`, "f", "large old name shut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.left != "" && os.Getuid() == 0 {
+				t.Skip("root reads everything")
+			}
+			p, b := newPlace(t, repo), all.Of(strings.Fields(name)[0], repo)
+			save(t, b, p, "", 0)
+			p.do(c.script)
+			if s := save(t, b, p, "", 0); strings.Join(s.Left, " ") != c.left {
+				t.Errorf("%q", s.Left)
+			}
+			if got := gittest.Git(t, b.dir, "diff", "--name-only", b.Base(t.Context()), b.Head(t.Context())); got != c.changed {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// What a sparse checkout takes away is not deleted, and what is made in its place is saved.
+func TestSparse(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	for _, d := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(repo, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(repo, d, "e m"), []byte("1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gittest.Git(t, repo, "add", ".")
+	gittest.Git(t, repo, "commit", "-qm", "folders")
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	save(t, b, p, "", 0)
+	for _, c := range []struct{ script, want string }{
+		{"git sparse-checkout set a", ""},
+		{"echo 2 >'a/e m'", "M\ta/e m"},
+		{"mkdir b; echo 2 >'b/e m'; echo 2 >b/new", "M\ta/e m\nM\tb/e m\nA\tb/new"},
+		{"rm -r b; git sparse-checkout disable; git checkout -q -- b; rm 'b/e m'", "M\ta/e m\nD\tb/e m"},
+	} {
+		p.do(c.script)
+		save(t, b, p, c.script, 0)
+		if got := gittest.Git(t, repo, "diff", "--name-status", "main", "sandbox/dev"); got != c.want {
+			t.Errorf("%s: %q, not %q", c.script, got, c.want)
+		}
+	}
+}
