@@ -97,6 +97,7 @@ fi
 # A file that cannot be read keeps no other out. What git knows by either index is not forgotten as long as that can be read.
 t=$(tree "$@" 2>"$d/said") || { lenient=--ignore-errors && t=$(tree "$@" 2>"$d/said"); } || { begin && t=$(tree "$@" 2>"$d/said"); } || { begin anew && t=$(tree "$@" 2>"$d/said"); } || {
 	cat "$d/said" >&2
+	[ -s "$d/said" ] || echo "is the disk of $d full?" >&2
 	exit 1
 }
 echo "$t $clone"

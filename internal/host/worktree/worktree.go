@@ -140,10 +140,14 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 		return err
 	}
 	name, email := localrepo.Identity(ctx, w.Repo)
+	config := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[user]\n\tname = " + quote(name) + "\n\temail = " + quote(email) + "\n"
+	sparse, settings, err := w.sparse(ctx)
+	if err != nil {
+		return err
+	}
 	files := map[string]string{
 		"git/HEAD": "ref: refs/heads/" + w.Branch + "\n", "git/refs/heads/" + w.Branch: base + "\n", "git/objects/info/alternates": insideObjects + "\n", "git/index": string(known),
-		"git/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[user]\n\tname = " + quote(name) + "\n\temail = " + quote(email) + "\n",
-		"gitfile":    "gitdir: " + insideGit + "\n",
+		"git/config": config + settings, "git/info/sparse-checkout": sparse, "gitfile": "gitdir: " + insideGit + "\n",
 	}
 	for file, content := range files {
 		file = filepath.Join(w.dir, filepath.FromSlash(file))
@@ -156,6 +160,27 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 	}
 	// By its time git knows the files that may have changed since.
 	return os.Chtimes(filepath.Join(w.dir, "git", "index"), st.ModTime(), st.ModTime())
+}
+
+// sparse are the patterns of a worktree of a sparse repository, which are the user's, with their settings: what is written outside of them counts for a git that knows them.
+func (w *Worktree) sparse(ctx context.Context) (patterns, settings string, err error) {
+	tree := localrepo.Git(w.Tree())
+	is := func(key string) bool {
+		out, _ := tree.Output(ctx, "config", "--bool", key) // one that is not set is not
+		return string(out) == "true\n"
+	}
+	if !is("core.sparseCheckout") {
+		return "", "", nil
+	}
+	file, err := path(ctx, tree, "info/sparse-checkout")
+	if err != nil {
+		return "", "", err
+	}
+	known, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", err
+	}
+	return string(known), fmt.Sprintf("[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = %t\n", is("core.sparseCheckoutCone")), nil
 }
 
 // quote is a text as git's configuration has it.
