@@ -227,6 +227,7 @@ func TestBranchCorners(t *testing.T) {
 	ok(0, "up", "l", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "l", "--", "truncate", "-s", "11M", "large")
 	ok(1, "apply", "l", "-d")
+	ok(1, "down", "l")
 	ok(0, "delete", "l")
 	gittest.Git(t, repo, "config", "remote.sandbox.url", "https://example.com/other")
 	ok(0, "up", "e2", "--repo", ".", "--runtime", "jail") // told, and the user's remote stays

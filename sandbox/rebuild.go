@@ -1,11 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
@@ -40,12 +40,9 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	saved, err := sb.Save(ctx, Ran{})
-	if err != nil {
-		return nil, err
-	}
-	if len(saved.Left) > 0 {
-		return nil, fmt.Errorf("sandbox %s: no commit has %s, which would be lost: remove it, have git ignore it, or `git add` it", s.Name, strings.Join(saved.Left, ", "))
+	saved, err := sb.saveAll(ctx)
+	if err = cmp.Or(err, saved.lost()); err != nil {
+		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	again, err := sb.replaceWithWork(ctx, s)
 	if err == nil {

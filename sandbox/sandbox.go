@@ -9,6 +9,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,8 @@ func (sb *Sandbox) Resume(ctx context.Context) error {
 // Remove is Discard of a sandbox in which nothing is left that no commit has: SaveLast comes first, and where that fails nothing is removed, which is ErrUnsaved.
 func (sb *Sandbox) Remove(ctx context.Context) error {
 	if sb.Spec().Worktree == "" { // its files are outside, and what cannot be saved stays there
-		if _, err := sb.SaveLast(ctx); err != nil {
+		saved, err := sb.SaveLast(ctx)
+		if err = cmp.Or(err, saved.lost()); err != nil {
 			return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: what no command has committed cannot be saved: %w", sb.spec.Name, err)}
 		}
 	}

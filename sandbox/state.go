@@ -31,6 +31,7 @@ type Saved struct {
 	// Commit is the new commit; "" where nothing has changed.
 	Commit string
 	// Left are files that are not committed, since they are large and git does not know them, cannot be read, have a name that git refuses, or are a submodule in which files have changed.
+	// Of SaveLast they are also branches and stashes that nothing but the clone has.
 	Left []string
 	// Earlier is the ref of the commits of before, where the clone was made anew since the last save.
 	Earlier string
@@ -59,6 +60,29 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
 }
 
+// saveAll is Save, and Left has what the clone's own branches and stashes alone have, too.
+func (sb *Sandbox) saveAll(ctx context.Context) (Saved, error) {
+	saved, err := sb.Save(ctx, Ran{})
+	if errors.Is(err, branch.ErrNotShown) { // it is saved all the same
+		err = nil
+	}
+	if err != nil {
+		return saved, err
+	}
+	spec := sb.Spec()
+	aside, err := branch.New(sb.m.state).Of(spec.Name, spec.BranchOf()).Aside(ctx, sb.inside, CloneDir)
+	saved.Left = append(saved.Left, aside...)
+	return saved, err
+}
+
+// lost is an error where something would be lost with a sandbox.
+func (s Saved) lost() error {
+	if len(s.Left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no commit has %s: remove it, have git ignore it, or `git add` it; of a branch or a stash of its own, check it out there", strings.Join(s.Left, ", "))
+}
+
 // SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.
 func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 	s := sb.Spec()
@@ -75,11 +99,7 @@ func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 		return Saved{}, err
 	}
 	defer there.drop()
-	saved, err := there.Save(ctx, Ran{})
-	if errors.Is(err, branch.ErrNotShown) { // it is saved all the same
-		err = nil
-	}
-	return saved, err
+	return there.saveAll(ctx)
 }
 
 // SaveRunning is Save of a sandbox that runs; one that does not is not started.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -72,7 +73,8 @@ func (sb *Sandbox) removeWorktree(ctx context.Context) (after func() error) {
 	if _, err := os.Stat(w.Tree()); err != nil { // its files are gone already
 		return func() error { return w.Remove(ctx) }
 	}
-	if _, err := sb.Save(ctx, Ran{}); err != nil {
+	saved, err := sb.saveAll(ctx)
+	if err = cmp.Or(err, saved.lost()); err != nil {
 		return func() error {
 			return fmt.Errorf("sandbox %s: what has changed since the last commit stays in %s: `git worktree remove` removes it: %w", s.Name, w.Tree(), err)
 		}

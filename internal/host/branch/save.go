@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -246,4 +247,40 @@ func notEOF(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// aside lists what the branches and the stash of the clone $1 have that is not checked out.
+const aside = `cd "$1" && [ -e .git ] || exit 0
+c=$(git rev-parse --quiet --verify HEAD) || c=
+git for-each-ref --count=100 --format="%(objectname) %(tree) %(refname)" ${c:+--no-merged=$c} refs/heads refs/stash
+git log -1 --format="%H %T refs/stash" refs/stash^3 -- 2>/dev/null || :`
+
+// Aside are branches and stashes of the sandbox's clone that no save has seen: neither is their last commit checked out or in the user's repository, nor has a commit of the branch its files.
+func (b *Branch) Aside(ctx context.Context, in Inside, dir string) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	what := "look for branches in the clone of sandbox " + b.Sandbox
+	said := text.NewEnds(maxHead)
+	if err := in(ctx, []string{"sh", "-c", aside, "sh", dir}, nil, said); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	trees := ""
+	for l := range strings.Lines(string(said.Bytes())) {
+		f := strings.Fields(l)
+		const ref = 2
+		if len(f) <= ref || !git.ValidSHA(f[0]) || !git.ValidSHA(f[1]) || localrepo.Git(b.Repo).Run(ctx, "cat-file", "-e", f[0]+"^{commit}") == nil {
+			continue
+		}
+		if trees == "" {
+			out, err := b.git().Output(ctx, "log", "--format=%T", heads+b.Sandbox, "--glob="+earlier+b.Sandbox+"/*", "--not", bases+b.Sandbox)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", what, err)
+			}
+			trees = string(out)
+		}
+		if name := text.Runes(text.Clean(f[ref]), maxSubject); !strings.Contains(trees, f[1]) && !slices.Contains(names, name) && len(names) < maxLeft {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }

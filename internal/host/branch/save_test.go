@@ -326,3 +326,32 @@ func TestSparse(t *testing.T) {
 		}
 	}
 }
+
+// What only a branch or a stash of the clone has is found: not what is merged, saved or the user's.
+func TestAside(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	gittest.Git(t, repo, "branch", "other", gittest.Git(t, repo, "commit-tree", "main^{tree}", "-m", "other"))
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	save(t, b, p, "", 0)
+	const commit = "git add -A; git -c user.name=x -c user.email=x@x commit -qm x; "
+	for _, c := range []struct{ script, want string }{
+		{"git branch other origin/other; git tag t origin/other", ""},
+		{"git checkout -qb saved; echo 2 >f; " + commit, ""},
+		{"git checkout -qb more; echo 3 >f; " + commit, ""},
+		{"git checkout -q main", ""}, // its files are those of a commit
+		{"git checkout -qb lost; echo 4 >f; " + commit + "git checkout -q main", "refs/heads/lost"},
+		{"echo 5 >new; git -c user.name=x -c user.email=x@x stash -q -u", "refs/heads/lost refs/stash"},
+		{"git stash pop -q; git checkout -q lost", ""},
+		{"rm -rf .git", ""},
+	} {
+		p.do(c.script)
+		if c.want == "" {
+			save(t, b, p, "", 0)
+		}
+		names, err := b.Aside(t.Context(), p.in, p.dir)
+		if got := strings.Join(names, " "); got != c.want || err != nil {
+			t.Errorf("%s: %q, %v", c.script, got, err)
+		}
+	}
+}

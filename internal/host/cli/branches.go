@@ -239,7 +239,7 @@ from what is checked out here.`,
 func (a *App) savedPlace(ctx context.Context, b *branch.Branch, deleted bool) (*handoff.Place, error) {
 	left, err := a.saveLast(ctx, b, deleted)
 	if len(left) > 0 && err == nil {
-		err = fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, or it is in a submodule", b.Sandbox, strings.Join(left, ", ")),
+		err = fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, it is in a submodule, or in a branch or stash of the clone", b.Sandbox, strings.Join(left, ", ")),
 			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
 	}
 	if err != nil {
