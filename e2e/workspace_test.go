@@ -172,12 +172,16 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":f"); got != "3" {
 				t.Error(got)
 			}
-			// A repository that the sandbox makes in the tree is none that the user's git asks.
+			// A repository that the sandbox makes in the tree, a submodule or not, is none that the user's git asks.
 			sprung := filepath.Join(t.TempDir(), "sprung")
-			if c := u.run("", "exec", e, "--", "sh", "-c", "git init -q sub && cd sub && echo 1 >in && git add in && git -c user.name=x -c user.email=x commit -qm x && git config core.fsmonitor 'touch "+sprung+"; false'"); c.code != 0 {
+			own := "git -c user.name=x -c user.email=x commit -qm x && git config core.fsmonitor 'touch " + sprung + "; false'"
+			if c := u.run("", "exec", e, "--", "sh", "-c", "git config -f .gitmodules submodule.sub.path sub && for d in sub nested; do (git init -q $d && cd $d && echo 1 >in && git add in && "+own+") || exit; done"); c.code != 0 {
 				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
-			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":sub/in"); got != "1" {
+			if got := gittest.Git(t, repo, "show", "sandbox-"+e+":nested/in"); got != "1" {
+				t.Errorf("%q", got)
+			}
+			if got := gittest.Git(t, repo, "ls-tree", "sandbox-"+e, "sub"); !strings.HasPrefix(got, "160000 ") {
 				t.Errorf("%q", got)
 			}
 			gittest.Git(t, tree, "-c", "safe.directory=*", "status")
