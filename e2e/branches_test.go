@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -218,6 +219,24 @@ func TestBranchCorners(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	u.dir = repo
+	// A reader that leaves ends the command, and loses nothing of it.
+	ok(0, "up", "p", "--repo", ".", "--runtime", "jail")
+	piped := exec.CommandContext(t.Context(), "sh", "-c", `"$0" exec p -- sh -c "echo 1 >piped; yes" | head -n 1`, bin)
+	piped.Dir, piped.Env = u.dir, u.env
+	if out, err := piped.CombinedOutput(); string(out) != "y\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	last := ""
+	for range 100 { // sh does not wait for it
+		if last = gittest.Git(t, repo, "log", "-1", "--format=%s", "sandbox/p"); strings.HasPrefix(last, "cmd: ") {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if got := gittest.Git(t, repo, "ls-tree", "--name-only", "sandbox/p", "piped"); got != "piped" {
+		t.Errorf("%q, %s", got, last)
+	}
+	ok(0, "delete", "p")
 	// What cannot be saved keeps the sandbox.
 	ok(0, "up", "h", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "h", "--", "sh", "-c", `d="hfs/.g$(printf "\342\200\214")it"; mkdir -p "$d"; echo 1 >"$d/config"; echo 1 >work`)

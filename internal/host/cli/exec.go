@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -172,8 +174,15 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 
 // runSaved runs a command and saves what it has changed.
 func (a *App) runSaved(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command, resized <-chan sandbox.Size) error {
+	// A reader that leaves (`| head`) ends the command: this program goes on, and saves what it has changed.
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, syscall.SIGPIPE)
+	defer signal.Stop(gone)
 	started := time.Now()
 	err := a.runIn(ctx, sb, c, resized)
+	if errors.Is(err, syscall.EPIPE) {
+		err = &ending{exitSignal + int(syscall.SIGPIPE)}
+	}
 	if end, ok := errors.AsType[*ending](err); err == nil || ok {
 		code := 0
 		if ok {
