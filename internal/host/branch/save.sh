@@ -63,10 +63,20 @@ done' sh >"$d/away" &&
 		g ls-files -t -z | sed -zn 's/^S //p' | g update-index -z --no-skip-worktree --stdin &&
 		g update-index -z --index-info <"$d/away" && sed -z 's/^[^\t]*\t//' "$d/away" | g update-index -z --skip-worktree --stdin
 }
+# What the clone's git was told of since the last time is known here, too, though it be ignored or large: by a name of no object, which no file has.
+known() {
+	[ "$d/known" -nt "$own/index" ] && return
+	: >"$d/known"
+	t=4b825dc642cb6eb9a060e54bf8d69288fbee4904
+	if [ -s "$d/tree" ]; then read -r t <"$d/tree"; else [ ! -s "$d/index" ] || return 0; fi
+	GIT_ALTERNATE_OBJECT_DIRECTORIES="$d/objects" git --git-dir="$own" -c core.fsmonitor=false diff-index --cached -z --name-only --no-renames --diff-filter=A --ignore-submodules=all "$t" 2>/dev/null |
+		sed -z 's/^/100644 0000000000000000000000000000000000000001 0\t/' >"$d/seeds"
+	[ ! -s "$d/seeds" ] || g update-index -z --index-info <"$d/seeds" || :
+}
 # What has changed since the last time, and of it what is large: to look at it costs a third of a commit.
 tree() {
 	[ ! -s "$d/large" ] || { : >"$d/large" && exclude; }
-	sparse && changed || return 1
+	sparse && known && changed || return 1
 	if [ -s "$d/tree" ] && [ ! -s "$d/status" ]; then
 		read -r t <"$d/tree" && echo "$t"
 		return

@@ -355,3 +355,30 @@ func TestAside(t *testing.T) {
 		}
 	}
 }
+
+// What is added in the clone is known, though it be ignored, large, empty or in a folder that is left out.
+func TestAdded(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	save(t, b, p, "", 0)
+	const commit = "git -c user.name=x -c user.email=x@x commit -qm x"
+	for _, c := range []struct{ script, want string }{
+		{`echo '*.log' >.gitignore; mkdir venv; echo 1 >venv/v; head -c 11000000 /dev/zero >large; echo 1 >a.log; : >"e m.log"; ln -s x l.log; echo 1 >b.log`, "A\t.gitignore"},
+		{`git add -f large venv a.log "e m.log" l.log; ` + commit, "A\t.gitignore\nA\ta.log\nA\te m.log\nA\tl.log\nA\tlarge\nA\tvenv/v"},
+		{"echo 2 >a.log; rm l.log", "A\t.gitignore\nA\ta.log\nA\te m.log\nA\tlarge\nA\tvenv/v"},
+		{"rm -r venv large .gitignore *.log; git add -A; " + commit + "; git init -q sub; echo 1 >sub/s; git -C sub add .; cd sub; " + commit + "; cd ..; git add sub 2>/dev/null; git add -f sub/s || :", "A\tsub/s"},
+	} {
+		p.do(c.script)
+		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+		if got := gittest.Git(t, repo, "diff", "--name-status", "main", "sandbox/dev"); got != c.want || err != nil {
+			t.Errorf("%s: %q, %v", c.script, got, err)
+		}
+		if known := c.want != "A\t.gitignore"; known == (len(s.Left) > 0) {
+			t.Errorf("%s: %q", c.script, s.Left)
+		}
+	}
+	if got := gittest.Git(t, b.dir, "fsck", "--strict"); got != "" {
+		t.Error(got)
+	}
+}
