@@ -8,7 +8,12 @@ cd "$1"
 b=$(mktemp)
 trap 'rm -f "$b"' EXIT
 cat >"$b"
-git clone -q -b "$2" "$b" .
+# Its .git comes last: where this is killed, no save takes a part of the files for all of them.
+git clone -q -n -b "$2" "$b" .sandbox-agent-clone
+export GIT_DIR=.sandbox-agent-clone/.git GIT_WORK_TREE=.
+git reset -q --hard
 git remote remove origin
 git config user.name "$3"
 git config user.email "$4"
+mv "$GIT_DIR" .
+rmdir .sandbox-agent-clone

@@ -81,8 +81,12 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 	head, parent := b.at(ctx)
 	if head == "" {
 		found, err := b.bring(ctx, in, dir, whatOnly)
+		base := b.based(ctx, found.base)
+		if err == nil && base == "" {
+			err = errHalf
+		}
 		if err == nil {
-			s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title)
+			s, err = b.begin(ctx, found.clone, base, title)
 		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
@@ -95,6 +99,9 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	if found.clone != clone {
+		if found.base == "" && found.tree == noFiles {
+			return s, fmt.Errorf("%s: %w", what, errHalf)
+		}
 		if s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title); err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
@@ -137,6 +144,12 @@ func (b *Branch) tidy(ctx context.Context) {
 
 // whatOnly in place of a tree asks what the clone is.
 const whatOnly = "-"
+
+// errHalf is of a clone that whoever made it was killed at: that its files are not there is nobody's change.
+var errHalf = errors.New("its clone was not made whole: `sandbox-agent reset` makes it anew")
+
+// noFiles is the tree without files.
+const noFiles = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 // based is the user's commit that a clone was made at, by its word, or else the one of before.
 func (b *Branch) based(ctx context.Context, said string) string {

@@ -3,6 +3,10 @@
 # It follows each command: a process more is a hundredth of what it costs, so that the shell does what it can by itself.
 set -eu
 cd "$1"
+[ ! -e .sandbox-agent-clone/.git ] || {
+	echo 'its clone was not made whole: `sandbox-agent reset` makes it anew' >&2
+	exit 1
+}
 # The clone's git directory, which a file names where it is a worktree.
 own=$PWD/.git
 [ ! -f .git ] || own=$(sed -n 's/^gitdir: //p' .git)

@@ -382,3 +382,32 @@ func TestAdded(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A clone that was not made whole is an error: that files are not there is no change.
+func TestHalf(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	refused := func(what string) {
+		t.Helper()
+		for range 2 {
+			if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err == nil || !strings.Contains(err.Error(), "whole") {
+				t.Errorf("%s: %+v, %v", what, s, err)
+			}
+		}
+	}
+	p.do("mv .git ../saved; rm -r *")
+	refused("of a new sandbox")
+	p.do("rm -rf .git; mkdir .sandbox-agent-clone; mv ../saved .sandbox-agent-clone/.git; echo 1 >f")
+	refused("that has some files")
+	if b.Head(t.Context()) != "" {
+		t.Error("there is a branch")
+	}
+	p.do("mv .sandbox-agent-clone/.git .; git reset -q --hard")
+	save(t, b, p, "", 0)
+	p.do("rm -rf .git *")
+	refused("of a sandbox that was made anew")
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != "" {
+		t.Error(got)
+	}
+}
