@@ -188,7 +188,7 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			if _, err := os.Stat(sprung); err == nil {
 				t.Error("git status in the tree runs what the sandbox wants")
 			}
-			if c := u.run("", "exec", e, "--background", "--", "sh", "-c", "echo 4 >f"); c.code != 0 {
+			if c := u.run("", "exec", e, "--background", "--", "sh", "-c", "rm -rf sub; echo 4 >f"); c.code != 0 {
 				t.Errorf("exit code %d", c.code)
 			}
 			time.Sleep(300 * time.Millisecond)

@@ -30,7 +30,7 @@ type Ran struct {
 type Saved struct {
 	// Commit is the new commit; "" where nothing has changed.
 	Commit string
-	// Left are files that are not committed, since they are large and git does not know them, cannot be read, have a name that git refuses, or are a submodule in which files have changed.
+	// Left are files that are not committed, since they are large and git does not know them, cannot be read, have a name that git refuses, or are a submodule with files or commits of its own.
 	// Of SaveLast they are also branches and stashes that nothing but the clone has.
 	Left []string
 	// Earlier is the ref of the commits of before, where the clone was made anew since the last save.

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 )
 
-// submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input.
+// submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input. The ref tells saves which commits are not the sandbox's.
 const submoduleScript = `set -eu
 cd "$1"
 b=$(mktemp)
@@ -19,7 +19,8 @@ cat >"$b"
 rmdir "$2" 2>/dev/null || [ ! -e "$2" ]
 git clone -q --no-checkout "$b" "./$2"
 git -C "./$2" checkout -q --detach "$3"
-git -C "./$2" remote remove origin`
+git -C "./$2" remote remove origin
+git -C "./$2" update-ref refs/sandbox-agent/base "$3"`
 
 // Submodules brings the submodules of the sandbox's clone into it, of what is checked out on this machine: nothing is fetched. It returns why some are not there.
 func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) {

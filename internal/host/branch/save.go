@@ -57,7 +57,7 @@ type Ran struct {
 type Saved struct {
 	// Commit is the new one; "" where nothing has changed.
 	Commit string
-	// Left are files that are not committed: git does not know them and they are large, they cannot be read, or git refuses their names; and submodules in which files have changed.
+	// Left are files that are not committed: git does not know them and they are large, they cannot be read, or git refuses their names; and submodules with files or commits that only the sandbox has.
 	Left []string
 	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
 	Anew    bool

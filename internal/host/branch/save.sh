@@ -115,13 +115,15 @@ t=$(tree "$@" 2>"$d/said") || { lenient=--ignore-errors && t=$(tree "$@" 2>"$d/s
 	exit 1
 }
 echo "$t $clone"
-# Large files that are in no commit, those that cannot be read, and submodules with files that differ from their commits, for who is told of them.
+# Large files that are in no commit, those that cannot be read, and submodules with files or commits that only the sandbox has, for who is told of them.
 [ -z "${lenient-}" ] || sed -n "s/^error: unable to index file '\(.*\)'$/\1/p; s/^error: unable to add '\(.*\)' to index$/\1/p; s/^error: '\(.*\)' does not have a commit checked out$/\1/p" "$d/said" | sort -u | head -n 20
 [ ! -s "$d/large" ] || while IFS= read -r f; do
 	g ls-files --error-unmatch -- "${f#./}" >/dev/null 2>&1 || printf '%s\n' "${f#./}"
 done <"$d/large" | head -n 20
 [ ! -f .gitmodules ] || g ls-files -s -z | sed -zn 's/^160000 [^\t]*\t//p' | env -u GIT_DIR -u GIT_WORK_TREE xargs -0 sh -c 'for p; do
-	[ ! -e "$p/.git" ] || git -C "$p" -c core.fsmonitor=false diff --quiet --no-ext-diff HEAD -- 2>/dev/null || [ "$?" != 1 ] || printf "%s/\n" "$p"
+	[ -e "$p/.git" ] || continue
+	git -C "$p" -c core.fsmonitor=false diff --quiet --no-ext-diff HEAD -- 2>/dev/null || [ "$?" != 1 ] || { printf "%s/\n" "$p"; continue; }
+	[ -z "$(git -C "$p" rev-list -n 1 HEAD --not --remotes --tags --glob=refs/sandbox-agent/base 2>/dev/null)" ] || printf "%s/\n" "$p"
 done' sh | head -n 20
 echo .
 [ "$t" != "$2" ] || exit 0

@@ -239,9 +239,11 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 	}
 	p.do("touch -d 2001-01-01 's u/f'; : >'s u/built'")
 	now("built", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
-	p.do("echo 9 >'s u/f'")
-	if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || !slices.Equal(s.Left, []string{"s u/"}) {
-		t.Errorf("%+v, %v", s, err)
+	for _, script := range []string{"echo 9 >'s u/f'", "git -C 's u' -c user.name=x -c user.email=x@x commit -qam own"} {
+		p.do(script)
+		if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || !slices.Equal(s.Left, []string{"s u/"}) {
+			t.Errorf("%s: %+v, %v", script, s, err)
+		}
 	}
 }
 
