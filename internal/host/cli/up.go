@@ -177,9 +177,6 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 	switch own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; {
 	case own && o.repo != "" && o.project == "" && s.Worktree == "":
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
-		if s.Runtime == sandbox.KindContainer && s.Image == "" {
-			s.Image, err = a.containerImage(ctx)
-		}
 	case s.Worktree != "" && o.repo != "":
 		err = usage("--git-worktree and --repo each say what is at %s", workspaceDir)
 	case s.Worktree != "":
@@ -191,6 +188,9 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 		err = a.boxSpec(ctx, s, o.project, o.repo, o.ref)
 	case o.ref != "":
 		err = usage("--from-ref without --repo or --project")
+	}
+	if err == nil && s.Runtime == sandbox.KindContainer && s.Image == "" {
+		s.Image, err = a.containerImage(ctx)
 	}
 	return err
 }
