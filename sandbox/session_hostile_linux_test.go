@@ -164,3 +164,41 @@ func TestSessionLines(t *testing.T) {
 		}
 	}
 }
+
+// What a cell prints, and what is said of its error, is whole, and nothing of the driver is among it. The last cell of a row counts.
+func TestSessionSays(t *testing.T) {
+	t.Parallel()
+	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
+	for name, row := range map[string]struct {
+		driver       Driver
+		cells        []string
+		stdout       string
+		stderr, lack string // has this, and lacks that
+		exit         int
+		ended        bool
+	}{
+		"a trace":                   {driver: DriverBash, cells: []string{"set -x", "echo a; break", "echo b"}, stdout: "b\n", stderr: "+ echo b\n", lack: "builtin"},
+		"a trace that was ended":    {driver: DriverBash, cells: []string{"set -x", "set +x; continue", "echo b"}, stdout: "b\n", lack: "+"},
+		"a long chain of errors":    {driver: DriverPython, cells: []string{"last = None\nfor n in range(2000):\n  try: raise ValueError(n) from last\n  except ValueError as e: last = e\nraise last"}, stderr: "ValueError: 1999\n", exit: 1},
+		"a cause":                   {driver: DriverNode, cells: []string{"throw new Error('e', {cause: new Error('why')})"}, stderr: "[cause]: Error: why", lack: "node:", exit: 1},
+		"what an error has":         {driver: DriverNode, cells: []string{"require('fs').readFileSync('/nope')"}, stderr: "{\n  errno: -2,", exit: 1},
+		"words of the driver's own": {driver: DriverNode, cells: []string{"throw new Error('see [eval] and node:internal')"}, stderr: "see [eval] and node:internal", exit: 1},
+		"an error not to be shown":  {driver: DriverNode, cells: []string{"throw {[require('util').inspect.custom]() { throw 1 }}"}, stderr: "cannot be shown", exit: 1},
+		"at the exit":               {driver: DriverNode, cells: []string{"process.on('exit', () => { for (const end = Date.now() + 200; Date.now() < end;); console.log('bye') }); process.exit(5)"}, stdout: "bye\n", exit: 5, ended: true},
+		"the cell's own process":    {driver: DriverNode, cells: []string{"function process(x) { return x + 1 }\nlet Buffer = 2, setTimeout = 3, JSON = 4", "console.log(process(1) + Buffer)"}, stdout: "4\n"},
+		"what begins a tick later":  {driver: DriverNode, cells: []string{"require('fs').createReadStream('/dev/null').on('end', () => console.log('end')).resume(); null"}, stdout: "end\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, sb, row.driver)
+			var r CellResult
+			for _, code := range row.cells {
+				r = cell(t, s, Cell{Code: code, Timeout: 10 * time.Second})
+			}
+			stderr := string(r.Stderr)
+			if string(r.Stdout) != row.stdout || !strings.Contains(stderr, row.stderr) || row.lack != "" && strings.Contains(stderr, row.lack) || r.ExitCode != row.exit || r.Ended != row.ended {
+				t.Errorf("%.300q, %.500q, exit %d, ended %v", r.Stdout, stderr, r.ExitCode, r.Ended)
+			}
+		})
+	}
+}

@@ -1,5 +1,6 @@
 // Runs cells. Descriptor 3 brings "ID BYTES\nCODE", 4 takes what is said of them, a JSON line each. 0 to 2 belong to the cells.
 (() => {
+  const { Buffer, Error, JSON, Number, String, SyntaxError, clearTimeout, process, setTimeout } = globalThis; // a cell may have a function process of its own
   const fs = require('fs'), net = require('net'), repl = require('repl'), util = require('util'), vm = require('vm'), { PassThrough } = require('stream');
   const say = (o) => { const b = Buffer.from(JSON.stringify(o) + '\n'); for (let i = 0; i < b.length;) { try { i += fs.writeSync(4, b, i); } catch (e) { if (e.code !== 'EAGAIN') throw e; } } };
   const write = (fd, s) => { const b = Buffer.from(s); for (let i = 0; i < b.length;) { try { i += fs.writeSync(fd, b, i); } catch (e) { if (e.code !== 'EAGAIN') return; } } };
@@ -8,18 +9,23 @@
   let current = null, wake = null;
   const queue = [];
   const end = (o) => { const id = current; if (id === null) return; current = null; clearTimeout(wake); say({ id, ...o }); next(); };
+  // An error is shown with its cause and properties, as Node.js does, and without the driver's own frames; a { behind one stays.
+  const frames = /\n *at (?!.*cell \d)[^\n]*(?:REPL\d*:\d+:\d+|node:(?:repl|vm|domain|events|internal)|\[eval\]|evalmachine)[^\n]*?( \{)?$/gm;
+  const text = (e) => {
+    try { return e instanceof Error ? util.inspect(e).replace(frames, '$1') : 'Uncaught ' + util.inspect(e); } catch { return 'Uncaught: it cannot be shown'; } // to show it is code of the cell's, too
+  };
   const fail = (e) => {
-    if (current === null) { write(2, 'uncaught: ' + (e && e.stack || String(e)) + '\n'); return; }
+    if (current === null) { write(2, 'uncaught: ' + text(e) + '\n'); return; }
     const broken = e && (e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED');
-    const text = broken ? 'Interrupted' : e instanceof Error ? String(e.stack).split('\n').filter((l) => !/REPL\d*:\d+:\d+\)?$|node:(repl|vm|domain|events|internal)|\[eval\]|evalmachine/.test(l) || /^\s*at .*cell/.test(l)).join('\n') : 'Uncaught ' + util.inspect(e);
-    write(2, text + '\n');
+    write(2, (broken ? 'Interrupted' : text(e)) + '\n');
     end({ ok: false, error: broken ? 'Interrupted' : String(e && e.name || typeof e).slice(0, 1000), message: broken ? '' : String(e && e.message || e).slice(0, 1000) });
   };
   process.on('uncaughtException', fail);
   process.on('unhandledRejection', fail);
   if (r._domain) { r._domain.removeAllListeners('error'); r._domain.on('error', fail); }
   process.on('SIGINT', () => { if (current !== null) { const e = new Error('Interrupted'); e.code = 'ERR_SCRIPT_EXECUTION_INTERRUPTED'; fail(e); } });
-  process.on('exit', () => { if (current !== null) say({ id: current, ok: false, exit: process.exitCode || 0 }); current = null; });
+  const exit = process.reallyExit; // what is to be done at the exit has been done by then
+  process.reallyExit = (code) => { if (current !== null) say({ id: current, ok: false, exit: code || 0 }); exit.call(process, code); };
   // What a cell has begun and not ended: timers, requests, children. What reads requests is not counted, and a server has no end.
   const pending = () => process.getActiveResourcesInfo().filter((x) => /^(Timeout|Immediate|TCPSocketWrap|TCPWrap|ProcessWrap|FSReqCallback|FSReqPromise|GetAddrInfoReqWrap|TLSWrap|Worker|MessagePort)$/.test(x)).length;
   function settle(id, o) {
@@ -43,7 +49,8 @@
       if (err) return fail(err);
       let value;
       try { value = v === undefined ? undefined : cut(util.inspect(v)); } catch (e) { return fail(e); }
-      settle(id, { ok: true, value });
+      wake = setTimeout(() => settle(id, { ok: true, value }), 0); // a stream or a connection begins a tick later
+      wake.unref();
     }); };
     try { script.runInThisContext({ breakOnSigint: true }); } catch (e) { fail(e); }
   }

@@ -48,11 +48,12 @@ def evaluate(id, name, source):
     return cut(repr(v))
 
 
-def clean(t):  # of the driver's own frames
-    t.stack[:] = [s for s in t.stack if s.filename != '<driver>']
-    for other in (t.__cause__, t.__context__, *(getattr(t, 'exceptions', None) or ())):
-        if other is not None:
-            clean(other)
+def clean(t):  # of the driver's own frames; an error that was met while another was handled, and so on, makes a chain of any length
+    left = [t]
+    while left:
+        one = left.pop()
+        one.stack[:] = [s for s in one.stack if s.filename != '<driver>']
+        left += [o for o in (one.__cause__, one.__context__, *(getattr(one, 'exceptions', None) or ())) if o is not None]
     return t
 
 
