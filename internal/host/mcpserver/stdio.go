@@ -67,33 +67,36 @@ func (m *messages) line() ([]byte, error) {
 	if !json.Valid(line) {
 		return nil, m.refuse(jsonrpc.CodeParseError, "a line is not JSON: each message is one line")
 	}
-	if bad := undecodable(line); bad != nil {
+	each, bad := decodable(line)
+	if bad != nil {
 		var answer struct{ Result, Error json.RawMessage }
 		if json.Unmarshal(line, &answer) == nil && (answer.Result != nil || answer.Error != nil) {
 			return nil, err // two that answer each other's errors would never end
 		}
 		return nil, m.refuse(jsonrpc.CodeInvalidRequest, "no message of JSON-RPC 2.0: "+bad.Error())
 	}
-	return append(line, '\n'), nil // an end of the input comes again
+	return each, nil // an end of the input comes again
 }
 
-// undecodable is why JSON is no message, nor an array of them.
-func undecodable(line []byte) error {
+// decodable is JSON that is a message, or an array of them, with a line for each: the SDK ends with an array that its protocol does not have, and with two
+// notifications in one.
+func decodable(line []byte) (each []byte, err error) {
 	all := []json.RawMessage{line}
 	if line[0] == '[' {
 		if err := json.Unmarshal(line, &all); err != nil {
-			return err
+			return nil, err
 		}
 		if len(all) == 0 {
-			return errors.New("an empty array")
+			return nil, errors.New("an empty array")
 		}
 	}
 	for _, one := range all {
 		if _, err := jsonrpc.DecodeMessage(one); err != nil {
-			return err
+			return nil, err
 		}
+		each = append(append(each, one...), '\n')
 	}
-	return nil
+	return each, nil
 }
 
 var errTooLong = errors.New("the line is too long")

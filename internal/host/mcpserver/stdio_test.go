@@ -34,6 +34,7 @@ func TestStdio(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":2,"method":7}`, jsonrpc.CodeInvalidRequest, "null"},
 		{`[]`, jsonrpc.CodeInvalidRequest, "null"},
 		{`["x"]`, jsonrpc.CodeInvalidRequest, "null"},
+		{`[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":4,"method":"ping"}]`, 0, "4"},
 		{`7`, jsonrpc.CodeInvalidRequest, "null"},
 		{`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"one of theirs"}}`, 0, ""},
 		{`{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":"` + strings.Repeat("x", mcp.DefaultMaxLineLength) + `"}}`, jsonrpc.CodeInvalidRequest, "null"},
