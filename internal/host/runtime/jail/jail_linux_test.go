@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,6 +66,38 @@ func TestBubblewrap(t *testing.T) {
 		if slices.Contains(line, "/src/a") || string(packed[len(packed)-1]) != strings.Join(argv, "\x00")+"\x00" {
 			t.Errorf("%s: %q", name, line)
 		}
+	}
+}
+
+// A guest that was just written can be run, also by who starts others meanwhile: a process that is being started has this one's files until it runs.
+func TestGuestAtOnce(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content = append(content, make([]byte, 8<<20)...) // as large as the guest
+	for range 10 {
+		s := newStander(kindJail, Options{State: filepath.Join(t.TempDir(), "state"), Guest: func(string) (image.PackedGuest, error) {
+			return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) { return content, nil }}, nil
+		}}).(*stander)
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				path, err := s.guest()
+				if err == nil {
+					err = exec.CommandContext(t.Context(), path).Run()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
 

@@ -50,6 +50,9 @@ func (s *stander) guest() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
 	}
+	// A child that is being started while it is written has it open for a moment more, and what is open for writing cannot be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	// It has its name when it is whole: of two processes that write it the last one wins, and both have written the same.
 	f, err := os.CreateTemp(s.o.State, ".guest-")
 	if err != nil {
