@@ -180,6 +180,7 @@ func TestSessionSays(t *testing.T) {
 		"a trace":                   {driver: DriverBash, cells: []string{"set -x", "echo a; break", "echo b"}, stdout: "b\n", stderr: "+ echo b\n", lack: "builtin"},
 		"a trace that was ended":    {driver: DriverBash, cells: []string{"set -x", "set +x; continue", "echo b"}, stdout: "b\n", lack: "+"},
 		"a long chain of errors":    {driver: DriverPython, cells: []string{"last = None\nfor n in range(2000):\n  try: raise ValueError(n) from last\n  except ValueError as e: last = e\nraise last"}, stderr: "ValueError: 1999\n", exit: 1},
+		"code that is no text":      {driver: DriverPython, cells: []string{"'\xff'"}, stderr: "can't decode byte 0xff", exit: 1},
 		"a cause":                   {driver: DriverNode, cells: []string{"throw new Error('e', {cause: new Error('why')})"}, stderr: "[cause]: Error: why", lack: "node:", exit: 1},
 		"what an error has":         {driver: DriverNode, cells: []string{"require('fs').readFileSync('/nope')"}, stderr: "{\n  errno: -2,", exit: 1},
 		"words of the driver's own": {driver: DriverNode, cells: []string{"throw new Error('see [eval] and node:internal')"}, stderr: "see [eval] and node:internal", exit: 1},

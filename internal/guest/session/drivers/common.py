@@ -102,6 +102,8 @@ def serve(run):
             end.update(run(id, code.decode()))
         except BaseException as e:  # of showing an error, which is code of the cell's
             end.update(ok=False, error=type(e).__name__[:1000])
+            if isinstance(e, UnicodeDecodeError):  # the code is no text
+                print(e, file=sys.stderr)
         if 'exit' in end and os.getpid() == me:
             try:
                 finish()
