@@ -257,7 +257,14 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 		return res, err
 	}
 	defer p.Close()
-	end, err := p.Wait(ctx, to, errTo)
+	// Code that starts processes without end can leave the guest no time to end it, nor to answer: it ends with its place.
+	began := time.Now()
+	patient, cancel := context.WithTimeout(ctx, e.Timeout+patience)
+	defer cancel()
+	end, err := p.Wait(patient, to, errTo)
+	if err != nil && ctx.Err() == nil && (patient.Err() != nil || errors.Is(err, sandbox.ErrLost) && time.Since(began) > e.Timeout) {
+		end, err = sandbox.Result{TimedOut: true, Duration: time.Since(began)}, nil
+	}
 	if err != nil {
 		return res, err
 	}
@@ -271,6 +278,9 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 	}
 	return res, nil
 }
+
+// patience is what the guest has to end code whose time is over: with SIGTERM it takes two seconds.
+const patience = 10 * time.Second
 
 // timedOut is the exit code of what was out of time and had ended well all the same.
 const timedOut = 124

@@ -1,12 +1,16 @@
 package code
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -335,4 +339,55 @@ func TestEnvironments(t *testing.T) {
 	if _, err := r.Run(t.Context(), Request{Env: "variables", Session: "s"}); !errors.Is(err, ErrNoSessions) {
 		t.Error(err)
 	}
+}
+
+// Code whose guest does not come to end it is out of time all the same, and nothing of it is left.
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	r := open(t, Options{})
+	const program = "sleep 61.25"
+	go func() {
+		for !halted(program) && t.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	res, err := r.Run(t.Context(), Request{Env: "shell", Code: "echo begun; " + program, Timeout: 2 * time.Second})
+	if err != nil || !res.TimedOut || res.ExitCode != timedOut || res.Stdout != "begun\n" || res.DurationMS > 15_000 || res.DurationMS < 4_000 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if parents(program) != nil {
+		t.Error("it runs on")
+	}
+}
+
+// parents are those of a command, up to the first process of all.
+func parents(command string) (pids []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range all {
+		if b, _ := os.ReadFile(file); strings.TrimRight(strings.ReplaceAll(string(b), "\x00", " "), " ") != command {
+			continue
+		}
+		for pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))); pid > 1; {
+			pids = append(pids, pid)
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+			if len(fields) < 2 {
+				break
+			}
+			pid, _ = strconv.Atoi(fields[1])
+		}
+		return pids
+	}
+	return nil
+}
+
+// halted halts the guest of a command that runs.
+func halted(command string) bool {
+	for _, pid := range parents(command) {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.Contains(string(b), "guest\x00jail") && !strings.Contains(string(b), "bwrap") {
+			return syscall.Kill(pid, syscall.SIGSTOP) == nil
+		}
+	}
+	return false
 }
