@@ -257,7 +257,6 @@ func TestSandboxBadInput(t *testing.T) {
 	}{
 		{[]string{"up", "Not_A_Name!", "--image", plainImage}, workorder.ExitInvalid},
 		{[]string{"up", name, "--image", "no.such/image:1"}, workorder.ExitNotFound},
-		{[]string{"up", name, "--runtime", "container"}, workorder.ExitInvalid},
 		{[]string{"up"}, workorder.ExitUsage},
 		{up("--memory", "0x"), workorder.ExitUsage},
 		{up("--memory", "-1g"), workorder.ExitUsage},
