@@ -59,10 +59,7 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(box.Env))) {
 		s.Env = slices.Insert(s.Env, 0, name+"="+box.Env[name]) // what the command line says comes later, and counts
 	}
-	if s.Runtime == sandbox.KindContainer && s.Image == "" {
-		s.Image, err = a.containerImage(ctx)
-	}
-	return err
+	return nil
 }
 
 // boxOnly are the project's keys that sandboxes of other kinds than a box cannot have.
