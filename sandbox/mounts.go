@@ -109,8 +109,17 @@ func repositories(top string) (found []string, err error) {
 	if err != nil || !st.IsDir() {
 		return nil, nil //nolint:nilerr // what cannot be mounted is said elsewhere
 	}
-	if bare(top) {
-		return nil, errors.New("it is a bare repository: hooks and settings in it run on this machine: mount it read-only, with :ro, or take a clone of it, by --repo")
+	dir, err := filepath.EvalSymlinks(top)
+	if err != nil {
+		return nil, err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if bare(dir) {
+			return nil, errors.New("it is a bare repository, or in a .git: hooks and settings in it run on this machine: mount it read-only, with :ro, or take a clone of it, by --repo")
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
 	}
 	planned := submodules(top)
 	err = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {

@@ -80,8 +80,10 @@ func TestGuarded(t *testing.T) {
 	if want := []string{".git ro", "a", "a/b", "a/b/.git ro", "a/c", "a/c/.git ro", "bare ro", "libs", "libs/empty ro"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if _, err := guarded([]Mount{{filepath.Join(dir, "bare"), "/w", false}}); !errors.Is(err, runtime.ErrMount) {
-		t.Errorf("a bare repository: %v", err)
+	for _, in := range []string{"bare", "bare/refs"} {
+		if _, err := guarded([]Mount{{filepath.Join(dir, in), "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+			t.Errorf("%s of a bare repository: %v", in, err)
+		}
 	}
 	if err := os.Symlink("b/.git", filepath.Join(dir, "plain", ".git")); err != nil {
 		t.Fatal(err)
