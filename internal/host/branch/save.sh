@@ -76,6 +76,10 @@ known() {
 	GIT_ALTERNATE_OBJECT_DIRECTORIES="$d/objects" git --git-dir="$own" -c core.fsmonitor=false diff-index --cached -z --name-only --no-renames --diff-filter=A --ignore-submodules=all "$t" 2>/dev/null |
 		sed -z 's/^/100644 0000000000000000000000000000000000000001 0\t/' >"$d/seeds"
 	[ ! -s "$d/seeds" ] || g update-index -z --index-info <"$d/seeds" || :
+	# And what it was told to forget, of the commit that the clone was made at, is not known where it is ignored.
+	read -r _ base <"$name"
+	[ -z "$base" ] || git --git-dir="$own" -c core.fsmonitor=false diff-index --cached -z --name-only --no-renames --diff-filter=D --ignore-submodules=all "$base" 2>/dev/null |
+		sed -z 's/^/.\//' | GIT_LITERAL_PATHSPECS=0 g check-ignore -z --stdin --no-index | g update-index -z --force-remove --stdin || :
 }
 # What has changed since the last time, and of it what is large: to look at it costs a third of a commit.
 tree() {

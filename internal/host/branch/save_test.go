@@ -383,6 +383,17 @@ func TestAdded(t *testing.T) {
 	if got := gittest.Git(t, b.dir, "fsck", "--strict"); got != "" {
 		t.Error(got)
 	}
+	// What is removed from the index alone is gone where git ignores it then, and its file stays.
+	for _, c := range []struct{ script, want string }{
+		{`git rm -q --cached f "old name" logo.png; printf '%s\n' "old name" f >.gitignore; git add .gitignore; echo 2 >f; ` + commit, "A\t.gitignore\nD\tf\nD\told name\nA\tsub/s"},
+		{"git add -f f; test -e 'old name'", "A\t.gitignore\nM\tf\nD\told name\nA\tsub/s"},
+	} {
+		p.do(c.script)
+		save(t, b, p, "", 0)
+		if got := gittest.Git(t, repo, "diff", "--no-renames", "--name-status", "main", "sandbox/dev"); got != c.want {
+			t.Errorf("%s: %q", c.script, got)
+		}
+	}
 }
 
 // A clone that was not made whole is an error: that files are not there is no change.
