@@ -253,6 +253,9 @@ func (l *Limits) hold(has []Capability) {
 	}
 }
 
+// Check returns all that is wrong with limits.
+func (l Limits) Check() error { return l.complete() }
+
 // complete fills in defaults, or returns all that is wrong.
 func (l *Limits) complete() error {
 	var errs []error

@@ -129,6 +129,8 @@ func (e Environment) Check() error {
 	}
 	if e.Timeout < 0 || e.MemoryBytes < 0 || e.CPUs < 0 || e.PIDs < 0 {
 		errs = append(errs, errors.New("a limit is less than nothing"))
+	} else if err := limits(e).Check(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package environments
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,8 @@ environments:
   ref: {sandbox: "github:a/b#c"}
   vm: {preset: shell, backend: microvm}
   gone: {sandbox: /no/such}
+  tight: {preset: shell, memory_mb: 10}
+  few: {preset: shell, pids: 10, cpus: 0.005}
   jpy: {interpreter: [python3, "-"], session: jupyter, kernel: ir}
 `, 0o644)
 	var warned []string
@@ -81,7 +84,7 @@ environments:
 	if got := names(r.Environments()); got != "a b jpy node python shell" {
 		t.Error(got)
 	}
-	if len(warned) != 5 || r.Problem("nix") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
+	if len(warned) != 7 || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
 		t.Errorf("%q", warned)
 	}
 	if e := find(t, r, "python"); e.Timeout != 1500*time.Millisecond || e.MemoryBytes != 64<<20 || e.Driver != sandbox.DriverPython || e.Source != file {
@@ -188,6 +191,15 @@ func TestRefresh(t *testing.T) {
 	put(t, file, "environments: {y: {preset: shell}}\n", 0o644)
 	refresh("g node python shell y", true, false)
 	refresh("g node python shell y", false, false)
+	put(t, file+".new", "environments: {z: {preset: shell}}\n", 0o644)
+	// As large and as old, as all files of some stores are.
+	if err := errors.Join(os.Chtimes(file+".new", at, at), os.Rename(file+".new", file)); err != nil {
+		t.Fatal(err)
+	}
+	at = at.Add(-time.Second)
+	refresh("g node python shell z", true, false)
+	put(t, file, "environments: {y: {preset: shell}}\n", 0o644)
+	refresh("g node python shell y", true, false)
 	put(t, filepath.Join(folder, "g", "metadata.json"), `{"name":"other","backend":"jail"}`, 0o644)
 	refresh("node other python shell y", true, false)
 	if err := os.RemoveAll(filepath.Join(folder, "g")); err != nil {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -242,6 +243,7 @@ type seen struct {
 	there bool
 	size  int64
 	time  time.Time
+	inode uint64 // a file that takes the place of another may be as large and as old
 }
 
 func look(path string) seen {
@@ -249,5 +251,9 @@ func look(path string) seen {
 	if err != nil {
 		return seen{}
 	}
-	return seen{true, st.Size(), st.ModTime()}
+	s := seen{there: true, size: st.Size(), time: st.ModTime()}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		s.inode = sys.Ino
+	}
+	return s
 }
