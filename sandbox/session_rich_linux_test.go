@@ -151,7 +151,16 @@ func TestSessionJupyter(t *testing.T) {
 	if r := cell(t, s, Cell{Code: "import json, ipykernel.connect\nprint(json.loads(ipykernel.connect.get_connection_info())['transport'])", Timeout: most}); string(r.Stdout) != "ipc\n" {
 		t.Errorf("%s, %s", r.Stdout, r.Stderr)
 	}
+	if r := cell(t, s, Cell{Code: "x?", Timeout: most}); !strings.Contains(string(r.Stdout), "int") {
+		t.Errorf("help: %q, %+v", r.Stdout, r)
+	}
 	if r := cell(t, s, Cell{Code: "import os; os._exit(3)", Timeout: most}); !r.Ended || r.OK {
 		t.Errorf("%+v", r)
+	}
+	if s, err = sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env}); err != nil {
+		t.Fatal(err)
+	}
+	if r := cell(t, s, Cell{Code: "exit", Timeout: most}); !r.Ended || r.OK || r.ExitCode != 0 {
+		t.Errorf("exit: %+v", r)
 	}
 }

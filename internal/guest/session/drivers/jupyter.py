@@ -18,6 +18,19 @@ def put(stream, text):
     stream.flush()
 
 
+def reply(message):  # to a cell that is over
+    for _ in range(10):
+        try:
+            m = kc.get_shell_msg(timeout=0.1)
+        except queue.Empty:
+            if not km.is_alive():
+                break
+            continue
+        if m['parent_header'].get('msg_id') == message:
+            return m['content']
+    return {}
+
+
 def interrupt(number, frame):  # the kernel is no process of this one's group
     asked[0] = True
 
@@ -51,9 +64,15 @@ def run(id, source):
         elif kind == 'error':
             put(sys.stderr, colors.sub('', '\n'.join(c['traceback'])) + '\n')
             end.update(ok=False, error=c['ename'][:1000], message=c['evalue'][:1000])
+    for p in reply(message).get('payload') or ():
+        if p.get('source') == 'page':
+            put(sys.stdout, colors.sub('', p.get('data', {}).get('text/plain', '')) + '\n')
+        elif p.get('source') == 'ask_exit':  # the kernel leaves it to who has it
+            km.shutdown_kernel(now=True)
+            end['exit'] = 0
     if not km.is_alive():
         shutil.rmtree(place, ignore_errors=True)
-        end.update(ok=False, exit=1)
+        end.update(ok=False, exit=end.get('exit', 1))
     return end
 
 
