@@ -123,8 +123,8 @@ func TestSessionJupyter(t *testing.T) {
 	python := pythonWith(t, "jupyter_client", "ipykernel")
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	env := []string{"TMPDIR=" + t.TempDir()} // what a driver that is killed leaves is the test's
-	if _, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python}, Env: env}); err == nil {
-		t.Error("a kernel that is not there was started")
+	if _, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python}, Env: env}); err == nil || !strings.Contains(err.Error(), "No such kernel") {
+		t.Errorf("a kernel that is not there: %v", err)
 	}
 	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env})
 	if err != nil {
