@@ -241,7 +241,7 @@ func (b *Builder) unpack(ctx context.Context, image, root string) (err error) {
 	if err != nil {
 		return err
 	}
-	made, err := os.MkdirTemp(filepath.Dir(root), ".new-")
+	made, err := os.MkdirTemp(filepath.Dir(root), newRoot)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,9 @@ const (
 	userLines = "\n"
 )
 
+// newRoot is how the name of a root folder begins that is not whole yet.
+const newRoot = ".new-"
+
 // young is longer than the rest of a build takes.
 const young = time.Hour
 
@@ -42,15 +45,19 @@ func Unused(state string) (roots []string, err error) {
 	}
 	for _, e := range list {
 		root := filepath.Join(state, rootsDir, e.Name())
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !used(root) {
+		if e.IsDir() && !used(root) {
 			roots = append(roots, root)
 		}
 	}
 	return roots, err
 }
 
-// used reports whether an artifact that was built here has a link to a root folder.
+// used reports whether an artifact that was built here has a link to a root folder, or whether that is being made.
 func used(root string) bool {
+	if strings.HasPrefix(filepath.Base(root), newRoot) {
+		st, err := os.Stat(root)
+		return err == nil && time.Since(st.ModTime()) < young // a build that was killed has left an older one
+	}
 	st, err := os.Stat(root + usersOf)
 	if err == nil && time.Since(st.ModTime()) < young {
 		return true // an artifact that is being built comes to its place later

@@ -51,6 +51,18 @@ func TestUnused(t *testing.T) {
 	if err := RemoveUnused(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
+	half := filepath.Join(filepath.Dir(root), newRoot+"1") // of a build that was killed
+	if err := os.Mkdir(half, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unused(0)
+	if err := os.Chtimes(half, old, old); err != nil {
+		t.Fatal(err)
+	}
+	unused(1)
+	if err := RemoveUnused(t.Context(), half); err != nil {
+		t.Fatal(err)
+	}
 	if left, err := os.ReadDir(filepath.Dir(root)); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}
