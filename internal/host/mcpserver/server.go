@@ -122,13 +122,26 @@ func (s *Server) add(t *mcp.Tool, do tool) {
 
 // Run serves one client, until it is gone or ctx ends.
 func (s *Server) Run(ctx context.Context, t mcp.Transport) error {
-	defer s.work.Wait()
 	defer context.AfterFunc(ctx, s.end)()
-	err := s.mcp.Run(ctx, t)
-	if ctx.Err() != nil { // it was stopped, and ends as it should
-		return nil
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = s.mcp.Run(ctx, t)
+		s.work.Wait()
+	}()
+	select {
+	case <-ended:
+		if ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
+		select {
+		case <-ended:
+		case <-time.After(drainTime): // its client takes no answers; the caller removes what their calls have
+		}
 	}
-	return err
+	return nil // it was stopped, and ends as it should
 }
 
 // read reads arguments.

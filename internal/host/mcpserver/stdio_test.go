@@ -2,10 +2,12 @@ package mcpserver
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -64,5 +66,28 @@ func TestStdio(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A client that takes no answers does not keep a server that is stopped.
+func TestStdioStopped(t *testing.T) {
+	t.Parallel()
+	in, lines := io.Pipe()
+	_, out := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- New(Options{Runner: echo{}}).Run(ctx, Stdio(in, out)) }()
+	if _, err := io.WriteString(lines, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // its answer is being written
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(3 * drainTime):
+		t.Error("it goes on")
 	}
 }
