@@ -61,8 +61,13 @@ func TestStdio(t *testing.T) {
 			t.Errorf("%.80q: %s, %v", c.line, line, err)
 		}
 	}
-	if err := lines.Close(); err != nil { // the client is gone
-		t.Fatal(err)
+	// What was asked is answered though the input has ended.
+	go func() {
+		_, _ = io.WriteString(lines, `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"run","arguments":{"env":"python","code":"last"}}}`)
+		_ = lines.Close()
+	}()
+	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, `"text":"last"`) {
+		t.Errorf("%q, %v", line, err)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
