@@ -144,6 +144,9 @@ func TestNotebookFails(t *testing.T) {
 	if c := u.run("", "notebook", "run", slow, "--timeout", "500ms"); c.code != 124 {
 		t.Errorf("exit code %d", c.code)
 	}
+	if c := u.run("", "notebook", "run", u.notebookOf("other.ipynb", "no-such", "1")); c.code != 6 {
+		t.Errorf("a kernel that is not there: exit code %d", c.code)
+	}
 	for name, text := range map[string]string{"none": "hello", "old": `{"nbformat":3,"worksheets":[]}`} {
 		bad := filepath.Join(u.dir, name)
 		if err := os.WriteFile(bad, []byte(text), 0o600); err != nil {

@@ -139,7 +139,10 @@ func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
 	defer done()
 	s, err := in.interpreter(ctx, a, nb)
 	if err != nil {
-		return runError(ctx, err)
+		if err = runError(ctx, err); ctx.Err() == nil && exitCode(err) == workorder.ExitGeneral { // what is to run it does not start
+			err = fault.New(workorder.ExitInvalid, err, "")
+		}
+		return err
 	}
 	if o.session == "" {
 		defer func() { _ = s.Close(context.WithoutCancel(ctx)) }() // of a sandbox that is gone there is nothing to end
