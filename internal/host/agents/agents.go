@@ -2,6 +2,7 @@
 package agents
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -81,7 +82,9 @@ func claude(s Start) Command {
 // claudeAnswers answers what Claude Code asks at its first start, at the first in a folder, and of a key that it has not seen. What it keeps there itself stays.
 func (s Start) claudeAnswers(old []byte) ([]byte, error) {
 	var all map[string]any
-	if len(old) > 0 && json.Unmarshal(old, &all) != nil {
+	known := json.NewDecoder(bytes.NewReader(old))
+	known.UseNumber() // of any size
+	if err := known.Decode(&all); err != nil && len(old) > 0 {
 		return old, nil // it says so itself
 	}
 	if all == nil {
@@ -91,8 +94,8 @@ func (s Start) claudeAnswers(old []byte) ([]byte, error) {
 	project := object(object(all, "projects"), s.Workdir)
 	project["hasTrustDialogAccepted"], project["hasCompletedProjectOnboarding"] = true, true
 	if key := s.Env[anthropicKey]; key != "" {
-		const known = 20 // characters at the end of a key, by which it is kept
-		end := key[max(0, len(key)-known):]
+		const kept = 20 // characters at the end of a key, by which it is known
+		end := key[max(0, len(key)-kept):]
 		answers := object(all, "customApiKeyResponses")
 		approved, _ := answers["approved"].([]any)
 		if !slices.Contains(approved, any(end)) {

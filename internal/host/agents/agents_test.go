@@ -93,7 +93,7 @@ func TestKeys(t *testing.T) {
 func TestClaudeAnswers(t *testing.T) {
 	t.Parallel()
 	s := Start{Workdir: "/w", Env: map[string]string{anthropicKey: "new"}}
-	b, err := s.claudeAnswers([]byte(`{"own":1,"projects":{"/w":{"cost":2},"/x":{}},"customApiKeyResponses":{"approved":["old"],"rejected":["no"]}}`))
+	b, err := s.claudeAnswers([]byte(`{"own":12345678901234567890,"projects":{"/w":{"cost":2},"/x":{}},"customApiKeyResponses":{"approved":["old"],"rejected":["no"]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +105,10 @@ func TestClaudeAnswers(t *testing.T) {
 	if err != nil || string(again) != string(b) {
 		t.Errorf("%s, %v", again, err)
 	}
-	const all = `{"own":1,"hasCompletedOnboarding":true,"bypassPermissionsModeAccepted":true,"customApiKeyResponses":{"approved":["old","new"],"rejected":["no"]},
+	const all = `{"own":12345678901234567890,"hasCompletedOnboarding":true,"bypassPermissionsModeAccepted":true,"customApiKeyResponses":{"approved":["old","new"],"rejected":["no"]},
 		"projects":{"/w":{"cost":2,"hasTrustDialogAccepted":true,"hasCompletedProjectOnboarding":true},"/x":{}}}`
-	if err := json.Unmarshal([]byte(all), &want); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal([]byte(all), &want); err != nil || !strings.Contains(string(b), "12345678901234567890") {
+		t.Fatalf("%s, %v", b, err)
 	}
 	g, _ := json.Marshal(got)
 	if w, _ := json.Marshal(want); string(g) != string(w) {
