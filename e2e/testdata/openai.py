@@ -15,7 +15,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PORT, SCRIPT, LOG = int(sys.argv[1]), json.load(open(sys.argv[2])), sys.argv[3]
-SIDE = {"text": "title", "usage": {"input_tokens": 7, "output_tokens": 3}}  # opencode's call beside the conversation
+SIDE = {"text": "title", "usage": {"input_tokens": 7, "output_tokens": 3}}  # calls beside the conversation
 END = {"text": "nothing more to do", "usage": {"input_tokens": 1, "output_tokens": 1}}
 WRONG = {"status": 401, "error": {
     "message": "Incorrect API key provided", "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}
@@ -128,7 +128,7 @@ class Handler(BaseHTTPRequestHandler):
         Handler.calls += 1
         request = json.loads(body)
         right = self.headers.get("Authorization", "").startswith("Bearer sk-right-")
-        side = any(t.startswith("Generate a title") for t in said(request, "user"))
+        side = not request.get("tools") and not any(custom(r) for r in SCRIPT)  # with tools that take text, none is named in any call
         reply = WRONG if not right else SIDE if side else next(replies, END)
         self.log({
             "status": reply.get("status", 200), "usage": reply.get("usage", {}), "path": self.path, "model": request["model"],
