@@ -171,7 +171,8 @@ func (f *Folder) Close() error {
 func (f *Folder) Abandon() error {
 	var err error
 	if f.runLock != nil {
-		err = f.runLock.Close()
+		// A child that is being started has the file for a moment more, and would keep the lock.
+		err = errors.Join(unix.Flock(int(f.runLock.Fd()), unix.LOCK_UN), f.runLock.Close())
 		f.runLock = nil
 	}
 	return errors.Join(err, f.Close())

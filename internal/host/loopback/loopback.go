@@ -110,8 +110,12 @@ func Shows(w http.ResponseWriter, r *http.Request, token string) bool {
 	return false
 }
 
-// Refuse has the connection of a stranger end with the answer. What they still send is not read: the server would wait for the rest of a short body, without an end.
+// strangerTime is how long a stranger's body is waited for.
+const strangerTime = time.Second
+
+// Refuse has the connection of a stranger end with the answer. What they still send is read for a moment: the answer to one who still writes is lost where the connection is
+// closed at once, and the rest of a body that never comes would be waited for without an end.
 func Refuse(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // a test's recorder has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangerTime)) // a test's recorder has none
 }
