@@ -64,7 +64,7 @@ stay, and the next command starts it again.`,
 	f.StringVar(&o.runtime, "runtime", "", "what isolates it: jail, container or host (`sandbox-agent runtime list`; default: what can give the rest)")
 	f.StringArrayVar(&o.workspaces, "workspace", nil, "[NAME=]FOLDER[:ro]: a folder of this machine to work in, at /workspace or /workspace/NAME; can be repeated with names")
 	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
-	f.StringVar(&o.spec.Image, "image", "", "image of the engine")
+	f.StringVar(&o.spec.Image, "image", "", "image of the engine; a container without one has that of SANDBOX_AGENT_IMAGE, or the tasks'")
 	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
 	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
 	f.StringVar(&o.title, "title", "", "what it is for")
