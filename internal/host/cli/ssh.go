@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -200,8 +201,11 @@ func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) 
 		return nil, err
 	}
 	file := filepath.Join(st.Dir(), knownHosts)
-	if err := store.WriteFile(file, []byte(knownhosts.Line([]string{hostAlias}, key.PublicKey())+"\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("write the gateway's key for ssh: %w", err)
+	line := []byte(knownhosts.Line([]string{hostAlias}, key.PublicKey()) + "\n")
+	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, line) {
+		if err := store.WriteFile(file, line, 0o600); err != nil {
+			return nil, fmt.Errorf("write the gateway's key for ssh: %w", err)
+		}
 	}
 	exe, err := a.Executable()
 	if err != nil {

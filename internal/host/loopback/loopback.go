@@ -12,13 +12,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -58,7 +58,7 @@ func CheckToken(token string) error {
 func KeptToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // something that blocks, as a pipe, is no file of a token
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeToken(path); err != nil && !errors.Is(err, fs.ErrExist) { // another server may be faster
+		if err := store.CreateFile(path, []byte(rand.Text()+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another server may be faster
 			return "", fmt.Errorf("make the token's file: %w", err)
 		}
 		f, err = os.Open(path)
@@ -83,20 +83,6 @@ func KeptToken(path string) (string, error) {
 		return "", fault.New(workorder.ExitUsage, fmt.Errorf("read %s: %w", path, err), "remove the file, and a new token is made")
 	}
 	return token, nil
-}
-
-// makeToken makes a file with a new token: whoever sees it sees all of it.
-func makeToken(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".token-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = io.WriteString(f, rand.Text()+"\n")
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Link(f.Name(), path)
 }
 
 // Shows reports whether a request shows the token. If it does not, it says so in the header of the answer, whose body and status are the caller's.

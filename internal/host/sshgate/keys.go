@@ -10,10 +10,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
 // maxKeys bounds a file of keys, in bytes: a thousand of them.
@@ -110,7 +111,7 @@ func readPrivate(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxKeys))
 }
 
-// makeKey makes a file with a new key: whoever sees it sees all of it.
+// makeKey creates a file with a new key.
 func makeKey(file string) error {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -120,13 +121,5 @@ func makeKey(file string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".key-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if err := errors.Join(pem.Encode(f, block), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Link(f.Name(), file)
+	return store.CreateFile(file, pem.EncodeToMemory(block), 0o600)
 }

@@ -61,26 +61,8 @@ func (s *Store) Owner(first bool) (o Owner, err error) {
 	if err != nil {
 		return o, err
 	}
-	return drawOwner(path, append(b, '\n'))
-}
-
-// drawOwner writes the owner, unless another process was faster, and returns the one in the file.
-func drawOwner(path string, b []byte) (o Owner, err error) {
-	mine := path + "." + rand.Text()
-	if err := WriteFile(mine, b, 0o600); err != nil {
-		return o, err
-	}
-	err = os.Link(mine, path)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		err = os.Rename(mine, path) // a file system without links: of two at the same moment, the last one wins
-	} else {
-		err = os.Remove(mine)
-	}
-	if err != nil {
-		return o, fmt.Errorf("write the owner of the state folder: %w", err)
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return o, err
+	if err := CreateFile(path, append(b, '\n'), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another process may be faster
+		return Owner{}, fmt.Errorf("write the owner of the state folder: %w", err)
 	}
 	return readOwner(path)
 }

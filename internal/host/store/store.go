@@ -5,6 +5,7 @@
 package store
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -401,6 +402,29 @@ func WriteFile(path string, b []byte, mode fs.FileMode) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return syncDir(filepath.Dir(path)) // the library does not
+}
+
+// CreateFile writes a new file atomically and durably. If the file exists, also because another process was faster, it stays as it is and the error is
+// fs.ErrExist.
+func CreateFile(path string, b []byte, mode fs.FileMode) error {
+	part := path + "." + rand.Text()
+	if err := WriteFile(part, b, mode); err != nil {
+		return err
+	}
+	err := os.Link(part, path)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		// A file system without links: of two processes at the same moment, the last one wins.
+		if _, serr := os.Lstat(path); errors.Is(serr, fs.ErrNotExist) {
+			err = os.Rename(part, path)
+		}
+	}
+	if rerr := os.Remove(part); !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 // syncDir makes the files that were made, renamed or removed in a folder survive a crash of the machine. It

@@ -155,18 +155,40 @@ func (f *folder) read(name string, v any) error {
 	return nil
 }
 
-// write replaces a file of the folder as a whole.
-func (f *folder) write(name string, v any) error {
+// write replaces a file of the folder as a whole. With durable it survives a loss of power: that costs as much as the rest of a start.
+func (f *folder) write(name string, v any, durable bool) error {
 	b, err := json.Marshal(v)
-	// Not synced to the disk: it costs as much as all else of a start, and nothing runs after a loss of power.
 	if err == nil {
-		err = f.root.WriteFile(name+".new", b, 0o600)
+		err = f.writeFile(name+".new", b, durable)
 	}
 	if err == nil {
 		err = f.root.Rename(name+".new", name)
 	}
+	if err == nil && durable {
+		err = syncFile(f.dir)
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(f.path, name), err)
+	}
+	return nil
+}
+
+func (f *folder) writeFile(name string, b []byte, durable bool) error {
+	to, err := f.root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(b)
+	if err == nil && durable {
+		err = syncFile(to)
+	}
+	return errors.Join(err, to.Close())
+}
+
+// syncFile makes a file or the names in a folder durable, where the file system can. It is a variable, so that a test can see when it is called.
+var syncFile = func(f *os.File) error {
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return err
 	}
 	return nil
 }
@@ -215,7 +237,7 @@ func (s *stander) make(name string, r record) (*folder, error) {
 		return nil, errors.Join(err, os.Remove(path))
 	}
 	f.tryLock() // nobody else knows it
-	err = f.write(recordFile, r)
+	err = f.write(recordFile, r, !r.Throwaway) // a throwaway sandbox ends with the machine
 	for _, sub := range []string{workspaceDir, homeDir} {
 		if err == nil {
 			err = f.root.Mkdir(sub, 0o755)

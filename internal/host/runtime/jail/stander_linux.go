@@ -105,7 +105,7 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 		Throwaway: spec.Throwaway,
 	}}
 	r.UID, r.GID = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts)
-	guest, err := s.guest()
+	guest, err := s.guest(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -164,7 +164,7 @@ func (s *stander) StartAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	guest, err := s.guest()
+	guest, err := s.guest(ctx)
 	if err != nil {
 		return err
 	}

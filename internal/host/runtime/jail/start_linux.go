@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -29,9 +30,9 @@ const (
 	hashLength = 32
 )
 
-// guest is the path of the guest's program, unpacked where it is not there yet. Its file can be run and not read: what runs it is hidden from others of its
-// user from its first instruction on.
-func (s *stander) guest() (string, error) {
+// guest returns the path of the guest program and unpacks it if it is missing or damaged. The file can be executed but not read: whatever runs it is hidden
+// from other processes of its user from its first instruction on. A valid file is never replaced: other processes mount and execute it.
+func (s *stander) guest(ctx context.Context) (string, error) {
 	packed, err := s.o.Guest(goruntime.GOARCH)
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
@@ -46,26 +47,48 @@ func (s *stander) guest() (string, error) {
 	if isGuest(path, packed.Size) {
 		return path, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	l, err := lockfile.Take(ctx, path+".lock")
+	if err != nil {
+		return "", fmt.Errorf("write the guest's program: %w", err)
+	}
+	defer l.Remove()
+	if isGuest(path, packed.Size) { // another process was faster
+		return path, nil
+	}
 	b, err := packed.Unpack()
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
 	}
-	// A child that is being started while it is written has it open for a moment more, and what is open for writing cannot be run.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	// It has its name when it is whole: of two processes that write it the last one wins, and both have written the same.
-	f, err := os.CreateTemp(s.o.State, ".guest-")
-	if err != nil {
+	if err := writeGuest(path, b); err != nil {
 		return "", fmt.Errorf("write the guest's program: %w", err)
 	}
+	return path, nil
+}
+
+// writeGuest writes the guest program to path. The caller has its lock.
+func writeGuest(path string, b []byte) error {
+	// A child that is being started while the file is written has it open for a moment more, and a file that is open for writing cannot be executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	part := path + ".new" // a killed process may have left one
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
 	_, err = f.Write(b)
-	if err = errors.Join(err, f.Chmod(guestMode), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	// Synced: after a loss of power, the size alone would look right.
+	if err = errors.Join(err, f.Chmod(guestMode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(part, path)
 	}
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("write the guest's program: %w", err), os.Remove(f.Name()))
+		return errors.Join(err, os.Remove(part))
 	}
-	return path, nil
+	return nil
 }
 
 // guestMode lets nobody read the guest's program, nor write it.
@@ -138,7 +161,7 @@ func (s *stander) start(ctx context.Context, f *folder, r record, guest string) 
 	for _, g := range plan.Groups {
 		k.Groups = append(k.Groups, g.Dir)
 	}
-	err = f.write(keeperFile, k)
+	err = f.write(keeperFile, k, false)
 	if err == nil {
 		to := json.NewEncoder(inW)
 		err = errors.Join(to.Encode(plan), to.Encode(keep.Go), inW.Close())
