@@ -341,3 +341,26 @@ func TestParseParents(t *testing.T) {
 		}
 	}
 }
+
+// The record of a named jail is on the disk before its folder has its name; a throwaway one ends with the machine.
+func TestRecordIsDurable(t *testing.T) { //nolint:paralleltest // it replaces syncFile
+	var synced []string
+	sync := syncFile
+	defer func() { syncFile = sync }()
+	syncFile = func(f *os.File) error {
+		synced = append(synced, filepath.Base(f.Name()))
+		return sync(f)
+	}
+	s := newStander(kindJail, Options{State: t.TempDir()}).(*stander)
+	for name, throwaway := range map[string]bool{"named": false, "throwaway": true} {
+		synced = nil
+		f, err := s.make(name, record{Kind: kindJail, standing: standing{UID: os.Getuid(), GID: os.Getgid(), Throwaway: throwaway}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		if want := map[bool]int{false: 2, true: 0}[throwaway]; len(synced) != want {
+			t.Errorf("%s: synced %q", name, synced)
+		}
+	}
+}
