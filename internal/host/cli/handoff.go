@@ -203,7 +203,7 @@ func newCheckoutCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "checkout [TASK | SANDBOX]", Short: "Switch to the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
 		Long: `Switches the work tree to the task's branch, or to a new one at a sandbox's last commit, which a second checkout moves
-on. Uncommitted changes are never overwritten, nor commits of yours on that branch.
+on. Uncommitted changes and ignored files are never overwritten, nor commits of yours on that branch.
 Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {

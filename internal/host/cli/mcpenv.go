@@ -219,6 +219,6 @@ func (e *mcpEnvironment) Diff(ctx context.Context) (string, error) {
 		return "", wrongCall(err)
 	}
 	out := text.NewEnds(maxEnvText)
-	err = p.Diff(ctx, out)
+	err = p.Diff(ctx, out, "--patch")
 	return cmp.Or(string(out.Bytes()), "Nothing has changed.\n"), wrongCall(err)
 }

@@ -79,12 +79,17 @@ func cloneOf(ctx context.Context, dir, repo string) bool {
 	return slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return trust.SameRemote(url, repo) })
 }
 
-// Diff writes what the task changed since its base. Options are those of `git diff`.
+// Diff writes what the task changed since its base, as a patch for `git apply`, whatever the user's configuration says of diffs. Options are those of
+// `git diff-tree`.
 func (p *Place) Diff(ctx context.Context, out io.Writer, options ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	args := append([]string{"diff", "--no-ext-diff", "--no-textconv"}, options...)
-	if said, err := p.git.Stream(ctx, nil, out, time.Second, append(args, p.Base+"..."+p.Head, "--")...); err != nil {
+	base, err := p.git.Output(ctx, "merge-base", p.Base, p.Head)
+	if err != nil {
+		return fault.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w", p.Branch, err), "")
+	}
+	args := append([]string{"diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"}, options...)
+	if said, err := p.git.Stream(ctx, nil, out, time.Second, append(args, strings.TrimSpace(string(base)), p.Head, "--")...); err != nil {
 		return fault.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w: %s", p.Branch, err, strings.TrimSpace(said)), "")
 	}
 	return nil
@@ -109,19 +114,29 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 		return "", fmt.Errorf("check out %s: %w", p.Branch, err)
 	}
 	within := func(a, b string) bool { return p.git.Run(ctx, "merge-base", "--is-ancestor", a, b) == nil }
-	// Git itself refuses to overwrite uncommitted changes.
+	var on []string // what is checked out, one after the other
 	switch {
 	case at == "":
-		err = p.git.Run(ctx, "switch", "--quiet", "--no-track", "--create", p.Branch, p.Head)
+		on = []string{p.Head}
 	case within(p.Head, at): // commits of the user's lie on top
-		err = p.git.Run(ctx, "switch", "--quiet", p.Branch)
+		on = []string{at}
 	case within(at, p.Head): // an earlier attempt's
-		if err = p.git.Run(ctx, "switch", "--quiet", p.Branch); err == nil {
-			err = p.git.Run(ctx, "merge", "--quiet", "--ff-only", p.Head)
-		}
+		on = []string{at, p.Head}
 	default:
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last commit %.10s", p.Branch, at, p.Head),
 			"rename that branch, or look at the work alone: `git switch --detach "+p.Head+"`")
+	}
+	if err := p.keepUntracked(ctx, "check out "+p.Branch, on...); err != nil {
+		return "", err
+	}
+	// Git itself refuses to overwrite uncommitted changes.
+	if at == "" {
+		err = p.git.Run(ctx, "switch", "--quiet", "--no-track", "--create", p.Branch, p.Head)
+	} else {
+		err = p.git.Run(ctx, "switch", "--quiet", p.Branch)
+	}
+	if err == nil && len(on) > 1 {
+		err = p.git.Run(ctx, "merge", "--quiet", "--ff-only", p.Head)
 	}
 	if err != nil {
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
@@ -141,25 +156,38 @@ func (p *Place) Apply(ctx context.Context) (files []string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
+	tree, conflicts, err := p.merged(ctx)
+	switch {
+	case errors.Is(err, ErrConflict):
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, err, strings.Join(conflicts, ", ")),
+			"nothing was changed; `git merge "+p.Head+"` leaves the conflicts in the files")
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := p.keepUntracked(ctx, what, tree); err != nil {
+		return nil, err
+	}
+	if err := p.git.Each(ctx, func(name string) { files = append(files, name) }, "diff", "--name-only", "-z", "HEAD", tree, "--"); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	// As git merges a fast-forward: it refuses where an uncommitted change would be lost.
+	if err := p.git.Run(ctx, "read-tree", "-m", "-u", "HEAD", tree); err != nil {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes of these files first")
+	}
+	return files, nil
+}
+
+// merged is the tree of HEAD merged with the work. With ErrConflict it has the marks of conflicts in it, in the files that are returned.
+func (p *Place) merged(ctx context.Context) (tree string, conflicts []string, err error) {
 	out, err := p.git.Output(ctx, "merge-tree", "--write-tree", "--name-only", "--no-messages", "HEAD", p.Head)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	switch tree := lines[0]; {
-	case err == nil && git.ValidSHA(tree):
-		names, err := p.git.Output(ctx, "diff", "--name-only", "-z", "HEAD", tree, "--")
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-		files = strings.FieldsFunc(string(names), func(r rune) bool { return r == 0 })
-		// As git merges a fast-forward: it refuses where an uncommitted change would be lost.
-		if err := p.git.Run(ctx, "read-tree", "-m", "-u", "HEAD", tree); err != nil {
-			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "commit or stash your changes of these files first")
-		}
-		return files, nil
-	case git.ValidSHA(tree):
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w with HEAD in %s", what, ErrConflict, strings.Join(lines[1:], ", ")),
-			"nothing was changed; `git merge "+p.Head+"` leaves the conflicts in the files")
+	switch {
+	case err == nil:
+		return lines[0], nil, nil
+	case git.ValidSHA(lines[0]):
+		return lines[0], lines[1:], ErrConflict
 	}
-	return nil, fmt.Errorf("%s: %w", what, err)
+	return "", nil, err
 }
 
 // Merge merges the work into what is checked out, in a commit of its own with that message; without is set where there is nothing that HEAD lacks. Uncommitted changes are put
@@ -177,6 +205,13 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 	}
 	if p.git.Run(ctx, "merge-base", "--is-ancestor", p.Head, "HEAD") == nil {
 		return true, nil
+	}
+	tree, _, err := p.merged(ctx)
+	if err != nil && !errors.Is(err, ErrConflict) { // git is older than that command, or HEAD has no commit
+		tree = p.Head
+	}
+	if err := p.keepUntracked(ctx, what, tree); err != nil {
+		return false, err
 	}
 	aside, err := p.git.Resolve(ctx, "refs/stash")
 	if err != nil {

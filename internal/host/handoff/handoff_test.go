@@ -84,9 +84,27 @@ func TestDiff(t *testing.T) {
 	if err := open(t, w, "/").Diff(t.Context(), &out, "--name-only"); err != nil || out.String() != ".gitattributes\na\nnew\n" {
 		t.Errorf("%q, %v", &out, err)
 	}
-	out.Reset()
-	if err := open(t, w, "/").Diff(t.Context(), &out); err != nil || !strings.Contains(out.String(), "-three\n+3\n") {
-		t.Errorf("%q, %v", &out, err)
+	for _, setting := range []string{
+		"diff.noprefix=true", "diff.mnemonicPrefix=true", "color.ui=always", "color.diff=always", "diff.context=0", "diff.submodule=log", "diff.wordRegex=.",
+		"diff.renames=copies", "diff.ignoreSubmodules=all", "diff.relative=true", "diff.orderFile=none", "diff.interHunkContext=9", "diff.suppressBlankEmpty=true", "diff.evil.binary=true", "format.pretty=%s",
+		"diff.colorMoved=zebra", "diff.wsErrorHighlight=all", "core.quotePath=false", "diff.algorithm=patience",
+	} {
+		key, value, _ := strings.Cut(setting, "=")
+		gittest.Git(t, dir, "config", key, value)
+	}
+	patch := filepath.Join(t.TempDir(), "patch")
+	f, err := os.Create(patch) //nolint:gosec // in the test's folder
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(open(t, w, "/").Diff(t.Context(), f, "--binary"), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	clone := t.TempDir()
+	gittest.Git(t, clone, "clone", "-q", dir, ".")
+	gittest.Git(t, clone, "apply", "--index", patch)
+	if got, want := gittest.Git(t, clone, "write-tree"), gittest.Git(t, dir, "rev-parse", w.Head+"^{tree}"); got != want {
+		t.Errorf("the patch makes the tree %s, want %s:\n%s", got, want, read(t, patch))
 	}
 	if got := gittest.Git(t, dir, "status", "--porcelain"); got != "" {
 		t.Errorf("changed %q", got)

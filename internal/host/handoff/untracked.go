@@ -1,0 +1,158 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// emptyTree is git's id of the tree without entries, which every repository knows.
+const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+// maxNamed bounds the files that an error names.
+const maxNamed = 10
+
+// gitlink is the mode of a submodule's entry in a tree.
+const gitlink = "160000"
+
+// keepUntracked refuses to bring one of the commits or trees into the work tree where a file that git does not track would be lost. Git itself protects
+// those that no rule ignores, and takes the ignored ones (.env) for expendable.
+func (p *Place) keepUntracked(ctx context.Context, what string, targets ...string) error {
+	from := "HEAD"
+	if p.repo.Empty {
+		from = emptyTree
+	}
+	added := map[string]bool{} // whether it is a submodule, by path
+	var lost []string
+	for _, to := range targets {
+		var change []string // modes, ids and kind of the path that follows
+		if err := p.git.Each(ctx, func(field string) {
+			switch {
+			case change == nil:
+				change = strings.Fields(strings.TrimPrefix(field, ":"))
+				return
+			case change[4] == "A":
+				added[field] = change[1] == gitlink
+			case change[0] == gitlink: // git removes the submodule's files with what is not committed in it
+				if in, err := os.ReadDir(p.file(field)); len(in) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+					lost = append(lost, field+"/")
+				}
+			}
+			change = nil
+		}, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--diff-filter=AT", "--ignore-submodules=none", "--end-of-options", from, to); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	inTheWay, err := p.inTheWay(ctx, added)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	lost = append(lost, inTheWay...)
+	slices.Sort(lost)
+	lost = slices.Compact(lost)
+	if len(lost) == 0 {
+		return nil
+	}
+	names := text.Printable(strings.Join(lost[:min(len(lost), maxNamed)], ", "))
+	if more := len(lost) - maxNamed; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %w: %s", what, ErrUntracked, names), "nothing was changed: move or rename them, then try again")
+}
+
+// ErrUntracked is the error where files that git does not track are in the way of those of the work.
+var ErrUntracked = errors.New("these files in your work tree are not tracked, or ignored, and would be overwritten")
+
+// inTheWay returns what writing these paths would replace although the index does not have it.
+func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []string, err error) {
+	var there []string
+	dirs := map[string]bool{".": true}
+	for name, submodule := range added {
+		if at, dir := p.existing(name, dirs); at != "" && (!dir || !submodule) {
+			there = append(there, at)
+		}
+	}
+	if len(there) == 0 {
+		return nil, nil
+	}
+	tracked, fold, err := p.tracked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range there {
+		if tracked[fold(at)] {
+			continue // git itself looks whether it has changes
+		}
+		err := filepath.WalkDir(p.file(at), func(file string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				return nil
+			}
+			name, rerr := filepath.Rel(p.repo.Path, file)
+			if rerr != nil {
+				return rerr
+			}
+			if name = filepath.ToSlash(name); !tracked[fold(name)] {
+				lost = append(lost, name) // also a folder that cannot be read
+			}
+			if d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return lost, nil
+}
+
+// file is a path of a tree in the work tree.
+func (p *Place) file(name string) string {
+	return filepath.Join(p.repo.Path, filepath.FromSlash(name))
+}
+
+// existing is the part of a path that is there: all of it, or the first component that is no folder; dir says that it is one. It is "" where
+// nothing is. dirs are the folders seen so far.
+func (p *Place) existing(name string, dirs map[string]bool) (at string, dir bool) {
+	for i, c := range name + "/" {
+		if c != '/' {
+			continue
+		}
+		at = name[:i]
+		if i < len(name) && dirs[at] {
+			continue
+		}
+		st, err := os.Lstat(p.file(at))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return "", false
+		case err != nil: // a folder that cannot be searched
+			return path.Dir(at), false
+		case !st.IsDir():
+			return at, false
+		}
+		dirs[at] = true
+	}
+	return name, true
+}
+
+// tracked are the paths of the index, as fold writes them: a file system may not tell cases apart.
+func (p *Place) tracked(ctx context.Context) (paths map[string]bool, fold func(string) string, err error) {
+	fold = func(s string) string { return s }
+	if out, err := p.git.Output(ctx, "config", "--type=bool", "core.ignoreCase"); err == nil && strings.TrimSpace(string(out)) == "true" {
+		fold = strings.ToLower
+	}
+	paths = map[string]bool{}
+	err = p.git.Each(ctx, func(name string) { paths[fold(name)] = true }, "ls-files", "-z")
+	return paths, fold, err
+}

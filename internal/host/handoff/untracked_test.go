@@ -1,0 +1,139 @@
+package handoff_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// plain is a repository with one commit, and a function that commits files on the work's branch: text by path, "" for none, and a link for a text that begins with "-> ".
+func plain(t *testing.T, base, work map[string]string) (dir string, w handoff.Work) {
+	t.Helper()
+	dir = t.TempDir()
+	git := func(args ...string) string { t.Helper(); return gittest.Git(t, dir, args...) }
+	commit := func(files map[string]string) string {
+		t.Helper()
+		for name, text := range files {
+			if text == "" {
+				git("rm", "-q", "-r", "--cached", name)
+				continue
+			}
+			mode, of := "100644", text
+			if link, ok := cutLink(text); ok {
+				mode, of = "120000", link
+			}
+			id := gittest.Git(t, dir, "hash-object", "-w", blob(t, of))
+			if text == "submodule" {
+				mode, id = "160000", "1234567890123456789012345678901234567890"
+			}
+			git("update-index", "--add", "--replace", "--cacheinfo", mode+","+id+","+name)
+		}
+		git("commit", "-q", "--allow-empty", "-m", "x")
+		return git("rev-parse", "HEAD")
+	}
+	git("init", "-q", "-b", "main")
+	w = handoff.Work{Of: "sandbox x", Branch: branch, Repo: dir, Base: commit(base)}
+	git("symbolic-ref", "HEAD", "refs/heads/work")
+	git("update-ref", "HEAD", w.Base)
+	w.Head = commit(work)
+	git("symbolic-ref", "HEAD", "refs/heads/main")
+	git("reset", "-q", "--hard")
+	return dir, w
+}
+
+func cutLink(text string) (string, bool) {
+	if len(text) > 3 && text[:3] == "-> " {
+		return text[3:], true
+	}
+	return "", false
+}
+
+func blob(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "blob")
+	write(t, path, text)
+	return path
+}
+
+// What the user has and git does not track is never overwritten, also where a rule ignores it.
+func TestUntrackedIsKept(t *testing.T) {
+	t.Parallel()
+	type files = map[string]string
+	for name, c := range map[string]struct {
+		base, work files
+		mine       string // the user's file, which no commit has
+		link       string // that is a link to
+		free       bool   // nothing is in the way
+		conflicts  bool   // the sides conflict
+		here       files  // committed on main, after the work began
+	}{
+		"ignored file":                            {work: files{".env": "theirs"}, mine: ".env"},
+		"ignored by a rule of the work":           {work: files{"new": "theirs", ".gitignore": "new\n"}, mine: "new"},
+		"in an ignored folder":                    {work: files{"build/out/x": "theirs"}, mine: "build/out/x"},
+		"an ignored folder for a file":            {work: files{"build": "theirs"}, mine: "build/out/x"},
+		"an ignored file for a folder":            {work: files{"build/out/x": "theirs"}, mine: "build"},
+		"a link for a folder":                     {work: files{"build/out/x": "theirs"}, mine: "build", link: ".."},
+		"a link for a file":                       {work: files{"build": "theirs"}, mine: "build", link: "nowhere"},
+		"a folder with tracked files, too":        {base: files{"d/a": "a"}, work: files{"d": "theirs"}, mine: "d/mine"},
+		"a submodule that becomes a file":         {base: files{"s": "submodule"}, work: files{"s": "theirs"}, mine: "s/mine"},
+		"a submodule that becomes a folder":       {base: files{"s": "submodule"}, work: files{"s/mine": "theirs"}, mine: "s/mine"},
+		"a conflict about what is untracked here": {base: files{"k": "k"}, work: files{"k": "theirs"}, mine: "k", conflicts: true, here: files{"k": ""}},
+		"untracked here, the same there":          {base: files{"k": "k"}, work: files{"new": "theirs"}, mine: "k", free: true, here: files{"k": ""}},
+		"beside":                                  {work: files{"build/x": "theirs"}, mine: "build/y", free: true},
+		"a folder for a submodule":                {work: files{"s": "submodule"}, mine: "s/mine", free: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, w := plain(t, c.base, c.work)
+			for name := range c.here {
+				gittest.Git(t, dir, "rm", "-q", "--cached", name)
+				gittest.Git(t, dir, "commit", "-q", "-m", "here")
+			}
+			write(t, filepath.Join(dir, ".git", "info", "exclude"), "/.env\n/build\n/d/mine\n/k\n/s/mine\n")
+			mine := filepath.Join(dir, c.mine)
+			if err := os.MkdirAll(filepath.Dir(mine), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if c.link != "" {
+				if err := os.Symlink(c.link, mine); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				write(t, mine, "mine\n")
+			}
+			before := gittest.Git(t, dir, "rev-parse", "HEAD")
+			verbs := map[string]func() error{
+				"apply":    func() error { _, err := open(t, w, "/").Apply(t.Context()); return err },
+				"merge":    func() error { _, err := open(t, w, "/").Merge(t.Context(), "m"); return err },
+				"checkout": func() error { _, err := open(t, w, "/").Checkout(t.Context()); return err },
+			}
+			for _, verb := range []string{"apply", "merge", "checkout"} {
+				if c.free && verb == "checkout" && c.base["k"] != "" {
+					continue // there the file is of the branch
+				}
+				err := verbs[verb]()
+				refused := fault.Code(err) == workorder.ExitGit && errors.Is(err, handoff.ErrUntracked)
+				if c.conflicts && verb == "apply" {
+					refused = errors.Is(err, handoff.ErrConflict)
+				}
+				if !c.free && !refused || c.free && err != nil {
+					t.Errorf("%s: %v", verb, err)
+				}
+				if to, _ := os.Readlink(mine); to != c.link || c.link == "" && read(t, mine) != "mine\n" {
+					t.Fatalf("%s: lost", verb)
+				}
+				if c.free {
+					gittest.Git(t, dir, "reset", "-q", "--hard", before)
+				} else if gittest.Git(t, dir, "diff", "HEAD", "--stat") != "" {
+					t.Errorf("%s: something was touched", verb)
+				}
+			}
+		})
+	}
+}
