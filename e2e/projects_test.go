@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type realProject struct {
 	warnings int
 	// again starts a second task, which asks the mirror for nothing.
 	again bool
+	// goesOn runs the commands that the summary and the README name next, by the task's id alone.
+	goesOn bool
 }
 
 // TestRealProjects starts a task in real projects without a project file, each in a repository that was made a moment ago. They are as
@@ -37,7 +40,7 @@ type realProject struct {
 func TestRealProjects(t *testing.T) {
 	t.Parallel()
 	rows := map[string]realProject{
-		"rust":   {files: source("rust-fnv"), checks: []string{"test"}},
+		"rust":   {files: source("rust-fnv"), checks: []string{"test"}, goesOn: true},
 		"python": {files: source("python-slugify"), image: pypiBox, checks: []string{"test"}}, // setuptools, a dependency, unittest
 	}
 	if nightly {
@@ -98,6 +101,9 @@ func TestRealProjects(t *testing.T) {
 					t.Errorf("%s: %s", p.Name, p.Transition)
 				}
 			}
+			if row.goesOn {
+				mine.goesOn(r.TaskID)
+			}
 			if !row.again {
 				return
 			}
@@ -109,6 +115,20 @@ func TestRealProjects(t *testing.T) {
 				t.Errorf("the mirror was asked %d times by the first task, and %d times by the second", before, asked-before)
 			}
 		})
+	}
+}
+
+// goesOn continues, revises and rebases a task by its id.
+func (u *user) goesOn(id string) {
+	u.t.Helper()
+	feedback := filepath.Join(u.t.TempDir(), "feedback.md")
+	if err := os.WriteFile(feedback, []byte("- do it\n"), 0o600); err != nil {
+		u.t.Fatal(err)
+	}
+	for _, args := range [][]string{{"continue", id, "--task", "y"}, {"revise", id, "--feedback-file", feedback}, {"rebase", id}} {
+		if c := u.run("", args...); c.code != 0 {
+			u.t.Errorf("%s: exit code %d: %s", args[0], c.code, c.stderr)
+		}
 	}
 }
 

@@ -25,8 +25,9 @@ what exists and how the last attempt ended.
 
 Where the state folder knows the task its id is enough: project, flags and output folder
 are those it was created with, and flags given now win. Elsewhere (another machine) the
-remote knows it: give the full id and the project. A task text that is given is an
-addition to the task. --max-budget-usd is for all attempts together.
+remote knows it: give the full id, and the project or, without a project file, --repo.
+A task text that is given is an addition to the task. --max-budget-usd is for all attempts
+together.
 
 A task that is done is not started again without a new text. A parked one starts when
 its limit resets: --wait waits for that, --now tries at once.`,

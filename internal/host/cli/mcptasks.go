@@ -13,7 +13,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -63,7 +62,7 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 	}
 	if q.Repo != "" {
 		// The project of the server's folder has secrets and rules for its own repository, and none for one that an agent names. Nor is a token sent there that is for no particular server.
-		o.run.projectBy = resolve.Detected
+		o.run.projectBy = store.Detected
 		a.Getenv = func(name string) string {
 			if name == envName("project") || name == credentials.GitToken {
 				return ""

@@ -104,7 +104,7 @@ func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
 func (p *taskJob) resolve(ctx context.Context) (*resolve.Resolved, error) {
 	r, err := p.o.resolve(ctx, p.a)
 	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.asked.Verb != tasks.Create && p.o.taskID != "" && p.o.project == "" {
-		return nil, tasks.UnknownHere(p.o.taskID, "its project: --project P")
+		return nil, tasks.UnknownHere(p.o.taskID, "its project: --project P, or without a project file its repository: --repo R")
 	}
 	return r, err
 }

@@ -78,9 +78,14 @@ func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec
 	if plan, err = savedPlan(rec.Dir); err != nil {
 		return "", "", err
 	}
-	if _, given := o.sources["project"]; !given && rec.Request.ProjectFile != "" {
-		o.project, o.projectBy = rec.Request.ProjectFile, cmp.Or(rec.Request.ProjectBy, resolve.Unsaid)
-		o.sources["project"] = "the plan " + rec.TaskID
+	if _, given := o.sources["project"]; !given {
+		switch was := rec.Request; {
+		case was.ProjectBy == store.Detected:
+			o.projectBy = store.Detected
+		case was.ProjectFile != "":
+			o.project, o.projectBy = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
+			o.sources["project"] = "the plan " + rec.TaskID
+		}
 	}
 	o.inherit(tasks.Overrides(rec.Request.Overrides, tasks.Said{Given: o.sources, Network: o.network})) // the plan's restrictions also hold for the task that carries it out
 	return task, plan, nil

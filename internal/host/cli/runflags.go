@@ -29,6 +29,7 @@ type runOptions struct {
 	dryRun, detach, json   bool
 	sources                map[string]string // flag name -> source of its value
 	projectBy              string            // how an earlier command named the project; empty if this one names it
+	taskBase               string            // the base branch of the task that goes on; empty if it is not known
 	finder                 *resolve.Resolver // nil if nothing was looked up yet
 }
 
@@ -144,7 +145,7 @@ func (o *runOptions) overrides() map[string]*string {
 // resolve finds the project and a repository on this machine.
 func (o *runOptions) resolve(ctx context.Context, a *App) (*resolve.Resolved, error) {
 	s := &resolve.Flags{
-		Project: o.project, ProjectsDir: o.projectsDir, By: o.projectBy, Values: map[string]string{}, Sources: o.sources,
+		Project: o.project, ProjectsDir: o.projectsDir, By: o.projectBy, TaskBase: o.taskBase, Values: map[string]string{}, Sources: o.sources,
 		Out: o.out, Rehearse: o.dryRun, Keep: o.keep, Detach: o.detach,
 	}
 	for flag, value := range o.overrides() {

@@ -165,9 +165,17 @@ func (p *taskJob) credentials(ctx context.Context, r *resolve.Resolved) error {
 
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
 func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
-	r, t := p.r, next.Attempt
+	t := next.Attempt
+	_, given := p.o.sources["branch"]
+	if p.r.Found != nil && !given && p.o.taskBase == "" && t.Base != "" {
+		// The remote named the base branch. Another branch may be checked out here, and its files make another project.
+		if err := p.detectAgain(ctx, t.Base); err != nil {
+			return nil, err
+		}
+	}
+	r := p.r
 	// The remote of a served repository is gone, and the work on it too.
-	if _, given := p.o.sources["branch"]; !given && (next.Do == tasks.GoOn || r.Local != nil) {
+	if !given && (next.Do == tasks.GoOn || r.Local != nil) {
 		r.Project.Branch = cmp.Or(t.Base, r.Project.Branch)
 	}
 	if next.Do == tasks.BeginAgain {
@@ -181,6 +189,16 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*j
 	}
 	r.Job.Secrets, r.Job.Git, r.Job.ForgeToken, r.Job.App = was.Secrets, was.Git, was.ForgeToken, was.App
 	return r.Job, nil
+}
+
+// detectAgain makes the project of the files of a branch, with the credentials that it needs.
+func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
+	p.o.taskBase = base
+	if p.r, err = p.resolve(ctx); err != nil {
+		return err
+	}
+	p.reachForge(p.r)
+	return p.credentials(ctx, p.r)
 }
 
 // remember takes the settings of the last attempt that this command does not give.
@@ -202,6 +220,7 @@ func (p *taskJob) remember(rec *store.Record) error {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
 		}
 	}
+	o.taskBase = rec.Branch
 	o.inherit(was.Overrides)
 	return nil
 }

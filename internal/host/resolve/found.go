@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +18,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Detected is how a project was named that has no file, as a task's record has it.
-const Detected = "detected"
-
 // fromRepository makes a project of the files of a repository, at the branch that the run starts from. none is the error of looking for
 // a project file, and is returned where there is no such repository either.
 func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*projects.Project, *detect.Draft, error) {
@@ -33,7 +31,7 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	} else if t, err := projects.RepoTransport(at); err != nil || t == projects.TransportNone {
 		return nil, nil, none
 	} else if t != projects.TransportLocal {
-		return f.fromRemote(ctx, at, s.Values["branch"])
+		return f.fromRemote(ctx, at, cmp.Or(s.Values["branch"], s.TaskBase))
 	}
 	if !inRepository(at) {
 		return nil, nil, fault.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
@@ -43,7 +41,7 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	if err != nil {
 		return nil, nil, err
 	}
-	branch, err := repo.Base(ctx, s.Values["branch"])
+	branch, err := repo.Base(ctx, cmp.Or(s.Values["branch"], s.TaskBase))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,6 +50,8 @@ type Flags struct {
 	Project     string
 	ProjectsDir string // a further folder to look for projects in; may be empty
 	By          string // how an earlier command named the project; empty if this one names it
+	// TaskBase is the base branch of a task that exists. Without a project file, its files make the project unless a flag names a branch.
+	TaskBase string
 	// Values are those of the given settings, by flag.
 	Values map[string]string
 	// Sources are the sources of the flags' values, such as the flag or a variable.
@@ -176,7 +178,7 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 		opts.Folders = append([]string{s.ProjectsDir}, opts.Folders...)
 	}
 	ref := s.Project
-	if s.By == Detected {
+	if s.By == store.Detected {
 		// A file that was written since counts, and one of another folder does not.
 		repo := s.Values["repo"]
 		ref = filepath.Join(repo, projects.DefaultFile)
@@ -242,7 +244,7 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 // request has the settings that the next attempt takes over.
 func (g *Resolved) request() store.Request {
 	req := store.Request{ProjectFile: g.said.Project, ProjectBy: g.by, Overrides: map[string]string{}}
-	if abs, err := filepath.Abs(g.Project.File); err == nil {
+	if abs, err := filepath.Abs(g.Project.File); err == nil && g.Found == nil {
 		if _, err := os.Stat(abs); err == nil {
 			req.ProjectFile = abs
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -63,7 +64,7 @@ type naming struct {
 func (n *naming) by(p *projects.Project) string {
 	switch {
 	case p.Detected:
-		return Detected
+		return store.Detected
 	case p.Path() == "":
 		return Named
 	case p.Found, n.inRepo, n.said.By == found:

@@ -31,11 +31,14 @@ type Attempt struct {
 	Keep       bool              `json:"keep,omitempty"`
 }
 
+// Detected is the ProjectBy of a task without a project file: its project was made of the repository's files.
+const Detected = "detected"
+
 // Request is what the user requested beside the task.
 type Request struct {
 	// ProjectFile is the absolute path of the project file, or the project's name if it is built in.
 	ProjectFile string `json:"project_file,omitempty"`
-	// ProjectBy is how the project was named; the values are those of package resolve.
+	// ProjectBy is how the project was named; the values are Detected and those of package resolve.
 	ProjectBy string `json:"project_by,omitempty"`
 	// Overrides are the values given in place of the project's, by flag.
 	Overrides map[string]string `json:"overrides,omitempty"`

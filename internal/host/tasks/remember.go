@@ -20,7 +20,7 @@ type Said struct {
 func (s Said) given(flag string) bool { _, given := s.Given[flag]; return given }
 
 // Remember is the part of the last attempt's request that this command does not replace. An empty project file means the
-// given one, or the one that is found.
+// given one, the one that is found, or for a detected project none.
 func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
 	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
 		return store.Request{}, fault.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, leave out --out", rec.TaskID, rec.Dir), "")
@@ -28,6 +28,8 @@ func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
 	was := store.Request{Overrides: Overrides(rec.Request.Overrides, said)}
 	switch {
 	case said.given("project"):
+	case rec.Request.ProjectBy == store.Detected:
+		was.ProjectBy = store.Detected
 	case rec.Request.ProjectFile != "":
 		was.ProjectFile, was.ProjectBy = rec.Request.ProjectFile, rec.Request.ProjectBy
 	case verb != Create:

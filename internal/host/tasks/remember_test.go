@@ -15,6 +15,9 @@ import (
 func TestRemember(t *testing.T) {
 	t.Parallel()
 	was := map[string]string{"branch": "main", "allow": "a.example", "network": "restricted"}
+	detected := func() *store.Record {
+		return &store.Record{TaskID: id, Dir: "/out/" + id, Request: store.Request{ProjectBy: store.Detected, Overrides: was}}
+	}
 	rec := func(file string) *store.Record {
 		return &store.Record{TaskID: id, Dir: "/out/" + id, Request: store.Request{ProjectFile: file, ProjectBy: "named", Overrides: was}}
 	}
@@ -34,6 +37,9 @@ func TestRemember(t *testing.T) {
 		"a mode without rules":    {Continue, rec("/p"), Said{Given: map[string]string{"network": "--network"}, Network: "open"}, "/p", []string{"branch"}, 0},
 		"the mode that has rules": {Continue, rec("/p"), Said{Given: map[string]string{"network": "--network"}, Network: "restricted"}, "/p", []string{"branch", "allow"}, 0},
 		"no project is recorded":  {Revise, rec(""), Said{}, "", nil, workorder.ExitNoProject},
+		"it was detected":         {Continue, detected(), Said{}, "", []string{"branch", "allow", "network"}, 0},
+		"detected, to revise":     {Revise, detected(), Said{}, "", []string{"branch", "allow", "network"}, 0},
+		"detected, to rebase":     {Rebase, detected(), Said{}, "", []string{"branch", "allow", "network"}, 0},
 		"it is given instead":     {Revise, rec(""), Said{Given: map[string]string{"project": "--project"}}, "", []string{"branch", "allow", "network"}, 0},
 		"or found by create":      {Create, rec(""), Said{}, "", []string{"branch", "allow", "network"}, 0},
 	} {
