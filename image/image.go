@@ -17,7 +17,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"sync"
 )
 
 //go:embed Dockerfile build packages rootfs
@@ -31,8 +30,8 @@ var smallFiles embed.FS
 //go:embed entrypoint
 var binaries embed.FS
 
-// ErrNoEntrypoint is returned by a CLI that does not carry the program.
-var ErrNoEntrypoint = errors.New("this CLI was built without the program of the inside")
+// ErrNoEntrypoint reports that no program to run inside is embedded.
+var ErrNoEntrypoint = errors.New("this build carries no guest program")
 
 // maxEntrypoint bounds the unpacked binary; the real one has a tenth of it.
 const maxEntrypoint = 256 << 20
@@ -55,14 +54,8 @@ type Source struct {
 	entrypoint []byte // none of the small image
 }
 
-// New returns the embedded source for arch, named as Go names it.
-func New(arch string) (*Source, error) {
-	entrypoint, err := unpack(binaries, "entrypoint", arch)
-	if err != nil {
-		return nil, err
-	}
-	return From(files, entrypoint), nil
-}
+// Box returns the source of the box's image, with its program for one architecture.
+func Box(entrypoint []byte) *Source { return From(files, entrypoint) }
 
 // Small returns the source of the small image, which is the same for all architectures.
 func Small() (*Source, error) {
@@ -78,13 +71,8 @@ func From(files fs.FS, entrypoint []byte) *Source {
 	return &Source{files: files, entrypoint: entrypoint}
 }
 
-// Guest returns the guest of sandboxes without a task for arch, named as Go names it. A program that makes many unpacks it once.
-func Guest(arch string) ([]byte, error) {
-	once, _ := guests.LoadOrStore(arch, sync.OnceValues(func() ([]byte, error) { return unpack(binaries, "guest", arch) }))
-	return once.(func() ([]byte, error))()
-}
-
-var guests sync.Map // of functions, by architecture
+// Program returns an embedded program, guest or entrypoint, for arch, named as Go names it.
+func Program(name, arch string) ([]byte, error) { return unpack(binaries, name, arch) }
 
 // PackedGuest is the guest as this program carries it. To unpack it takes longer than to start a jail: who keeps it unpacked knows it by its Hash.
 type PackedGuest struct {
@@ -137,7 +125,7 @@ func packedName(program, arch string) string {
 }
 
 func noEntrypoint(arch string) error {
-	return fmt.Errorf("%w for linux/%s: build it with `make build`", ErrNoEntrypoint, arch)
+	return fmt.Errorf("%w for linux/%s: in a checkout run `make build`", ErrNoEntrypoint, arch)
 }
 
 func unpack(from fs.FS, program, arch string) ([]byte, error) {

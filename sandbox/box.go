@@ -51,7 +51,7 @@ func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
 		volume = start.CacheVolume
 	}
 	return &standing.Boxes{
-		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir}, CacheVolume: volume, Log: log, Progress: progress(o.Progress),
+		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: m.programs}, CacheVolume: volume, Log: log, Progress: progress(o.Progress),
 		Order: func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error) {
 			return m.envelope(ctx, known(b), b.Labels[labelTask])
 		},

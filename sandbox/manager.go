@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
@@ -62,6 +65,9 @@ type Options struct {
 	AllowHost bool
 	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
+	// Programs, if non-nil, has the programs that run inside sandboxes, as files guest-linux-ARCH and entrypoint-linux-ARCH. If nil, they are those that this
+	// program carries, or they are built once with the Go toolchain on PATH, from the version of this module that this program was built with.
+	Programs fs.FS
 	// Progress is told what is done until a sandbox is ready, a line each; nil tells nobody.
 	Progress func(text string)
 	// Log is for whoever looks for a fault; nil drops it.
@@ -74,6 +80,9 @@ type Manager struct {
 	state   string   // folder; "" where there can be none
 	kept    *registry.Registry
 	secrets func(context.Context, Spec) (Secrets, error)
+	// programs finds the programs that run inside, and progress receives a line before one is built.
+	programs *programs.Finder
+	progress func(string)
 	close   func() error
 }
 
@@ -96,20 +105,23 @@ func Open(o Options) (*Manager, error) {
 		}
 		return e, err
 	})
+	state, err := o.stateDir()
+	if err != nil {
+		state = "" // who needs one is told
+	}
+	finder := programs.New(o.Programs, o.Getenv, state)
 	local := func(of func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
 		return sync.OnceValues(func() (runtime.Stander, error) {
 			dir, err := o.stateDir()
 			if err != nil {
 				return nil, err
 			}
-			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: image.Packed, Allowed: o.allowsHost}), nil
+			return of(jail.Options{State: dir, Getenv: o.Getenv, Guest: func(ctx context.Context, arch string) (image.PackedGuest, error) {
+				return finder.PackedGuest(ctx, arch, o.Progress)
+			}, Allowed: o.allowsHost}), nil
 		})
 	}
-	state, err := o.stateDir()
-	if err != nil {
-		state = "" // who needs one is told
-	}
-	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, close: func() error {
+	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, programs: finder, progress: o.Progress, close: func() error {
 		var errs []error
 		for _, c := range used {
 			errs = append(errs, c())
@@ -153,13 +165,15 @@ func (o Options) allowsHost() error {
 // Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
 func (m *Manager) Close() error { return m.close() }
 
-// Healthy reports what keeps sandboxes from being made; nil if there can be any of some kind.
+// Healthy reports what keeps sandboxes from being made; nil if there can be any of some kind. It builds the guest program where it is missing (see Options.Programs),
+// so that the first Create need not.
 func (m *Manager) Healthy(ctx context.Context) error {
 	var errs []error
 	for _, p := range m.all {
 		_, err := p.capabilities(ctx)
 		if err == nil {
-			return nil
+			_, err := m.programs.PackedGuest(ctx, goruntime.GOARCH, m.progress)
+			return err
 		}
 		errs = append(errs, err)
 	}
@@ -260,7 +274,8 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	}
 	stand := runtime.StandSpec{
 		Bundle: file,
-		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image), Guest: image.Guest,
+		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image), 
+		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
 		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
@@ -37,6 +38,6 @@ func openDocker() (*cli.Backend, error) {
 	if err != nil {
 		dir = os.TempDir() // only a lock lies there
 	}
-	images := provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir}
+	images := provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: programs.New(nil, os.Getenv, dir)}
 	return &cli.Backend{Engine: e, Images: images}, nil
 }

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,6 +32,7 @@ type Images struct {
 	Client   Client
 	Version  string // of the CLI
 	StateDir string // has the lock of a build
+	Programs *programs.Finder
 }
 
 // BuiltImage is an image that was built here, or one that a user made from such a one.
@@ -52,7 +55,7 @@ type BuiltImage struct {
 }
 
 func (i Images) options(name string, progress func(workorder.Event)) Options {
-	return Options{Image: name, Version: i.Version, StateDir: i.StateDir, Progress: progress}
+	return Options{Image: name, Version: i.Version, StateDir: i.StateDir, Programs: i.Programs, Progress: progress}
 }
 
 // Ensure returns the image of that name, and builds the default one if it is missing.
@@ -142,7 +145,7 @@ func (i Images) current(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := image.New(arch)
+	entrypoint, err := cmp.Or(i.Programs, &programs.Finder{}).Entrypoint(ctx, arch, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +154,7 @@ func (i Images) current(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	for repository, src := range map[string]*image.Source{Repository: box, SmallRepository: small} {
+	for repository, src := range map[string]*image.Source{Repository: image.Box(entrypoint), SmallRepository: small} {
 		hash, err := src.Hash()
 		if err != nil {
 			return nil, err

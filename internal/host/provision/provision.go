@@ -5,6 +5,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -65,6 +67,8 @@ type Options struct {
 	Arch string
 	// Rebuild builds the default image even if it exists, without the cache.
 	Rebuild bool
+	// Programs finds the program of the default image.
+	Programs *programs.Finder
 	// StateDir has the lock that makes two processes build once.
 	StateDir string
 	// Building is told the name of an image before it is built, once, by the process that builds it; nil tells nobody.
@@ -80,6 +84,7 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}
 	}
+	o.Programs = cmp.Or(o.Programs, &programs.Finder{})
 	if o.Image != "" && o.Rebuild {
 		return workorder.Image{}, fault.New(workorder.ExitUsage,
 			fmt.Errorf("image %s is not built by this program", o.Image), "leave the image out to build the default one")
@@ -91,12 +96,14 @@ func Ensure(ctx context.Context, engine Engine, o Options) (workorder.Image, err
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	src, err := image.New(arch)
+	entrypoint, err := o.Programs.Entrypoint(ctx, arch, func(line string) {
+		o.Progress(workorder.Event{Time: time.Now(), Type: workorder.EventOutput, Name: StepImage, Text: line})
+	})
 	if err != nil {
 		return workorder.Image{}, fault.New(workorder.ExitBox, err, "or name an image that exists: --image NAME")
 	}
 	o.repository = Repository
-	return ensure(ctx, engine, o, src, arch)
+	return ensure(ctx, engine, o, image.Box(entrypoint), arch)
 }
 
 // EnsureSmall returns the small image, and builds it if it is missing.

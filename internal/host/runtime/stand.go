@@ -69,7 +69,7 @@ type StandSpec struct {
 	Root   string
 	Labels map[string]string
 	// Guest returns the guest's program for an architecture, named as Go names it.
-	Guest  func(arch string) ([]byte, error)
+	Guest  func(ctx context.Context, arch string) ([]byte, error)
 	Config wire.Config // of the guest; an empty user means the image's
 	// NetworkNone leaves out every network but the loopback.
 	NetworkNone bool

@@ -115,7 +115,7 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	if s.Config.User == "" && img.Config != nil {
 		s.Config.User = img.Config.User
 	}
-	guest, err := s.Guest(img.Architecture)
+	guest, err := s.Guest(ctx, img.Architecture)
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox of image %s: %w", s.Image, err)
 	}

@@ -4,6 +4,8 @@
 package jail
 
 import (
+	"context"
+
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
@@ -14,7 +16,7 @@ type Options struct {
 	State  string
 	Getenv func(string) string
 	// Guest returns the guest's program for an architecture, named as Go names it.
-	Guest func(arch string) (image.PackedGuest, error)
+	Guest func(ctx context.Context, arch string) (image.PackedGuest, error)
 	// Allowed says of a sandbox that nothing holds why there must be none; nil where there may be.
 	Allowed func() error
 }

@@ -87,7 +87,7 @@ func TestGuestAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		var files sync.Map
 		for range 16 {
-			s := newStander(kindJail, Options{State: state, Guest: func(string) (image.PackedGuest, error) {
+			s := newStander(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
 				return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) { return content, nil }}, nil
 			}}).(*stander)
 			wg.Go(func() {
@@ -123,7 +123,7 @@ func TestGuest(t *testing.T) {
 	}
 	content := []byte("program")
 	var unpacked atomic.Int32
-	s := newStander(kindJail, Options{State: state, Guest: func(string) (image.PackedGuest, error) {
+	s := newStander(kindJail, Options{State: state, Guest: func(context.Context, string) (image.PackedGuest, error) {
 		return image.PackedGuest{Hash: fmt.Sprintf("%x", sha256.Sum256(content)), Size: int64(len(content)), Unpack: func() ([]byte, error) {
 			unpacked.Add(1)
 			return content, nil

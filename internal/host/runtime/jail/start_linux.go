@@ -33,7 +33,7 @@ const (
 // guest returns the path of the guest program and unpacks it if it is missing or damaged. The file can be executed but not read: whatever runs it is hidden
 // from other processes of its user from its first instruction on. A valid file is never replaced: other processes mount and execute it.
 func (s *stander) guest(ctx context.Context) (string, error) {
-	packed, err := s.o.Guest(goruntime.GOARCH)
+	packed, err := s.o.Guest(ctx, goruntime.GOARCH)
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox: %w", err)
 	}

@@ -1,0 +1,160 @@
+package programs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+const (
+	modulePath = "github.com/sandbox-agent/sandbox-agent"
+	// buildTimeout bounds one build with its downloads, and the wait for another process that builds.
+	buildTimeout = 15 * time.Minute
+	// buildGrace is how long the Go toolchain may take to remove its temporary files.
+	buildGrace = 5 * time.Second
+	// keyLength is how many digits of a module's hash name its directory.
+	keyLength = 16
+)
+
+// module is a version of a module in a module proxy.
+type module struct {
+	Path, Version string
+	Sum           string // as in go.sum; "" if unknown
+}
+
+// builtWith is the version of this module in the running program; nil for a build of a checkout, which no proxy has.
+func builtWith() *module {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	if info.Main.Path == modulePath {
+		if info.Main.Sum == "" {
+			return nil
+		}
+		return &module{modulePath, info.Main.Version, info.Main.Sum}
+	}
+	i := slices.IndexFunc(info.Deps, func(d *debug.Module) bool { return d.Path == modulePath })
+	if i < 0 {
+		return nil
+	}
+	d := info.Deps[i]
+	if d.Replace != nil {
+		d = d.Replace
+	}
+	if d.Version == "" || d.Version == "(devel)" {
+		return nil
+	}
+	return &module{d.Path, d.Version, d.Sum}
+}
+
+// kept returns a program of a module, and builds it if no process did before. A whole program is never replaced: another process may be mounting it.
+func (f *Finder) kept(ctx context.Context, m module, program, arch string, progress func(string)) ([]byte, error) {
+	key := sha256.Sum256([]byte(m.Path + "@" + m.Version + " " + m.Sum))
+	dir := filepath.Join(f.Dir, hex.EncodeToString(key[:])[:keyLength])
+	path := filepath.Join(dir, program+"-linux-"+arch)
+	b, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return b, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("keep the program %s: %w", program, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	lock, err := lockfile.Take(ctx, filepath.Join(dir, ".lock"))
+	if err != nil {
+		return nil, fmt.Errorf("build the program %s: %w", program, err)
+	}
+	defer lock.Release()
+	if b, err := os.ReadFile(path); !errors.Is(err, fs.ErrNotExist) { // another process built it meanwhile
+		return b, err
+	}
+	if progress != nil {
+		progress(fmt.Sprintf("building %s for linux/%s from %s@%s (once)", program, arch, m.Path, m.Version))
+	}
+	if err := m.build(ctx, dir, program, arch, path); err != nil {
+		return nil, fmt.Errorf("%w for linux/%s, and building it failed: %w (it needs Go on PATH and the module proxy; else name a directory of programs: %s)",
+			image.ErrNoEntrypoint, arch, err, EnvDir)
+	}
+	return os.ReadFile(path)
+}
+
+// build makes the file path, in dir, which the caller has locked. The module's own go.sum decides which dependencies go into it.
+func (m module) build(ctx context.Context, dir, program, arch, path string) error {
+	source, err := m.download(ctx, dir)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(dir, ".build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	made := filepath.Join(tmp, program)
+	_, err = toolchain(ctx, source, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch},
+		"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", made, "./cmd/"+program)
+	if err != nil {
+		return err
+	}
+	if err := syncFile(made); err != nil {
+		return err
+	}
+	return os.Rename(made, path)
+}
+
+// download returns the directory of the module's source, the same source that this program was built from.
+func (m module) download(ctx context.Context, dir string) (string, error) {
+	var env []string
+	if m.Sum != "" { // it says more than a checksum database
+		env = append(env, "GONOSUMDB="+strings.TrimPrefix(os.Getenv("GONOSUMDB")+","+m.Path, ","))
+	}
+	out, err := toolchain(ctx, dir, env, "mod", "download", "-json", m.Path+"@"+m.Version)
+	var got struct{ Dir, Sum, Error string }
+	if jerr := json.Unmarshal(out, &got); err == nil {
+		err = jerr
+	}
+	switch {
+	case got.Error != "":
+		return "", errors.New(got.Error)
+	case err != nil:
+		return "", err
+	case m.Sum != "" && got.Sum != m.Sum:
+		return "", fmt.Errorf("%s@%s has checksum %s, and this program was built with %s", m.Path, m.Version, got.Sum, m.Sum)
+	}
+	return got.Dir, nil
+}
+
+// toolchain runs the go command. The user's choice of proxies and toolchains counts, not that of flags, targets and workspaces.
+func toolchain(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
+	flags := "GOFLAGS=-mod=readonly"
+	if strings.Contains(os.Getenv("GOFLAGS"), "-modcacherw") {
+		flags += " -modcacherw"
+	}
+	return proc.Output(ctx, proc.Spec{
+		Argv: append([]string{"go"}, args...), Dir: dir, Env: slices.Concat(os.Environ(), []string{"GO111MODULE=on", "GOWORK=off", "PWD=" + dir, flags}, env), Grace: buildGrace,
+	})
+}
+
+// syncFile makes a file outlive a crash of the machine before its name does.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
