@@ -83,7 +83,7 @@ type Manager struct {
 	// programs finds the programs that run inside, and progress receives a line before one is built.
 	programs *programs.Finder
 	progress func(string)
-	close   func() error
+	close    func() error
 }
 
 // Open returns a Manager. It contacts nothing.
@@ -274,8 +274,8 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	}
 	stand := runtime.StandSpec{
 		Bundle: file,
-		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image), 
-		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
+		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image),
+		Guest:  func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
 		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),

@@ -4,6 +4,9 @@
 // the docker command would use. Nothing is contacted before a method that needs it, and every method takes a context that bounds it.
 // Methods may be called concurrently.
 //
+// A sandbox runs a guest program, which a module does not contain. It is built once with the go command, from the version of this module that the program was
+// built with, or it is given by Options.Programs.
+//
 // A sandbox is named and stays until Remove (Named), or it belongs to the program that made it and ends with it (Session): also where that is killed, since
 // its guest ends it after a minute without a sign of life (Spec.Silence).
 package sandbox

@@ -30,14 +30,14 @@ const (
 	keyLength = 16
 )
 
-// module is a version of a module in a module proxy.
-type module struct {
+// source is a version of a module in a module proxy.
+type source struct {
 	Path, Version string
 	Sum           string // as in go.sum; "" if unknown
 }
 
 // builtWith is the version of this module in the running program; nil for a build of a checkout, which no proxy has.
-func builtWith() *module {
+func builtWith() *source {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return nil
@@ -46,7 +46,7 @@ func builtWith() *module {
 		if info.Main.Sum == "" {
 			return nil
 		}
-		return &module{modulePath, info.Main.Version, info.Main.Sum}
+		return &source{modulePath, info.Main.Version, info.Main.Sum}
 	}
 	i := slices.IndexFunc(info.Deps, func(d *debug.Module) bool { return d.Path == modulePath })
 	if i < 0 {
@@ -59,11 +59,11 @@ func builtWith() *module {
 	if d.Version == "" || d.Version == "(devel)" {
 		return nil
 	}
-	return &module{d.Path, d.Version, d.Sum}
+	return &source{d.Path, d.Version, d.Sum}
 }
 
 // kept returns a program of a module, and builds it if no process did before. A whole program is never replaced: another process may be mounting it.
-func (f *Finder) kept(ctx context.Context, m module, program, arch string, progress func(string)) ([]byte, error) {
+func (f *Finder) kept(ctx context.Context, m source, program, arch string, progress func(string)) ([]byte, error) {
 	key := sha256.Sum256([]byte(m.Path + "@" + m.Version + " " + m.Sum))
 	dir := filepath.Join(f.Dir, hex.EncodeToString(key[:])[:keyLength])
 	path := filepath.Join(dir, program+"-linux-"+arch)
@@ -95,7 +95,7 @@ func (f *Finder) kept(ctx context.Context, m module, program, arch string, progr
 }
 
 // build makes the file path, in dir, which the caller has locked. The module's own go.sum decides which dependencies go into it.
-func (m module) build(ctx context.Context, dir, program, arch, path string) error {
+func (m source) build(ctx context.Context, dir, program, arch, path string) error {
 	source, err := m.download(ctx, dir)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (m module) build(ctx context.Context, dir, program, arch, path string) erro
 }
 
 // download returns the directory of the module's source, the same source that this program was built from.
-func (m module) download(ctx context.Context, dir string) (string, error) {
+func (m source) download(ctx context.Context, dir string) (string, error) {
 	var env []string
 	if m.Sum != "" { // it says more than a checksum database
 		env = append(env, "GONOSUMDB="+strings.TrimPrefix(os.Getenv("GONOSUMDB")+","+m.Path, ","))

@@ -32,8 +32,8 @@ type Finder struct {
 	Given fs.FS
 	// Dir is where built programs are kept, with mode 0700; "" means that none is built.
 	Dir string
-	// module is where programs are built from; nil means the module that this program was built with. Tests set it.
-	module *module
+	// source is where programs are built from; nil means the module that this program was built with. Tests set it.
+	source *source
 
 	found sync.Map // []byte by name
 }
@@ -100,7 +100,7 @@ func (f *Finder) read(ctx context.Context, program, arch string, progress func(s
 	if !errors.Is(err, image.ErrNoEntrypoint) {
 		return b, err
 	}
-	m := cmp.Or(f.module, builtWith())
+	m := cmp.Or(f.source, builtWith())
 	if m == nil || f.Dir == "" {
 		return nil, err
 	}
