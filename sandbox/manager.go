@@ -202,6 +202,9 @@ func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	asked := s
 	s, err := s.complete()
+	if err == nil {
+		err = s.guard(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

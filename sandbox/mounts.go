@@ -1,15 +1,17 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/gitguard"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -70,29 +72,37 @@ func checkMounts(all []Mount) error {
 	return errors.Join(errs...)
 }
 
-// guarded are mounts with the repositories in each folder that can be written to, read-only: hooks and settings in them would run on this machine. The folders above a
-// repository are mounts of their own, which nobody in the sandbox can move away to put another in its place.
-func guarded(all []Mount) ([]Mount, error) {
-	inside := map[string]bool{}
+// guarded are mounts with what git on this machine takes programs and settings from read-only, in each directory that can be written to. The directories above are mounts of
+// their own, which nothing in the sandbox can move away to put another in their place.
+func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
+	if len(writable(all)) == 0 {
+		return all, nil
+	}
+	found, err := gitguard.Find(ctx, writable(all))
+	if err != nil {
+		return nil, fmt.Errorf("mount of %s: %w: %w", strings.Join(writable(all), ", "), runtime.ErrMount, err)
+	}
+	inside := map[string]string{}
 	for _, m := range all {
-		inside[filepath.Clean(m.Inside)] = true
+		inside[filepath.Clean(m.Inside)] = m.Host
 	}
 	for _, m := range slices.Clone(all) {
-		if m.ReadOnly {
-			continue
-		}
-		found, err := repositories(m.Host)
-		if err != nil {
-			return nil, fmt.Errorf("mount of %s at %s: %w: %w", m.Host, m.Inside, runtime.ErrMount, err)
-		}
-		for _, own := range found {
+		for _, path := range found {
+			own, err := filepath.Rel(m.Host, path)
+			if m.ReadOnly || err != nil || !filepath.IsLocal(own) {
+				continue
+			}
 			for at, rest := "", own; rest != ""; {
 				var part string
 				part, rest, _ = strings.Cut(rest, "/")
 				at = filepath.Join(at, part)
-				if in := filepath.Join(m.Inside, at); !inside[in] {
-					inside[in] = true
-					all = append(all, Mount{filepath.Join(m.Host, at), in, rest == ""})
+				in, host := filepath.Join(m.Inside, at), filepath.Join(m.Host, at)
+				if inside[in] == "" {
+					inside[in] = host
+					all = append(all, Mount{host, in, rest == ""})
+				}
+				if inside[in] != host {
+					break // another mount hides it
 				}
 			}
 		}
@@ -100,73 +110,62 @@ func guarded(all []Mount) ([]Mount, error) {
 	return all, nil
 }
 
-// maxRepositories bounds what is guarded in one folder.
-const maxRepositories = 100
-
-// repositories are the paths in a folder which git takes for repositories, or for the places of some: each .git, bare ones, and submodules that are not checked out.
-func repositories(top string) (found []string, err error) {
-	st, err := os.Stat(top)
-	if err != nil || !st.IsDir() {
-		return nil, nil //nolint:nilerr // what cannot be mounted is said elsewhere
+// writable are the paths of this machine that can be written to.
+func writable(all []Mount) (paths []string) {
+	for _, m := range all {
+		if !m.ReadOnly {
+			paths = append(paths, m.Host)
+		}
 	}
-	dir, err := filepath.EvalSymlinks(top)
+	return paths
+}
+
+// guard completes the mounts of a complete spec.
+func (s *Spec) guard(ctx context.Context) error {
+	own := s.named()
+	all, err := guarded(ctx, own)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
-	for ; ; dir = filepath.Dir(dir) {
-		if bare(dir) {
-			return nil, errors.New("it is a bare repository, or in a .git: hooks and settings in it run on this machine: mount it read-only, with :ro, or take a clone of it, by --repo")
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
+	s.Mounts = append(s.Mounts, all[len(own):]...)
+	return nil
+}
+
+// named are the mounts without those that a worktree is made of.
+func (s *Spec) named() []Mount {
+	return slices.DeleteFunc(slices.Clone(s.Mounts), func(m Mount) bool { return s.Worktree != "" && worktree.IsPart(m.Inside) })
+}
+
+// mountable returns an error if the mounts of a sandbox that has ended are not what they were.
+func (sb *Sandbox) mountable(ctx context.Context) error {
+	s := sb.Spec()
+	if err := sameMounts(s.Mounts); err != nil {
+		return err
 	}
-	planned := submodules(top)
-	err = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return fs.SkipDir // who cannot read it has no repository there
-		}
-		rel, _ := filepath.Rel(top, path) // it is below
-		_, gitErr := os.Lstat(filepath.Join(path, ".git"))
-		switch {
-		case d.Name() == ".git" && path != top:
-			if d.Type()&fs.ModeSymlink != 0 {
-				return fmt.Errorf("%s is a link, which the sandbox could not be kept from following: mount the folder read-only, with :ro, or take a clone, by --repo", path)
-			}
-		case d.IsDir() && path != top && (bare(path) || planned[rel] && gitErr != nil):
-		default:
-			return nil
-		}
-		if found = append(found, rel); len(found) > maxRepositories {
-			return fmt.Errorf("it has more than %d repositories in it: mount those that are meant, each with a name of its own", maxRepositories)
-		}
-		if d.IsDir() {
-			return fs.SkipDir
-		}
+	if err := stillGuarded(ctx, s.named()); err != nil {
+		return err
+	}
+	if s.Worktree == "" {
 		return nil
-	})
-	return found, err
+	}
+	return worktree.Of(sb.m.state, s.Name, s.Worktree).Guard(ctx)
 }
 
-// bare reports whether git takes a folder itself for a repository.
-func bare(dir string) bool {
-	return !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
-		_, err := os.Lstat(filepath.Join(dir, name))
-		return err != nil
-	})
-}
-
-// submodules are the paths that a folder's .gitmodules names. Where nothing is checked out git would take what the sandbox puts there.
-func submodules(top string) map[string]bool {
-	all := map[string]bool{}
-	text, _ := os.ReadFile(filepath.Join(top, ".gitmodules")) // most have none
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(line, "=")
-		if strings.EqualFold(strings.TrimSpace(key), "path") {
-			all[filepath.Clean(strings.Trim(strings.TrimSpace(value), `"`))] = true
+// stillGuarded returns an error if git on this machine takes something since the mounts were made that can be written to there.
+func stillGuarded(ctx context.Context, all []Mount) error {
+	var protected []string
+	if len(writable(all)) == 0 {
+		return nil
+	}
+	for _, m := range all {
+		if m.ReadOnly {
+			protected = append(protected, m.Host)
 		}
 	}
-	return all
+	if err := gitguard.Check(ctx, writable(all), protected); err != nil {
+		return &kindError{ErrSpec, fmt.Errorf("%w: %w", runtime.ErrMount, err)}
+	}
+	return nil
 }
 
 // resolved are mounts under the paths to which links of this machine lead.

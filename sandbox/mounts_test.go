@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
@@ -52,7 +53,8 @@ func TestMounts(t *testing.T) {
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, d := range []string{".git", "a/b/.git/hooks", "a/c", "bare/refs", "bare/objects", "libs/empty", "plain"} {
+	gittest.Git(t, dir, "init", "-q")
+	for _, d := range []string{"a/b/.git/hooks", "a/c", "bare/refs", "bare/objects", "libs/empty", "plain"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +64,7 @@ func TestGuarded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := guarded([]Mount{{dir, "/w", false}, {dir, "/r", true}})
+	all, err := guarded(t.Context(), []Mount{{dir, "/w", false}, {dir, "/r", true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +83,14 @@ func TestGuarded(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for _, in := range []string{"bare", "bare/refs"} {
-		if _, err := guarded([]Mount{{filepath.Join(dir, in), "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+		if _, err := guarded(t.Context(), []Mount{{filepath.Join(dir, in), "/w", false}}); !errors.Is(err, runtime.ErrMount) {
 			t.Errorf("%s of a bare repository: %v", in, err)
 		}
 	}
 	if err := os.Symlink("b/.git", filepath.Join(dir, "plain", ".git")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := guarded([]Mount{{dir, "/w", false}}); !errors.Is(err, runtime.ErrMount) {
+	if _, err := guarded(t.Context(), []Mount{{dir, "/w", false}}); !errors.Is(err, runtime.ErrMount) {
 		t.Errorf("a link: %v", err)
 	}
 }

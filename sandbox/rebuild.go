@@ -58,6 +58,9 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 // rebuildable completes a spec of which a sandbox can be made in another's place, or returns what keeps it from that.
 func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 	s, err := asked.complete()
+	if err == nil {
+		err = s.guard(ctx)
+	}
 	if err != nil {
 		return s, err
 	}

@@ -185,7 +185,11 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 
 // replace makes the sandbox anew, of a snapshot if one is named.
 func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
-	if err := sameMounts(s.Mounts); err != nil { // it stays as it is
+	err := sameMounts(s.Mounts)
+	if err == nil {
+		err = s.guard(ctx)
+	}
+	if err != nil { // it stays as it is
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	sb.drop()
@@ -303,7 +307,7 @@ func (sb *Sandbox) connect(ctx context.Context, start bool) (*wireclient.Client,
 		return nil, runtime.ErrNotFound
 	}
 	if start {
-		if err := sameMounts(sb.spec.Mounts); err != nil {
+		if err := sb.mountable(ctx); err != nil {
 			return nil, err
 		}
 		if err := r.StartAgain(ctx, id); err != nil {

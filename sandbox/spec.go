@@ -182,10 +182,7 @@ func (s Spec) complete() (Spec, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
 	}
-	var err error
-	if s.Mounts, err = guarded(resolved(s.Mounts)); err != nil {
-		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
-	}
+	s.Mounts = resolved(s.Mounts)
 	return s, nil
 }
 

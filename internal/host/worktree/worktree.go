@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,11 @@ const (
 	insideGit     = "/workspace.git"
 	insideObjects = "/workspace.objects"
 )
+
+// IsPart reports whether a path of a sandbox is a Part's.
+func IsPart(inside string) bool {
+	return slices.Contains([]string{Inside, Inside + "/.git", insideGit, insideObjects}, inside)
+}
 
 // gitTime bounds one git command: a checkout of a large tree on a cold disk is the slowest.
 const gitTime = 5 * time.Minute
@@ -93,6 +99,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		}
 	}()
 	if err := user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := w.Guard(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := w.fill(ctx, base); err != nil {

@@ -68,3 +68,61 @@ func TestSparse(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Git in the tree runs nothing of it, wherever the repository's settings lead, and a program that only the tree can have is refused.
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	repo := filepath.Join(t.TempDir(), "repo")
+	gittest.Git(t, "", "init", "-q", "-b", "main", repo)
+	gittest.Git(t, repo, "commit", "-q", "--allow-empty", "-m", "base")
+	gittest.Git(t, repo, "config", "core.hooksPath", ".husky")
+	gittest.Git(t, repo, "config", "core.fsmonitor", "./monitor")
+	w := Of(t.TempDir(), "dev", repo)
+	if _, err := w.Add(t.Context(), "main", -1, -1); err != nil {
+		t.Fatal(err)
+	}
+	canary := filepath.Join(t.TempDir(), "canary")
+	program := []byte("#!/bin/sh\necho >>" + canary + "\n")
+	if err := os.Mkdir(filepath.Join(w.Tree(), ".husky"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".husky/post-index-change", ".husky/pre-commit", ".husky/reference-transaction", "monitor"} {
+		if err := os.WriteFile(filepath.Join(w.Tree(), name), program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gittest.Git(t, w.Tree(), "status")
+	gittest.Git(t, w.Tree(), "add", "-A")
+	gittest.Git(t, w.Tree(), "commit", "-q", "-m", "work")
+	if _, err := os.Stat(canary); err == nil {
+		t.Error("a program of the tree ran")
+	}
+	gittest.Git(t, w.Tree(), "worktree", "add", "-q", "-b", "other", filepath.Join(t.TempDir(), "other"))
+	for _, key := range []string{"diff.external", "filter.x.clean", "core.editor"} {
+		gittest.Git(t, repo, "config", key, "./program")
+		if err := w.Guard(t.Context()); err == nil {
+			t.Errorf("%s in the tree is not refused", key)
+		}
+		gittest.Git(t, repo, "config", "--unset", key)
+	}
+}
+
+// A bare repository stays one, and its other worktrees stay worktrees, when worktrees may have settings of their own.
+func TestBare(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	repo, bare := filepath.Join(dir, "repo"), filepath.Join(dir, "bare.git")
+	gittest.Git(t, "", "init", "-q", "-b", "main", repo)
+	gittest.Git(t, repo, "commit", "-q", "--allow-empty", "-m", "base")
+	gittest.Git(t, dir, "clone", "-q", "--bare", repo, bare)
+	gittest.Git(t, bare, "worktree", "add", "-q", "-b", "user", filepath.Join(dir, "user"))
+	w := Of(t.TempDir(), "dev", bare)
+	if _, err := w.Add(t.Context(), "main", -1, -1); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]string{bare: "true", filepath.Join(dir, "user"): "false", w.Tree(): "false"} {
+		if got := gittest.Git(t, at, "rev-parse", "--is-bare-repository"); got != want {
+			t.Errorf("%s is bare: %s", at, got)
+		}
+	}
+}

@@ -1,0 +1,358 @@
+// Package gitguard finds what git on this machine would take a program or a setting from in directories that a sandbox can write to.
+package gitguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+const (
+	// maxPaths bounds the result: each path becomes at least one mount.
+	maxPaths = 100
+	// gitTime bounds one git command, which reads the index or settings of one repository.
+	gitTime = 30 * time.Second
+)
+
+const readOnly = "mount the directory read-only, with :ro, or take a clone, with --repo"
+
+// finder collects paths of the directories dirs.
+type finder struct {
+	// ownHooks says that the work tree has hooks and a file system monitor of its own, whatever other settings name.
+	ownHooks bool
+
+	dirs  []string
+	found []string
+	repos []string // directories in which git works with a repository
+	files map[string]bool
+}
+
+// Find returns the paths in dirs, absolute paths without links, that a sandbox must not change: repositories, work trees of submodules that are not checked out, and the hooks,
+// settings and programs that the settings of a repository, of the user or of the machine name. It returns an error for what no mount can protect, such as a program that does not exist.
+func Find(ctx context.Context, dirs []string) ([]string, error) {
+	f := &finder{dirs: dirs, files: map[string]bool{}}
+	for _, dir := range dirs {
+		if err := f.around(dir); err != nil {
+			return nil, err
+		}
+		if err := f.walk(dir); err != nil {
+			return nil, err
+		}
+	}
+	return f.result(ctx)
+}
+
+// Check returns an error if git on this machine would take something from dirs that Find would return and that is in none of the read-only paths protected. It looks at the
+// repositories among protected and around dirs, and not for new ones.
+func Check(ctx context.Context, dirs, protected []string) error {
+	f := &finder{dirs: dirs, files: map[string]bool{}}
+	for _, dir := range dirs {
+		if err := f.around(dir); err != nil {
+			return err
+		}
+	}
+	for _, path := range protected {
+		if isGit(filepath.Base(path)) {
+			f.repos = append(f.repos, filepath.Dir(path))
+		} else if bare(path) {
+			f.repos = append(f.repos, path)
+		}
+	}
+	all, err := f.result(ctx)
+	if err != nil {
+		return err
+	}
+	for _, path := range all {
+		if !slices.ContainsFunc(protected, func(p string) bool { return below(path, p) }) {
+			return fmt.Errorf("git on this machine uses %s since the sandbox was made, and the sandbox can write to it: `sandbox-agent reset` makes the sandbox again, with that protected", path)
+		}
+	}
+	return nil
+}
+
+// Programs returns the programs and files of settings in a work tree that git's settings name, but for hooks and core.fsmonitor.
+func Programs(ctx context.Context, tree string) ([]string, error) {
+	tree, err := filepath.EvalSymlinks(tree)
+	if err != nil {
+		return nil, err
+	}
+	f := &finder{dirs: []string{tree}, files: map[string]bool{}, ownHooks: true}
+	out, err := output(ctx, reader(tree), "config", "--list", "--null", "--show-origin", "--no-includes")
+	if err == nil {
+		err = f.settings(ctx, tree, tree, originEntries(string(out), tree))
+	}
+	return f.found, err
+}
+
+// result reads what the repositories name.
+func (f *finder) result(ctx context.Context) ([]string, error) {
+	if _, err := proc.Find("git"); err == nil {
+		if len(f.repos) == 0 {
+			if err := f.global(ctx); err != nil {
+				return nil, err
+			}
+		}
+		done := map[string]bool{}
+		for _, repo := range f.repos {
+			if !done[repo] {
+				done[repo] = true
+				if err := f.repository(ctx, repo); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	slices.Sort(f.found)
+	f.found = slices.Compact(f.found)
+	all := slices.DeleteFunc(slices.Clone(f.found), func(path string) bool {
+		return slices.ContainsFunc(f.found, func(other string) bool { return other != path && below(path, other) })
+	})
+	if len(all) > maxPaths {
+		return nil, fmt.Errorf("it has more than %d repositories in it: mount those that are meant, each with a name of its own", maxPaths)
+	}
+	return all, nil
+}
+
+// around looks at the directories above a mount: the mount may be in a repository.
+func (f *finder) around(dir string) error {
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		dir = filepath.Dir(dir)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if bare(dir) {
+			return errors.New("it is a bare repository, or in a .git: hooks and settings in it run on this machine: mount it read-only, with :ro, or take a clone of it, by --repo")
+		}
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			f.repos = append(f.repos, dir)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// walk finds the repositories in a directory: each .git, and bare ones.
+func (f *finder) walk(top string) error {
+	count := 0
+	return filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return fs.SkipDir // git cannot read it either
+		case path == top:
+			return nil
+		case isGit(d.Name()):
+			if d.Type()&fs.ModeSymlink != 0 {
+				return fmt.Errorf("%s is a link, which the sandbox could not be kept from following: %s", path, readOnly)
+			}
+			f.repos = append(f.repos, filepath.Dir(path))
+		case d.IsDir() && bare(path):
+			f.repos = append(f.repos, path)
+		default:
+			return nil
+		}
+		f.found = append(f.found, path)
+		if count++; count > maxPaths {
+			return fmt.Errorf("it has more than %d repositories in it: mount those that are meant, each with a name of its own", maxPaths)
+		}
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+// repository reads what one repository names. One that git cannot use runs nothing.
+func (f *finder) repository(ctx context.Context, dir string) error {
+	r := reader(dir)
+	out, _ := output(ctx, r, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel") // a bare one has no work tree, and fails after the others
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	const dirs = 2
+	if len(lines) < dirs {
+		return nil
+	}
+	for _, own := range lines[:dirs] {
+		if !filepath.IsAbs(own) {
+			own = filepath.Join(dir, own)
+		}
+		if err := f.protect(own, "git keeps a repository there"); err != nil {
+			return err
+		}
+	}
+	top := ""
+	if len(lines) > dirs {
+		top = lines[dirs]
+		if err := f.submodules(ctx, top); err != nil {
+			return err
+		}
+	}
+	out, err := output(ctx, r, "config", "--list", "--null", "--show-origin", "--no-includes")
+	if err != nil {
+		return fmt.Errorf("read the settings of %s: %w", dir, err)
+	}
+	return f.settings(ctx, dir, top, originEntries(string(out), dir))
+}
+
+// global reads the user's and the machine's settings, which count in every repository.
+func (f *finder) global(ctx context.Context) error {
+	r := reader("/")
+	r.Env = append(r.Env, "GIT_DIR=/nonexistent")
+	out, err := output(ctx, r, "config", "--list", "--null", "--show-origin", "--no-includes")
+	if err != nil {
+		return fmt.Errorf("read git's settings: %w", err)
+	}
+	return f.settings(ctx, "/", "", originEntries(string(out), "/"))
+}
+
+// submodules protects where submodules of a work tree are, or will be: git runs in each repository that it finds there.
+func (f *finder) submodules(ctx context.Context, top string) error {
+	var paths []string
+	link := func(record string) {
+		if head, name, ok := strings.Cut(record, "\t"); ok && strings.HasPrefix(head, "160000 ") {
+			paths = append(paths, name)
+		}
+	}
+	r := reader(top)
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	if err := r.Each(ctx, link, "ls-files", "--stage", "-z"); err != nil {
+		return fmt.Errorf("read the index of %s: %w", top, err)
+	}
+	if r.Run(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{tree}") == nil { // there may be no commit yet
+		if err := r.Each(ctx, link, "ls-tree", "-r", "-z", "--full-tree", "HEAD"); err != nil {
+			return fmt.Errorf("read the last commit of %s: %w", top, err)
+		}
+	}
+	for _, path := range paths {
+		if err := f.submodule(filepath.Join(top, path)); err != nil {
+			return err
+		}
+	}
+	return f.planned(ctx, r, top)
+}
+
+func (f *finder) submodule(path string) error {
+	for _, d := range f.dirs {
+		if path == d {
+			if _, err := os.Lstat(filepath.Join(path, ".git")); err != nil {
+				return fmt.Errorf("it is the place of a submodule that is not checked out: `git submodule update --init` checks it out; or %s", readOnly)
+			}
+		}
+		if path != d && below(d, path) {
+			return nil // what is beside the mount cannot be changed
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(path, ".git")); err == nil {
+		path = filepath.Join(path, ".git")
+	}
+	return f.protect(path, "it is the place of a submodule")
+}
+
+// planned protects the paths that .gitmodules names.
+func (f *finder) planned(ctx context.Context, r git.Repo, top string) error {
+	file := filepath.Join(top, ".gitmodules")
+	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
+		return nil // git reads no other
+	}
+	out, _ := output(ctx, r, "config", "--file", file, "--no-includes", "--null", "--get-regexp", `^submodule\..*\.path$`) // one without paths fails, as one that git cannot read does
+	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		_, path, _ := strings.Cut(entry, "\n")
+		if !filepath.IsLocal(path) || filepath.Clean(path) == "." {
+			continue
+		}
+		path = filepath.Join(top, path)
+		if st, err := os.Lstat(path); err != nil || !st.IsDir() {
+			continue // without an entry of the index git does not look there
+		}
+		if err := f.submodule(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// protect adds a path to the result if it is in one of the directories, under whichever name.
+func (f *finder) protect(path, why string) error {
+	if !filepath.IsAbs(path) {
+		return nil
+	}
+	parts := strings.Split(strings.TrimPrefix(filepath.Clean(path), "/"), "/")
+	for i := range len(parts) + 1 {
+		prefix, err := filepath.EvalSymlinks("/" + filepath.Join(parts[:i]...))
+		if err != nil {
+			break
+		}
+		at := filepath.Join(prefix, filepath.Join(parts[i:]...))
+		for _, d := range f.dirs {
+			switch {
+			case below(d, at):
+				return fmt.Errorf("%s is or contains it: %s: mount it read-only, with :ro", at, why)
+			case below(at, d):
+				if err := f.add(d, at, why); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// add protects a path of a directory. What a link is replaced by, or made where nothing is, no mount prevents.
+func (f *finder) add(dir, path, why string) error {
+	rel, err := filepath.Rel(dir, path)
+	if err != nil {
+		return err
+	}
+	at := dir
+	for part := range strings.SplitSeq(rel, "/") {
+		at = filepath.Join(at, part)
+		if slices.Contains(f.found, at) {
+			return nil
+		}
+		st, err := os.Lstat(at)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s does not exist, and the sandbox could make it: %s: make it, or remove it from git's settings or index, or %s", path, why, readOnly)
+		case st.Mode()&fs.ModeSymlink != 0:
+			return fmt.Errorf("%s is a link, which the sandbox could replace: %s: %s", at, why, readOnly)
+		}
+	}
+	f.found = append(f.found, path)
+	return nil
+}
+
+// reader is a repository of anybody's, whose settings run nothing.
+func reader(dir string) git.Repo { return localrepo.Git(dir) }
+
+func output(ctx context.Context, r git.Repo, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	// The owner counts where git runs something, which it does not here.
+	return r.Output(ctx, append([]string{"-c", "safe.directory=*"}, args...)...)
+}
+
+// isGit reports whether git takes a name for .git, on a file system that does not tell A from a.
+func isGit(name string) bool { return strings.EqualFold(name, ".git") }
+
+// bare reports whether git takes a directory itself for a repository.
+func bare(dir string) bool {
+	has := func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil
+	}
+	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+}
+
+// below reports whether a path is a directory or in it.
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}

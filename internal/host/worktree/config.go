@@ -1,0 +1,94 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/gitguard"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+)
+
+// settings are those of the worktree alone, which count after all others: the sandbox writes every file in it, so that no hook runs there, wherever core.hooksPath leads, and git
+// looks into no submodule.
+const settings = "[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n" +
+	"[submodule]\n\trecurse = false\n[fetch]\n\trecurseSubmodules = false\n[push]\n\trecurseSubmodules = no\n[status]\n\tsubmoduleSummary = false\n[diff]\n\tignoreSubmodules = all\n"
+
+// configure writes settings to the worktree's own file, which the repository has to allow.
+func (w *Worktree) configure(ctx context.Context) error {
+	if err := w.allow(ctx); err != nil {
+		return fmt.Errorf("let worktrees have settings of their own: %w", err)
+	}
+	file, err := path(ctx, localrepo.Git(w.Tree()), "config.worktree")
+	if err != nil {
+		return err
+	}
+	had, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if strings.HasSuffix(string(had), settings) {
+		return nil
+	}
+	return os.WriteFile(file, append(had, "\n"+settings...), 0o644)
+}
+
+// allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the file of that one before.
+func (w *Worktree) allow(ctx context.Context) error {
+	user := localrepo.Git(w.Repo)
+	if out, err := user.Output(ctx, "config", "--bool", "extensions.worktreeConfig"); err == nil && string(out) == "true\n" {
+		return nil
+	}
+	out, err := user.Output(ctx, "rev-parse", "--git-common-dir")
+	if err != nil {
+		return err
+	}
+	common := strings.TrimSuffix(string(out), "\n")
+	if !filepath.IsAbs(common) {
+		common = filepath.Join(w.Repo, common)
+	}
+	shared, main := filepath.Join(common, "config"), filepath.Join(common, "config.worktree")
+	var moved []string
+	for _, key := range []string{"core.bare", "core.worktree"} {
+		out, err := user.Output(ctx, "config", "--file", shared, key)
+		value := strings.TrimSuffix(string(out), "\n")
+		if err != nil || key == "core.bare" && value != "true" {
+			continue // not set, or what every work tree has
+		}
+		if err := user.Run(ctx, "config", "--file", main, key, value); err != nil {
+			return err
+		}
+		moved = append(moved, key)
+	}
+	if err := user.Run(ctx, "config", "--file", shared, "extensions.worktreeConfig", "true"); err != nil {
+		return err
+	}
+	for _, key := range moved {
+		if err := user.Run(ctx, "config", "--file", shared, "--unset", key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Guard gives the worktree settings of its own, and returns an error if git in it would run a program that the sandbox can write all the same.
+func (w *Worktree) Guard(ctx context.Context) error {
+	if _, err := os.Stat(w.Tree()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := w.configure(ctx); err != nil {
+		return err
+	}
+	found, err := gitguard.Programs(ctx, w.Tree())
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("git's settings name %s", found[0])
+	}
+	if err != nil {
+		return fmt.Errorf("git in %s would run what the sandbox writes there: %w: remove the setting, or take a clone, by --repo", w.Tree(), err)
+	}
+	return nil
+}
