@@ -54,7 +54,7 @@ func TestSandboxAttack(t *testing.T) {
 }
 
 // sandboxAttempts are those of `attack sandbox`.
-const sandboxAttempts = 27
+const sandboxAttempts = 29
 
 // harm is a folder with the attacker and its configuration.
 func (u *user) harm(program string, config []byte) string {

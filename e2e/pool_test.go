@@ -22,7 +22,7 @@ type poolLease struct{ ID, Sandbox string }
 // servePool serves a pool until the test's end.
 func (u *user) servePool(args ...string) *started {
 	u.t.Helper()
-	p := u.start("", append([]string{"pool", "serve"}, args...)...)
+	p := u.start("", append([]string{"pool", "serve", "--allow-mount", u.dir + ":ro"}, args...)...)
 	p.waitFor("the pool is at ")
 	return p
 }

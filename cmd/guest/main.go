@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
@@ -49,6 +50,9 @@ func run(ctx context.Context, args []string) int {
 	if n, ok := roleNeeds[role]; ok {
 		runtime.GOMAXPROCS(min(n.procs, runtime.GOMAXPROCS(0)))
 		proc.KeepThreads(n.threads)
+	}
+	if slices.Contains([]string{"init", "serve", "jail", "lease", "dial"}, role) {
+		reap.Hide() // commands of the same user would make it start what outlives them
 	}
 	var err error
 	switch role {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // sandboxConfig is of attempts in a sandbox without a task.
@@ -101,6 +103,16 @@ func sandboxAttempts(c sandboxConfig) []attempt {
 		a("list the guest's descriptors", refused, ofGuest(func(pid int) error { _, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); return err })),
 		a("take a descriptor of the guest", refused, ofGuest(takeDescriptor)),
 		a("trace the guest", refused, ofGuest(func(pid int) error { return unix.PtraceSeize(pid) })),
+		a("trace the first process", refused, succeeds(func() error { return firstOf(unix.PtraceSeize(1), canRead("/proc/1/mem")) })),
+		a("read what tells of the whole machine", refused, func() (string, bool) {
+			var all []string
+			for _, p := range proc.MaskedPaths {
+				if tells(p) {
+					all = append(all, p)
+				}
+			}
+			return strings.Join(append(all, fmt.Sprintf("%d of %d", len(all), len(proc.MaskedPaths))), " "), len(all) > 0
+		}),
 		a("have a descriptor of the guest's by inheritance", refused, inherited),
 		a("see the machine's processes", refused, func() (string, bool) {
 			all, _ := filepath.Glob("/proc/[0-9]*")
@@ -141,6 +153,20 @@ func sandboxAttempts(c sandboxConfig) []attempt {
 		a("reach the machine's loopback", loopback, succeeds(func() error { return reach("tcp", c.Loopback) })),
 		a("reach a socket of the machine's without a path", refused, succeeds(func() error { return reach("unix", c.Abstract) })),
 	}
+}
+
+// tells reports whether a file has content, or a directory an entry.
+func tells(path string) bool {
+	if entries, err := os.ReadDir(path); err == nil {
+		return len(entries) > 0
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	n, _ := f.Read(make([]byte, 1))
+	return n > 0
 }
 
 // firstOf is nil if any is.

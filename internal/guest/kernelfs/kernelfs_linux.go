@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// readOnly are folders and files whose writes reach beyond the box. They are those of the outer engine's default, and /sys.
-var readOnly = []string{"/sys", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+// readOnly are directories and files whose writes reach beyond the box. They are those of the outer engine's default, and /sys.
+var readOnly = append([]string{"/sys"}, proc.ReadOnlyPaths...)
 
 // writable are parts of readOnly that belong to the box's own network namespace.
 var writable = []string{"/proc/sys/net"}
@@ -29,10 +31,7 @@ var settings = map[string]string{
 }
 
 // masked are those that tell of the machine, as the outer engine masks them by default.
-var masked = []string{
-	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
-	"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
-}
+var masked = append([]string{"/sys/devices/virtual/powercap", "/sys/firmware"}, proc.MaskedPaths...)
 
 // spare is the folder with a whole /proc and /sys that nothing covers. A kernel mounts either in a user namespace, as inner containers have,
 // only where the mount namespace has one that shows all of it. No process can reach these: an empty folder is mounted over their parent.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -22,12 +23,6 @@ import (
 const (
 	own  = wire.GuestDir + "/lease" // where that is, in the lease's mounts alone
 	root = own + "/root"
-)
-
-// What an engine hides of /proc in a container, and what it lets be read only: a lease's own /proc is as the sandbox's.
-var (
-	hidden   = []string{"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats"}
-	readOnly = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
 )
 
 // mount is one, with an error that names it.
@@ -128,15 +123,15 @@ func system(shm int64) error {
 	errs := []error{
 		mount("proc", at("/proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
 		mount("/sys", at("/sys"), "", unix.MS_BIND|unix.MS_REC, ""),
-		mount("/dev", at("/dev"), "", unix.MS_BIND, ""),
+		devices("/dev", at("/dev")),
 		mount("devpts", at("/dev/pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"),
 		mount("shm", at("/dev/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=1777,size=%d", shm)),
 	}
-	if _, err := os.Stat("/dev/mqueue"); err == nil {
+	if _, err := os.Stat(at("/dev/mqueue")); err == nil {
 		errs = append(errs, mount("mqueue", at("/dev/mqueue"), "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	}
-	for _, name := range hidden {
-		p := at("/proc/" + name)
+	for _, name := range proc.MaskedPaths {
+		p := at(name)
 		st, err := os.Lstat(p)
 		switch {
 		case err != nil: // this kernel has none
@@ -146,8 +141,8 @@ func system(shm int64) error {
 			errs = append(errs, mount("/dev/null", p, "", unix.MS_BIND, ""))
 		}
 	}
-	for _, name := range readOnly {
-		p := at("/proc/" + name)
+	for _, name := range proc.ReadOnlyPaths {
+		p := at(name)
 		if _, err := os.Lstat(p); err != nil {
 			continue
 		}

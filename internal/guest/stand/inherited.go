@@ -19,7 +19,6 @@ import (
 // ServeInherited serves as Serve does, on descriptors that the guest has inherited. Commands may be of its own user: they get none of its descriptors and reach
 // neither these nor its memory. Nothing that a command has started is left when it returns.
 func ServeInherited(ctx context.Context) error {
-	reap.Hide()
 	if err := reap.Adopt(); err != nil {
 		return err
 	}

@@ -44,6 +44,13 @@ options() {
 		set -- "$@" --ro-bind "$sa_here/etc/$sa_f" "/etc/$sa_f"
 	done
 	set -- "$@" --proc /proc --ro-bind /proc/sys /proc/sys --dev /dev
+	# What tells of the whole machine, as engines hide it.
+	for sa_f in interrupts kcore keys latency_stats sched_debug timer_list timer_stats; do
+		[ ! -e "/proc/$sa_f" ] || set -- "$@" --dev-bind /dev/null "/proc/$sa_f"
+	done
+	for sa_d in acpi asound scsi; do
+		[ ! -d "/proc/$sa_d" ] || set -- "$@" --size 4096 --tmpfs "/proc/$sa_d" --remount-ro "/proc/$sa_d"
+	done
 	for sa_d in /dev/shm /tmp /workspace; do
 		set -- "$@" --perms 1777 --size "$sa_size" --tmpfs "$sa_d"
 	done

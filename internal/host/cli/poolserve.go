@@ -35,6 +35,9 @@ type poolServeOptions struct {
 	socket string
 	listen string
 	idle   time.Duration
+	allow  []string
+
+	sources []poolserver.Source
 }
 
 func newPoolServeCmd(a *App) *cobra.Command {
@@ -47,7 +50,7 @@ the file ` + poolToken + ` of the state folder. Stopped, it removes all of its s
 could not be removed. Killed, its sandboxes end by themselves within a minute, or when the next pool is served.
 
 The image of leases that name none is a small one with python, node, git, jq and curl; it is built when it is missing.`,
-		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070",
+		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070\n  sandbox-agent pool serve --allow-mount ./data:ro",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
@@ -58,26 +61,37 @@ The image of leases that name none is a small one with python, node, git, jq and
 	f.StringVar(&o.image, "image", "", "image of leases that name none (default: a small one, built when it is missing)")
 	f.StringVar(&o.socket, "socket", "", "path of the socket (default: in the state folder)")
 	f.StringVar(&o.listen, "listen", "", "address of the loopback as 127.0.0.1:7070, for requests with the token; port 0 takes a free one")
+	f.StringArrayVar(&o.allow, "allow-mount", nil, "DIR[:ro]: leases may mount this directory and what is below it; can be repeated (default: none)")
 	f.DurationVar(&o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease that nobody has used for so long")
 	return cmd
 }
 
-func (o *poolServeOptions) check() error {
+func (o *poolServeOptions) check(a *App) error {
 	var errs []error
 	if o.pool.Max < 1 {
 		errs = append(errs, fmt.Errorf("--max %d: use 1 or more", o.pool.Max))
 	}
 	if o.pool.Warm < 0 || o.pool.Wait < 0 || o.idle <= 0 {
-		errs = append(errs, errors.New("--warm, --wait and --lease-idle are not less than nothing"))
+		errs = append(errs, errors.New("--warm and --wait must not be negative, and --lease-idle must be positive"))
 	}
 	if o.listen != "" {
 		errs = append(errs, loopback.Check(o.listen))
+	}
+	for _, dir := range o.allow {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(a.dir, dir)
+		}
+		src, err := poolserver.NewSource(dir)
+		if err != nil {
+			err = fmt.Errorf("--allow-mount: %w", err)
+		}
+		o.sources, errs = append(o.sources, src), append(errs, err)
 	}
 	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
 func (o *poolServeOptions) do(ctx context.Context, a *App) error {
-	if err := o.check(); err != nil {
+	if err := o.check(a); err != nil {
 		return err
 	}
 	st, err := a.store()
@@ -118,7 +132,7 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	served := poolserver.New(p, o.idle, o.pool.Log).Serve(ctx, listeners...)
+	served := poolserver.New(p, o.idle, o.sources, o.pool.Log).Serve(ctx, listeners...)
 	if err := p.Close(context.WithoutCancel(ctx)); err != nil {
 		return fault.New(workorder.ExitGeneral, errors.Join(served, err), "what is left ends by itself within a minute; `sandbox-agent gc` removes what cannot")
 	}

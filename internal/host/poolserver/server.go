@@ -37,9 +37,10 @@ const DefaultLeaseIdle = time.Hour
 
 // Server lends a pool's sandboxes.
 type Server struct {
-	pool *pool.Pool
-	idle time.Duration
-	log  *slog.Logger
+	pool    *pool.Pool
+	idle    time.Duration
+	sources []Source
+	log     *slog.Logger
 
 	mu     sync.Mutex
 	leases map[string]*lent
@@ -55,15 +56,15 @@ type lent struct {
 	used  time.Time
 }
 
-// New serves a pool, whose leases end when nobody has used them for idle; 0 means DefaultLeaseIdle.
-func New(p *pool.Pool, idle time.Duration, log *slog.Logger) *Server {
+// New serves a pool. Leases end when they have not been used for idle (0 means DefaultLeaseIdle), and mount only what the sources have.
+func New(p *pool.Pool, idle time.Duration, sources []Source, log *slog.Logger) *Server {
 	if idle == 0 {
 		idle = DefaultLeaseIdle
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{pool: p, idle: idle, log: log, leases: map[string]*lent{}}
+	return &Server{pool: p, idle: idle, sources: sources, log: log, leases: map[string]*lent{}}
 }
 
 // Listener is where a server is asked.
@@ -212,7 +213,11 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	l, err := s.pool.Acquire(r.Context(), req.Spec)
+	spec, err := permit(req.Spec, s.sources)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.pool.Acquire(r.Context(), spec)
 	if err != nil {
 		return nil, err
 	}

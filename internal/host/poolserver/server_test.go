@@ -35,7 +35,7 @@ func serve(t *testing.T, token string) (socket, address string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- New(pool.New(m, pool.Options{}), 0, nil).Serve(ctx, Listener{Listener: l}, Listener{tcp, token})
+		served <- New(pool.New(m, pool.Options{}), 0, nil, nil).Serve(ctx, Listener{Listener: l}, Listener{tcp, token})
 	}()
 	t.Cleanup(func() {
 		cancel()

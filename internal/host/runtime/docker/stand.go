@@ -20,6 +20,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -27,8 +28,8 @@ import (
 // the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit log. Who runs commands as another user than root has none.
 var standCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 
-// leaseCaps are what a guest needs besides that makes leases: it mounts, and starts a loopback. What runs in a lease has no capability.
-var leaseCaps = []string{"SYS_ADMIN", "NET_ADMIN"}
+// leaseCaps are what a guest needs besides that makes leases: it mounts, starts a loopback, and makes each lease device nodes of its own. What runs in a lease has no capability.
+var leaseCaps = []string{"SYS_ADMIN", "NET_ADMIN", "MKNOD"}
 
 // standStop is what the guest has to end its commands, in seconds: it kills them at once.
 const standStop = 10
@@ -53,6 +54,7 @@ func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig)
 	hc := &container.HostConfig{
 		Runtime: s.OCIRuntime, AutoRemove: s.Throwaway,
 		CapDrop: []string{"ALL"}, CapAdd: standCaps, SecurityOpt: []string{"no-new-privileges"},
+		MaskedPaths:   append([]string{"/sys/devices/virtual/powercap", "/sys/firmware"}, proc.MaskedPaths...), // older engines hide fewer
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 		CgroupnsMode:  container.CgroupnsModePrivate,

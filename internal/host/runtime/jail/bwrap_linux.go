@@ -99,6 +99,13 @@ type machine struct {
 	files []etcFile
 	// resolv is /etc/resolv.conf.
 	resolv []byte
+	// masked are the paths of /proc that are hidden.
+	masked []maskedPath
+}
+
+type maskedPath struct {
+	path string
+	dir  bool
 }
 
 type etcFile struct{ path, content string }
@@ -182,6 +189,11 @@ func lookAt(t tree, root string) (machine, error) {
 		}
 	}
 	m.resolv, _ = os.ReadFile("/etc/resolv.conf") // without, nothing has a name
+	for _, p := range proc.MaskedPaths {
+		if st, err := os.Stat(p); err == nil {
+			m.masked = append(m.masked, maskedPath{p, st.IsDir()})
+		}
+	}
 	return m, nil
 }
 
@@ -225,7 +237,8 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	if !j.root {
 		add("--uid", strconv.Itoa(j.UID), "--gid", strconv.Itoa(j.GID))
 	}
-	add("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv", "--setenv", "LANG", "C.UTF-8", "--cap-drop", "ALL")
+	// The guest is the first process itself: bubblewrap's own could be traced by commands, which are its user's, and what they make it start outlives them.
+	add("--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv", "--setenv", "LANG", "C.UTF-8", "--cap-drop", "ALL")
 	if j.root {
 		for _, c := range guestCaps {
 			add("--cap-add", c)
@@ -242,6 +255,13 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	add("--proc", "/proc")
 	if j.root {
 		add("--ro-bind", "/proc/sys", "/proc/sys") // bubblewrap does so only where its user could not write to it
+	}
+	for _, p := range j.machine.masked {
+		if p.dir {
+			add("--size", "4096", "--tmpfs", p.path, "--remount-ro", p.path)
+		} else {
+			add("--dev-bind", os.DevNull, p.path) // without devices in it, it could not be read as empty
+		}
 	}
 	add("--dev", "/dev")
 	for _, f := range []struct {

@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write golden files anew")
 // What a jail may do, and what of this machine is in it.
 func TestBubblewrap(t *testing.T) {
 	t.Parallel()
-	m := machine{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n")}
+	m := machine{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
 	for name, j := range map[string]jailed{
 		"root": {
 			standing: standing{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Host: "/src/a", Inside: "/src/deep/a/"}, {Host: "/data", Inside: "/data", ReadOnly: true}}},
