@@ -36,6 +36,7 @@ type fakeBox struct {
 	runtime.Box
 	dir, image string
 	end        func()
+	removing   int // how often it is still listed until its removal is done
 }
 
 var (
@@ -106,7 +107,7 @@ func (f *fake) start(b *fakeBox) error {
 
 func (f *fake) get(id string) (*fakeBox, error) {
 	b, ok := f.boxes[id]
-	if !ok {
+	if !ok || b.removing > 0 {
 		return nil, fmt.Errorf("sandbox %s: %w", id, runtime.ErrNotFound)
 	}
 	return b, nil
@@ -177,9 +178,14 @@ func (f *fake) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error
 func (f *fake) Boxes(_ context.Context, labels map[string]string) (list []runtime.Box, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, b := range f.boxes {
-		if has(b.Labels, labels) {
-			list = append(list, b.Box)
+	for id, b := range f.boxes {
+		if !has(b.Labels, labels) {
+			continue
+		}
+		list = append(list, b.Box)
+		if b.removing--; b.removing == 0 {
+			b.stop()
+			delete(f.boxes, id)
 		}
 	}
 	return list, nil

@@ -211,30 +211,69 @@ func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, er
 		return nil, err
 	}
 	defer unlock()
-	now, err := sb.m.find(ctx, sb.spec.Name)
-	if err == nil && !now.running && errors.Is(now.r.StartAgain(ctx, now.id), runtime.ErrUnfinished) {
-		now, err = sb.m.finish(ctx, now)
-	}
-	if errors.Is(err, ErrNotFound) {
-		if now, err = sb.m.remember(ctx, sb.spec.Name); err != nil {
-			return nil, err
-		}
-		if now, err = sb.m.make(ctx, now.r, now.spec, "", ""); err != nil {
-			return nil, err
-		}
-		if err = sb.m.made(ctx, now, registry.Renewed, now.spec.Image); err == nil {
-			// Who leaves now would leave a clone without the work.
-			_, err = now.RestoreWork(context.WithoutCancel(ctx))
-		}
-	}
+	now, c, err := sb.m.reconnect(ctx, sb.spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	sb.mu.Lock()
+	defer sb.mu.Unlock()
 	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound)
 	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
-	sb.mu.Unlock()
-	return now.client(ctx, true)
+	return c, nil
+}
+
+const (
+	// removalTime bounds the wait for a removal by another program, until which the runtime lists the sandbox: an engine may have a full disk of layers to delete.
+	removalTime = time.Minute
+	removalPoll = 50 * time.Millisecond
+)
+
+// reconnect connects to a sandbox, which it recreates if it is missing or was never finished. The caller has the lock of its name, so nothing here may wait for it.
+func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wireclient.Client, error) {
+	until := time.Now().Add(removalTime)
+	for {
+		now, err := m.find(ctx, name)
+		if errors.Is(err, ErrNotFound) {
+			if now, err = m.recreate(ctx, name); err != nil {
+				return nil, nil, err
+			}
+			return now, now.c, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := now.connect(ctx, true)
+		if errors.Is(err, runtime.ErrUnfinished) {
+			if now, err = m.finish(ctx, now); err == nil {
+				c = now.c
+			}
+		}
+		if err == nil || !errors.Is(err, runtime.ErrNotFound) || time.Now().After(until) {
+			return now, c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		case <-time.After(removalPoll):
+		}
+	}
+}
+
+// recreate makes a sandbox of its record, with the work of its branch. The caller has the lock of its name.
+func (m *Manager) recreate(ctx context.Context, name string) (*Sandbox, error) {
+	now, err := m.remember(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if now, err = m.make(ctx, now.r, now.spec, "", ""); err != nil {
+		return nil, err
+	}
+	if err = m.made(ctx, now, registry.Renewed, now.spec.Image); err == nil {
+		now.asItIs = true // the caller has the lock that recreating it again would wait for
+		// Who leaves now would leave a clone without the work.
+		_, err = now.RestoreWork(context.WithoutCancel(ctx))
+	}
+	return now, err
 }
 
 // finish makes a sandbox anew that was never finished: nobody is at it, since the caller has the lock of its name.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -391,5 +392,22 @@ func TestCollect(t *testing.T) {
 	}
 	if got := states(t, m); got != "damaged running, lives running, other running, other-unstarted stopped, session running, unknown running" {
 		t.Errorf("%s", got)
+	}
+}
+
+// An engine lists a container until its removal is done: a command that comes meanwhile waits for that, and recreates the sandbox.
+func TestBeingRemoved(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "a"})
+	sb := find(t, m, "a")
+	for _, b := range f.boxes {
+		b.removing = 4
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if r, err := sb.Run(ctx, Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Renewed() {
+		t.Errorf("%+v, %v, renewed: %v", r, err, sb.Renewed())
 	}
 }

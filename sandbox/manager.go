@@ -310,10 +310,11 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	if err != nil {
 		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
 	}
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner}
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, asItIs: true} // the caller has the lock that recreating it would wait for
 	if _, err = sb.client(ctx, false); err == nil {
 		err = sb.clone(ctx, file)
 	}
+	sb.asItIs = false
 	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
