@@ -43,6 +43,15 @@ const (
 // stopGrace is what a guest has to end its commands: it kills them at once.
 const stopGrace = 10 * time.Second
 
+// cleanup returns a context for undoing what was begun. It is short after ctx has ended: a user waits for the program's end, and gc finds the rest.
+func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := stopGrace
+	if ctx.Err() != nil {
+		limit /= 2
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
 // boxStopGrace is what a box has, whose services end by their own signals (keptGrace of internal/guest/dockerd) on what may be a busy machine.
 const boxStopGrace = 25 * time.Second
 
@@ -249,7 +258,7 @@ func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec
 	}
 	if err := m.made(ctx, sb, what.Event, what.Detail); err != nil {
 		sb.drop()
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		clean, cancel := cleanup(ctx)
 		defer cancel()
 		return nil, errors.Join(err, public(r.Remove(clean, sb.id)), undo(clean))
 	}
@@ -316,7 +325,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	}
 	sb.asItIs = false
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		clean, cancel := cleanup(ctx)
 		defer cancel()
 		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
 	}

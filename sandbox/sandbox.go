@@ -257,7 +257,7 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 	}
 	wake = wake && sb.spec.Lifetime != Session
 	c, err = sb.connect(ctx, wake && !running)
-	if err != nil && wake && running { // it has ended since it was seen
+	if err != nil && wake && running && !errors.Is(err, runtime.ErrUnavailable) { // it has ended since it was seen
 		ended = true
 		c, err = sb.connect(ctx, true)
 	}

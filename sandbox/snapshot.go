@@ -241,7 +241,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	}
 	fork, err := sb.m.of(ctx, s, img.Ref, registry.Event{Event: registry.Forked, Detail: sb.spec.Name})
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		clean, cancel := cleanup(ctx)
 		defer cancel()
 		return nil, errors.Join(err, sb.m.removeImage(clean, img.ID))
 	}

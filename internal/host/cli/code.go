@@ -127,6 +127,9 @@ func (a *App) codeRunner(all func() []code.Environment) (r *code.Runner, done fu
 	return a.openRunner(o)
 }
 
+// abandonedTime bounds cleaning up after a signal.
+const abandonedTime = 5 * time.Second
+
 // openRunner opens a runner with what its sandboxes are made by.
 func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Context) error, err error) {
 	m, err := a.sandboxes()
@@ -139,7 +142,13 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 	}
 	r = code.Open(m, o)
 	return r, func(ctx context.Context) error {
-		return errors.Join(r.Close(context.WithoutCancel(ctx)), m.Close(), o.Hosts.Close())
+		clean := context.WithoutCancel(ctx)
+		if ctx.Err() != nil { // the user waits for the end; sandboxes of sessions end by themselves
+			var cancel func()
+			clean, cancel = context.WithTimeout(clean, abandonedTime)
+			defer cancel()
+		}
+		return errors.Join(r.Close(clean), m.Close(), o.Hosts.Close())
 	}, nil
 }
 

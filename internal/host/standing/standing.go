@@ -70,6 +70,8 @@ const (
 	maxSaid = 2000
 	// cleanTime bounds the removal of a box that did not get ready.
 	cleanTime = time.Minute
+	// abandonedTime bounds it after the caller has given up.
+	abandonedTime = 5 * time.Second
 )
 
 // Capabilities implements runtime.Stander.
@@ -120,7 +122,11 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 		return "", err
 	}
 	if err := b.ready(ctx, id, begun, slices.Sorted(maps.Keys(o.HostImages))); err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+		limit := cleanTime
+		if ctx.Err() != nil { // a user waits for the program's end, and gc finds the rest
+			limit = abandonedTime
+		}
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
 		return "", errors.Join(err, b.Remove(clean, id))
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
@@ -50,9 +51,10 @@ const (
 
 // Engine is a Docker engine.
 type Engine struct {
-	c        *client.Client
-	host     string
-	listTime time.Duration
+	c    *client.Client
+	host string
+	// listTime, answerTime and createTime bound requests by their kind.
+	listTime, answerTime, createTime time.Duration
 }
 
 var _ runtime.Runtime = (*Engine)(nil)
@@ -78,7 +80,7 @@ func New(getenv func(string) string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up engine client: %w", err)
 	}
-	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout}, nil
+	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout, answerTime: answerTimeout, createTime: createTimeout}, nil
 }
 
 // Client is the API client, for work without boxes (building images).
@@ -164,10 +166,9 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 	if err != nil {
 		return "", err
 	}
-	// This must not be cancelled: the engine would go on, and make a container whose id is unknown.
-	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
-	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, spec.Name)
+	id, err := e.create(ctx, func(ctx context.Context) (container.CreateResponse, error) {
+		return e.c.ContainerCreate(ctx, cfg, hc, nil, nil, spec.Name)
+	})
 	if err != nil {
 		if cerrdefs.IsNotFound(err) {
 			return "", fmt.Errorf("create sandbox: image %s: %w", spec.Image, runtime.ErrNotFound)
@@ -177,26 +178,30 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 		}
 		return "", e.startError("create sandbox", spec, err)
 	}
-	err = e.putFiles(ctx, made.ID, spec.Files)
+	err = e.putFiles(ctx, id, spec.Files)
 	if err == nil {
-		err = e.start(ctx, made.ID, stdin)
+		err = e.start(ctx, id, stdin)
 	}
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		clean, cancel := cleanup(ctx)
 		defer cancel()
-		return "", errors.Join(e.startError("start sandbox", spec, err), e.Remove(clean, made.ID))
+		return "", errors.Join(e.startError("start sandbox", spec, err), e.Remove(clean, id))
 	}
-	return made.ID, nil
+	return id, nil
 }
 
 func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
 	// Attached before the start, so that the box cannot miss its input.
-	att, err := e.c.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true})
+	att, err := e.hijacked(ctx, "", func() (types.HijackedResponse, error) {
+		return e.c.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true})
+	})
 	if err != nil {
 		return err
 	}
 	defer att.Close()
-	if err := e.c.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+	begin, cancel := context.WithTimeout(ctx, e.createTime)
+	defer cancel()
+	if err := e.c.ContainerStart(begin, id, container.StartOptions{}); err != nil {
 		return err
 	}
 	// A box that dies without reading would block the write for ever.
@@ -225,7 +230,7 @@ func (e *Engine) Logs(ctx context.Context, id string, o runtime.LogOptions) erro
 	if o.Tail > 0 {
 		lo.Tail = strconv.Itoa(o.Tail)
 	}
-	r, err := e.c.ContainerLogs(ctx, id, lo)
+	r, err := e.opened(ctx, func(ctx context.Context) (io.ReadCloser, error) { return e.c.ContainerLogs(ctx, id, lo) })
 	if err != nil {
 		return e.wrap("read the sandbox's output", err)
 	}
@@ -294,7 +299,10 @@ func (e *Engine) refresh(ctx context.Context, b *runtime.Box) error {
 
 // CopyOut implements runtime.Runtime.
 func (e *Engine) CopyOut(ctx context.Context, id, path string) (io.ReadCloser, error) {
-	r, _, err := e.c.CopyFromContainer(ctx, id, path)
+	r, err := e.opened(ctx, func(ctx context.Context) (io.ReadCloser, error) {
+		r, _, err := e.c.CopyFromContainer(ctx, id, path)
+		return r, err
+	})
 	if err != nil {
 		return nil, e.wrap("copy "+path+" out of the sandbox", err)
 	}
@@ -324,7 +332,9 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 
 // Remove implements runtime.Runtime.
 func (e *Engine) Remove(ctx context.Context, id string) error {
-	err := e.c.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true, Force: true})
+	end, cancel := context.WithTimeout(ctx, removeWait)
+	defer cancel()
+	err := e.c.ContainerRemove(end, id, container.RemoveOptions{RemoveVolumes: true, Force: true})
 	if err == nil || cerrdefs.IsNotFound(err) {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
@@ -27,14 +28,10 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, e
 	if c.Terminal != nil {
 		size = &[2]uint{c.Terminal.Size.Height, c.Terminal.Size.Width}
 	}
-	made, err := e.c.ContainerExecCreate(ctx, id, container.ExecOptions{
+	exec, conn, err := e.execStream(ctx, id, container.ExecOptions{
 		Cmd: c.Argv, User: c.User, WorkingDir: c.Dir, Env: c.Env, Tty: c.Terminal != nil, ConsoleSize: size,
 		AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
-	if err != nil {
-		return 0, e.wrap("run a command in the sandbox", err)
-	}
-	conn, err := e.c.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{Tty: c.Terminal != nil, ConsoleSize: size})
 	if err != nil {
 		return 0, e.wrap("run a command in the sandbox", err)
 	}
@@ -53,7 +50,7 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, e
 	if c.Terminal != nil {
 		ended := make(chan struct{})
 		defer close(ended)
-		go e.resize(ctx, made.ID, *c.Terminal, ended)
+		go e.resize(ctx, exec, *c.Terminal, ended)
 		_, err = io.Copy(orDiscard(c.Stdout), conn.Reader)
 	} else {
 		_, err = stdcopy.StdCopy(orDiscard(c.Stdout), orDiscard(c.Stderr), bufio.NewReaderSize(conn.Reader, 64<<10))
@@ -64,7 +61,21 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, e
 	if err != nil {
 		return 0, e.wrap("read the output of a command in the sandbox", err)
 	}
-	return e.exitCode(ctx, made.ID)
+	return e.exitCode(ctx, exec)
+}
+
+// execStream starts a command, and returns its id and its stream. ctx bounds the start and not the stream.
+func (e *Engine) execStream(ctx context.Context, id string, o container.ExecOptions) (exec string, stream types.HijackedResponse, err error) {
+	short, cancel := e.answered(ctx)
+	defer cancel()
+	made, err := e.c.ContainerExecCreate(short, id, o)
+	if err != nil {
+		return "", stream, err
+	}
+	stream, err = e.hijacked(ctx, id, func() (types.HijackedResponse, error) {
+		return e.c.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{Tty: o.Tty, ConsoleSize: o.ConsoleSize})
+	})
+	return made.ID, stream, err
 }
 
 // resize hands on a terminal's sizes until the command has ended. The first one, too: an engine before 23.0 knows no size at the start.
@@ -101,6 +112,8 @@ func (e *Engine) exitCode(ctx context.Context, exec string) (int, error) {
 
 // Commit implements runtime.Committer.
 func (e *Engine) Commit(ctx context.Context, id, ref string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
 	made, err := e.c.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: true})
 	if err != nil {
 		return "", e.wrap("make image "+ref+" of the sandbox", err)
@@ -110,12 +123,16 @@ func (e *Engine) Commit(ctx context.Context, id, ref string) (string, error) {
 
 // Pause implements runtime.Pauser.
 func (e *Engine) Pause(ctx context.Context, id string) error {
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
 	err := e.c.ContainerPause(ctx, id)
 	return e.unlessState(ctx, "pause the sandbox", id, "paused", err)
 }
 
 // Resume implements runtime.Pauser.
 func (e *Engine) Resume(ctx context.Context, id string) error {
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
 	err := e.c.ContainerUnpause(ctx, id)
 	return e.unlessState(ctx, "let the sandbox go on", id, "running", err)
 }

@@ -6,6 +6,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 )
 
 // ImageID is the id of an image, "" if the engine has none of that name.
@@ -22,9 +23,16 @@ func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 	return "", e.wrap("look for image "+ref, err)
 }
 
+// image looks at an image of the engine.
+func (e *Engine) image(ctx context.Context, ref string) (image.InspectResponse, error) {
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
+	return e.c.ImageInspect(ctx, ref)
+}
+
 // SaveImage streams an image as a docker archive.
 func (e *Engine) SaveImage(ctx context.Context, ref string) (io.ReadCloser, error) {
-	r, err := e.c.ImageSave(ctx, []string{ref})
+	r, err := e.opened(ctx, func(ctx context.Context) (io.ReadCloser, error) { return e.c.ImageSave(ctx, []string{ref}) })
 	if err != nil {
 		return nil, e.wrap("save image "+ref, err)
 	}

@@ -39,6 +39,8 @@ func (e *Engine) SetNetwork(ctx context.Context, id string, n workorder.Network)
 	if n.Mode != workorder.NetworkFull && n.Mode != workorder.NetworkNone {
 		return fmt.Errorf("%s: %w", doing, runtime.ErrUnsupported)
 	}
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
 	c, err := e.c.ContainerInspect(ctx, id)
 	if err != nil {
 		return e.wrap(doing, err)
@@ -65,7 +67,9 @@ func (e *Engine) SetNetwork(ctx context.Context, id string, n workorder.Network)
 		}
 	}
 	if err != nil { // it had none before
-		err = errors.Join(err, e.c.NetworkConnect(context.WithoutCancel(ctx), noNetwork, id, nil))
+		undo, cancel := cleanup(ctx)
+		defer cancel()
+		err = errors.Join(err, e.c.NetworkConnect(undo, noNetwork, id, nil))
 	}
 	return e.wrap(doing, err)
 }

@@ -22,12 +22,14 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string)
 	}
 	cfg.Entrypoint, cfg.Cmd = argv, nil
 	cfg.OpenStdin, cfg.StdinOnce, cfg.AttachStdin = false, false, false
+	ctx, cancel := context.WithTimeout(ctx, e.createTime)
+	defer cancel()
 	made, err := e.c.ContainerCreate(ctx, cfg, hc, nil, nil, "")
 	if err != nil {
 		return "", e.startError("create sandbox", spec, err)
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		clean, cancel := cleanup(ctx)
 		defer cancel()
 		_ = e.Remove(clean, made.ID) // gc finds leftovers by their label
 	}()
@@ -71,5 +73,7 @@ func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
 
 // RemoveVolume removes an unused volume.
 func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
 	return e.wrap("remove volume "+name, e.c.VolumeRemove(ctx, name, false))
 }

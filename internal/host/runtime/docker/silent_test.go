@@ -1,16 +1,23 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// An engine that takes up a call and never answers is one that is not there: what lists boxes does not wait for ever.
+// An engine that takes up a request and never answers does not hold a caller: each one ends by its own deadline, and at once when its context ends.
 func TestSilentEngine(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own
@@ -24,8 +31,72 @@ func TestSilentEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.listTime = 50 * time.Millisecond
-	if _, err := e.Boxes(t.Context(), map[string]string{workorder.LabelTask: ""}); !errors.Is(err, runtime.ErrUnavailable) {
-		t.Errorf("got %v", err)
+	// Nothing negotiates the version first: that has a deadline of its own.
+	if err := client.WithVersion("1.41")(e.c); err != nil {
+		t.Fatal(err)
 	}
+	guest := func(string) ([]byte, error) { return nil, nil }
+	calls := map[string]func(ctx context.Context) error{
+		"Boxes": func(ctx context.Context) error {
+			_, err := e.Boxes(ctx, map[string]string{workorder.LabelTask: ""})
+			return err
+		},
+		"Stand": func(ctx context.Context) error {
+			_, err := e.Stand(ctx, runtime.StandSpec{Image: "x", Guest: guest})
+			return err
+		},
+		"Run": func(ctx context.Context) error {
+			_, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
+			return err
+		},
+		"StartAgain": func(ctx context.Context) error { return e.StartAgain(ctx, "x") },
+		"StartWith":  func(ctx context.Context) error { return e.StartWith(ctx, "x", strings.NewReader("{}")) },
+		"Stream": func(ctx context.Context) error {
+			_, err := e.Stream(ctx, "x")
+			return err
+		},
+		"hijacked": func(ctx context.Context) error {
+			_, err := e.hijacked(ctx, "x", func() (types.HijackedResponse, error) {
+				return e.c.ContainerExecAttach(ctx, "x", container.ExecAttachOptions{})
+			})
+			return e.wrap("attach", err)
+		},
+		"Exec": func(ctx context.Context) error {
+			_, err := e.Exec(ctx, "x", runtime.Command{Argv: []string{"true"}})
+			return err
+		},
+		"Logs": func(ctx context.Context) error { return e.Logs(ctx, "x", runtime.LogOptions{Follow: true}) },
+		"CopyOut": func(ctx context.Context) error {
+			_, err := e.CopyOut(ctx, "x", "/x")
+			return err
+		},
+		"Pause": func(ctx context.Context) error { return e.Pause(ctx, "x") },
+		"SetNetwork": func(ctx context.Context) error {
+			return e.SetNetwork(ctx, "x", workorder.Network{Mode: workorder.NetworkNone})
+		},
+		"RemoveSnapshot": func(ctx context.Context) error { return e.RemoveSnapshot(ctx, "x") },
+	}
+	e.listTime, e.answerTime, e.createTime = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	for name, call := range calls {
+		if err := call(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	e.listTime, e.answerTime, e.createTime = time.Hour, time.Hour, time.Hour
+	calls["Remove"] = func(ctx context.Context) error { return e.Remove(ctx, "x") }
+	calls["Commit"] = func(ctx context.Context) error {
+		_, err := e.Commit(ctx, "x", "x")
+		return err
+	}
+	var all sync.WaitGroup
+	for name, call := range calls {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if err := call(ctx); err == nil {
+				t.Errorf("%s ends without an error", name)
+			}
+		})
+	}
+	all.Wait()
 }

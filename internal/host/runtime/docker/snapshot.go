@@ -20,6 +20,8 @@ var _ runtime.Snapshotter = (*Engine)(nil)
 // Snapshot implements runtime.Snapshotter.
 func (e *Engine) Snapshot(ctx context.Context, id, ref string, labels map[string]string) (runtime.Snapshot, error) {
 	doing := "make snapshot " + ref + " of the sandbox"
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
 	c, err := e.c.ContainerInspect(ctx, id)
 	if err != nil {
 		return runtime.Snapshot{}, e.wrap(doing, err)
@@ -90,6 +92,8 @@ func (e *Engine) Snapshots(ctx context.Context, labels map[string]string) ([]run
 
 // RemoveSnapshot implements runtime.Snapshotter.
 func (e *Engine) RemoveSnapshot(ctx context.Context, ref string) error {
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
 	_, err := e.c.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "dependent child") {
 		return nil // its name is gone; what others were made of goes with the last of them

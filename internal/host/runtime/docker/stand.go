@@ -107,7 +107,7 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 			return "", fmt.Errorf("%w: the engine has no OCI runtime %q, only %s", runtime.ErrIsolation, s.OCIRuntime, strings.Join(info.Runtimes, ", "))
 		}
 	}
-	img, err := e.c.ImageInspect(ctx, s.Image)
+	img, err := e.image(ctx, s.Image)
 	if cerrdefs.IsNotFound(err) {
 		return "", fmt.Errorf("make the sandbox: image %s: %w", s.Image, runtime.ErrNotFound)
 	}
@@ -122,10 +122,9 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 		return "", fmt.Errorf("make the sandbox of image %s: %w", s.Image, err)
 	}
 	cfg, hc := standConfig(s)
-	// This must not be cancelled: the engine would go on, and make a container whose id is unknown.
-	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
-	made, err := e.c.ContainerCreate(create, cfg, hc, nil, nil, s.Name)
+	id, err := e.create(ctx, func(ctx context.Context) (container.CreateResponse, error) {
+		return e.c.ContainerCreate(ctx, cfg, hc, nil, nil, s.Name)
+	})
 	if cerrdefs.IsConflict(err) {
 		return "", fmt.Errorf("make the sandbox: %w", runtime.ErrConflict)
 	}
@@ -133,18 +132,20 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 		return "", e.standError(s, err)
 	}
 	files, err := guestFiles(guest, s.Config)
+	begin, cancel := context.WithTimeout(ctx, e.createTime)
+	defer cancel()
 	if err == nil {
-		err = e.c.CopyToContainer(ctx, made.ID, "/", files, container.CopyToContainerOptions{})
+		err = e.c.CopyToContainer(begin, id, "/", files, container.CopyToContainerOptions{})
 	}
 	if err == nil {
-		err = e.c.ContainerStart(ctx, made.ID, container.StartOptions{})
+		err = e.c.ContainerStart(begin, id, container.StartOptions{})
 	}
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		clean, cancel := cleanup(ctx)
 		defer cancel()
-		return "", errors.Join(e.standError(s, err), e.Remove(clean, made.ID))
+		return "", errors.Join(e.standError(s, err), e.Remove(clean, id))
 	}
-	return made.ID, nil
+	return id, nil
 }
 
 // standError names the OCI runtime if the engine does not have it.
@@ -180,6 +181,8 @@ func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
 // StartAgain implements runtime.Stander.
 func (e *Engine) StartAgain(ctx context.Context, id string) error {
 	const doing = "start the sandbox again"
+	ctx, cancel := context.WithTimeout(ctx, e.createTime)
+	defer cancel()
 	in, err := e.c.ContainerInspect(ctx, id)
 	if err != nil {
 		return e.wrap(doing, err)
@@ -210,13 +213,7 @@ func (e *Engine) StartWith(ctx context.Context, id string, stdin io.Reader) erro
 // StreamOf implements runtime.Engine.
 func (e *Engine) StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error) {
 	const doing = "reach the sandbox's guest"
-	made, err := e.c.ContainerExecCreate(ctx, id, container.ExecOptions{
-		Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true,
-	})
-	if err != nil {
-		return nil, e.wrap(doing, err)
-	}
-	conn, err := e.c.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	_, conn, err := e.execStream(ctx, id, container.ExecOptions{Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return nil, e.wrap(doing, err)
 	}

@@ -236,7 +236,7 @@ func (s *stander) make(name string, r record) (*folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
-	f.tryLock() // nobody else knows it
+	f.tryLock()                                // nobody else knows it
 	err = f.write(recordFile, r, !r.Throwaway) // a throwaway sandbox ends with the machine
 	for _, sub := range []string{workspaceDir, homeDir} {
 		if err == nil {

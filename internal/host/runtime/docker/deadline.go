@@ -1,0 +1,160 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+)
+
+const (
+	// answerTimeout bounds a request that engines answer within seconds, also on a loaded machine.
+	answerTimeout = time.Minute
+	// commitTime bounds an image of gigabytes.
+	commitTime = 15 * time.Minute
+	// abandonTime is how long the creation of a container is waited for after its caller has given up.
+	abandonTime = 3 * time.Second
+	// abandonedTime bounds cleaning up for a caller that has given up.
+	abandonedTime = 5 * time.Second
+	// stateEvery is between two looks whether the container is still there to which a stream is being opened.
+	stateEvery = time.Second
+)
+
+// answered bounds a request by answerTimeout.
+func (e *Engine) answered(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, e.answerTime)
+}
+
+// cleanup returns a context for cleaning up, also after ctx has ended: then a user waits for the program's end.
+func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := removeTimeout
+	if ctx.Err() != nil {
+		limit = abandonedTime
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// opened bounds the wait for the beginning of an answer by answerTimeout, and not its body.
+func (e *Engine) opened(ctx context.Context, open func(ctx context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(e.answerTime, func() { cancel(context.DeadlineExceeded) })
+	r, err := open(ctx)
+	timer.Stop()
+	if err != nil {
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			err = context.DeadlineExceeded
+		}
+		cancel(nil)
+		return nil, err
+	}
+	return &body{r, cancel}, nil
+}
+
+// body is that of an answer, with the end of its request.
+type body struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *body) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// hijacked opens a stream of container id, or with "" of one that need not run. The engine's client ignores the context there and waits without end for the answer of an engine that stalls, or whose
+// container is removed meanwhile.
+func (e *Engine) hijacked(ctx context.Context, id string, open func() (types.HijackedResponse, error)) (types.HijackedResponse, error) {
+	ctx, cancel := e.answered(ctx)
+	defer cancel()
+	type answer struct {
+		stream types.HijackedResponse
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		s, err := open()
+		answers <- answer{s, err}
+	}()
+	tick := time.NewTicker(stateEvery)
+	defer tick.Stop()
+	for {
+		var why error
+		select {
+		case a := <-answers:
+			return a.stream, a.err
+		case <-ctx.Done():
+			why = context.Cause(ctx)
+		case <-tick.C:
+			if id != "" {
+				why = e.startable(ctx, id)
+			}
+		}
+		if why != nil {
+			go func() { // when the answer comes after all
+				if a := <-answers; a.err == nil {
+					a.stream.Close()
+				}
+			}()
+			return types.HijackedResponse{}, why
+		}
+	}
+}
+
+// startable returns an error if no stream can be opened to a container any more. An engine that does not say leaves that to the deadline.
+func (e *Engine) startable(ctx context.Context, id string) error {
+	in, err := e.c.ContainerInspect(ctx, id)
+	if err = e.wrap("look at the sandbox", err); errors.Is(err, runtime.ErrNotFound) {
+		return err
+	}
+	if err != nil || in.State == nil {
+		return nil
+	}
+	switch in.State.Status {
+	case container.StateRemoving, container.StateDead:
+		return fmt.Errorf("look at the sandbox: %w: it is being removed", runtime.ErrNotFound)
+	case container.StateExited:
+		return fmt.Errorf("look at the sandbox: %w", runtime.ErrEnded)
+	}
+	return nil
+}
+
+// create makes a container. The request is not cancelled with ctx: the engine would go on, and make a container whose id is unknown. After ctx has ended it is waited for
+// shortly, and removed; one that an engine makes still later is collected as never started.
+func (e *Engine) create(ctx context.Context, create func(ctx context.Context) (container.CreateResponse, error)) (string, error) {
+	type answer struct {
+		container.CreateResponse
+		error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		long, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.createTime)
+		defer cancel()
+		made, err := create(long)
+		answers <- answer{made, err}
+	}()
+	remove := func(a answer) {
+		if a.error == nil {
+			clean, cancel := cleanup(ctx)
+			defer cancel()
+			_ = e.Remove(clean, a.ID) // gc finds it
+		}
+	}
+	select {
+	case a := <-answers:
+		return a.ID, a.error
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-answers:
+		remove(a)
+	case <-time.After(abandonTime):
+		go func() { remove(<-answers) }()
+	}
+	return "", context.Cause(ctx)
+}
