@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -125,5 +126,37 @@ func TestWishes(t *testing.T) {
 	l := Limits{MemoryBytes: DefaultMemoryBytes, CPUs: DefaultCPUs, PIDs: DefaultPIDs}
 	if l.hold(has); l != (Limits{NoLimit, NoLimit, DefaultPIDs}) {
 		t.Errorf("%+v", l)
+	}
+}
+
+// capable is a runtime that has some capabilities, or says why it has none.
+type capable struct {
+	runtime.Stander
+	all []runtime.Capability
+	err error
+}
+
+func (h capable) Capabilities(context.Context) ([]runtime.Capability, error) { return h.all, h.err }
+
+// Where one runtime lacks something and the engine of another does not answer, the engine is the reason: with it, it may be possible.
+func TestEngineAway(t *testing.T) {
+	t.Parallel()
+	jail := capable{all: []runtime.Capability{runtime.CapPersistent, runtime.CapNetworkFull, runtime.CapMemory, runtime.CapPIDs}}
+	m := &Manager{all: []*place{
+		{KindJail, "", func() (runtime.Stander, error) { return jail, nil }},
+		{KindContainer, namePrefix, func() (runtime.Stander, error) { return capable{err: runtime.ErrUnavailable}, nil }},
+	}}
+	for name, row := range map[string]struct {
+		s    Spec
+		want error
+	}{
+		"an image":           {Spec{Image: "i"}, ErrUnavailable},
+		"a jail of an image": {Spec{Image: "i", Runtime: KindJail}, ErrUnsupported},
+		"a container":        {Spec{Image: "i", Runtime: KindContainer}, ErrUnavailable},
+	} {
+		_, _, err := m.choose(t.Context(), row.s)
+		if !errors.Is(err, row.want) || errors.Is(err, ErrUnsupported) && errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

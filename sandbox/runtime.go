@@ -196,7 +196,11 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		}
 		return p, has, nil
 	}
-	return nil, nil, errors.Join(errs...)
+	err := errors.Join(errs...)
+	if errors.Is(err, ErrUnavailable) { // with the engine it may be possible, whatever the other runtimes lack
+		err = &kindError{ErrUnavailable, errors.New(err.Error())}
+	}
+	return nil, nil, err
 }
 
 // imageError says that a spec without an image is no container; and that Auto makes no box of an image that is not a box's own, or for want of a jail.
