@@ -53,7 +53,7 @@ const (
 // Collect removes what dead programs have left, and puts right what is kept of sandboxes: of those that were made with this state folder and are on this engine. What
 // a living program uses is let be. With the error there is what was done.
 func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, error) {
-	c := &collector{m: m, o: o, done: []Collected{}, forgotten: map[string]bool{}}
+	c := &collector{m: m, o: o, done: []Collected{}, forgotten: map[string]bool{}, used: map[string]bool{}}
 	if m.state == "" {
 		return c.done, errNoState
 	}
@@ -63,7 +63,7 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 	}
 	there := map[string]bool{}
 	err = m.look(ctx, "", func(sb *Sandbox, b runtime.Box) (more bool) {
-		there[sb.spec.Name] = true
+		there[sb.spec.Name], c.used[sb.from] = true, true
 		if sb.owner == owner {
 			c.sandbox(ctx, sb, b)
 		}
@@ -73,7 +73,7 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 		return c.done, errors.Join(append(c.errs, err)...)
 	}
 	c.folders(ctx, there)
-	c.forks(ctx, owner, there)
+	c.images(ctx, owner)
 	return c.done, errors.Join(c.errs...)
 }
 
@@ -84,6 +84,8 @@ type collector struct {
 	errs []error
 	// forgotten are those of this round.
 	forgotten map[string]bool
+	// used are the snapshots of which there is a sandbox.
+	used map[string]bool
 }
 
 // do carries out an action, unless it is only said.
@@ -164,8 +166,8 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 	}
 }
 
-// forks looks at images of forks that are not there.
-func (c *collector) forks(ctx context.Context, owner string, there map[string]bool) {
+// images looks at images of forks that are not there, and at those whose name another has now.
+func (c *collector) images(ctx context.Context, owner string) {
 	for _, p := range c.m.all {
 		r, err := p.open()
 		if err != nil {
@@ -182,10 +184,16 @@ func (c *collector) forks(ctx context.Context, owner string, there map[string]bo
 			return
 		}
 		for _, i := range list {
-			// One that is being made has its image first.
 			name := i.Labels[labelSnapshotOf]
-			if strings.HasPrefix(i.Ref, forkRef) && !there[name] && (c.forgotten[name] || time.Since(i.Created) > neverStarted) {
-				c.do(RemoveFork, name, func() error { return public(s.RemoveSnapshot(ctx, i.Ref)) })
+			if c.used[i.Ref] || !strings.HasPrefix(i.Ref, forkRef) && i.Ref != i.ID || !c.forgotten[name] && time.Since(i.Created) < neverStarted { // a fork that is being made has its image first
+				continue
+			}
+			if c.o.DryRun {
+				c.done = append(c.done, Collected{Action: RemoveFork, Target: name})
+			} else if err := s.RemoveSnapshot(ctx, i.Ref); err == nil {
+				c.done = append(c.done, Collected{Action: RemoveFork, Target: name})
+			} else if !errors.Is(err, runtime.ErrInUse) {
+				c.errs = append(c.errs, fmt.Errorf("%s %s: %w", RemoveFork, name, public(err)))
 			}
 		}
 	}

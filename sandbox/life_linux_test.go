@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
 // What somebody else has removed is made anew by its next use, once, and what we have removed is not.
@@ -304,7 +305,14 @@ func TestSnapshots(t *testing.T) {
 	if again, err := find(t, m, "b").Reset(t.Context()); err != nil || len(f.images) != 3 || run(t, again, "ls") != "" {
 		t.Errorf("a fork that is reset: %d images, %v", len(f.images), err)
 	}
-	if _, err := find(t, m, "b").Fork(t.Context(), "c"); err != nil {
+	// A fork of that name that was killed after its image was made leaves none.
+	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c", map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := find(t, m, "b").Fork(t.Context(), "c"); err != nil || len(f.images) != 4 {
+		t.Fatalf("%d images, %v", len(f.images), err)
+	}
+	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c.late", map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: "c"}); err != nil { // and an engine may be late with it
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c"} {

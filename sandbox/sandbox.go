@@ -155,12 +155,13 @@ func (sb *Sandbox) Discard(ctx context.Context) error {
 	if err := sb.m.endpoints(ctx, sb.spec.Name); err != nil {
 		return err
 	}
-	if r, id := sb.at(); id != "" {
+	r, id := sb.at()
+	if id != "" {
 		if err := r.Remove(ctx, id); err != nil {
 			return public(err)
 		}
 	}
-	if err := errors.Join(sb.unfork(ctx), sb.m.kept.Forget(sb.spec.Name)); err != nil {
+	if err := errors.Join(sb.m.removeForks(ctx, r, sb.spec.Name, sb.owner), sb.m.kept.Forget(sb.spec.Name)); err != nil {
 		return err
 	}
 	sb.note(registry.Event{Event: registry.Removed})
@@ -215,7 +216,7 @@ func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what re
 	if err != nil {
 		return nil, err
 	}
-	return again, errors.Join(sb.unfork(ctx), sb.m.made(ctx, again, what.Event, what.Detail))
+	return again, errors.Join(sb.m.removeForks(ctx, r, s.Name, sb.owner), sb.m.made(ctx, again, what.Event, what.Detail))
 }
 
 // Close removes the sandbox of a Session that Create has returned. Of any other it drops the connection: one that Get has found is somebody else's.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -235,7 +236,12 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 		}
 		return nil, err
 	}
-	img, err := sb.image(ctx, forkRef+name, map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: name})
+	r, _ := sb.at()
+	if err := sb.m.removeForks(ctx, r, name, sb.owner); err != nil { // of a fork that was killed
+		return nil, err
+	}
+	// Of its own name: an engine goes on with the image of a command that was killed, and would take the name from this one.
+	img, err := sb.image(ctx, forkRef+name+"."+strings.ToLower(rand.Text()), map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: name})
 	if err != nil {
 		return nil, err
 	}
@@ -261,16 +267,24 @@ func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry
 	return m.named(ctx, p, r, s, snapshot, what)
 }
 
-// unfork removes the image of a fork that is not any more.
-func (sb *Sandbox) unfork(ctx context.Context) error {
-	sb.mu.Lock()
-	from := sb.from
-	sb.mu.Unlock()
-	if !strings.HasPrefix(from, forkRef) {
+// removeForks removes the images that forks of a name were made of, and that no sandbox is made of any more. The caller has the lock of the name.
+func (m *Manager) removeForks(ctx context.Context, r runtime.Stander, name, owner string) error {
+	s, ok := r.(runtime.Snapshotter)
+	if !ok {
 		return nil
 	}
-	if err := sb.m.removeImage(ctx, from); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
+	list, err := s.Snapshots(ctx, map[string]string{labelSnapshotOf: name, labelOwner: owner})
+	if err != nil {
+		return public(err)
 	}
-	return nil
+	var errs []error
+	for _, i := range list {
+		if !strings.HasPrefix(i.Ref, forkRef) {
+			continue
+		}
+		if err := s.RemoveSnapshot(ctx, i.Ref); err != nil && !errors.Is(err, runtime.ErrNotFound) && !errors.Is(err, runtime.ErrInUse) {
+			errs = append(errs, public(err))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -35,7 +35,7 @@ func TestSilentEngine(t *testing.T) {
 	if err := client.WithVersion("1.41")(e.c); err != nil {
 		t.Fatal(err)
 	}
-	guest := func(string) ([]byte, error) { return nil, nil }
+	guest := func(context.Context, string) ([]byte, error) { return nil, nil }
 	calls := map[string]func(ctx context.Context) error{
 		"Boxes": func(ctx context.Context) error {
 			_, err := e.Boxes(ctx, map[string]string{workorder.LabelTask: ""})

@@ -95,7 +95,7 @@ func (e *Engine) RemoveSnapshot(ctx context.Context, ref string) error {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
 	_, err := e.c.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
-	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "dependent child") {
+	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "dependent child") && !strings.HasPrefix(ref, "sha256:") {
 		return nil // its name is gone; what others were made of goes with the last of them
 	}
 	if cerrdefs.IsConflict(err) {
