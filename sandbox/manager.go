@@ -211,9 +211,6 @@ func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	asked := s
 	s, err := s.complete()
-	if err == nil {
-		err = s.guard(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -270,6 +267,9 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	if err := sameMounts(s.Mounts); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
+	if err := s.guard(ctx); err != nil {
+		return nil, err
+	}
 	file, remove, err := s.bundle(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -284,31 +284,12 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 			return nil, err
 		}
 	}
-	stand := runtime.StandSpec{
-		Bundle: file,
-		Name:   m.place(s.Runtime).prefix + s.Name, Image: cmp.Or(snapshot, s.Image),
-		Guest:  func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
-		Labels: map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot},
-		Config: wire.Config{
-			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
-		},
-		Root: s.Root, NetworkNone: s.Network == NetworkNone, OCIRuntime: s.OCIRuntime, Throwaway: s.Lifetime == Session,
-		MemoryBytes: limit(s.Limits.MemoryBytes), CPUs: float64(limit(int64(s.Limits.CPUs*1000))) / 1000, PIDs: limit(s.Limits.PIDs),
-	}
-	for _, b := range s.Mounts {
-		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
-	}
-	if s.Lifetime == Session {
-		stand.Config.SilenceMS = max(s.Silence, 0).Milliseconds()
-	}
-	if s.Leases {
-		stand.Config.User = "" // who makes leases is root
-		l := &wire.Leases{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
-		for _, b := range s.Mounts {
-			l.Mounts = append(l.Mounts, b.Inside)
-		}
-		stand.Config.Dir, stand.Config.Leases = "", l
-	}
+	stand := m.guestOf(s)
+	stand.Bundle = file
+	stand.Name, stand.Image = m.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
+	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
+	stand.Root, stand.NetworkNone, stand.OCIRuntime, stand.Throwaway = s.Root, s.Network == NetworkNone, s.OCIRuntime, s.Lifetime == Session
+	stand.MemoryBytes, stand.CPUs, stand.PIDs = limit(s.Limits.MemoryBytes), float64(limit(int64(s.Limits.CPUs*1000)))/1000, limit(s.Limits.PIDs)
 	if s.Runtime == KindBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
 		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
@@ -330,6 +311,31 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
 	}
 	return sb, nil
+}
+
+// guestOf is the part of a complete spec that the guest is told.
+func (m *Manager) guestOf(s Spec) runtime.StandSpec {
+	stand := runtime.StandSpec{
+		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
+		Config: wire.Config{
+			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+		},
+	}
+	for _, b := range s.Mounts {
+		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
+	}
+	if s.Lifetime == Session {
+		stand.Config.SilenceMS = max(s.Silence, 0).Milliseconds()
+	}
+	if s.Leases {
+		stand.Config.User = "" // who makes leases is root
+		l := &wire.Leases{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
+		for _, b := range s.Mounts {
+			l.Mounts = append(l.Mounts, b.Inside)
+		}
+		stand.Config.Dir, stand.Config.Leases = "", l
+	}
+	return stand
 }
 
 // free refuses a name that a sandbox of another kind has; one of the same kind is refused when it is made. A kind that does not answer has none that

@@ -308,18 +308,37 @@ func (sb *Sandbox) connect(ctx context.Context, start bool) (*wireclient.Client,
 		return nil, runtime.ErrNotFound
 	}
 	if start {
-		if err := sb.mountable(ctx); err != nil {
-			return nil, err
-		}
-		if err := r.StartAgain(ctx, id); err != nil {
+		if err := sb.startAgain(ctx, r, id); err != nil {
 			return nil, err
 		}
 	}
 	stream, err := r.Stream(ctx, id)
-	if err != nil {
-		return nil, err
+	var c *wireclient.Client
+	if err == nil {
+		c, err = wireclient.New(ctx, stream)
 	}
-	return wireclient.New(ctx, stream)
+	if err != nil && start && len(sb.spec.Mounts) > 0 {
+		if why := sb.explain(ctx, nil); why != nil { // its guest may have refused what was mounted
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return c, err
+}
+
+// startAgain starts a sandbox that has ended.
+func (sb *Sandbox) startAgain(ctx context.Context, r runtime.Stander, id string) error {
+	s := sb.Spec()
+	if len(s.Mounts) > 0 {
+		if err := sb.mountable(ctx); err != nil {
+			return err
+		}
+		if renewer, ok := r.(runtime.Renewer); ok {
+			if err := renewer.Renew(ctx, id, sb.m.guestOf(s)); err != nil {
+				return err
+			}
+		}
+	}
+	return r.StartAgain(ctx, id)
 }
 
 // use calls f with the connection, and again with a new one where that had ended before f's request was sent.

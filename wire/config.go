@@ -40,8 +40,19 @@ type Config struct {
 	Processes uint64 `json:"processes,omitempty"`
 	// Leases lets the guest make leases; nil does not.
 	Leases *Leases `json:"leases,omitempty"`
+	// Mounts are what the guest finds mounted, or else ends before anything runs: numbers of the kernel that Kernel names.
+	Mounts []MountID `json:"mounts,omitempty"`
+	Kernel string    `json:"kernel,omitempty"`
 	// Machine says that nothing is between the guest and the machine: numbers of the machine are none of the sandbox's.
 	Machine bool `json:"machine,omitempty"`
+}
+
+// MountID names what is mounted at a path.
+type MountID struct {
+	Inside   string `json:"inside"`
+	Device   uint64 `json:"device"`
+	Inode    uint64 `json:"inode"`
+	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
 // Leases are what each lease of a sandbox is like. It has the sandbox's files as they are, and what it writes is its own.

@@ -64,6 +64,9 @@ func mountAll(l wire.Leases, uid, gid int) error {
 		return err
 	}
 	for i, p := range beside {
+		if slices.Contains(l.Mounts, p) && slices.ContainsFunc(l.Mounts, func(m string) bool { return strings.HasPrefix(p, path.Clean(m)+"/") }) {
+			continue // it came with the one above, and its path may be another sandbox's to change
+		}
 		if err := bring(l, p, i+1); err != nil {
 			return err
 		}

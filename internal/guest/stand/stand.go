@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
+	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -72,6 +73,9 @@ func Serve(ctx context.Context, p Paths) error {
 func read(b []byte) (config serve.Config, c wire.Config, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return serve.Config{}, c, fmt.Errorf("read the sandbox's configuration: %w", err)
+	}
+	if err := mountid.Verify(c.Mounts, c.Kernel); err != nil {
+		return serve.Config{}, c, err
 	}
 	config, err = configure(c)
 	return config, c, err

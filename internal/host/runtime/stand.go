@@ -3,9 +3,11 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -102,6 +104,28 @@ type Mount struct {
 	Host     string // absolute
 	Inside   string // absolute
 	ReadOnly bool
+}
+
+// Renewer is a Stander whose sandboxes have the guest and its configuration among their own files.
+type Renewer interface {
+	// Renew writes both into a sandbox that has ended, before StartAgain: they name what is mounted now. It changes nothing of one that runs, or was never started.
+	Renew(ctx context.Context, id string, spec StandSpec) error
+}
+
+// Hold holds the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes held when the sandbox has started.
+func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire.Config, err error) {
+	all := make([]mountid.Mount, len(mounts))
+	for i, m := range mounts {
+		all[i] = mountid.Mount(m)
+	}
+	if held, err = mountid.Hold(all); err != nil {
+		return nil, config, fmt.Errorf("%w: %w", ErrMount, err)
+	}
+	config.Mounts, config.Kernel = held.IDs, ""
+	if len(held.IDs) > 0 {
+		config.Kernel = held.Kernel
+	}
+	return held, config, nil
 }
 
 // ErrUnfinished means that a sandbox was never started: who made it is at it, or was killed.

@@ -121,6 +121,12 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("make the sandbox of image %s: %w", s.Image, err)
 	}
+	held, config, err := runtime.Hold(s.Mounts, s.Config)
+	if err != nil {
+		return "", fmt.Errorf("make the sandbox: %w", err)
+	}
+	defer held.Close()
+	s.Config = config
 	cfg, hc := standConfig(s)
 	id, err := e.create(ctx, func(ctx context.Context) (container.CreateResponse, error) {
 		return e.c.ContainerCreate(ctx, cfg, hc, nil, nil, s.Name)
@@ -131,13 +137,9 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	if err != nil {
 		return "", e.standError(s, err)
 	}
-	files, err := guestFiles(guest, s.Config)
 	begin, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
-	if err == nil {
-		err = e.c.CopyToContainer(begin, id, "/", files, container.CopyToContainerOptions{})
-	}
-	if err == nil {
+	if err = e.putGuest(begin, id, guest, s.Config); err == nil {
 		err = e.c.ContainerStart(begin, id, container.StartOptions{})
 	}
 	if err != nil {
@@ -146,6 +148,57 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 		return "", errors.Join(e.standError(s, err), e.Remove(clean, id))
 	}
 	return id, nil
+}
+
+// putGuest writes the guest and its configuration into a container that does not run. Commands of root may have put a link in the place of the guest's directory, in the container or in the
+// image that was made of it.
+func (e *Engine) putGuest(ctx context.Context, id string, guest []byte, c wire.Config) error {
+	st, err := e.c.ContainerStatPath(ctx, id, wire.GuestDir)
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return err
+	}
+	if err == nil && (!st.Mode.IsDir() || st.LinkTarget != "") {
+		return fmt.Errorf("%s in the sandbox is no directory any more: `sandbox-agent reset` makes the sandbox again", wire.GuestDir)
+	}
+	files, err := guestFiles(guest, c)
+	if err != nil {
+		return err
+	}
+	return e.c.CopyToContainer(ctx, id, "/", files, container.CopyToContainerOptions{})
+}
+
+// Renew implements runtime.Renewer.
+func (e *Engine) Renew(ctx context.Context, id string, s runtime.StandSpec) error {
+	const doing = "start the sandbox again"
+	ctx, cancel := context.WithTimeout(ctx, e.createTime)
+	defer cancel()
+	in, err := e.c.ContainerInspect(ctx, id)
+	if err != nil {
+		return e.wrap(doing, err)
+	}
+	if in.State == nil || in.State.Status != container.StateExited {
+		return nil
+	}
+	img, err := e.c.ImageInspect(ctx, in.Image)
+	if err != nil {
+		return e.wrap(doing, err)
+	}
+	if s.Config.User == "" && img.Config != nil {
+		s.Config.User = img.Config.User
+	}
+	guest, err := s.Guest(ctx, img.Architecture)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	held, config, err := runtime.Hold(s.Mounts, s.Config)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	defer held.Close()
+	if err := e.putGuest(ctx, id, guest, config); err != nil {
+		return e.wrap(doing, err)
+	}
+	return nil
 }
 
 // standError names the OCI runtime if the engine does not have it.

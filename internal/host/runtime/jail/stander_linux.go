@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
+	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
 const (
@@ -104,7 +105,10 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 		Config: spec.Config, Root: spec.Root, NetworkNone: spec.NetworkNone, MemoryBytes: spec.MemoryBytes, CPUs: spec.CPUs, PIDs: spec.PIDs, Mounts: spec.Mounts,
 		Throwaway: spec.Throwaway,
 	}}
-	r.UID, r.GID = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts)
+	var err error
+	if r.UID, r.GID, err = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts); err != nil {
+		return "", fmt.Errorf("make the sandbox: %w", err)
+	}
 	guest, err := s.guest(ctx)
 	if err != nil {
 		return "", err
@@ -122,23 +126,29 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 
 // userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's settings without a capability: it is
 // the user to whom the first folder belongs that they may write to, or else one of the sandbox's own.
-func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int) {
+func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int, err error) {
 	if os.Geteuid() != 0 || s.kind == kindMachine {
-		return os.Geteuid(), os.Getegid()
+		return os.Geteuid(), os.Getegid(), nil
 	}
 	own := runtime.OwnerOf(path)
-	for _, m := range mounts {
-		if st, err := os.Stat(m.Host); err == nil && !m.ReadOnly {
-			if sys := st.Sys().(*syscall.Stat_t); sys.Uid != 0 {
-				if gid = int(sys.Gid); gid == 0 {
-					gid = own
-				}
-				return int(sys.Uid), gid
-			}
-			break
-		}
+	held, _, err := runtime.Hold(mounts, wire.Config{})
+	if err != nil {
+		return 0, 0, err
 	}
-	return own, own
+	defer held.Close()
+	for i, m := range mounts {
+		if m.ReadOnly {
+			continue
+		}
+		if at := held.Owners[i]; at.UID != 0 {
+			if gid = int(at.GID); gid == 0 {
+				gid = own
+			}
+			return int(at.UID), gid, nil
+		}
+		break
+	}
+	return own, own, nil
 }
 
 // StartAgain implements runtime.Stander.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -117,6 +118,14 @@ func onlyOurs(dir string) error {
 
 // start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
 func (s *stander) start(ctx context.Context, f *folder, r record, guest string) error {
+	if s.kind == kindJail {
+		held, config, err := runtime.Hold(r.Mounts, r.Config)
+		if err != nil {
+			return err
+		}
+		defer held.Close() // the guest serves then
+		r.Config = config
+	}
 	plan, err := s.plan(f, r, guest)
 	if err != nil {
 		return err

@@ -1,0 +1,25 @@
+// Package mountid tells whether a directory or file of this machine is the one that is mounted in a sandbox. Between the moment in which the host looks at a path and the one in which an
+// engine mounts it, another sandbox that can write to a directory above may put a link in its place.
+package mountid
+
+import "github.com/sandbox-agent/sandbox-agent/wire"
+
+// Mount is what is to be mounted: Host, an absolute path without links, at Inside.
+type Mount struct {
+	Host, Inside string
+	ReadOnly     bool
+}
+
+// Held are the sources of mounts, open: neither is removed, and its number given to another, before Close.
+type Held struct {
+	// IDs are for Verify in the sandbox, and Kernel names the running kernel.
+	IDs    []wire.MountID
+	Kernel string
+	// Owners are the user and group of each source.
+	Owners []Owner
+
+	fds []int
+}
+
+// Owner is the owner of a file.
+type Owner struct{ UID, GID uint32 }
