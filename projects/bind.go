@@ -53,7 +53,9 @@ func bind(p *Project) {
 	p.Network = bindNetwork(r.get("network"))
 	p.Gateway = bindGateway(r)
 	p.TrustBranchConfig = r.get("trust_branch_config").bool()
-	p.Strict = r.get("strict").bool()
+	if s := r.get("strict"); s != nil {
+		p.Strict = new(s.bool())
+	}
 	p.NoProof = r.get("proof") != nil && !r.get("proof").bool()
 	l := r.get("limits")
 	p.Limits = workorder.Limits{

@@ -102,7 +102,7 @@ func definition() *schema {
 		}}},
 		{name: "validate", slips: []string{"tests", "checks"}, schema: validate()},
 		{name: "proof", schema: &schema{kind: boolean, def: "true", doc: "Run the validate commands on base and head in clean checkouts as well, and compare them test by test; with dev, take pictures of its pages there. false: neither."}},
-		{name: "strict", schema: &schema{kind: boolean, def: "false", doc: "true: a check that fails ends the task as failed. Default: one whose tests failed before the task, and of which none ends worse, does not."}},
+		{name: "strict", schema: &schema{kind: boolean, doc: "true: a check that fails ends the task as failed. false: one that failed before the task as well, and is no worse, does not keep it from success. Default: that ends it as unproven, unless something that failed passes now."}},
 		{name: "dev", schema: dev()},
 		{name: "repair", schema: &schema{kind: object, doc: "Send failed validation back to the agent.", keys: []key{
 			{name: "max_attempts", required: true, slips: []string{"attempts", "max"}, schema: &schema{kind: integer, max: workorder.MaxRepairs, doc: "How often, within the task's budget and time.", examples: []string{"2"}}},

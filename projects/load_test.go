@@ -147,7 +147,7 @@ func TestEverything(t *testing.T) {
 
 		TrustBranchConfig: true,
 		NoProof:           true,
-		Strict:            true,
+		Strict:            new(true),
 
 		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
 	}

@@ -49,8 +49,8 @@ type Project struct {
 	Network        workorder.Network
 	Gateway        workorder.Gateway
 	Limits         workorder.Limits
-	// Strict fails a run whose checks fail, also where they failed before the task and are no worse.
-	Strict bool
+	// Strict decides about checks that fail before and after the task (workorder.Order.Strict); nil if the file does not say.
+	Strict *bool
 	// NoProof leaves out the checks on base and head in clean checkouts.
 	NoProof bool
 	// TrustBranchConfig leaves agents' settings as a continued branch has them.

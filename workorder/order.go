@@ -76,8 +76,8 @@ type Order struct {
 	// of the landing, in minutes; fractions count.
 	TimeoutMinutes float64 `json:"timeout_minutes"`
 
-	// Strict fails a run whose checks fail, also where they failed before the task and are no worse.
-	Strict bool `json:"strict,omitempty"`
+	// Strict decides about checks that fail before and after the task: true makes the run a failure, false a success. Nil is unproven.
+	Strict *bool `json:"strict,omitempty"`
 	// NoProof leaves out running the checks on base and head, in clean checkouts: validation in the
 	// work tree is all then.
 	NoProof bool `json:"no_proof,omitempty"`

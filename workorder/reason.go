@@ -38,6 +38,11 @@ func (r Reasons) Has(code ReasonCode) bool {
 	return slices.ContainsFunc(r, func(one Reason) bool { return one.Code == code })
 }
 
+// Of is the list of the reasons of that code.
+func (r Reasons) Of(code ReasonCode) Reasons {
+	return slices.DeleteFunc(slices.Clone(r), func(one Reason) bool { return one.Code != code })
+}
+
 // Without is the list without the reasons of that code. r is not changed.
 func (r Reasons) Without(code ReasonCode) Reasons {
 	return slices.DeleteFunc(slices.Clone(r), func(one Reason) bool { return one.Code == code })
@@ -143,7 +148,7 @@ const (
 	// These say what came of the work.
 	ReasonValidation ReasonCode = "validation_failed"
 	ReasonWorse      ReasonCode = "worse_than_before" // a rebase: checks fail that did not
-	ReasonAsBefore   ReasonCode = "fails_as_before"   // of a success: tests that failed before the task still do
+	ReasonAsBefore   ReasonCode = "fails_as_before"   // what failed before the task still does: all of an unproven task, some of a success
 	ReasonConflicts  ReasonCode = "conflicts"         // a rebase, and no agent may resolve them
 	ReasonUnresolved ReasonCode = "conflicts_not_resolved"
 	ReasonRebase     ReasonCode = "rebase_failed"

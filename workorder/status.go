@@ -7,6 +7,7 @@ type Status string
 const (
 	StatusSuccess        Status = "success"         // agent and validation succeeded, work is on the remote
 	StatusFailed         Status = "failed"          // the task failed: agent, validation, setup or a service
+	StatusUnproven       Status = "unproven"        // the agent did its part; checks fail as they did before it, and nothing shows what it changed
 	StatusNoChanges      Status = "no_changes"      // everything succeeded and there is nothing to push
 	StatusInterrupted    Status = "interrupted"     // stopped from outside; the work so far is on the remote
 	StatusTimeout        Status = "timeout"         // timeout_minutes ran out
@@ -20,9 +21,14 @@ const (
 // Statuses lists every status.
 func Statuses() []Status {
 	return []Status{
-		StatusSuccess, StatusFailed, StatusNoChanges, StatusInterrupted, StatusTimeout,
+		StatusSuccess, StatusUnproven, StatusFailed, StatusNoChanges, StatusInterrupted, StatusTimeout,
 		StatusBudgetExceeded, StatusParked, StatusPlanned, StatusError, StatusLost,
 	}
+}
+
+// Worked reports whether the agent did its part and no check got worse by it.
+func (s Status) Worked() bool {
+	return s == StatusSuccess || s == StatusUnproven || s == StatusNoChanges
 }
 
 // EndedBy names what ended the run, finer than the status.
@@ -69,6 +75,7 @@ const (
 	ExitTimeout     = 12
 	ExitBudget      = 13
 	ExitParked      = 14 // not before ResumeAt, while ExitInterrupted may go on at once
+	ExitUnproven    = 15 // checks fail as before the task
 	ExitUsage       = 64
 )
 
@@ -77,6 +84,8 @@ func ExitCode(s Status, by EndedBy) int {
 	switch s {
 	case StatusSuccess, StatusNoChanges, StatusPlanned:
 		return ExitOK
+	case StatusUnproven:
+		return ExitUnproven
 	case StatusInterrupted:
 		return ExitInterrupted
 	case StatusParked:

@@ -205,7 +205,7 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 	t.Parallel()
 	want := map[Status]int{
 		StatusSuccess: 0, StatusNoChanges: 0, StatusPlanned: 0, StatusFailed: 10, StatusInterrupted: 11, StatusParked: 14,
-		StatusTimeout: 12, StatusBudgetExceeded: 13, StatusError: 1, StatusLost: 5,
+		StatusTimeout: 12, StatusBudgetExceeded: 13, StatusError: 1, StatusLost: 5, StatusUnproven: 15,
 	}
 	for _, s := range Statuses() {
 		if got := ExitCode(s, ByAgent); got != want[s] {

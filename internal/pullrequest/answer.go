@@ -32,7 +32,7 @@ func Ended(r *workorder.Result) bool {
 
 // Done tells whether the feedback is dealt with, so that nobody has to go on with it.
 func Done(r *workorder.Result) bool {
-	return r.Status == workorder.StatusSuccess || r.Status == workorder.StatusNoChanges
+	return r.Status.Worked()
 }
 
 // Unanswered tells whether the forge lacks answers that can be given.

@@ -24,6 +24,9 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 		p.unaddressed(r)
 	case workorder.StatusPlanned:
 		*o = outcome{good, "Plan made", "A plan was asked for and made. No code was changed.", o.Reason}
+	case workorder.StatusUnproven:
+		*o = outcome{warn, "Unproven", "Checks fail as they did before the task, and no check or test that failed passes now: nothing shows what it changed.", o.Reason}
+		p.unaddressed(r)
 	case workorder.StatusFailed:
 		*o = outcome{bad, "Failed", failedBy(r), o.Reason}
 	case workorder.StatusParked:

@@ -135,16 +135,21 @@ func (b land) judgeOf(commits int) workorder.Ending {
 		return b.end.Ending
 	}
 	v := b.Task.Verdict(b.end.checks, commits, b.end.cause)
-	if v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation {
-		if before := b.asBefore(); before != "" {
-			v = workorder.Succeeded()
-			v.Reasons = v.Reasons.And(workorder.ReasonAsBefore, "%s", before)
+	if red := v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation; !red && v.Status != workorder.StatusSuccess || b.Rebaser != nil && !b.moved {
+		return v
+	}
+	proof := b.Rec.Result().Proof
+	if proof != nil && proof.Head != b.landing.Head {
+		proof = nil // of other commits
+	}
+	same := commits == 0 && b.cloned != nil && b.Order.Repo != ""
+	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.end.checks, proof, same, b.moved)
+	for _, why := range v.Reasons { // which services were lost
+		if e.Status != workorder.StatusSuccess && !e.Reasons.Has(why.Code) && why.Code == workorder.ReasonServiceLost {
+			e.Reasons = append(slices.Clip(e.Reasons), why)
 		}
 	}
-	if b.moved && v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation {
-		v.Reasons = v.Reasons.And(workorder.ReasonValidation, "it failed on the old head as well, which does not keep the branch from being moved onto %s", b.rebasing.Rebased.Onto)
-	}
-	return v
+	return e
 }
 
 // release returns the task's lease. The run is over and its result is stored.
@@ -189,13 +194,13 @@ const uncommitted = "changes of the agent's could neither be committed nor kept 
 func (b land) finish() {
 	e, l := &b.end, b.landing
 	e.Ending = b.judge()
-	good := e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges
+	good := e.Status.Worked()
 	switch {
 	case l.Large && good:
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
 	case l.Lost && good:
 		e.Ending = because(workorder.StatusError, workorder.ByAgent, workorder.ReasonLost, uncommitted)
-	case l.Archive != "" && e.Status == workorder.StatusNoChanges:
+	case l.Archive != "" && good && len(l.Commits) == 0:
 		// There are changes, but not in git.
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s", l.Archive)
 	case l.Archive != "" && good:
@@ -211,10 +216,14 @@ func (b land) finish() {
 	}
 	if why, failed := l.Failed(); failed {
 		// Unpushed work is the worst news, unless the run had failed before; then it is added.
-		if good = e.Status == workorder.StatusSuccess || e.Status == workorder.StatusNoChanges; good {
-			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit}
+		switch e.Status {
+		case workorder.StatusUnproven: // which it is again if the host brings the commits to the repository
+			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...)}
+		case workorder.StatusSuccess, workorder.StatusNoChanges:
+			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Reasons{why}}
+		default:
+			e.Reasons = append(slices.Clip(e.Reasons), why)
 		}
-		e.Reasons = append(slices.Clip(e.Reasons), why)
 	}
 	err := b.Rec.Finish(func(r *workorder.Result) {
 		r.End(e.Ending)

@@ -152,11 +152,12 @@ func TestRebase(t *testing.T) {
 			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, fails in both clean checkouts": {
-			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillFails}, status: workorder.StatusSuccess, pushed: true, did: []string{"move"},
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillFails},
+			status: workorder.StatusUnproven, code: workorder.ExitUnproven, reason: workorder.ReasonAsBefore, pushed: true, did: []string{"move"},
 		},
 		"not worse": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.StillFails, "h0": workorder.StillFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, pushed: true, reason: workorder.ReasonValidation, names: "next",
+			status: workorder.StatusUnproven, code: workorder.ExitUnproven, pushed: true, reason: workorder.ReasonAsBefore, names: "test",
 			did: []string{"move", "only checks h0"}, not: []string{"only checks b1"}, // pages are looked at once
 		},
 		"fails, and nobody knows whether it did before": {

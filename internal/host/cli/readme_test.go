@@ -148,14 +148,14 @@ func TestReadmeExitCodes(t *testing.T) {
 	}
 	for _, code := range []int{
 		workorder.ExitOK, workorder.ExitGeneral, workorder.ExitNotFound, workorder.ExitNoProject, workorder.ExitPort, workorder.ExitBox, workorder.ExitInvalid,
-		workorder.ExitGit, workorder.ExitTaskFailed, workorder.ExitInterrupted, workorder.ExitTimeout, workorder.ExitBudget, workorder.ExitParked, workorder.ExitUsage,
+		workorder.ExitGit, workorder.ExitTaskFailed, workorder.ExitInterrupted, workorder.ExitTimeout, workorder.ExitBudget, workorder.ExitParked, workorder.ExitUnproven, workorder.ExitUsage,
 	} {
 		if table[code] == "" {
 			t.Errorf("exit code %d is not in the table", code)
 		}
 	}
 	for _, s := range []workorder.Status{
-		workorder.StatusSuccess, workorder.StatusNoChanges, workorder.StatusFailed, workorder.StatusInterrupted,
+		workorder.StatusSuccess, workorder.StatusUnproven, workorder.StatusNoChanges, workorder.StatusFailed, workorder.StatusInterrupted,
 		workorder.StatusTimeout, workorder.StatusBudgetExceeded, workorder.StatusLost,
 	} {
 		if code := workorder.ExitCode(s, workorder.ByAgent); !strings.Contains(table[code], "`"+string(s)+"`") {

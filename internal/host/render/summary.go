@@ -196,7 +196,7 @@ func (s *summary) title(r *workorder.Result) {
 	switch r.Status {
 	case workorder.StatusSuccess, workorder.StatusNoChanges, workorder.StatusPlanned:
 		mark, color = "✓", green
-	case workorder.StatusInterrupted, workorder.StatusParked, workorder.StatusTimeout, workorder.StatusBudgetExceeded:
+	case workorder.StatusUnproven, workorder.StatusInterrupted, workorder.StatusParked, workorder.StatusTimeout, workorder.StatusBudgetExceeded:
 		mark, color = "!", yellow
 	}
 	status := oneLine(string(r.Status))
@@ -213,6 +213,9 @@ func (s *summary) title(r *workorder.Result) {
 	}
 	if reason != "" {
 		s.text("reason", reason, "")
+	}
+	if r.Status == workorder.StatusUnproven {
+		s.text("unproven", "no check or test that failed before the task passes now, so nothing shows what it changed. A suite that is known to fail: strict: false in the project file", yellow)
 	}
 }
 

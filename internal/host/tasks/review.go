@@ -88,7 +88,7 @@ func readUntil(ctx context.Context, f Forge, pr int, s *workorder.State) (time.T
 // unfinished is the feedback that the last attempt took and did not finish. A successful attempt finished it, even if it could not
 // post its answers: if the forge has them now, they were posted since.
 func unfinished(s *workorder.State) *workorder.Review {
-	if last := s.Last(); last != nil && (last.Status == workorder.StatusSuccess || last.Status == workorder.StatusNoChanges) {
+	if last := s.Last(); last != nil && last.Status.Worked() {
 		return nil
 	}
 	return s.Review

@@ -168,8 +168,13 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 	}
 	// Only this case is repaired. Changes that could not be committed are not in the bundle. A box of an older version gives no code and does
 	// not say which of the two cases it is.
-	if len(res.Reasons) == 1 && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
-		res.End(workorder.Succeeded())
+	before := res.Reasons.Of(workorder.ReasonAsBefore)
+	if len(res.Reasons) == 1+len(before) && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+		end := workorder.Succeeded()
+		if len(before) > 0 { // a box gives this reason beside a failed push only for what is unproven
+			end = workorder.Ending{Status: workorder.StatusUnproven, EndedBy: workorder.ByValidation, Reasons: before}
+		}
+		res.End(end)
 		res.Resumable = false
 	}
 	res.NextCommand = outcome.NextCommand(rec, res)

@@ -1,0 +1,112 @@
+package boot
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// checkState is what a check, and its tests, say about the task's commits.
+type checkState int
+
+const (
+	checkGreen checkState = iota
+	checkRed              // on base and on head, and no test is newly red
+	checkWorse            // newly red, or nothing shows that it was red before
+)
+
+// judged is one check on both sides.
+type judged struct {
+	state checkState
+	text  string // about a check that is not green
+	fixed bool   // the check, or a test of it, went from red to green
+}
+
+// judgeCheck compares a check on base and on head. p is nil if the proof does not have it; same reports that head is base. Head is red if
+// the check fails in the work tree, or fails steadily in a clean checkout: there, files that the agent did not commit cannot help it.
+func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) judged {
+	if p == nil {
+		p = &workorder.CheckProof{}
+	}
+	at := fmt.Sprintf("%s (exit %d)", v.Name, v.ExitCode)
+	red := !v.Passed || p.Transition == workorder.Broken || p.Transition == workorder.StillFails
+	if v.Passed && red {
+		at = fmt.Sprintf("%s (exit %d in a clean checkout)", v.Name, p.Head.ExitCode)
+	}
+	fixed := v.Passed && p.Transition == workorder.Fixed || fixedTests(p) > 0
+	newly := p.Counts[workorder.Broken] + p.Counts[workorder.NewFails]
+	switch {
+	case newly > 0:
+		return judged{checkWorse, fmt.Sprintf("%s: %s that did not fail before", at, failing(newly)), fixed}
+	case !red:
+		return judged{checkGreen, "", fixed}
+	case same:
+		return judged{checkRed, at + ": the task changed nothing", fixed}
+	case p.Base == nil:
+		return judged{checkWorse, at, fixed}
+	case p.Transition == workorder.Flaky:
+		return judged{checkRed, at + ": it passes at one time and fails at another", fixed}
+	case p.Base.Passed:
+		return judged{checkWorse, at + ": it passed before the task", fixed}
+	case p.Base.Tests != nil && p.Head != nil && p.Head.Tests == nil:
+		return judged{checkWorse, at + ": it fails before its tests run, which they did before the task", fixed}
+	case p.Base.Tests != nil && p.Head != nil && p.Head.Tests.Failed > p.Base.Tests.Failed:
+		return judged{checkWorse, fmt.Sprintf("%s: %s, %d before the task", at, failing(p.Head.Tests.Failed), p.Base.Tests.Failed), fixed}
+	}
+	if n := p.Counts[workorder.StillFails]; n > 0 {
+		return judged{checkRed, fmt.Sprintf("%s: %s as before", v.Name, failing(n)), fixed}
+	}
+	return judged{checkRed, at + ": as before the task", fixed}
+}
+
+// fixedTests is at least how many tests went from red to green. A transition to green also counts tests that were skipped before, so that
+// only those failures of base count that no other transition can explain.
+func fixedTests(p *workorder.CheckProof) int {
+	if p.Base == nil || p.Base.Tests == nil || p.Head == nil || p.Head.Tests == nil {
+		return 0
+	}
+	n := p.Base.Tests.Failed
+	for _, t := range []workorder.Transition{workorder.StillFails, workorder.Gone, workorder.NowSkipped, workorder.Flaky} {
+		n -= p.Counts[t]
+	}
+	return max(0, min(n, p.Counts[workorder.Fixed]))
+}
+
+func failing(tests int) string {
+	if tests == 1 {
+		return "1 test fails"
+	}
+	return fmt.Sprintf("%d tests fail", tests)
+}
+
+// redChecks is the one rule for checks that fail. green is the verdict that the run has if none does; moved reports a rebase that was let
+// move the branch, which no check does that is worse than on the old head. strict is the project's word; nil if it has none.
+//
+// Newly red is a failure. Red on both sides, with nothing newly red, proves nothing either way, unless the task made something green.
+func redChecks(green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved bool) workorder.Ending {
+	var worse, red []string
+	fixed := false
+	for i := range checks {
+		j := judgeCheck(&checks[i], checkOf(proof, checks[i].Name), same)
+		if j.state == checkWorse && moved {
+			j.state = checkRed
+		}
+		switch fixed = fixed || j.fixed; {
+		case j.state == checkWorse, j.state == checkRed && strict != nil && *strict:
+			worse = append(worse, j.text)
+		case j.state == checkRed:
+			red = append(red, j.text)
+		}
+	}
+	switch {
+	case len(worse) > 0:
+		return because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: %s", strings.Join(append(worse, red...), ", "))
+	case len(red) == 0:
+		return green
+	case green.Status == workorder.StatusFailed, fixed, strict != nil: // lax, since a strict project has no red check here
+		green.Reasons = green.Reasons.And(workorder.ReasonAsBefore, "%s", strings.Join(red, ", "))
+		return green
+	}
+	return because(workorder.StatusUnproven, workorder.ByValidation, workorder.ReasonAsBefore, "%s", strings.Join(red, ", "))
+}
