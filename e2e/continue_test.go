@@ -138,7 +138,7 @@ func TestAtLeastOnce(t *testing.T) {
 			command := k.create(k.project(u, "validate: {check: \""+validate+"\"}\n", busy+"head -c 16 /dev/urandom >random; sleep 2"), "--if-exists", "continue")
 			status, by := workorder.StatusSuccess, workorder.ByAgent
 			if validate == "false" {
-				status, by = workorder.StatusFailed, workorder.ByValidation
+				status, by = workorder.StatusUnproven, workorder.ByValidation
 			}
 			var wait sync.WaitGroup
 			var runs [3]*started
@@ -171,12 +171,12 @@ func TestToldFromAnotherFolder(t *testing.T) {
 	k := newKept(t, nil)
 	here, there := k.machine(t), k.machine(t)
 	head := "validate: {check: \"false\"}\n"
-	r := k.ended(here, here.run("", k.create(k.project(here, head, "echo 1 >one"), "--if-exists", "tell")...), workorder.StatusFailed, workorder.ByValidation)
+	r := k.ended(here, here.run("", k.create(k.project(here, head, "echo 1 >one"), "--if-exists", "tell")...), workorder.StatusUnproven, workorder.ByValidation)
 	recorded, err := workorder.DecodeResult([]byte(k.show(t, workorder.ResultRef(k.id), workorder.ResultFile)))
 	if err != nil || recorded.AttemptID != r.AttemptID || recorded.Status != r.Status || recorded.HeadSHA != r.HeadSHA {
 		t.Errorf("the remote has %+v, %v; want %+v", recorded, err, r)
 	}
-	if c := there.run("", k.create(k.project(there, head, "echo 1 >one"), "--if-exists", "tell")...); c.code != workorder.ExitTaskFailed || !strings.Contains(c.stdout, k.id) {
+	if c := there.run("", k.create(k.project(there, head, "echo 1 >one"), "--if-exists", "tell")...); c.code != workorder.ExitUnproven || !strings.Contains(c.stdout, k.id) {
 		t.Errorf("told again: exit code %d", c.code)
 	}
 	k.boxes(t, 1)

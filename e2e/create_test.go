@@ -62,7 +62,7 @@ lifecycle:
 validate:
   works: test -f made-by-the-agent
   env: grep -q "^REDIS_URL=redis://redis:6379$" .env
-  fails: exit 3
+  fails: test ! -e made-by-the-agent || exit 3
 harness:
   name: command
   command: |

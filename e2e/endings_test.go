@@ -44,7 +44,7 @@ func TestEndings(t *testing.T) {
 		},
 		{
 			name: "validation", goesOn: true, head: "validate: {check: test -e finished}\n", script: "true",
-			status: workorder.StatusFailed, by: workorder.ByValidation, reason: workorder.ReasonValidation, names: "check",
+			status: workorder.StatusUnproven, by: workorder.ByValidation, reason: workorder.ReasonAsBefore, names: "check",
 		},
 		{name: "agent's error", nightly: true, script: "exit 3", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "3"},
 		{name: "agent killed", nightly: true, script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "SIGKILL"},

@@ -197,7 +197,7 @@ func TestMCPTask(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	yaml := "name: mine\nrepo: " + repo + "\nharness: {name: command, command: \"cat >task.txt; git add -A; git commit -qm Task; echo worked\"}\nvalidate: {there: test -s task.txt, fails: exit 3}\n"
+	yaml := "name: mine\nrepo: " + repo + "\nharness: {name: command, command: \"cat >task.txt; git add -A; git commit -qm Task; echo worked\"}\nvalidate: {there: test -s task.txt, fails: test ! -e task.txt}\n"
 	for _, name := range []string{"mine.yaml", "trick.yaml.yaml"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(yaml), 0o600); err != nil {
 			t.Fatal(err)

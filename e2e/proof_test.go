@@ -59,14 +59,14 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// A check that was red before, and is no worse by its report, does not fail the task.
+// A check that was red before, and is no worse, leaves the task unproven: a test that is new does not make anything green that was red.
 func TestRedBefore(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
 	files := map[string]string{"check.sh": "cat tests.tap; ! grep -q '^not ok' tests.tap\n", "tests.tap": "TAP version 13\n1..2\nok 1 - adds\nnot ok 2 - divides\n"}
 	c := u.run("", "create", "--task", "x", "--repo", u.repo(files), "-p", u.project(scripted("validate: {test: sh check.sh}\n", "sed -i 's/1..2/1..3/' tests.tap && echo 'ok 3 - multiplies' >>tests.tap")))
 	r := u.plainResult(c.task(t))
-	if c.code != 0 || r.Status != workorder.StatusSuccess || r.Reasons.Code() != workorder.ReasonAsBefore {
+	if c.code != workorder.ExitUnproven || r.Status != workorder.StatusUnproven || r.Reasons.Code() != workorder.ReasonAsBefore {
 		t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
 	}
 	if counts := r.Proof.Checks[0].Counts; counts[workorder.StillFails] != 1 || counts[workorder.NewPasses] != 1 {
