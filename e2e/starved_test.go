@@ -91,6 +91,12 @@ find /sys/fs/cgroup -name release_agent
 for f in $(find /sys/fs/cgroup -name devices.allow); do
 	(echo a >$f) 2>/dev/null && echo "all devices: $f"
 done
+dmesg >/dev/null 2>&1 && echo "the kernel's log is readable"
+# perf_event_open and swapon, which root with SYS_ADMIN may call where no filter refuses them.
+[ "$(uname -m)" != x86_64 ] || python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for call in 298, 167:
+    if libc.syscall(call, 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != 1: print("call", call, "ends with errno", ctypes.get_errno())'
 cat /proc/1/mountinfo | awk '$4 ~ /docker|kubepods|\.\./ && $5 ~ /cgroup/ {print "above the box: " $5, $4}'
 echo done
 `

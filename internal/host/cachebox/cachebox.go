@@ -95,7 +95,7 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		// The label of a task makes it visible to code that counts or collects boxes.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
 		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, start.CacheVolume),
-		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}, stdin, req.HostImages)
 }
 

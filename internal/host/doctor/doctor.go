@@ -161,7 +161,7 @@ func (d *Doctor) probe(ctx context.Context, p runtime.Prober, info runtime.Info,
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return p.Probe(ctx, runtime.BoxSpec{
-		Image: image, Isolation: iso, OCIRuntime: oci, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+		Image: image, Isolation: iso, OCIRuntime: oci, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 		// No task label: a probe must not be collected like a box.
 		Labels: map[string]string{"sandbox-agent.probe": d.Owner},
 	}, argv)

@@ -32,13 +32,35 @@ func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Inf
 
 // ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
 func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
-	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{workorder.EntrypointIn, "ground"})
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/sh", "-c", "cat /proc/filesystems; exec " + workorder.EntrypointIn + " ground"})
 	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings are read-only in a confined sandbox"}
+	known, out := mountable(out)
+	c.Message += "; root in it, which only the sandbox's own programs are, could mount " + strings.Join(append(known, "a /proc of its own"), ", ")
+	if !info.Seccomp {
+		c.Message += ", and the engine filters no system calls"
+	}
 	if err != nil {
 		c.Status, c.Message = Warn, "a confined sandbox is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
 		c.Hint = "the kernel needs cgroup namespaces (4.6), and the engine has to mount /sys/fs/cgroup; runs go on, each with this as a warning"
 	}
 	return c
+}
+
+// reaching are kernel file systems that change or show the whole machine.
+var reaching = []string{"binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "pstore", "securityfs", "tracefs"}
+
+// mountable returns those of reaching that /proc/filesystems lists, and the output that follows it.
+func mountable(out string) (known []string, rest string) {
+	for line := range strings.Lines(out) {
+		flag, name, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
+		switch {
+		case !ok || flag != "" && flag != "nodev":
+			rest += line
+		case slices.Contains(reaching, name):
+			known = append(known, name)
+		}
+	}
+	return known, rest
 }
 
 // strong are the OCI runtimes that isolate a box better than a shared kernel, by the

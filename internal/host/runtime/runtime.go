@@ -83,6 +83,8 @@ type BoxSpec struct {
 	Throwaway bool
 	// CgroupV2 reports that the engine's machine uses the unified hierarchy.
 	CgroupV2 bool
+	// Seccomp reports that the engine can filter system calls.
+	Seccomp bool
 }
 
 // Info describes an engine.
@@ -104,6 +106,8 @@ type Info struct {
 	Host     string // the engine's address
 	RootDir  string
 	Rootless bool
+	// Seccomp reports that the engine can filter system calls.
+	Seccomp bool
 }
 
 // Identity identifies an engine at whatever address; empty if the engine gives none. It

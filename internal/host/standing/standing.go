@@ -116,7 +116,7 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 	begun := time.Now()
 	id, err := b.Run(ctx, runtime.BoxSpec{
 		Name: s.Name, Image: cmp.Or(img.Name, s.Image), Labels: s.Labels, Files: files, Isolation: cmp.Or(o.Isolation, workorder.IsolationConfined), OCIRuntime: s.OCIRuntime,
-		Limits: o.Limits, DNS: o.Network.DNS, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, CacheVolume: b.CacheVolume, Throwaway: s.Throwaway,
+		Limits: o.Limits, DNS: o.Network.DNS, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp, CacheVolume: b.CacheVolume, Throwaway: s.Throwaway,
 	}, bytes.NewReader(append(order, '\n')))
 	if err != nil {
 		return "", err

@@ -227,7 +227,7 @@ func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: j.Owner, workorder.LabelProject: rec.Project,
 		},
 		Isolation: j.Order.Isolation, OCIRuntime: j.Order.OCIRuntime, Limits: limits, DNS: j.Order.Network.DNS,
-		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2,
+		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}
 }
 

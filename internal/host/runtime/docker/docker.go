@@ -108,6 +108,9 @@ func (e *Engine) Info(ctx context.Context) (runtime.Info, error) {
 		Rootless: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
 			return strings.Contains(s, "rootless")
 		}),
+		Seccomp: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
+			return strings.HasPrefix(s, "name=seccomp")
+		}),
 	}
 	for name := range i.Runtimes {
 		info.Runtimes = append(info.Runtimes, name)

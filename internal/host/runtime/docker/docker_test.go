@@ -22,9 +22,9 @@ func TestHostConfig(t *testing.T) {
 		Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "me@here:/state", workorder.LabelProject: "p"},
 	}
 	for name, change := range map[string]func(*runtime.BoxSpec){
-		"confined": func(s *runtime.BoxSpec) { s.Isolation, s.Fuse = workorder.IsolationConfined, true },
+		"confined": func(s *runtime.BoxSpec) { s.Isolation, s.Fuse, s.Seccomp = workorder.IsolationConfined, true, true },
 		"confined-v2-limits": func(s *runtime.BoxSpec) {
-			s.Isolation, s.CgroupV2 = workorder.IsolationConfined, true
+			s.Isolation, s.CgroupV2, s.Seccomp = workorder.IsolationConfined, true, true
 			s.Limits = workorder.Limits{MemoryBytes: 4 << 30, CPUs: 1.5, PIDs: 512}
 		},
 		"dns": func(s *runtime.BoxSpec) {

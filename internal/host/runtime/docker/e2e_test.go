@@ -35,7 +35,7 @@ func TestDocker(t *testing.T) {
 	buildEcho(t, e, name)
 	spec := runtime.BoxSpec{
 		Name: "sandbox-agent-test-" + id, Image: name, Isolation: workorder.IsolationConfined,
-		Labels: map[string]string{"sandbox-agent.test": id}, CgroupV2: info.CgroupVersion == 2,
+		Labels: map[string]string{"sandbox-agent.test": id}, CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}
 	t.Cleanup(func() {
 		if _, err := e.c.ImageRemove(context.WithoutCancel(t.Context()), runtimetest.CommittedImage(spec), image.RemoveOptions{Force: true, PruneChildren: true}); err != nil {

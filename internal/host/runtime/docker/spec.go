@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -33,8 +34,59 @@ var confinedCaps = []string{
 }
 
 // confinedSecurity lifts the filters that forbid an inner engine's ordinary work. The box
-// is confined by its capability set and device cgroup.
-var confinedSecurity = []string{"apparmor=unconfined", "seccomp=unconfined"}
+// is confined by its capability set, its device cgroup, and a filter of the calls with which SYS_ADMIN reaches the whole machine.
+func confinedSecurity(s runtime.BoxSpec) ([]string, error) {
+	filter := "unconfined"
+	if s.Seccomp {
+		b, err := json.Marshal(boxFilter(s.CgroupV2))
+		if err != nil {
+			return nil, fmt.Errorf("write the filter of system calls: %w", err)
+		}
+		filter = string(b)
+	}
+	return []string{"apparmor=unconfined", "seccomp=" + filter}, nil
+}
+
+// machineCalls change or read the whole machine, and an inner engine makes none of them. Mounts are not among them: a filter sees
+// no names of file systems.
+var machineCalls = []string{
+	"acct", "clock_settime", "clock_settime64", "delete_module", "finit_module", "init_module", "ioperm", "iopl", "kexec_file_load", "kexec_load", "lookup_dcookie",
+	"open_by_handle_at", "perf_event_open", "quotactl", "quotactl_fd", "settimeofday", "stime", "swapoff", "swapon", "syslog",
+}
+
+// boxFilter refuses machineCalls. On control groups version 2 the inner engine's runtime gives each container its list of devices by bpf.
+func boxFilter(cgroupV2 bool) seccompProfile {
+	names := slices.Clone(machineCalls)
+	if !cgroupV2 {
+		names = append(names, "bpf")
+	}
+	return seccompProfile{
+		DefaultAction: "SCMP_ACT_ALLOW",
+		// Without their own row programs of a machine's second instruction set would be killed.
+		ArchMap: []seccompArch{
+			{"SCMP_ARCH_X86_64", []string{"SCMP_ARCH_X86", "SCMP_ARCH_X32"}},
+			{"SCMP_ARCH_AARCH64", []string{"SCMP_ARCH_ARM"}},
+		},
+		Syscalls: []seccompRule{{Names: names, Action: "SCMP_ACT_ERRNO"}},
+	}
+}
+
+// seccompProfile is what engines read of a filter (the format of Docker's --security-opt seccomp=FILE).
+type seccompProfile struct {
+	DefaultAction string        `json:"defaultAction"`
+	ArchMap       []seccompArch `json:"archMap"`
+	Syscalls      []seccompRule `json:"syscalls"`
+}
+
+type seccompArch struct {
+	Architecture     string   `json:"architecture"`
+	SubArchitectures []string `json:"subArchitectures"`
+}
+
+type seccompRule struct {
+	Names  []string `json:"names"`
+	Action string   `json:"action"`
+}
 
 // hostConfig translates a spec. It is pure; its golden test shows what a box may do. It never makes a bind mount.
 func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, error) {
@@ -84,7 +136,10 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 	switch s.Isolation {
 	case workorder.IsolationConfined:
 		hc.CapDrop, hc.CapAdd = []string{"ALL"}, slices.Clone(confinedCaps)
-		hc.SecurityOpt = slices.Clone(confinedSecurity)
+		var err error
+		if hc.SecurityOpt, err = confinedSecurity(s); err != nil {
+			return nil, nil, err
+		}
 		// what the docker command calls systempaths=unconfined: empty, not absent
 		hc.MaskedPaths, hc.ReadonlyPaths = []string{}, []string{}
 		if s.Fuse {
