@@ -160,10 +160,15 @@ func (p *parts) addRepository() {
 	p.task.Watch(p.repo.Changed)
 }
 
-// addSnapshots lets the task begin with what setup left in an earlier box. A rebase has conflicts in its tree when setup begins.
+// ground is what rooms of a proof are made of.
+func (p *parts) ground() *proving.Ground {
+	return &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers}, Snapshots: p.kept}
+}
+
+// addSnapshots lets the task begin with what setup left in an earlier box.
 func (p *parts) addSnapshots() {
 	o := p.order
-	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStand || len(o.Setup)+len(o.Validate) == 0 || o.Mode == workorder.ModeRebase {
+	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStand || len(o.Setup)+len(o.Validate) == 0 {
 		return
 	}
 	c := snapshots.Config{
@@ -172,7 +177,9 @@ func (p *parts) addSnapshots() {
 			// The repository stays in the box's own file system: what of it was not pushed is taken out of a stopped box.
 			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{workspace.EnvFile}},
 			{Name: "home", Path: workorder.SandboxHome},
-			{Name: "browsers", Path: "/opt/playwright/browsers", Passing: true}, // hundreds of links
+			{Name: "browsers", Path: "/opt/playwright/browsers"}, // a project installs those of its own version there
+			{Name: "tmp", Path: "/tmp", Scratch: true},
+			{Name: "var-tmp", Path: "/var/tmp", Scratch: true},
 		},
 	}
 	if len(o.SecretNames) > 0 {
@@ -181,6 +188,7 @@ func (p *parts) addSnapshots() {
 	if err := snapshots.Reserve(workorder.CacheDir, c.Dir); err != nil {
 		p.log.Warn("nothing of earlier sandboxes is used", "error", err)
 	}
+	c.Beside = func(ctx context.Context) (map[string]string, error) { return p.ground().Beside(ctx, p.paths.state) }
 	p.kept = &snapshots.Task{Store: snapshots.New(c), Order: o, Say: func(text string) {
 		p.emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: text})
 	}}
@@ -216,7 +224,7 @@ func (p *parts) box() *boot.Box {
 	if proving.Wanted(o) {
 		b.Prover = &proving.Prover{
 			Config: func() runner.Config { return p.task.With(workorder.ForValidate) }, Repo: p.repo, Containers: p.engine.Containers, State: p.paths.state, Dir: p.paths.proof,
-			Ground: &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers}, Snapshots: p.kept},
+			Ground: p.ground(),
 		}
 	}
 	if o.MayGoOn() {

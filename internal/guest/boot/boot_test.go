@@ -32,6 +32,7 @@ type run struct {
 	code    int
 	result  *workorder.Result
 	signals chan os.Signal
+	events  string // one JSON document a line
 }
 
 func play(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal) run {
@@ -55,6 +56,11 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 	}
 	change(b)
 	r := run{code: b.Run(t.Context()), signals: signals}
+	events, err := os.ReadFile(filepath.Join(out, workorder.EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.events = string(events)
 	raw, err := os.ReadFile(filepath.Join(out, workorder.ResultFile))
 	if err != nil {
 		t.Fatal(err)

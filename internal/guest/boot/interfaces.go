@@ -81,7 +81,7 @@ type Repository interface {
 	// The lease is renewed until Land or Release.
 	// An error may implement EndedByer.
 	Clone(ctx context.Context) (Cloned, error)
-	// Again checks the task's first commit out once more, into a work tree that has lost its files.
+	// Again checks the commit out once more that the work tree began with, and what was restored on it, into a work tree that has lost its files.
 	Again(ctx context.Context) error
 	// Tidier notes how the work tree differs from its commit. undo takes away what came since, but for what git ignores.
 	Tidier(ctx context.Context) (undo func(context.Context) error, err error)
@@ -144,17 +144,21 @@ type Prover interface {
 // Snapshots keep what setup left, for later boxes.
 type Snapshots interface {
 	// Begin is called before setup. It returns how many of its commands, from the first on, need not run, because what they would leave is there.
-	Begin() int
-	// Over reports whether what an earlier setup left is in the work tree.
+	Begin(ctx context.Context) int
+	// Over reports whether what an earlier setup left is in the work tree or the home.
 	Over() bool
 	// Empty takes it out, from the home too; the work tree has no files then. Nothing is kept of this box. After an error the work tree cannot be
 	// used.
 	Empty() error
-	// Quiet says why nothing could be kept now: setup left what goes on.
+	// Quiet waits for processes that setup left. An error says why nothing could be kept: some go on.
 	Quiet(ctx context.Context) error
+	// SetAside separates the temporary files of setup from those written from now on. Called again, it removes the latter.
+	SetAside() error
+	// ClearScratch removes the temporary files.
+	ClearScratch() error
 	// Keeps reports whether Keep would keep anything.
 	Keeps() bool
-	// Keep keeps what setup left in the work tree and the home. Call it on a task's first commit, before any code that may not write to later
+	// Keep keeps what setup left. Call it on a task's first commit, before any code that may not write to later
 	// boxes. whole says that setup did nothing beside these folders. why is the reason if nothing is kept. After an error the work tree
 	// cannot be used.
 	Keep(ctx context.Context, whole bool) (why, err error)

@@ -100,7 +100,7 @@ func (b prep) setup(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		return err
 	}
-	failed, err := b.runSetup(ctx, b.Snapshots != nil && b.Snapshots.Over() && b.fresh())
+	failed, err := b.runSetup(ctx, b.over())
 	if err != nil {
 		return err
 	}
@@ -120,6 +120,9 @@ func (b prep) setup(ctx context.Context) error {
 	}
 	return nil
 }
+
+// over reports whether setup begins with what an earlier one left, which could be taken out again: nothing in the work tree is there alone.
+func (b prep) over() bool { return b.Snapshots != nil && b.Snapshots.Over() && b.left == nil }
 
 // fresh reports whether the work tree is the base's, with nothing of a task.
 func (b prep) fresh() bool {
@@ -165,7 +168,7 @@ func (b prep) runSetup(ctx context.Context, over bool) (failed bool, err error) 
 func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
-		done = b.Snapshots.Begin()
+		done = b.Snapshots.Begin(ctx)
 	}
 	for i, command := range b.Order.Setup {
 		name := fmt.Sprintf("setup-%d", i+1)
@@ -191,7 +194,7 @@ func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error
 }
 
 // keepSetup keeps what setup left for later boxes. Only a new task's first commit is nobody's work but the base's. Again reports that the services
-// were made anew, so that what setup did in them has to be done once more.
+// were recreated, and that setup has commands whose effect on them has to be repeated.
 func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 	if b.Snapshots == nil || !b.Snapshots.Keeps() || !b.fresh() {
 		return false, nil
@@ -201,21 +204,33 @@ func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 	whole := inner.InnerVersion == "" && !b.needsDocker()
 	// Checks may change what is in a service, which the agent must not find.
 	anew := len(b.Order.Services) > 0 && !b.Order.Supabase
-	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0 && b.Snapshots.Quiet(ctx) == nil
-	if warm {
-		b.warm(ctx)
+	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0
+	why := b.Snapshots.Quiet(ctx)
+	if warm && why == nil {
+		err = b.warm(ctx)
 	}
-	why, err := b.Snapshots.Keep(ctx, whole)
+	if why == nil && err == nil {
+		why, err = b.Snapshots.Keep(ctx, whole)
+	} else {
+		warm = false
+	}
 	if err != nil {
 		return false, err
 	}
 	if why != nil && ctx.Err() == nil {
-		b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "what setup left is not kept for later tasks: " + why.Error()})
+		// It makes later tasks slow, and is nothing that a reviewer of the work needs to know.
+		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is kept for later tasks: " + why.Error()})
 	}
 	if !warm || !anew {
 		return false, nil
 	}
-	return true, b.found("services", b.Services.Anew)(ctx)
+	if b.Snapshots.Begin(ctx) < len(b.Order.Setup) {
+		again, err = true, b.Snapshots.ClearScratch()
+	}
+	if err != nil {
+		return again, err
+	}
+	return again, b.found("services", b.Services.Anew)(ctx)
 }
 
 // warmLimit bounds running the checks for their caches. What they have by then is kept.
@@ -223,11 +238,14 @@ const warmLimit = 10 * time.Minute
 
 // warm runs the checks on the base. Their caches are kept, too: the agent's own runs and both sides of the proof begin with them. And base is
 // proven by it, for this task and for later ones on this commit. It costs no more than the first of these would.
-func (b prep) warm(ctx context.Context) {
+func (b prep) warm(ctx context.Context) error {
 	undo, err := b.Repo.Tidier(ctx)
 	if err != nil {
 		b.Rec.Warn(fmt.Sprintf("the checks are not run before the task: %v", err))
-		return
+		return nil
+	}
+	if err := b.Snapshots.SetAside(); err != nil {
+		return err
 	}
 	wctx, cancel := context.WithTimeout(ctx, warmLimit)
 	defer cancel()
@@ -235,6 +253,7 @@ func (b prep) warm(ctx context.Context) {
 	if err := undo(ctx); err != nil && ctx.Err() == nil {
 		b.Rec.Warn(fmt.Sprintf("what the checks left in the work tree may be taken for the agent's work: %v", err))
 	}
+	return b.Snapshots.SetAside()
 }
 
 // leaveSnapshots lets later boxes remove what was this one's alone.

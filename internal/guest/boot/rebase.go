@@ -3,6 +3,7 @@ package boot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func (b move) rebaseStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepRebase, Title: "put the task's commits on the new base", After: []workorder.StepName{workorder.StepClone}, Budget: rebaseBudget,
 		Run: func(ctx context.Context) error {
-			x, err := b.Rebaser.Begin(ctx)
+			x, err := b.moveCommits(ctx)
 			if err != nil {
 				return err
 			}
@@ -59,6 +60,25 @@ func (b move) rebaseStep() *pipeline.Step {
 			return nil
 		},
 	}
+}
+
+// moveCommits moves them in a work tree that may have what an earlier setup left. Those files are not the agent's work, and git refuses to overwrite
+// one that is in no commit: then it begins without them.
+func (b move) moveCommits(ctx context.Context) (Rebasing, error) {
+	if !prep(b).over() {
+		return b.Rebaser.Begin(ctx)
+	}
+	if err := b.Repo.Baseline(ctx); err != nil {
+		return Rebasing{}, err
+	}
+	x, err := b.Rebaser.Begin(ctx)
+	if decided := EndedByer(nil); err == nil || errors.As(err, &decided) || ctx.Err() != nil {
+		return x, err
+	}
+	if err := errors.Join(b.Snapshots.Empty(), b.Repo.Again(ctx)); err != nil {
+		return Rebasing{}, err
+	}
+	return b.Rebaser.Begin(ctx)
 }
 
 func (b move) compareStep() *pipeline.Step {

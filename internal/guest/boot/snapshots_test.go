@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -22,7 +23,9 @@ type fakeSnapshots struct {
 	err     error
 }
 
-func (s *fakeSnapshots) Begin() int                  { return s.done }
+func (s *fakeSnapshots) Begin(context.Context) int   { return s.done }
+func (s *fakeSnapshots) SetAside() error             { s.did("aside"); return nil }
+func (s *fakeSnapshots) ClearScratch() error         { s.did("clear"); return nil }
 func (s *fakeSnapshots) Keeps() bool                 { return s.done == 0 && !s.emptied }
 func (s *fakeSnapshots) Over() bool                  { return s.over }
 func (s *fakeSnapshots) Empty() error                { s.did("empty"); s.over, s.emptied = false, true; return nil }
@@ -60,17 +63,17 @@ func TestSetupIsKept(t *testing.T) {
 		want  []string // of these calls, in order
 		fails bool
 	}{
-		"a new task":         {order: plain(), fake: &fake{}, want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}},
-		"not kept":           {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "baseline", "agent", "leave"}},
-		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "baseline", "agent", "leave"}},
-		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "setup-1", "setup-2", "baseline", "agent", "leave"}},
-		"that go on":         {order: order(), fake: &fake{}, loud: errors.New("a server"), want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
-		"that stay down":     {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{"setup-1", "setup-2", "tidy", "keep", "anew", "leave"}, fails: true},
+		"a new task":         {order: plain(), fake: &fake{}, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "baseline", "agent", "leave"}},
+		"not kept":           {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "baseline", "agent", "leave"}},
+		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "anew", "baseline", "agent", "leave"}},
+		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "clear", "anew", "setup-1", "setup-2", "baseline", "agent", "leave"}},
+		"that go on":         {order: order(), fake: &fake{}, loud: errors.New("a server"), want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
+		"that stay down":     {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "anew", "leave"}, fails: true},
 		"supabase":           {order: supabase, fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
 		"all is there":       {order: plain(), fake: &fake{}, done: 2, want: []string{"baseline", "agent", "leave"}},
 		"a later attempt":    {order: plain(), fake: &fake{cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
-		"lost":               {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "leave"}, fails: true},
+		"lost":               {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "leave"}, fails: true},
 	} {
 		o, p := c.order, &fakeProver{}
 		r := playBox(t, c.fake, o, func(b *Box) {
@@ -78,12 +81,16 @@ func TestSetupIsKept(t *testing.T) {
 		})
 		var got []string
 		for _, call := range c.fake.calls {
-			if slices.Contains([]string{"setup-1", "setup-2", "tidy", "keep", "keep whole", "anew", "baseline", "agent", "leave"}, call) {
+			if slices.Contains([]string{"setup-1", "setup-2", "tidy", "aside", "clear", "keep", "keep whole", "anew", "baseline", "agent", "leave"}, call) {
 				got = append(got, call)
 			}
 		}
 		if warm := slices.Contains(got, "tidy"); warm != slices.Equal(p.before, []string{"b0"}) || !warm && len(p.before) > 0 {
 			t.Errorf("%s: checks ran on %q", name, p.before)
+		}
+		// The normal log says why nothing is kept.
+		if warned := strings.Contains(r.events, `"type":"warning","name":"setup"`); warned != (c.why != nil || c.loud != nil) {
+			t.Errorf("%s: %s", name, r.events)
 		}
 		if !slices.Equal(got, c.want) || (r.code != workorder.ExitOK) != c.fails {
 			t.Errorf("%s: exit %d, %q", name, r.code, got)
@@ -93,9 +100,11 @@ func TestSetupIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int // how often
 		found bool
+		later bool // attempt
 		want  []string
 		exit  bool
 	}{
+		"in a later attempt": {fails: 1, later: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
 		"once":           {fails: 1, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
 		"once and found": {fails: 1, found: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
 		"always":         {fails: 9, want: []string{"setup-1", "empty", "again", "anew", "setup-1"}, exit: true},
@@ -103,6 +112,9 @@ func TestSetupIsKept(t *testing.T) {
 		o, left := plain(), c.fails
 		o.Found = c.found
 		f := &fake{shell: func(string) (int, string, error) { left--; return max(0, min(1, left+1)), "", nil }}
+		if c.later {
+			f.cloned = &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}
+		}
 		r := playBox(t, f, o, func(b *Box) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
 		var got []string
 		for _, call := range f.calls {
@@ -122,4 +134,47 @@ func TestSetupIsKept(t *testing.T) {
 	if f.called("keep") || !f.called("agent") {
 		t.Errorf("%q", f.calls)
 	}
+}
+
+// A rebase begins with what an earlier setup left, which is not the task's work, and without it where git cannot move the commits over it.
+func TestRebaseOverEarlierSetup(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		over bool
+		errs int
+		want []string
+	}{
+		"nothing is kept": {want: []string{"rebase", "setup-1"}},
+		"over it":         {over: true, want: []string{"baseline", "rebase", "setup-1"}},
+		"without it":      {over: true, errs: 1, want: []string{"baseline", "rebase", "empty", "again", "rebase", "setup-1"}},
+	} {
+		f := &fake{cloned: rebasedTask()}
+		r := playBox(t, f, rebaseOrder(), func(b *Box) {
+			b.Snapshots = &fakeSnapshots{fake: f, over: c.over}
+			b.Rebaser = &stubborn{fakeRebaser{f: f}, c.errs}
+		})
+		var got []string
+		for _, call := range f.calls[:slices.Index(f.calls, "setup-1")+1] {
+			if slices.Contains([]string{"baseline", "rebase", "empty", "again", "setup-1"}, call) {
+				got = append(got, call)
+			}
+		}
+		if r.code != workorder.ExitOK || !slices.Equal(got, c.want) {
+			t.Errorf("%s: exit %d, %q", name, r.code, got)
+		}
+	}
+}
+
+// stubborn fails as often as it says.
+type stubborn struct {
+	fakeRebaser
+	fails int
+}
+
+func (s *stubborn) Begin(ctx context.Context) (Rebasing, error) {
+	x, err := s.fakeRebaser.Begin(ctx)
+	if s.fails--; s.fails >= 0 {
+		err = errors.New("untracked files would be overwritten")
+	}
+	return x, err
 }

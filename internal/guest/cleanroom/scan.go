@@ -82,3 +82,55 @@ func (c *Config) reachable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	_, group := c.Mine(st.Uid, st.Gid)
 	return mode.Perm()&0o001 != 0 || group && mode.Perm()&0o010 != 0
 }
+
+// maxWritten bounds the entries that Written looks at.
+const maxWritten = 200_000
+
+// Written describes the entries of the task's users outside of Task and Layered, by path: a changed one has another description. Sockets are not
+// among them: a listener's end makes each useless.
+func (c *Config) Written(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
+	defer cancel()
+	spots, err := c.look(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, s := range spots {
+		if s.path == c.Task || slices.Contains(c.Layered, s.path) {
+			continue
+		}
+		err := untrusted.Walk(s.path, func(path string, info fs.FileInfo, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err == nil {
+				err = context.Cause(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode()&fs.ModeSocket == 0 {
+				if mine, _ := c.Mine(st.Uid, st.Gid); mine {
+					all[path] = described(info, st)
+				}
+			}
+			if len(all) > maxWritten {
+				return fmt.Errorf("more than %d files are there", maxWritten)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", s.path, err)
+		}
+	}
+	return all, nil
+}
+
+// described leaves out a directory's times, which its entries change.
+func described(info fs.FileInfo, st *syscall.Stat_t) string {
+	if info.IsDir() {
+		return info.Mode().String()
+	}
+	return fmt.Sprint(info.Mode(), info.Size(), st.Ino, st.Mtim, st.Ctim)
+}

@@ -35,23 +35,39 @@ type Ground struct {
 
 // remember keeps what the image has where code of the task can write.
 func (g *Ground) remember(ctx context.Context, dir string) error {
+	c, err := g.config(dir)
+	if err == nil {
+		g.clean, err = cleanroom.Remember(ctx, c)
+	}
+	return err
+}
+
+func (g *Ground) config(dir string) (c cleanroom.Config, err error) {
 	ids, err := subordinate("/etc/subuid")
 	gids, gerr := subordinate("/etc/subgid")
 	if err := errors.Join(err, gerr); err != nil {
-		return err
+		return c, err
 	}
 	var layered []string
 	if g.Snapshots != nil && g.Snapshots.Laid() {
 		layered = g.Snapshots.Paths()
 	}
-	g.clean, err = cleanroom.Remember(ctx, cleanroom.Config{
+	return cleanroom.Config{
 		Root: "/", Dir: filepath.Join(dir, "rooms"), Task: workorder.Workspace, Layered: layered,
 		Apart: []string{workorder.DataRoot, workorder.CacheDir}, Hidden: g.Hidden,
 		Mine: func(uid, gid uint32) (bool, bool) {
 			return uid == g.User.UID || ids.has(uid), gid == g.User.GID || gids.has(gid)
 		},
-	})
-	return err
+	}, nil
+}
+
+// Beside describes what code of the task wrote to directories of which no snapshot has anything, one entry for each path.
+func (g *Ground) Beside(ctx context.Context, dir string) (map[string]string, error) {
+	c, err := g.config(dir)
+	if err != nil {
+		return nil, err
+	}
+	return c.Written(ctx)
 }
 
 // Room is a place that holds nothing the agent wrote, for a commit that repo has.
@@ -72,9 +88,9 @@ func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string, bare bo
 				return nil, err
 			}
 		}
-		r.begins.Index, r.begins.Done, r.begins.Over = side.Index, side.Done, side.Fits()
+		r.begins.Index, r.begins.Done, r.begins.Over = side.Index, side.Done, g.Snapshots.Over()
 		layers = func(path string) (string, func(context.Context) error, bool, error) {
-			return g.Snapshots.Fresh(path, side.Fits(), bare)
+			return g.Snapshots.Fresh(path, side, bare)
 		}
 	}
 	var err error

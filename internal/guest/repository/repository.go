@@ -323,8 +323,17 @@ func (r *Repository) Changed() time.Time {
 	return time.Time{}
 }
 
-// Again checks the task's first commit out once more.
-func (r *Repository) Again(ctx context.Context) error { return r.Git.Snapshots.Again(ctx) }
+// Again makes the work tree what Clone made it, once it has lost its files. A rebase has commits of its own by then.
+func (r *Repository) Again(ctx context.Context) error {
+	if err := r.Git.Snapshots.Again(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
+		return err
+	}
+	if r.env.Order.Archive {
+		r.Git.Commits.Unarchive(ctx, workorder.ArchiveIn)
+	}
+	_, err := r.Git.Settings.Neutralize(ctx, r.Claimed)
+	return err
+}
 
 // Tidier notes how the work tree differs from its commit; undo brings it back to that.
 func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {

@@ -1,15 +1,19 @@
 package snapshots
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
@@ -19,8 +23,41 @@ var passing = []string{"index", "objects", "logs", "FETCH_HEAD", "ORIG_HEAD", "g
 // maxApart bounds the files of a folder apart that are looked at: a repository has some dozen, and refs.
 const maxApart = 100_000
 
-// note remembers how the folders apart are, of which nothing is kept: the repository.
-func (s *Store) note() { s.apartAt = s.lookApart() }
+// note remembers how all is of which nothing is kept: the folders apart, which are the repository, and what lies beside the places.
+func (s *Store) note(ctx context.Context) {
+	s.apartAt = s.lookApart()
+	if s.cfg.Beside != nil {
+		s.beside, _ = s.cfg.Beside(ctx) // nil is never what it was
+	}
+}
+
+// nothingBeside refuses where setup wrote beside the places: the next box would not have it.
+func (s *Store) nothingBeside(ctx context.Context) error {
+	if s.cfg.Beside == nil {
+		return nil
+	}
+	now, err := s.cfg.Beside(ctx)
+	if err != nil {
+		return err
+	}
+	if s.beside == nil {
+		return errors.New("what lies beside the work tree and the home could not be looked at before setup")
+	}
+	for _, path := range slices.Sorted(maps.Keys(now)) {
+		if now[path] != s.beside[path] {
+			return fmt.Errorf("setup wrote %s, which is in none of the directories that are kept", text.Name(path, maxName))
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.beside)) {
+		if _, is := now[path]; !is {
+			return fmt.Errorf("setup removed %s, which is in none of the directories that are kept", text.Name(path, maxName))
+		}
+	}
+	return nil
+}
+
+// maxName bounds a name that setup chose, in a message.
+const maxName = 200
 
 // settled reports whether setup did nothing in the folders apart: a hook, a setting or a tag that it made there is not in the next box.
 func (s *Store) settled() bool { return s.apartAt == s.lookApart() }
@@ -28,7 +65,7 @@ func (s *Store) settled() bool { return s.apartAt == s.lookApart() }
 // lookApart sums up names, modes, sizes and times. What cannot be looked at is never the same twice.
 func (s *Store) lookApart() string {
 	h, n := sha256.New(), 0
-	for _, l := range s.kept() {
+	for _, l := range s.laid {
 		for _, a := range l.Apart {
 			top := s.at("apart", l.Name, a)
 			err := untrusted.Walk(top, func(path string, info fs.FileInfo, err error) error {

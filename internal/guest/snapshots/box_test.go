@@ -56,6 +56,7 @@ type box struct {
 	*Store
 	t          *testing.T
 	tree, home string
+	tmp        string
 }
 
 // box makes a box: its work tree has a repository and no files, its home a file of the image.
@@ -69,8 +70,8 @@ func (w *world) box(id string) *box {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &box{t: w.t, tree: filepath.Join(dir, "tree"), home: filepath.Join(dir, "home")}
-	for _, d := range []string{b.tree, b.home, b.tree + "/.git", b.home + "/image"} {
+	b := &box{t: w.t, tree: filepath.Join(dir, "tree"), home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp")}
+	for _, d := range []string{b.tree, b.home, b.tree + "/.git", b.home + "/image", b.tmp} {
 		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chown(d, uid, uid)); err != nil {
 			w.t.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func (w *world) box(id string) *box {
 	}
 	b.Store = New(Config{
 		Dir: filepath.Join(dir, "mounts"), ID: id, Log: slog.New(slog.DiscardHandler), User: &proc.Credential{UID: uid, GID: uid, Place: place},
-		Places: []Place{{Name: "tree", Path: b.tree, Whole: true, Apart: []string{".git"}, Own: []string{".env"}}, {Name: "home", Path: b.home}},
+		Places: []Place{{Name: "tree", Path: b.tree, Whole: true, Apart: []string{".git"}, Own: []string{".env"}}, {Name: "home", Path: b.home}, {Name: "tmp", Path: b.tmp, Scratch: true}},
 	})
 	if err := Reserve(w.volume, b.cfg.Dir); err != nil {
 		w.t.Fatal(err)
@@ -110,7 +111,7 @@ func (b *box) lay(w Want) {
 	if note, err := b.Lay(b.t.Context(), w); err != nil || !b.Laid() {
 		b.t.Fatalf("%q, %v", note, err)
 	}
-	b.note()
+	b.note(b.t.Context())
 }
 
 // sh runs a script as the user, in the user's mount namespace.
@@ -197,6 +198,77 @@ func TestKept(t *testing.T) {
 	e.must("cat node_modules/dep $HOME/store $HOME/two", "2\nstore\n2")
 }
 
+// Temporary files of setup are in a later box where no command of setup runs; those of the checks are nowhere.
+func TestScratch(t *testing.T) {
+	w := newWorld(t)
+	a := w.box("a")
+	a.lay(want("k"))
+	a.must("mkdir ../tmp/d && echo 1 >../tmp/d/f && ln ../tmp/d/f ../tmp/d/g && mkfifo ../tmp/p && ls ../tmp", "d\np")
+	if err := a.SetAside(); err != nil {
+		t.Fatal(err)
+	}
+	a.must("echo 2 >>../tmp/d/f; mkdir ../tmp/checked; ls ../tmp", "checked\nd\np")
+	if err := a.SetAside(); err != nil {
+		t.Fatal(err)
+	}
+	a.keep()
+	a.must("ls ../tmp; cat ../tmp/d/f; stat -c %h ../tmp/d/g", "d\np\n1\n2")
+
+	same, other := want("k"), want("k")
+	other.Tree = "t2"
+	installs := other
+	installs.Installs = true
+	for id, c := range map[string]struct {
+		want Want
+		has  string
+	}{"same": {same, "d\np"}, "other": {other, ""}, "installs": {installs, "d\np"}, "key": {want("k2"), ""}} {
+		b := w.box(id)
+		b.lay(c.want)
+		b.must("ls ../tmp", c.has)
+		b.must("mkdir ../tmp/mine; ls -d ../tmp/mine", "../tmp/mine")
+		for scratch, has := range map[bool]string{true: c.has, false: ""} {
+			at, remove, ok, err := b.Fresh(b.tmp, true, scratch, false)
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			var names []string
+			entries, err := os.ReadDir(at)
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			if got := strings.Join(names, "\n"); err != nil || got != has {
+				t.Errorf("%s: %q, want %q, %v", id, got, has, err)
+			}
+			if err := remove(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := b.ClearScratch(); err != nil {
+			t.Fatal(err)
+		}
+		b.must("ls ../tmp", "")
+	}
+}
+
+// What lies beside the places is in no snapshot, so that nothing is kept of a setup that wrote there.
+func TestBeside(t *testing.T) {
+	w := newWorld(t)
+	had := map[string]string{"/there": "1", "/changed": "1", "/removed": "1"}
+	for name, now := range map[string]map[string]string{
+		"same": had, "new": {"/there": "1", "/changed": "1", "/removed": "1", "/new": "1"}, "changed": {"/there": "1", "/changed": "2", "/removed": "1"}, "removed": {"/there": "1", "/changed": "1"},
+	} {
+		b := w.box(name)
+		seen := had
+		b.cfg.Beside = func(context.Context) (map[string]string, error) { return seen, nil }
+		b.lay(want(name))
+		seen = now
+		why, err := b.Keep(t.Context(), true)
+		if err != nil || (why == nil) != (name == "same") {
+			t.Errorf("%s: %v, %v", name, why, err)
+		}
+	}
+}
+
 // Where a snapshot that fits cannot be laid, all of setup runs: nothing of it is there.
 func TestCannotBeLaid(t *testing.T) {
 	w := newWorld(t)
@@ -232,7 +304,7 @@ func TestSharedMounts(t *testing.T) {
 	a.must("echo setup >$HOME/f; touch .git/x; cat $HOME/f", "setup")
 	a.keep()
 	for _, path := range []string{a.tree, a.home} {
-		_, remove, ok, err := a.Fresh(path, true, false)
+		_, remove, ok, err := a.Fresh(path, true, true, false)
 		if err != nil || !ok {
 			t.Fatal(path, ok, err)
 		}
@@ -266,7 +338,7 @@ func TestFresh(t *testing.T) {
 		bare  bool
 		want  string
 	}{{a.tree, true, false, "f"}, {a.home, false, false, "f image"}, {a.home, false, true, "image"}} {
-		at, remove, ok, err := a.Fresh(c.path, c.whole, c.bare)
+		at, remove, ok, err := a.Fresh(c.path, c.whole, true, c.bare)
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
@@ -282,7 +354,7 @@ func TestFresh(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, _, ok, err := a.Fresh(a.tree, false, false); ok || err != nil {
+	if _, _, ok, err := a.Fresh(a.tree, false, true, false); ok || err != nil {
 		t.Error("a work tree of other dependencies has layers", err)
 	}
 }

@@ -1,6 +1,7 @@
 package snapshots
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
@@ -29,20 +31,21 @@ const (
 	lookTime = 2 * time.Minute
 )
 
-// Keep makes a snapshot of what the places have now, and lays new folders of the box's own above it. Call it after setup, before any
+// Keep makes a snapshot of what the places have now (of temporary files, what they had before SetAside), and lays new folders of the box's own above
+// it. Call it after setup, before any
 // code that must not write to it. Whole says that setup did nothing beside the places. It returns why nothing was kept. An error
 // means that the places cannot be used any more.
 func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
-	kept := s.kept()
+	kept := s.laid
 	if len(kept) == 0 || s.fits {
 		return nil, nil
 	}
-	if why := s.Quiet(ctx); why != nil {
+	if why := errors.Join(s.Quiet(ctx), s.nothingBeside(ctx)); why != nil {
 		return why, nil
 	}
 	whole = whole && s.settled()
 	for i, l := range kept {
-		if why := freeze(s.at("mounts", l.upper)); why != nil {
+		if why := freeze(ctx, s.at("mounts", l.upper)); why != nil {
 			return why, s.thaw(kept[:i])
 		}
 	}
@@ -56,12 +59,10 @@ func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	s.under, s.fits = m, true
 	for _, l := range kept {
 		l.layers = append([]string{m.ID}, l.layers...)
+		l.set = ""
 		old := l.upper
-		if err := errors.Join(s.hide(l.Path), drop(s.at("mounts", old))); err != nil {
-			return nil, fmt.Errorf("lay %s anew: %w", l.Path, err)
-		}
-		if err := s.lay(l); err != nil {
-			return nil, fmt.Errorf("lay %s anew: %w", l.Path, err)
+		if err := s.renew(l); err != nil {
+			return nil, err
 		}
 		if err := s.carry(l, old); err != nil {
 			return nil, err
@@ -70,33 +71,66 @@ func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	return nil, nil
 }
 
-// Empty lays the places as if nothing were kept: a work tree without files, and the image's home. The box keeps nothing from then on.
-func (s *Store) Empty() error {
-	s.under, s.fits, s.emptied = nil, false, true
-	for _, l := range s.kept() {
-		old := l.upper
-		l.layers = nil
-		if err := errors.Join(s.hide(l.Path), drop(s.at("mounts", old))); err != nil {
-			return fmt.Errorf("lay %s anew: %w", l.Path, err)
+// renew lays a place with a new folder above its layers.
+func (s *Store) renew(l *laid) error {
+	err := errors.Join(s.hide(l.Path), drop(s.at("mounts", l.upper)))
+	if err == nil {
+		err = s.lay(l)
+	}
+	if err != nil {
+		return fmt.Errorf("lay %s anew: %w", l.Path, err)
+	}
+	return nil
+}
+
+// SetAside takes what is written to the places of temporary files from now on apart from what setup wrote there. Called again, it removes that.
+func (s *Store) SetAside() error {
+	for _, l := range s.laid {
+		if !l.Scratch {
+			continue
 		}
-		if err := s.lay(l); err != nil {
-			return fmt.Errorf("lay %s anew: %w", l.Path, err)
+		if l.set == "" {
+			l.set = l.upper
+		}
+		if err := s.renew(l); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// kept are the places of which something is kept.
-func (s *Store) kept() []*laid {
-	return slices.DeleteFunc(slices.Clone(s.laid), func(l *laid) bool { return l.Passing })
+// ClearScratch makes the places of temporary files what they are in the image, for setup that runs once more.
+func (s *Store) ClearScratch() error {
+	for _, l := range s.laid {
+		if !l.Scratch {
+			continue
+		}
+		l.layers, l.set = nil, ""
+		if err := s.renew(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Empty lays the places as if nothing were kept: a work tree without files, and the image's home. The box keeps nothing from then on.
+func (s *Store) Empty() error {
+	s.under, s.fits, s.emptied = nil, false, true
+	for _, l := range s.laid {
+		l.layers, l.set = nil, ""
+		if err := s.renew(l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Quiet refuses while processes run that setup left: they could go on writing, or have the old folders open.
 // Containers that bind a folder would have the old one, too.
 func (s *Store) Quiet(ctx context.Context) error {
 	if s.cfg.User != nil {
-		if n := len(proc.OfUser(s.cfg.User.UID)); n > 0 {
-			return fmt.Errorf("setup left %d processes", n)
+		if err := ended(ctx, s.cfg.User.UID); err != nil {
+			return err
 		}
 	}
 	if s.cfg.Binding == nil {
@@ -109,6 +143,40 @@ func (s *Store) Quiet(ctx context.Context) error {
 	return err
 }
 
+const (
+	// lingering bounds the wait for processes that setup left. Tools leave some that end by themselves: one of `go mod download` that counts its
+	// use lives for part of a second, and slow machines are several times slower.
+	lingering = 5 * time.Second
+	// lookAgain is the time between two looks at them.
+	lookAgain = 50 * time.Millisecond
+)
+
+// ended waits for a user's processes to end, and names one that stays.
+func ended(ctx context.Context, uid uint32) error {
+	for by := time.Now().Add(lingering); ; {
+		left := proc.OfUser(uid)
+		switch {
+		case len(left) == 0:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Now().After(by):
+			return fmt.Errorf("setup left %d processes, which still ran after %s, among them %d: %s", len(left), lingering, left[0], command(left[0]))
+		}
+		time.Sleep(lookAgain)
+	}
+}
+
+// command is the command line of a process.
+func command(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if line := strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " ")); err == nil && line != "" {
+		return text.Name(line, maxName)
+	}
+	b, _ = os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it has ended: its name is enough
+	return text.Name(strings.TrimSpace(string(b)), maxName)
+}
+
 // thaw lets the box write again.
 func (s *Store) thaw(all []*laid) error {
 	for _, l := range all {
@@ -119,8 +187,11 @@ func (s *Store) thaw(all []*laid) error {
 	return nil
 }
 
-// upper is a place's own folder, as the root of the volume's folder knows it.
-func (s *Store) upper(l *laid) string { return filepath.Join("runs", s.cfg.ID, l.upper, "upper") }
+// wrote is the name of the folder that has what setup wrote to a place.
+func (l *laid) wrote() string { return cmp.Or(l.set, l.upper) }
+
+// upper is that folder as the root of the volume's folder knows it.
+func (s *Store) upper(l *laid) string { return filepath.Join("runs", s.cfg.ID, l.wrote(), "upper") }
 
 // fit refuses what must not be kept: secrets, more than can be looked at, and all of it when the disk is nearly full.
 func (s *Store) fit(ctx context.Context) error {
@@ -131,7 +202,7 @@ func (s *Store) fit(ctx context.Context) error {
 	if st.Bavail*uint64(st.Bsize) < lowDisk {
 		return fmt.Errorf("the disk has %d MiB free, %d are wanted", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
 	}
-	for _, l := range s.kept() {
+	for _, l := range s.laid {
 		if err := errors.Join(s.complete(l), s.plain(l)); err != nil {
 			return err
 		}
@@ -145,8 +216,8 @@ func (s *Store) fit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("to look for secrets in all of it takes more than %s", lookTime))
 	defer cancel()
 	entries := 0
-	for _, l := range s.kept() {
-		top := s.at("run", l.upper, "upper")
+	for _, l := range s.laid {
+		top := s.at("run", l.wrote(), "upper")
 		err := untrusted.Walk(top, func(path string, info fs.FileInfo, err error) error {
 			if err == nil {
 				err = context.Cause(ctx)
@@ -190,7 +261,7 @@ func (s *Store) complete(l *laid) error {
 // plain refuses where a file of the box's own is none that can be carried to another folder.
 func (s *Store) plain(l *laid) error {
 	for _, o := range l.Own {
-		info, err := os.Lstat(filepath.Join(s.at("run", l.upper, "upper"), o))
+		info, err := os.Lstat(filepath.Join(s.at("run", l.wrote(), "upper"), o))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
@@ -278,9 +349,16 @@ func (s *Store) put(whole bool) (m *Meta, err error) {
 	}
 	var moved []*laid
 	err = func() error {
-		for _, l := range s.kept() {
+		for _, l := range s.laid {
 			if err := s.index(l, dir); err != nil {
 				return err
+			}
+			if l.Scratch {
+				entries, err := os.ReadDir(s.at("run", l.wrote(), "upper"))
+				if err != nil {
+					return err
+				}
+				m.Scratch = m.Scratch || len(entries) > 0
 			}
 			if err := s.root.Rename(s.upper(l), filepath.Join(dir, l.Name)); err != nil {
 				return err

@@ -1,12 +1,14 @@
 package snapshots
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,13 +70,21 @@ func overlay(at, dir, model string, layers []string) error {
 	return private(at)
 }
 
-// freeze makes an overlay read-only wherever it is mounted. It fails if a file is open for writing.
-func freeze(at string) error {
-	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return fmt.Errorf("end writing to %s: %w", at, err)
+// freeze makes an overlay read-only wherever it is mounted. It fails if a file stays open for writing: what ended a moment ago may still be closing its own.
+func freeze(ctx context.Context, at string) error {
+	for by := time.Now().Add(busy); ; time.Sleep(lookAgain) {
+		err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EBUSY) || ctx.Err() != nil || time.Now().After(by):
+			return fmt.Errorf("end writing to %s: %w", at, err)
+		}
 	}
-	return nil
 }
+
+// busy bounds the wait for files that are open for writing.
+const busy = 2 * time.Second
 
 // thaw undoes freeze.
 func thaw(at string) error {
@@ -139,7 +149,7 @@ func (s *Store) layAll() error {
 			}
 		}
 		l := &laid{Place: p}
-		if s.under != nil && (s.fits || !p.Whole) && !p.Passing {
+		if s.has(p) {
 			l.layers = append([]string{s.under.ID}, s.under.Layers[p.Name]...)
 		}
 		s.laid = append(s.laid, l)
@@ -148,6 +158,18 @@ func (s *Store) layAll() error {
 		}
 	}
 	return nil
+}
+
+// has reports whether a place begins with what the snapshot below has of it.
+func (s *Store) has(p Place) bool {
+	switch {
+	case s.under == nil:
+		return false
+	case p.Scratch:
+		_, same := s.Fits()
+		return same || s.fits && s.want.Installs
+	}
+	return s.fits || !p.Whole
 }
 
 // lay mounts a place's layers with a new upper folder over what is there.
@@ -189,6 +211,9 @@ func (s *Store) showAll(at string, l *laid) error {
 
 // layers are the folders below a place. A snapshot that has none of it is left out.
 func (s *Store) layers(l *laid) (dirs []string) {
+	if l.set != "" {
+		dirs = append(dirs, s.at("run", l.set, "upper"))
+	}
 	for _, id := range l.layers {
 		dir := s.at("kept", id, l.Name)
 		if _, err := os.Lstat(dir); err == nil {

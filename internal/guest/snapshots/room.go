@@ -8,14 +8,14 @@ import (
 )
 
 // Fresh makes a place once more, as it was before any code of a task ran: its layers, with an empty folder above. Whole says whether a
-// work tree may have its layers, bare that no place has more than the image. ok is false for a path that lies on none. Remove deletes it with all
-// that was written to it.
-func (s *Store) Fresh(path string, whole, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
+// work tree may have its layers, scratch the same of places of temporary files, bare that no place has more than the image. ok is false for a path
+// that lies on none. Remove deletes it with all that was written to it.
+func (s *Store) Fresh(path string, whole, scratch, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
 	for _, l := range s.laid {
 		if l.Path != path || l.Whole && !whole {
 			continue
 		}
-		if bare {
+		if bare || l.Scratch && !scratch {
 			l = &laid{Place: l.Place, upper: l.upper}
 		}
 		name := s.name(l)

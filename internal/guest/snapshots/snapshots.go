@@ -1,12 +1,12 @@
 // Package snapshots keeps what setup left on a base commit, and lays it below the folders of later boxes.
 //
-// A snapshot is the difference that setup made to the work tree and to the home, as folders of an overlay file system. Later boxes
-// have them read-only below folders of their own, so that they are there at once, whatever their size, and no box
-// changes what another has. Written is only what was there before code of a task could run: after setup, on the base commit of a new task.
+// A snapshot is the difference that setup made to the directories that it can write (the work tree, the home, those for temporary files), as
+// folders of an overlay file system. Later boxes have them read-only below folders of their own, so that they are there at once, whatever their
+// size, and no box changes what another has. Written is only what was there before code of a task could run: after setup, on the base commit of a new task.
 //
 // Layout, below <volume>/setup-v1 (a cachevolume.Folder):
 //
-//	kept/<project>/<id>/   meta.json, index (git's, of the work tree), tree/, home/
+//	kept/<project>/<id>/   meta.json, index (git's, of the work tree), a directory for each place (tree/, home/, tmp/)
 //	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper folders
 //
 // A project is a repository's address together with the base branch and the box's image: nothing of another repository, branch or image counts.
@@ -54,8 +54,9 @@ type Place struct {
 	// Whole is set where only a snapshot of the same key fits: the work tree. Elsewhere a snapshot of another key does no harm: a home has
 	// stores that are asked by content.
 	Whole bool
-	// Passing is set where nothing is kept: only clean rooms get it anew, without a copy of what the image has.
-	Passing bool
+	// Scratch is set for directories of temporary files. A box has a snapshot's there only if it runs no setup command: one that runs again
+	// finds them as the image has them, and so do the commands after a check.
+	Scratch bool
 	// Apart are folders of it that stay where they are.
 	Apart []string
 	// Own are files of it that a box writes for itself. No snapshot has them.
@@ -75,7 +76,9 @@ type Config struct {
 	Unseen []string
 	// Binding counts the running containers that have folders of the user's. Nil means that there are none.
 	Binding func(context.Context) (int, error)
-	Log     *slog.Logger
+	// Beside describes what the user wrote to directories that are no places, one entry for each path. Nil means that there are none.
+	Beside func(context.Context) (map[string]string, error)
+	Log    *slog.Logger
 }
 
 // Meta describes a snapshot.
@@ -88,6 +91,8 @@ type Meta struct {
 	Layers map[string][]string `json:"layers"`
 	// Whole says that setup did nothing beside the places.
 	Whole bool `json:"whole"`
+	// Scratch says that setup left something in a place of temporary files.
+	Scratch bool `json:"scratch,omitempty"`
 	// Made is when setup ended.
 	Made time.Time `json:"made"`
 	// Project is the repository's address, for people.
@@ -108,7 +113,8 @@ type Store struct {
 	laid    []*laid
 	uppers  int // made so far
 	attach  []byte
-	apartAt string // how the folders apart were before setup
+	apartAt string            // how the folders apart were before setup
+	beside  map[string]string // what Config.Beside found before setup; nil if it failed
 }
 
 // laid is a place and what it lies on.
@@ -116,6 +122,7 @@ type laid struct {
 	Place
 	layers []string // ids of snapshots, uppermost first
 	upper  string   // name of its folder in the run's
+	set    string   // name of the folder below that, which has what setup wrote to a place of temporary files; empty before SetAside
 	shown  bool     // its path shows the layers
 }
 
@@ -126,6 +133,8 @@ type Want struct {
 	Image   string // id of the box's image; without it there are no snapshots
 	Key     string // sum of all that setup depends on
 	Tree    string // id of the commit's tree
+	// Installs says that setup has no command which runs where the key is the same.
+	Installs bool
 }
 
 // volume is where Reserve mounts the volume, in Config.Dir.

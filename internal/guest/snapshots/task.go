@@ -23,7 +23,9 @@ type Task struct {
 func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.Spec); err == nil {
-		note, err = t.Store.Lay(ctx, Want{Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree})
+		note, err = t.Store.Lay(ctx, Want{
+			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree, Installs: t.installs(t.at) == len(t.Order.Setup),
+		})
 	}
 	if err != nil {
 		note = fmt.Sprintf("not used: %v", err)
@@ -35,14 +37,20 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 }
 
 // Keeps reports whether Keep would keep anything.
-func (t *Task) Keeps() bool { return len(t.kept()) > 0 && !t.fits && !t.emptied }
+func (t *Task) Keeps() bool { return len(t.laid) > 0 && !t.fits && !t.emptied }
 
-// Over reports whether an earlier setup's files are in the work tree.
-func (t *Task) Over() bool { return t.fits }
+// Over reports whether an earlier setup's files are in the work tree or the home.
+func (t *Task) Over() bool { return t.under != nil }
 
-// Begin is called before setup. It returns how many of its commands, from the first on, need not run.
-func (t *Task) Begin() int {
-	t.note()
+// Begin is called before setup. It returns how many of its commands, from the first on, need not run. In a rebase all run: the work tree is no
+// longer the commit that was looked at.
+func (t *Task) Begin(ctx context.Context) int {
+	if t.Keeps() {
+		t.note(ctx)
+	}
+	if t.Order.Mode == workorder.ModeRebase {
+		return 0
+	}
 	return t.done(t.at)
 }
 
@@ -56,6 +64,15 @@ func (t *Task) done(c Commit) (n int) {
 	if same && c.Tree == t.at.Tree {
 		return len(t.Order.Setup)
 	}
+	n = t.installs(c)
+	if n < len(t.Order.Setup) && t.under.Scratch {
+		return 0 // the temporary files that a command left are not there for those that run
+	}
+	return n
+}
+
+// installs is how many setup commands, from the first on, only install.
+func (t *Task) installs(c Commit) (n int) {
 	for n < len(t.Order.Setup) && c.installsOnly(t.Order.Setup[n]) {
 		n++
 	}
@@ -67,6 +84,7 @@ type Side struct {
 	Index []byte // git's, of the files that are there; nil if there are none
 	Done  int    // how many setup commands need not run
 	fits  bool
+	all   bool // none need run
 }
 
 // Side looks at a commit. Where it names other dependencies than the task's beginning, its work tree begins with nothing.
@@ -78,8 +96,11 @@ func (t *Task) Side(ctx context.Context, repo git.Repo, commit string) (Side, er
 	if fits, _ := t.Fits(); err != nil || !fits || c.Key != t.at.Key {
 		return Side{}, err
 	}
-	return Side{Index: t.Index(), Done: t.done(c), fits: true}, nil
+	n := t.done(c)
+	return Side{Index: t.Index(), Done: n, fits: true, all: n == len(t.Order.Setup)}, nil
 }
 
-// Fits reports whether the work tree has its layers.
-func (s Side) Fits() bool { return s.fits }
+// Fresh makes a place for a side once more, bare with nothing but the image's files.
+func (t *Task) Fresh(path string, s Side, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
+	return t.Store.Fresh(path, s.fits, s.all, bare)
+}

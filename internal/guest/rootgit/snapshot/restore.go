@@ -65,10 +65,11 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 		}
 	}
 	if s.Lay != nil {
-		if err := s.below(ctx, c.Base, f.start); err != nil {
+		if err := s.below(ctx, c.Base, s.prepared(ctx, c.Base, f.start)); err != nil {
 			return nil, err
 		}
 	}
+	s.restored = f
 	if err := s.begin(ctx, t, s.book.Branch(), f.start); err != nil {
 		return nil, err
 	}
@@ -118,16 +119,30 @@ func (s *Snapshots) begin(ctx context.Context, t git.Repo, branch, commit string
 	return s.filtered(ctx, t, checkout, checkout)
 }
 
-// Again checks a new task's first commit out once more, into a work tree that has lost its files.
+// prepared is the commit whose dependencies the work tree is about to have: in a rebase those of the new base.
+func (s *Snapshots) prepared(ctx context.Context, base, start string) string {
+	if s.repos.Order.Mode == workorder.ModeRebase {
+		if at, err := s.repos.Mirror().Resolve(ctx, workorder.BranchRef(base)); err == nil && at != "" {
+			return at
+		}
+	}
+	return start
+}
+
+// Again checks the branch out once more, with what Checkout restored on it, into a work tree that has lost its files.
 func (s *Snapshots) Again(ctx context.Context) error {
 	if err := s.book.Load(); err != nil {
 		return err
 	}
 	_, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/rm", "-rf", "--", ".git/index", ".git/index.lock"}, Dir: s.repos.Workspace, User: s.repos.User, Env: []string{"LC_ALL=C.UTF-8"}})
 	if err != nil {
-		return fmt.Errorf("check %s out once more: %w", s.book.Start, err)
+		return fmt.Errorf("check %s out once more: %w", s.book.Branch(), err)
 	}
-	return s.begin(ctx, s.repos.Tree(), s.book.Branch(), s.book.Start)
+	if err := s.begin(ctx, s.repos.Tree(), s.book.Branch(), "HEAD"); err != nil || s.book.RestoredTree == "" {
+		return err
+	}
+	s.index.Forget()
+	return s.lay(ctx, s.restored)
 }
 
 // below puts files below the work tree before the first ones are written, with git's index of them: those that the commit has as well

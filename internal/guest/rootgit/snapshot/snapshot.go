@@ -30,6 +30,8 @@ type Snapshots struct {
 	// tree, and returns git's index of them. Nil puts nothing there.
 	Lay func(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error)
 
+	restored fit // what Checkout put into the work tree
+
 	large map[string]bool // reported files that are too large for a checkpoint
 	quick bool            // the last complete snapshot took almost no time
 }
