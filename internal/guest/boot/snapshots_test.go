@@ -105,9 +105,9 @@ func TestSetupIsKept(t *testing.T) {
 		exit  bool
 	}{
 		"in a later attempt": {fails: 1, later: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
-		"once":           {fails: 1, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
-		"once and found": {fails: 1, found: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
-		"always":         {fails: 9, want: []string{"setup-1", "empty", "again", "anew", "setup-1"}, exit: true},
+		"once":               {fails: 1, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
+		"once and found":     {fails: 1, found: true, want: []string{"setup-1", "empty", "again", "anew", "setup-1", "setup-2", "agent"}},
+		"always":             {fails: 9, want: []string{"setup-1", "empty", "again", "anew", "setup-1"}, exit: true},
 	} {
 		o, left := plain(), c.fails
 		o.Found = c.found
