@@ -133,34 +133,37 @@ func (s Spec) local() bool {
 	return err == nil && t == projects.TransportLocal
 }
 
-// bundle copies the commits of a repository of this machine into a file, which remove takes away, and completes the spec's names of it.
-func (s *Spec) bundle(ctx context.Context) (file string, remove func(), err error) {
+// bundle copies the commits of a repository of this machine into a file, which remove deletes, and completes the spec's names of it. base is the commit that a clone of it begins at.
+func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), err error) {
 	t, err := projects.RepoTransport(s.Repo)
 	if err != nil {
-		return "", nil, fmt.Errorf("repository: %w: %w", ErrSpec, err)
+		return "", "", nil, fmt.Errorf("repository: %w: %w", ErrSpec, err)
 	}
 	if t != projects.TransportLocal {
-		return "", func() {}, nil
+		return "", "", func() {}, nil
 	}
 	repo, err := localrepo.Open(ctx, s.Repo)
 	if err != nil {
-		return "", nil, err
+		return "", "", nil, err
 	}
 	if s.Ref, err = repo.Base(ctx, s.Ref); err != nil {
-		return "", nil, err
+		return "", "", nil, err
 	}
 	s.Repo = repo.Path
 	dir, err := copyDir("sandbox-agent-repo-")
 	if err != nil {
-		return "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
+		return "", "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
 	}
 	remove = func() { _ = os.RemoveAll(dir) } // a copy
 	file = filepath.Join(dir, "repo.bundle")
-	if err := repo.Bundle(ctx, file); err != nil {
-		remove()
-		return "", nil, err
+	if err = repo.Bundle(ctx, file); err == nil {
+		base, err = repo.BundleHead(ctx, file, s.Ref)
 	}
-	return file, remove, nil
+	if err != nil {
+		remove()
+		return "", "", nil, err
+	}
+	return file, base, remove, nil
 }
 
 // staleCopy is the age at which nobody uses a copy any more, in a folder that a killed program has left: one is made and brought within minutes.

@@ -270,11 +270,16 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	if err := s.guard(ctx); err != nil {
 		return nil, err
 	}
-	file, remove, err := s.bundle(ctx)
+	file, base, remove, err := s.bundle(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	defer remove()
+	if base != "" && snapshot == "" { // a snapshot has its clone
+		if err := m.cloned(ctx, s, base); err != nil {
+			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
+		}
+	}
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
@@ -235,6 +236,13 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 			err = fmt.Errorf("sandbox %s: %w", name, ErrExists)
 		}
 		return nil, err
+	}
+	if repo := s.BranchOf(); repo != "" {
+		if base := branch.New(sb.m.state).Of(sb.spec.Name, repo).ClonedAt(ctx); base != "" {
+			if err := sb.m.cloned(ctx, s, base); err != nil {
+				return nil, err
+			}
+		}
 	}
 	r, _ := sb.at()
 	if err := sb.m.removeForks(ctx, r, name, sb.owner); err != nil { // of a fork that was killed

@@ -31,11 +31,21 @@ type Saved struct {
 	// Commit is the new commit; "" where nothing has changed.
 	Commit string
 	// Left are files that are not committed, since they are large and git does not know them, cannot be read, have a name that git refuses, or are a submodule with files or commits of its own.
-	// Of SaveLast they are also branches and stashes that nothing but the clone has.
-	Left []string
+	// Of SaveLast they are also branches and stashes that nothing but the clone has. Unsaved says why, in the same order.
+	Left    []string
+	Unsaved []Unsaved
+	// Unmerged are the paths of unresolved conflicts, which are committed with their markers.
+	Unmerged []string
+	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
+	Notice string
 	// Earlier is the ref of the commits of before, where the clone was made anew since the last save.
 	Earlier string
 }
+
+// Unsaved is a path of the clone that no commit has, or one of its branches, and why.
+type Unsaved struct{ Path, Reason string }
+
+func (u Unsaved) String() string { return u.Path + ": " + u.Reason }
 
 // ErrNoClone means that a sandbox has no clone of a repository of this machine.
 var ErrNoClone = errors.New("it has no clone of a repository of this machine")
@@ -57,7 +67,15 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	if err == nil && spec.Worktree != "" {
 		err = sb.moveWorktree(ctx, b.Head(ctx), s.Commit != "")
 	}
-	return Saved{Commit: s.Commit, Left: s.Left, Earlier: s.Earlier}, err
+	saved := Saved{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, Earlier: s.Earlier}
+	for _, l := range s.Left {
+		saved.leave(Unsaved(l))
+	}
+	return saved, err
+}
+
+func (s *Saved) leave(u Unsaved) {
+	s.Left, s.Unsaved = append(s.Left, u.Path), append(s.Unsaved, u)
 }
 
 // saveAll is Save, and Left has what the clone's own branches and stashes alone have, too.
@@ -71,7 +89,9 @@ func (sb *Sandbox) saveAll(ctx context.Context) (Saved, error) {
 	}
 	spec := sb.Spec()
 	aside, err := branch.New(sb.m.state).Of(spec.Name, spec.BranchOf()).Aside(ctx, sb.inside, CloneDir)
-	saved.Left = append(saved.Left, aside...)
+	for _, name := range aside {
+		saved.leave(Unsaved{name, "only the clone has it: check it out there, or delete it"})
+	}
 	return saved, err
 }
 
@@ -80,7 +100,11 @@ func (s Saved) lost() error {
 	if len(s.Left) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no commit has %s: remove it, have git ignore it, or `git add` it; of a branch or a stash of its own, check it out there", strings.Join(s.Left, ", "))
+	var all []string
+	for _, u := range s.Unsaved {
+		all = append(all, u.String())
+	}
+	return fmt.Errorf("not committed: %s (make it readable, remove it or have git ignore it)", strings.Join(all, "; "))
 }
 
 // SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.
@@ -124,6 +148,14 @@ func (s Spec) BranchOf() string {
 		return s.Repo
 	}
 	return ""
+}
+
+// cloned records the commit that the sandbox's clone begins at.
+func (m *Manager) cloned(ctx context.Context, s Spec, base string) error {
+	if m.state == "" || s.BranchOf() == "" {
+		return nil
+	}
+	return branch.New(m.state).Of(s.Name, s.BranchOf()).Cloned(ctx, base)
 }
 
 // inside is branch.Inside: it runs a command of ours; an exit code other than 0 is an error, with what the command said.

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -42,6 +43,9 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 		s.Mounts = append(s.Mounts, Mount(p))
 	}
 	s.Mounts = resolved(s.Mounts)
+	if err := m.cloned(ctx, *s, w.Head(ctx)); err != nil {
+		return undo, errors.Join(err, w.Discard(context.WithoutCancel(ctx)))
+	}
 	return w.Discard, nil
 }
 

@@ -3,6 +3,7 @@
 package branch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -33,6 +34,8 @@ const (
 	heads   = "refs/heads/"
 	bases   = "refs/sandbox-agent/base/"
 	earlier = "refs/sandbox-agent/earlier/"
+	// inside has a commit that says what the commits of the clone became: see record.
+	inside = "refs/sandbox-agent/inside/"
 
 	gitTime = time.Minute
 )
@@ -181,7 +184,7 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
 	}
 	// A git that was killed leaves its own locks, and nobody else writes here.
-	for _, name := range []string{"config", "packed-refs", heads + b.Sandbox, bases + b.Sandbox, "refs/notes/" + notes} {
+	for _, name := range []string{"config", "packed-refs", heads + b.Sandbox, bases + b.Sandbox, inside + b.Sandbox, "refs/notes/" + notes} {
 		left := filepath.Join(b.dir, filepath.FromSlash(name)+".lock")
 		if st, err := os.Stat(left); err == nil && time.Since(st.ModTime()) > gitTime {
 			_ = os.Remove(left) // git says it otherwise
@@ -247,19 +250,63 @@ func (b *Branch) open(ctx context.Context) (clone string, err error) {
 	return "", nil
 }
 
-// at is the branch's last commit with its tree; "" where there is none.
-func (b *Branch) at(ctx context.Context) (head, tree string) {
-	line, _ := b.line(ctx, "for-each-ref", "--format=%(objectname) %(tree)", heads+b.Sandbox) // of none there is none
-	head, tree, _ = strings.Cut(line, " ")
-	return head, tree
+// tip is where a branch is: its last commit with its tree, its base, and the clone's HEAD at the last save with the record of it; each "" where there is none.
+type tip struct{ head, tree, base, inside, record string }
+
+func (b *Branch) at(ctx context.Context) (p tip) {
+	out, _ := b.line(ctx, "for-each-ref", "--format=%(refname) %(objectname) %(tree) %(subject)", heads+b.Sandbox, bases+b.Sandbox, inside+b.Sandbox) // of none there is none
+	for l := range strings.Lines(out) {
+		f := strings.Fields(l)
+		const all = 4
+		switch {
+		case len(f) < all-1:
+		case f[0] == heads+b.Sandbox:
+			p.head, p.tree = f[1], f[2]
+		case f[0] == bases+b.Sandbox:
+			p.base = f[1]
+		case f[0] == inside+b.Sandbox && len(f) == all:
+			p.record, p.inside = f[1], strings.TrimPrefix(f[3], "-")
+		}
+	}
+	return p
+}
+
+// errNoBase means that this machine has no record of the commit that a clone was made at.
+var errNoBase = errors.New("the commit that its clone was made at is not recorded: `sandbox-agent reset` makes the clone anew")
+
+// Cloned records the user's commit at which a clone for the sandbox is made. Branches begin there, whatever the sandbox says.
+func (b *Branch) Cloned(ctx context.Context, commit string) error {
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err = b.open(ctx); err == nil {
+		err = b.git().Run(ctx, "config", b.key("cloned"), commit)
+	}
+	if err != nil {
+		return fmt.Errorf("record the base of sandbox %s: %w", b.Sandbox, err)
+	}
+	return nil
+}
+
+// ClonedAt is the user's commit at which the sandbox's clone was made; "" if there is no record of it.
+func (b *Branch) ClonedAt(ctx context.Context) string {
+	at, _ := b.line(ctx, "config", b.key("cloned")) // one without has none
+	return cmp.Or(at, b.Base(ctx))                  // older versions recorded it with the first save
 }
 
 // begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is there stays as Earlier. The lock is the caller's.
-func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved, err error) {
+func (b *Branch) begin(ctx context.Context, clone, title string) (s Saved, err error) {
 	what := "begin the branch of sandbox " + b.Sandbox
+	key := b.key("base-" + strings.ToLower(clone))
+	base, _ := b.line(ctx, "config", key) // of a clone that is back, as from a snapshot
+	if base = cmp.Or(base, b.ClonedAt(ctx)); !git.ValidSHA(base) {
+		return s, fmt.Errorf("%s: %w", what, errNoBase)
+	}
 	if old := b.Head(ctx); old != "" {
 		s.Anew, s.Earlier = true, earlier+b.Sandbox+"/"+time.Now().UTC().Format("20060102-150405.000")
-		if err := b.git().Run(ctx, "update-ref", s.Earlier, old, strings.Repeat("0", len(old))); err != nil {
+		if err := b.git().Run(ctx, "update-ref", s.Earlier, old, zero(old)); err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}
@@ -275,35 +322,19 @@ func (b *Branch) begin(ctx context.Context, clone, base, title string) (s Saved,
 	if title != "" {
 		subject += ": " + title
 	}
-	if s.Commit, err = b.commit(ctx, base+"^{tree}", base, subject, b.Head(ctx)); err != nil {
+	at := b.at(ctx)
+	s.Commit, err = b.commitTree(ctx, b.identity(ctx), base+"^{tree}", subject, base)
+	if err == nil {
+		err = b.move(ctx, at, s.Commit, &record{head: base, became: [][2]string{{base, s.Commit}}})
+	}
+	if err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	// The last of all: one that was killed before it begins anew, and does not go on upon the commits of another clone.
-	if err := set("clone", clone); err != nil {
+	if err := errors.Join(b.git().Run(ctx, "config", key, base), set("clone", clone)); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	return s, nil
-}
-
-// identity is who the user is now, by their repository.
-func (b *Branch) identity(ctx context.Context) []string {
-	name, email := localrepo.Identity(ctx, b.Repo)
-	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + email}
-}
-
-// commit makes a commit and moves the branch from old to it.
-func (b *Branch) commit(ctx context.Context, tree, parent, message, old string) (string, error) {
-	r := b.git()
-	r.Env, r.Stdin = b.identity(ctx), message+"\n"
-	out, err := r.Output(ctx, "commit-tree", "-F", "-", "-p", parent, tree)
-	if err != nil {
-		return "", err
-	}
-	sha := strings.TrimSpace(string(out))
-	if old == "" {
-		old = strings.Repeat("0", len(sha))
-	}
-	return sha, b.git().Run(ctx, "update-ref", heads+b.Sandbox, sha, old)
 }
 
 // Publish shows the branch in the user's repository, as each save does: a save that was killed may not have come to it.
@@ -368,7 +399,7 @@ func (b *Branch) Delete(ctx context.Context) error {
 	}
 	defer unlock()
 	what := "delete the branch of sandbox " + b.Sandbox
-	for _, ref := range []string{heads + b.Sandbox, bases + b.Sandbox} {
+	for _, ref := range []string{heads + b.Sandbox, bases + b.Sandbox, inside + b.Sandbox} {
 		if err := b.git().Run(ctx, "update-ref", "-d", ref); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}

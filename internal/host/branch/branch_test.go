@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,12 +22,13 @@ import (
 type place struct {
 	t         *testing.T
 	dir, home string
+	as        *syscall.SysProcAttr
 }
 
 func (p *place) in(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}, out
-	cmd.Stdin = in
+	cmd.Stdin, cmd.SysProcAttr = in, p.as
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
@@ -37,6 +41,7 @@ func (p *place) in(ctx context.Context, argv []string, in io.Reader, out io.Writ
 func (p *place) do(script string) {
 	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), "sh", "-ec", script)
+	cmd.SysProcAttr = p.as
 	cmd.Dir, cmd.Env = p.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		p.t.Fatalf("%v: %s", err, out)
@@ -66,6 +71,48 @@ func newPlace(t *testing.T, repo string) *place {
 	return p
 }
 
+// newBranch is the branch of a sandbox whose clone is made at the repository's HEAD.
+func newBranch(t *testing.T, s *Store, name, repo string) *Branch {
+	t.Helper()
+	b := s.Of(name, repo)
+	if err := b.Cloned(t.Context(), gittest.Git(t, repo, "rev-parse", "HEAD")); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// paths are the paths that a save has left.
+func paths(s Saved) (all []string) {
+	for _, l := range s.Left {
+		all = append(all, l.Path)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// plain makes the clone that of a user who may not read everything.
+func (p *place) plain() {
+	p.t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	const other = 12345
+	p.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+	for _, dir := range []string{p.dir, p.home} {
+		for up := filepath.Dir(dir); strings.HasPrefix(filepath.Base(filepath.Dir(up)), "Test") || strings.HasPrefix(filepath.Base(up), "Test"); up = filepath.Dir(up) {
+			if err := os.Chmod(up, 0o755); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, other, other))
+		})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
 func save(t *testing.T, b *Branch, p *place, command string, code int) Saved {
 	t.Helper()
 	s, err := b.Save(t.Context(), p.in, p.dir, "title", Ran{Command: command, ExitCode: code, Started: time.Now(), Duration: time.Second})
@@ -78,7 +125,7 @@ func save(t *testing.T, b *Branch, p *place, command string, code int) Saved {
 func TestSave(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	if _, err := b.Save(t.Context(), p.in, p.dir, "a title", Ran{}); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +171,7 @@ line"; rm "old name"; printf '\211\0new' >logo.png; chmod +x f; ln -s f l; mkdir
 func TestRepoMoved(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
 	if err := os.Rename(repo, repo+"2"); err != nil {
 		t.Fatal(err)
@@ -140,7 +187,7 @@ func TestRepoMoved(t *testing.T) {
 func TestAnew(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
 	p.do("echo 2 >f")
 	old := save(t, b, p, "x", 0).Commit
@@ -163,7 +210,7 @@ func TestTen(t *testing.T) {
 	for name := range strings.FieldsSeq("a b c d e f g h i j") {
 		p := newPlace(t, repo)
 		all.Go(func() {
-			b := store.Of(name, repo)
+			b := newBranch(t, store, name, repo)
 			for _, c := range []string{"", "1", "2"} {
 				if err := os.WriteFile(filepath.Join(p.dir, "f"), []byte(name+c), 0o644); err != nil {
 					t.Error(err)
@@ -205,7 +252,7 @@ func TestRestore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			repo := newRepo(t)
-			p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+			p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 			restore := func(want bool) {
 				t.Helper()
 				if did, err := b.Restore(t.Context(), p.in, p.dir); did != want || err != nil {
@@ -248,7 +295,7 @@ func TestRestore(t *testing.T) {
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	if _, err := b.Checkpoint(t.Context(), "one"); !errors.Is(err, ErrNone) {
 		t.Error(err)
 	}
@@ -283,7 +330,7 @@ func TestSubmodule(t *testing.T) {
 	repo := newRepo(t)
 	gittest.Git(t, repo, "update-index", "--add", "--cacheinfo", "160000,"+gittest.Git(t, repo, "rev-parse", "HEAD")+",d/sub")
 	gittest.Git(t, repo, "commit", "-qm", "sub")
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "true", 0)
 	for name, want := range map[string]string{"f": "", "d/f": "", "d/sub": "d/sub", "d/sub/x/y": "d/sub", "d/*": ""} {
 		if got := b.Submodule(t.Context(), name); got != want {
@@ -300,7 +347,7 @@ func TestShownLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPlace(t, repo)
-	b := New(t.TempDir()).Of("dev", repo)
+	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	save := func() {
 		t.Helper()
 		if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
@@ -331,7 +378,7 @@ func TestWorkTrees(t *testing.T) {
 	store := New(t.TempDir())
 	for name, dir := range map[string]string{"one": repo, "two": other} {
 		p := newPlace(t, dir)
-		if _, err := store.Of(name, dir).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+		if _, err := newBranch(t, store, name, dir).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
 			t.Fatal(err)
 		}
 		gittest.Git(t, dir, "rev-parse", "--verify", "sandbox/"+name)
@@ -347,7 +394,7 @@ func TestLocksLeft(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
 	p := newPlace(t, repo)
-	b := New(t.TempDir()).Of("dev", repo)
+	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	save := func() string {
 		t.Helper()
 		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Command: "x"})
@@ -379,7 +426,7 @@ func TestFirstAtOnce(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		p := newPlace(t, repo)
 		all.Go(func() {
-			if _, err := store.Of(name, repo).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+			if _, err := newBranch(t, store, name, repo).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -57,7 +57,7 @@ func (b *Branch) Restore(ctx context.Context, in Inside, dir string) (bool, erro
 	if err := in(ctx, []string{"sh", "-c", restoreScript, "sh", dir, head, clone, base}, pr, io.Discard); err != nil {
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
-	return true, nil
+	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
 }
 
 // Anew lets the branch begin anew with the next clone, which nobody has saved yet: what it had stays as Earlier.
@@ -94,9 +94,16 @@ func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, er
 	if b.resolve(ctx, tag) != "" {
 		return "", fmt.Errorf("%s: %w", what, ErrCheckpoint)
 	}
-	head := b.Head(ctx)
-	if commit, err = b.commit(ctx, head+"^{tree}", head, "Checkpoint "+line(name), head); err == nil {
-		err = b.git().Run(ctx, "update-ref", tag, commit, strings.Repeat("0", len(commit)))
+	at := b.at(ctx)
+	if commit, err = b.commitTree(ctx, b.identity(ctx), at.tree, "Checkpoint "+line(name), at.head); err == nil {
+		r := b.load(ctx, at)
+		if at.inside != "" && r.of(at.inside) == at.head { // commits made in the sandbox follow it
+			r.add(at.inside, commit)
+		}
+		err = b.move(ctx, at, commit, r)
+	}
+	if err == nil {
+		err = b.git().Run(ctx, "update-ref", tag, commit, zero(commit))
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)

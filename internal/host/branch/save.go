@@ -28,11 +28,12 @@ const (
 	// maxPack bounds what a save brings, in bytes, maxLarge a file that git does not know, in KiB.
 	maxPack  = 2 << 30
 	maxLarge = 10 << 10
-	// maxSubject is of a commit's first line, in characters.
-	maxSubject = 200
-	// maxHead bounds a line of what the sandbox says, in bytes, maxLeft the files that are told as left.
+	// maxSubject is of a commit's first line, in characters; the note has all of a command. maxName is of a path that a message names.
+	maxSubject = 72
+	maxName    = 200
+	// maxHead bounds a line of what the sandbox says, in bytes, maxLeft the paths that are named as left.
 	maxHead = 64 << 10
-	maxLeft = 20
+	maxLeft = 100
 )
 
 //go:embed save.sh
@@ -57,12 +58,19 @@ type Ran struct {
 type Saved struct {
 	// Commit is the new one; "" where nothing has changed.
 	Commit string
-	// Left are files that are not committed: git does not know them and they are large, they cannot be read, or git refuses their names; and submodules with files or commits that only the sandbox has.
-	Left []string
+	// Left is what is not committed.
+	Left []Unsaved
+	// Unmerged are the paths of unresolved conflicts, which are committed with their markers.
+	Unmerged []string
+	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
+	Notice string
 	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
 	Anew    bool
 	Earlier string
 }
+
+// Unsaved is a path of the clone that no commit has, and why: git does not know it and it is large, it cannot be read, git refuses its name; or a submodule has what only the sandbox has.
+type Unsaved struct{ Path, Reason string }
 
 // Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other.
 func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
@@ -78,42 +86,41 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		return s, err
 	}
 	what := "save what changed in sandbox " + b.Sandbox
-	head, parent := b.at(ctx)
-	if head == "" {
-		found, err := b.bring(ctx, in, dir, whatOnly)
-		base := b.based(ctx, found.base)
-		if err == nil && base == "" {
+	at := b.at(ctx)
+	if at.head == "" {
+		found, err := b.bring(ctx, in, dir, ask{tree: whatOnly})
+		if err == nil && found.head == "" {
 			err = errHalf
 		}
 		if err == nil {
-			s, err = b.begin(ctx, found.clone, base, title)
+			s, err = b.begin(ctx, found.clone, title)
 		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
-		head, parent = b.at(ctx)
-		clone = found.clone
+		at, clone = b.at(ctx), found.clone
 	}
-	found, err := b.bring(ctx, in, dir, parent)
+	found, err := b.compare(ctx, in, dir, at)
+	if err == nil && found.clone != clone {
+		if found.head == "" && found.tree == noFiles {
+			err = errHalf
+		}
+		if err == nil {
+			s, err = b.begin(ctx, found.clone, title)
+		}
+		if err == nil {
+			at = b.at(ctx)
+			found, err = b.compare(ctx, in, dir, at)
+		}
+	}
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
-	if found.clone != clone {
-		if found.base == "" && found.tree == noFiles {
-			return s, fmt.Errorf("%s: %w", what, errHalf)
-		}
-		if s, err = b.begin(ctx, found.clone, b.based(ctx, found.base), title); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
-		head, parent = b.at(ctx)
+	s.Left, s.Unmerged = found.left, found.unmerged
+	if err := b.add(ctx, &s, found, at, ran.message(found.unmerged)); err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
 	}
-	s.Left = found.left
-	if found.tree != parent {
-		if s.Commit, err = b.commit(ctx, found.tree, head, ran.subject(), head); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
-		}
-		head = s.Commit
-	}
+	head := cmp.Or(s.Commit, at.head)
 	if ran.Command != "" {
 		if err := b.note(ctx, head, ran); err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
@@ -124,6 +131,22 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 	}
 	b.tidy(ctx)
 	return s, err
+}
+
+// compare brings what differs from the branch, with the commits made since. Where those are refused, the files come without them.
+func (b *Branch) compare(ctx context.Context, in Inside, dir string, at tip) (found, error) {
+	a := ask{tree: at.tree, base: at.base, head: at.inside, commits: maxCommits + 1}
+	f, err := b.bring(ctx, in, dir, a)
+	if err == nil || f.clone == "" || f.head == at.inside || ctx.Err() != nil {
+		return f, err
+	}
+	a.commits = 0
+	again, aerr := b.bring(ctx, in, dir, a)
+	if aerr != nil {
+		return f, errors.Join(err, aerr)
+	}
+	again.partial = text.Runes(text.Clean(err.Error()), maxName)
+	return again, nil
 }
 
 const (
@@ -151,26 +174,26 @@ var errHalf = errors.New("its clone was not made whole: `sandbox-agent reset` ma
 // noFiles is the tree without files.
 const noFiles = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-// based is the user's commit that a clone was made at, by its word, or else the one of before.
-func (b *Branch) based(ctx context.Context, said string) string {
-	if git.ValidSHA(said) && localrepo.Git(b.Repo).Run(ctx, "cat-file", "-e", said+"^{commit}") == nil {
-		return said
-	}
-	return b.Base(ctx)
-}
-
 // subject is the first line of its commit.
 func (r Ran) subject() string {
 	if first := line(r.Command); first != "" {
-		return "cmd: " + first
+		return text.Runes("cmd: "+first, maxSubject)
 	}
-	return cmp.Or(line(r.Subject), "Save")
+	return cmp.Or(text.Runes(line(r.Subject), maxSubject), "Save")
 }
 
-// line is the first line of a text, for a commit.
+// message is its commit's text, which names unresolved conflicts.
+func (r Ran) message(unmerged []string) string {
+	if len(unmerged) == 0 {
+		return r.subject()
+	}
+	return r.subject() + "\n\nUnresolved conflicts, committed with their markers:\n\n    " + strings.Join(unmerged, "\n    ")
+}
+
+// line is the first line of a text.
 func line(s string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return text.Runes(text.Clean(first), maxSubject)
+	return text.Runes(text.Clean(first), maxName)
 }
 
 // noteAuthor is whose the notes are: commits say who the user is.
@@ -187,55 +210,112 @@ func (b *Branch) note(ctx context.Context, commit string, ran Ran) error {
 	return r.Run(ctx, "notes", "--ref="+notes, "append", "-F", "-", commit)
 }
 
-// found is what a sandbox says of its clone.
-type found struct {
-	tree        string
-	clone, base string // the clone's name, and the commit that it was made at
-	left        []string
+// ask is what the script compares the clone with, and how many commits it may send.
+type ask struct {
+	tree, base, head string // "" means none
+	commits          int
 }
 
-// bring runs the script in the sandbox and takes in the objects that it sends. Nothing that it says is believed but the name of a tree, whose objects are checked.
-func (b *Branch) bring(ctx context.Context, in Inside, dir, parent string) (f found, err error) {
+// found is what a sandbox says of its clone.
+type found struct {
+	tree, clone, head string // head is "" if the clone has no commit
+	partial           string // why commits did not come along
+	left              []Unsaved
+	unmerged          []string
+	commits           []made
+}
+
+// reasons are the codes of the script, for people.
+var reasons = map[string]string{
+	"closed":     "the sandbox's user may not read it",
+	"long":       "its path is longer than 4096 bytes",
+	"name":       "git refuses its name",
+	"repository": "it is a repository without a commit",
+	"large":      "it is larger than 10 MiB and git does not know it: `git add` it in the sandbox",
+	"submodule":  "the submodule has changes or commits that only the sandbox has",
+	"failed":     "git cannot read it",
+}
+
+// bring runs the script in the sandbox and reads the objects that it sends. Nothing that it says is believed but the names of trees, whose objects are checked, and what commits say of themselves.
+func (b *Branch) bring(ctx context.Context, in Inside, dir string, a ask) (f found, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	pr, pw := io.Pipe()
 	go func() {
-		pw.CloseWithError(in(ctx, []string{"sh", "-c", saveScript, "sh", dir, parent, rand.Text(), fmt.Sprint(maxLarge)}, nil, pw))
+		pw.CloseWithError(in(ctx, []string{
+			"sh", "-c", saveScript, "sh", dir, a.tree, rand.Text(), fmt.Sprint(maxLarge), fmt.Sprint(a.commits), cmp.Or(a.base, "-"), cmp.Or(a.head, "-"),
+		}, nil, pw))
 	}()
 	defer pr.Close()
 	r := bufio.NewReaderSize(io.LimitReader(pr, maxPack+maxHead), maxHead)
-	head, err := r.ReadSlice('\n')
-	if err != nil {
-		return f, fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+	if err := f.readHead(r, a.tree == whatOnly); err != nil || a.tree == whatOnly {
+		return f, err
 	}
-	words := strings.Fields(string(head))
-	if len(words) < 2 || !git.ValidSHA(words[0]) && parent != whatOnly || !cloneName.MatchString(words[1]) {
-		return f, errors.New("the sandbox does not say what it has")
+	if err := f.readLeft(r); err != nil {
+		return f, err
 	}
-	if f.tree, f.clone = words[0], words[1]; len(words) > 2 {
-		f.base = words[2]
+	if err := f.readCommits(r, a.commits); err != nil {
+		return f, err
 	}
-	if parent == whatOnly {
-		return f, nil
-	}
-	for {
-		line, err := r.ReadSlice('\n')
-		if err != nil {
-			return f, fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
-		}
-		name := strings.TrimSuffix(string(line), "\n")
-		if name == "." {
-			break
-		}
-		if len(f.left) < maxLeft {
-			f.left = append(f.left, text.Runes(text.Clean(name), maxSubject))
-		}
-	}
-	if f.tree == parent {
+	if f.tree == a.tree && len(f.commits) == 0 {
 		_, err := io.Copy(io.Discard, r) // to the script's end, which says whether it failed
 		return f, err
 	}
 	return f, b.take(ctx, r, f.tree)
+}
+
+func (f *found) readHead(r *bufio.Reader, what bool) error {
+	head, err := r.ReadSlice('\n')
+	if err != nil {
+		return fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+	}
+	words := strings.Fields(string(head))
+	const all = 3
+	if len(words) != all || !git.ValidSHA(words[0]) && !what || !cloneName.MatchString(words[1]) {
+		return errSilent
+	}
+	f.tree, f.clone = words[0], words[1]
+	if sha, failed := strings.CutPrefix(words[2], "?"); git.ValidSHA(sha) {
+		if f.head = sha; failed {
+			f.partial = "git in the sandbox does not list them"
+		}
+	}
+	return nil
+}
+
+// errSilent means that a sandbox does not say what its clone has.
+var errSilent = errors.New("the sandbox does not say what it has")
+
+// readLeft reads what the tree does not have.
+func (f *found) readLeft(r *bufio.Reader) error {
+	more := 0
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return fmt.Errorf("the sandbox does not say what it has: %w", notEOF(err))
+		}
+		said := strings.TrimSuffix(string(line), "\n")
+		if said == "." {
+			break
+		}
+		code, path, _ := strings.Cut(said, "\t")
+		path = text.Runes(text.Clean(path), maxName)
+		switch {
+		case code == "unmerged":
+			if len(f.unmerged) < maxLeft {
+				f.unmerged = append(f.unmerged, path)
+			}
+		case slices.ContainsFunc(f.left, func(u Unsaved) bool { return u.Path == path }): // the first reason is enough
+		case len(f.left) < maxLeft:
+			f.left = append(f.left, Unsaved{path, cmp.Or(reasons[code], text.Runes(text.Clean(code), maxName))})
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		f.left = append(f.left, Unsaved{fmt.Sprintf("%d more", more), "only the first are named"})
+	}
+	return nil
 }
 
 // cloneName is what rand.Text makes.
@@ -291,7 +371,7 @@ func (b *Branch) Aside(ctx context.Context, in Inside, dir string) (names []stri
 			}
 			trees = string(out)
 		}
-		if name := text.Runes(text.Clean(f[ref]), maxSubject); !strings.Contains(trees, f[1]) && !slices.Contains(names, name) && len(names) < maxLeft {
+		if name := text.Runes(text.Clean(f[ref]), maxName); !strings.Contains(trees, f[1]) && !slices.Contains(names, name) && len(names) < maxLeft {
 			names = append(names, name)
 		}
 	}

@@ -20,11 +20,11 @@ import (
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
 	p.do(`mkdir "d [x]"; head -c 11000000 /dev/zero >"d [x]/large*"; head -c 11000000 /dev/zero >f; echo s >"d [x]/largex"`)
 	s := save(t, b, p, "x", 0)
-	if len(s.Left) != 1 || s.Left[0] != "d [x]/large*" {
+	if len(s.Left) != 1 || s.Left[0].Path != "d [x]/large*" {
 		t.Errorf("%q", s.Left)
 	}
 	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "d [x]/largex\nf" {
@@ -36,7 +36,7 @@ func TestLarge(t *testing.T) {
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
 	marker := filepath.Join(t.TempDir(), "ran")
 	evil := filepath.Join(t.TempDir(), "evil")
@@ -85,7 +85,7 @@ git config filter.x.clean ` + evil + `; git config filter.x.required true; echo 
 func TestLies(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
 	head := b.Head(t.Context())
 	const pack = "PACK\x00\x00\x00\x02\x00\x00\x00\x00\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e" // one of nothing
@@ -120,7 +120,7 @@ func TestLies(t *testing.T) {
 func TestRefusedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
 	packs := filepath.Join(b.dir, "objects", "pack")
 	killed := filepath.Join(packs, "tmp_pack_x")
@@ -144,22 +144,66 @@ func TestRefusedLeavesNothing(t *testing.T) {
 	}
 }
 
-// A file that cannot be read keeps no other out, and is told.
+// What cannot be read keeps nothing else out, and is told once.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p := newPlace(t, repo)
-	b := New(t.TempDir()).Of("dev", repo)
-	p.do("echo 2 >f; mkfifo x; mkdir d; ln -s x d/pipe; echo 1 >shut; chmod 0 shut")
-	if os.Getuid() == 0 {
-		t.Skip("root reads everything")
+	if err := os.MkdirAll(filepath.Join(repo, "src"), 0o755); err != nil {
+		t.Fatal(err)
 	}
-	s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
-	if err != nil || len(s.Left) != 1 || s.Left[0] != "shut" {
-		t.Fatalf("%+v, %v", s, err)
+	if err := os.WriteFile(filepath.Join(repo, "src", "a"), []byte("1\n"), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); got != "2" {
-		t.Error(got)
+	gittest.Git(t, repo, "add", ".")
+	gittest.Git(t, repo, "commit", "-qm", "src")
+	const deep = `x=$(printf '%0200d' 0); (mkdir deep; cd deep; for i in $(seq 25); do mkdir $x; cd -P $x; done; echo 1 >leaf)`
+	for name, c := range map[string]struct{ script, left, reason string }{
+		"a file":              {"mkfifo x; mkdir d; ln -s x d/pipe; echo 1 >shut; chmod 0 shut", "shut", "closed"},
+		"a known file":        {"echo 2 >src/a; chmod 0 src/a", "src/a", "closed"},
+		"a folder":            {"mkdir p; echo 1 >p/s; chmod 000 p", "p/", "closed"},
+		"one to write to":     {"mkdir p; echo 1 >p/s; chmod 333 p", "p/", "closed"},
+		"one within another":  {"mkdir -p p/q; echo 1 >p/q/s; chmod 000 p/q", "p/q/", "closed"},
+		"one in another":      {"mkdir -p p/q; echo 1 >p/q/s; chmod 000 p/q; chmod 444 p", "p/", "closed"},
+		"a known folder":      {"echo 2 >src/a; chmod 000 src", "src/", "closed"},
+		"a new file in it":    {"echo 2 >src/new; chmod 311 src", "src/", "closed"},
+		"without x":           {"mkdir docs; echo z >docs/z; chmod -R 644 docs || :", "docs/", "closed"},
+		"folders without x":   {"mkdir -p 'docs [*' src/b; echo z >'docs [*/z'; echo 2 >src/a; chmod -R a-x 'docs [*' src || :", "docs [*/ src/", "closed"},
+		"one with two lines":  {"mkdir 'two\nlines'; echo z >'two\nlines/z'; chmod 444 'two\nlines'", "two?lines/", "closed"},
+		"beyond a path's end": {deep, "", "long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, repo)
+			p.plain()
+			b := newBranch(t, New(t.TempDir()), strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), "'", ""), repo)
+			p.do(strings.ReplaceAll(c.script, `\n`, "\n"))
+			for range 2 {
+				p.do("echo x >>f")
+				s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+				if err != nil && !errors.Is(err, ErrNotShown) {
+					t.Fatal(err)
+				}
+				if got := strings.Join(paths(s), " "); c.left != "" && got != c.left || len(s.Left) == 0 || s.Left[0].Reason != reasons[c.reason] {
+					t.Errorf("%+v", s.Left)
+				}
+				if got := gittest.Git(t, b.dir, "diff", "--name-only", b.Base(t.Context()), b.Head(t.Context()), "--", "f", "src"); got != "f" {
+					t.Error(got)
+				}
+				want, err := os.ReadFile(filepath.Join(p.dir, "f"))
+				if got := gittest.Git(t, b.dir, "show", b.Head(t.Context())+":f"); err != nil || got+"\n" != string(want) {
+					t.Errorf("%q, not %q: %v", got, want, err)
+				}
+			}
+			p.do("chmod -R u+rwX .; rm -rf deep x d")
+			if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); len(s.Left) > 0 {
+				t.Errorf("%+v, %v", s.Left, err)
+			}
+			p.do(`git add -A; git write-tree >"$HOME/tree"`)
+			tree, err := os.ReadFile(filepath.Join(p.home, "tree"))
+			if got := gittest.Git(t, b.dir, "rev-parse", b.Head(t.Context())+"^{tree}"); err != nil || got+"\n" != string(tree) {
+				t.Errorf("%s, not %s: %v", got, tree, err)
+			}
+		})
 	}
 }
 
@@ -168,7 +212,7 @@ func TestTidy(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
 	p := newPlace(t, repo)
-	b := New(t.TempDir()).Of("dev", repo)
+	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	for i := range maxPacks + 5 {
 		p.do(fmt.Sprintf("echo %d >f", i))
 		save(t, b, p, "x", 0)
@@ -187,14 +231,13 @@ func TestTidy(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	hfs := ".g\u200cit"
 	p.do("echo 2 >f; echo 3 >git~1; mkdir d " + hfs + "; echo 4 >" + hfs + "/config; echo 5 >d/.GI\u200dT")
 	for range 2 {
 		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
-		slices.Sort(s.Left)
-		if err != nil || !slices.Equal(s.Left, []string{hfs + "/config", "d/.GI\u200dT", "git~1"}) {
+		if err != nil || !slices.Equal(paths(s), []string{hfs + "/config", "d/.GI\u200dT", "git~1"}) {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); got != "2" {
@@ -211,7 +254,7 @@ func TestNames(t *testing.T) {
 func TestNested(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	now := func(what, want string) {
 		t.Helper()
@@ -237,11 +280,13 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 	if got := gittest.Git(t, repo, "ls-tree", "sandbox/dev", "--", "s u"); !strings.HasPrefix(got, "160000 ") {
 		t.Error(got)
 	}
+	p.do("git -C 's u' remote remove origin; git -C 's u' update-ref refs/sandbox-agent/base HEAD; git -C 's u' branch -q -D main master 2>/dev/null || :")
+	now("a submodule as this machine brings it", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
 	p.do("touch -d 2001-01-01 's u/f'; : >'s u/built'")
 	now("built", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
 	for _, script := range []string{"echo 9 >'s u/f'", "git -C 's u' -c user.name=x -c user.email=x@x commit -qam own"} {
 		p.do(script)
-		if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || !slices.Equal(s.Left, []string{"s u/"}) {
+		if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || !slices.Equal(paths(s), []string{"s u/"}) {
 			t.Errorf("%s: %+v, %v", script, s, err)
 		}
 	}
@@ -251,7 +296,7 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 func TestGitEnds(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	p.do(`echo '*.u working-tree-encoding=UTF-16' >.gitattributes; printf '\377' >bad.u; echo 2 >f`)
 	if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err == nil || !strings.Contains(err.Error(), "bad.u") {
@@ -283,13 +328,11 @@ func TestKnown(t *testing.T) {
 		"it cannot be read": {`chmod 0 "old name" large; touch large; echo 2 >f; echo 3 >shut; chmod 0 shut`, "f", "large old name shut"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.left != "" && os.Getuid() == 0 {
-				t.Skip("root reads everything")
-			}
-			p, b := newPlace(t, repo), all.Of(strings.Fields(name)[0], repo)
+			p, b := newPlace(t, repo), newBranch(t, all, strings.Fields(name)[0], repo)
+			p.plain()
 			save(t, b, p, "", 0)
 			p.do(c.script)
-			if s := save(t, b, p, "", 0); strings.Join(s.Left, " ") != c.left {
+			if s := save(t, b, p, "", 0); strings.Join(paths(s), " ") != c.left {
 				t.Errorf("%q", s.Left)
 			}
 			if got := gittest.Git(t, b.dir, "diff", "--name-only", b.Base(t.Context()), b.Head(t.Context())); got != c.changed {
@@ -313,7 +356,7 @@ func TestSparse(t *testing.T) {
 	}
 	gittest.Git(t, repo, "add", ".")
 	gittest.Git(t, repo, "commit", "-qm", "folders")
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	for _, c := range []struct{ script, want string }{
 		{"git sparse-checkout set a", ""},
@@ -334,7 +377,7 @@ func TestAside(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
 	gittest.Git(t, repo, "branch", "other", gittest.Git(t, repo, "commit-tree", "main^{tree}", "-m", "other"))
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	const commit = "git add -A; git -c user.name=x -c user.email=x@x commit -qm x; "
 	for _, c := range []struct{ script, want string }{
@@ -362,7 +405,7 @@ func TestAside(t *testing.T) {
 func TestAdded(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	const commit = "git -c user.name=x -c user.email=x@x commit -qm x"
 	for _, c := range []struct{ script, want string }{
@@ -400,7 +443,7 @@ func TestAdded(t *testing.T) {
 func TestHalf(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("dev", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	refused := func(what string) {
 		t.Helper()
 		for range 2 {

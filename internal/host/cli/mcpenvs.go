@@ -211,6 +211,10 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 	}
 	e = &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
 	if commit != "" {
+		err := e.b.Cloned(ctx, commit)
+		if err != nil {
+			return nil, nil, errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
+		}
 		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"git", "reset", "--quiet", "--hard", commit}, Dir: sandbox.CloneDir, Unrecorded: true})
 		if err == nil && r.ExitCode != 0 {
 			err = wrong("from_git_ref %.80q: commit %.10s is on no branch and no tag, so it is not in a clone", q.Ref, commit)

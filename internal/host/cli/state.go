@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -29,13 +30,24 @@ func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (
 	if errors.Is(err, sandbox.ErrNoClone) {
 		err = nil
 	}
-	for _, name := range s.Left {
-		a.warn("not committed: " + name + ": it cannot be read, git refuses its name, it is in a submodule, or it is large and git does not know it (`git add` in the sandbox makes it known)")
-	}
+	a.warnSaved(s)
 	if s.Earlier != "" {
 		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.Earlier)
 	}
 	return s.Commit, err
+}
+
+// warnSaved says what a save could not do as usual.
+func (a *App) warnSaved(s sandbox.Saved) {
+	for _, u := range s.Unsaved {
+		a.warn("not committed: " + u.String())
+	}
+	if len(s.Unmerged) > 0 {
+		a.warn("committed with unresolved conflicts: " + strings.Join(s.Unmerged, ", "))
+	}
+	if s.Notice != "" {
+		a.warn(s.Notice)
+	}
 }
 
 // ranNow is a command that has ended.

@@ -290,5 +290,18 @@ func (r *Repo) Bundle(ctx context.Context, file string) error {
 	return nil
 }
 
+// BundleHead is the commit of a branch in a bundle of the repository.
+func (r *Repo) BundleHead(ctx context.Context, file, branch string) (string, error) {
+	out, err := gitOut(ctx, r.Path, "bundle", "list-heads", file, "refs/heads/"+branch)
+	sha, _, _ := strings.Cut(strings.TrimSpace(out), " ")
+	if err == nil && sha == "" {
+		err = fmt.Errorf("no branch %s", branch)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the copy of %s: %w", r.Path, err)
+	}
+	return sha, nil
+}
+
 // bundleTimeout bounds packing a repository of gigabytes.
 const bundleTimeout = 15 * time.Minute

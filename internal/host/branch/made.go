@@ -1,0 +1,363 @@
+package branch
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// Commits made in a sandbox are made again here: of the same tree, message and author, with the parents that this branch has, and committed by the user. The commit objects of the sandbox never
+// come in. Where they follow the branch's last commit, they are its next ones; else the save's own commit joins both, so that the branch only ever moves forward.
+
+const (
+	// maxCommits bounds the commits that a save takes one by one.
+	maxCommits = 100
+	// maxRaw bounds what is read of a commit, in bytes, maxParents its parents, maxIdent names and addresses and maxMessage texts, in characters.
+	maxRaw     = 64 << 10
+	maxParents = 16
+	maxIdent   = 100
+	maxMessage = 16 << 10
+	// maxRecord bounds the saves of which a record is read.
+	maxRecord = 1000
+)
+
+// made is a commit made in a sandbox, by its word.
+type made struct {
+	sha, tree string
+	parents   []string
+	author    []string // the environment of git
+	message   string
+}
+
+// readCommits reads commits as `git cat-file --batch` prints them, up to a line with a dot.
+func (f *found) readCommits(r *bufio.Reader, most int) error {
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("read commits: %w", notEOF(err))
+		}
+		if line == ".\n" {
+			return nil
+		}
+		words := strings.Fields(line)
+		const all = 3
+		if len(words) != all || !git.ValidSHA(words[0]) || words[1] != "commit" || len(f.commits) == most {
+			return errSilent
+		}
+		size, err := strconv.ParseUint(words[2], 10, 40)
+		if err != nil {
+			return errSilent
+		}
+		raw := make([]byte, min(size, maxRaw))
+		if _, err := io.ReadFull(r, raw); err != nil {
+			return fmt.Errorf("read commits: %w", notEOF(err))
+		}
+		if _, err := io.CopyN(io.Discard, r, int64(size)-int64(len(raw))+1); err != nil {
+			return fmt.Errorf("read commits: %w", notEOF(err))
+		}
+		c, err := parse(words[0], raw)
+		if err != nil {
+			return err
+		}
+		f.commits = append(f.commits, c)
+	}
+}
+
+// parse reads a commit object, of which the end may be missing.
+func parse(sha string, raw []byte) (made, error) {
+	c := made{sha: sha}
+	head, message, _ := bytes.Cut(raw, []byte("\n\n"))
+	latin := false
+	var author string
+	for line := range bytes.Lines(head) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		switch key {
+		case "tree":
+			c.tree = cmp.Or(c.tree, value)
+		case "parent":
+			if git.ValidSHA(value) && len(c.parents) < maxParents {
+				c.parents = append(c.parents, value)
+			}
+		case "author":
+			author = value
+		case "encoding":
+			latin = latin1.MatchString(value)
+		}
+	}
+	if !git.ValidSHA(c.tree) {
+		return c, errSilent
+	}
+	c.message = cleanMessage(decoded(string(message), latin))
+	c.author = authored(decoded(author, latin))
+	return c, nil
+}
+
+var latin1 = regexp.MustCompile(`(?i)^(iso-?8859-1|latin-?1)$`)
+
+// decoded is a text as UTF-8. Git converts no other encoding either where it does not know it.
+func decoded(s string, latin bool) string {
+	if !latin || utf8.ValidString(s) {
+		return s
+	}
+	runes := make([]rune, len(s))
+	for i := range len(s) {
+		runes[i] = rune(s[i])
+	}
+	return string(runes)
+}
+
+// cleanMessage is the text of a commit for this branch.
+func cleanMessage(s string) string {
+	s = strings.TrimSpace(text.Clean(strings.ToValidUTF8(s, "\uFFFD")))
+	return cmp.Or(text.Runes(s, maxMessage), "Commit without a message")
+}
+
+var ident = regexp.MustCompile(`^(.*?) ?<([^<>]*)> (\d{1,10}) ([+-]\d{4})$`)
+
+// authored is the environment in which git makes a commit of that author, "NAME <ADDRESS> SECONDS ZONE". Of what it cannot take, there is nothing, and the committer counts.
+func authored(s string) []string {
+	m := ident.FindStringSubmatch(strings.ToValidUTF8(s, "\uFFFD"))
+	if m == nil {
+		return nil
+	}
+	clean := func(s string) string {
+		s = strings.NewReplacer("\n", " ", "<", "", ">", "").Replace(text.Clean(s))
+		return text.Runes(strings.TrimSpace(s), maxIdent)
+	}
+	name, email := clean(m[1]), clean(m[2])
+	if strings.Trim(name, " .,:;\"\\'") == "" { // git refuses such a name
+		name = "unknown"
+	}
+	env := []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email}
+	seconds, err := strconv.ParseInt(m[3], 10, 64)
+	if zone := m[4]; err == nil && time.Unix(seconds, 0).Before(lastDate) && zone[1:] <= "1400" && zone[3:] < "60" {
+		env = append(env, fmt.Sprintf("GIT_AUTHOR_DATE=@%d %s", seconds, zone))
+	}
+	return env
+}
+
+// lastDate bounds what git takes for a date.
+var lastDate = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// record says what commits of the clone became here, and at which one it was at the last save. It is the text of commits that nothing else refers to, each with what a save has added, so that it
+// moves with the branch.
+type record struct {
+	head   string
+	became [][2]string // a commit of the clone, and ours
+	loaded int         // of became, what is written already
+}
+
+// load reads a record.
+func (b *Branch) load(ctx context.Context, at tip) *record {
+	r := &record{head: at.inside}
+	if at.record == "" {
+		return r
+	}
+	out, _ := b.line(ctx, "log", "--reverse", fmt.Sprintf("--max-count=%d", maxRecord), "--format=%b", at.record) // one that cannot be read says nothing
+	for l := range strings.Lines(out) {
+		if f := strings.Fields(l); len(f) == 2 && git.ValidSHA(f[0]) && git.ValidSHA(f[1]) {
+			r.add(f[0], f[1])
+		}
+	}
+	r.loaded = len(r.became)
+	return r
+}
+
+func (r *record) add(sha, ours string) { r.became = append(r.became, [2]string{sha, ours}) }
+
+func (r *record) of(sha string) string {
+	for _, p := range slices.Backward(r.became) {
+		if p[0] == sha {
+			return p[1]
+		}
+	}
+	return ""
+}
+
+// add adds what was found to the branch: the commits made in the sandbox, and one of what is in no commit there.
+func (b *Branch) add(ctx context.Context, s *Saved, f found, at tip, message string) error {
+	r := &record{}
+	if f.head != at.inside {
+		r = b.load(ctx, at)
+	}
+	r.head = f.head
+	joined, next, err := b.replay(ctx, r, f, at)
+	if err != nil {
+		return err
+	}
+	s.Notice = notice(f)
+	head := at.head
+	switch {
+	case next != nil && joined && next.tree == f.tree:
+		head = next.sha
+	case next != nil && joined:
+		head, err = b.commitTree(ctx, b.identity(ctx), f.tree, message, next.sha)
+	case next != nil:
+		head, err = b.commitTree(ctx, b.identity(ctx), f.tree, message, at.head, next.sha)
+	case f.tree != at.tree:
+		head, err = b.commitTree(ctx, b.identity(ctx), f.tree, message, at.head)
+	}
+	if err != nil {
+		return err
+	}
+	if f.head != at.inside && b.clean(ctx, r, f, next) { // the next commit made there follows this one
+		r.add(f.head, head)
+	}
+	if head != at.head {
+		s.Commit = head
+	}
+	if f.head == at.inside && head == at.head {
+		return nil
+	}
+	if f.head == at.inside {
+		r = nil // of before
+	}
+	return b.move(ctx, at, s.Commit, r)
+}
+
+// clean reports whether the clone's files are those of its HEAD, as far as this machine knows that one.
+func (b *Branch) clean(ctx context.Context, r *record, f found, next *made) bool {
+	if next != nil {
+		return next.tree == f.tree
+	}
+	ours := r.of(f.head)
+	if ours == "" {
+		return false
+	}
+	tree, err := b.line(ctx, "rev-parse", ours+"^{tree}")
+	return err == nil && tree == f.tree
+}
+
+// notice says which commits did not arrive one by one.
+func notice(f found) string {
+	switch {
+	case f.partial != "":
+		return "commits made in the sandbox are saved as one: " + f.partial
+	case len(f.commits) > maxCommits:
+		return fmt.Sprintf("only the last %d commits made in the sandbox are saved one by one, and those before as one", maxCommits)
+	}
+	return ""
+}
+
+// replay makes the commits that were found again, and notes in r what they became. next is the one of the clone's HEAD, if it is among them, and joined that it follows the branch's last commit.
+func (b *Branch) replay(ctx context.Context, r *record, f found, at tip) (joined bool, next *made, err error) {
+	if len(f.commits) == 0 {
+		return false, nil, nil
+	}
+	theirs := b.known(ctx, f.commits)
+	follows := map[string]bool{at.head: true} // ours that come after the branch's last commit, and that one
+	committer := b.identity(ctx)
+	for i, c := range f.commits {
+		if theirs[c.sha] || r.of(c.sha) != "" {
+			continue
+		}
+		if i == 0 && len(f.commits) > maxCommits {
+			c.message, c.author = "Save earlier commits made in the sandbox as one", nil
+		}
+		parents, after := b.parents(ctx, r, c, at.head, follows)
+		sha, err := b.commitTree(ctx, append(slices.Clone(committer), c.author...), c.tree, c.message, parents...)
+		if err != nil {
+			return false, nil, err
+		}
+		follows[sha] = after
+		r.add(c.sha, sha)
+		if c.sha == f.head {
+			joined, next = after, &made{sha: sha, tree: c.tree}
+		}
+	}
+	return joined, next, nil
+}
+
+// parents are those that a commit gets here, and after reports whether it follows the branch's last commit. One that is not of the branch is left out: what it brings is in the commit then.
+func (b *Branch) parents(ctx context.Context, r *record, c made, head string, follows map[string]bool) (list []string, after bool) {
+	for _, p := range c.parents {
+		ours := r.of(p)
+		if ours == "" && b.git().Run(ctx, "merge-base", "--is-ancestor", p, head) == nil {
+			ours = p
+		}
+		if ours != "" && !slices.Contains(list, ours) {
+			list, after = append(list, ours), after || follows[ours]
+		}
+	}
+	if len(list) == 0 {
+		return []string{head}, true
+	}
+	return list, after
+}
+
+// known are those of the commits that were not made in the sandbox, since this machine has them.
+func (b *Branch) known(ctx context.Context, all []made) map[string]bool {
+	var names strings.Builder
+	for _, c := range all {
+		names.WriteString(c.sha + "\n")
+	}
+	known := map[string]bool{}
+	for _, r := range []git.Repo{b.git(), localrepo.Git(b.Repo)} {
+		r.Stdin = names.String()
+		out, _ := r.Output(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)") // a repository that is gone has none
+		for l := range strings.Lines(string(out)) {
+			if sha, ok := strings.CutSuffix(strings.TrimSpace(l), " commit"); ok {
+				known[sha] = true
+			}
+		}
+	}
+	return known
+}
+
+// identity is who the user is now, by their repository.
+func (b *Branch) identity(ctx context.Context) []string {
+	name, email := localrepo.Identity(ctx, b.Repo)
+	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + email}
+}
+
+// commitTree makes a commit, to which nothing refers yet.
+func (b *Branch) commitTree(ctx context.Context, env []string, tree, message string, parents ...string) (string, error) {
+	r := b.git()
+	r.Env, r.Stdin = env, message+"\n"
+	args := []string{"commit-tree", "-F", "-"}
+	for _, p := range parents {
+		args = append(args, "-p", p)
+	}
+	out, err := r.Output(ctx, append(args, tree)...)
+	return strings.TrimSpace(string(out)), err
+}
+
+// zero is the value of a ref that is not there.
+func zero(sha string) string { return strings.Repeat("0", len(sha)) }
+
+// move moves the branch on to a commit, unless that is "", and its record, unless that is nil, both at once.
+func (b *Branch) move(ctx context.Context, at tip, head string, r *record) error {
+	g := b.git()
+	if head != "" {
+		g.Stdin += "update " + heads + b.Sandbox + " " + head + " " + cmp.Or(at.head, zero(head)) + "\n"
+	}
+	if r != nil {
+		lines := []string{cmp.Or(r.head, "-"), ""}
+		for _, p := range r.became[r.loaded:] {
+			lines = append(lines, p[0]+" "+p[1])
+		}
+		var parents []string
+		if at.record != "" {
+			parents = []string{at.record}
+		}
+		sha, err := b.commitTree(ctx, noteAuthor, cmp.Or(head, at.head)+"^{tree}", strings.Join(lines, "\n"), parents...)
+		if err != nil {
+			return err
+		}
+		g.Stdin += "update " + inside + b.Sandbox + " " + sha + " " + cmp.Or(at.record, zero(sha)) + "\n"
+	}
+	return g.Run(ctx, "update-ref", "--stdin")
+}
