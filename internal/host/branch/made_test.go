@@ -199,7 +199,7 @@ func TestFresh(t *testing.T) {
 	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	for _, script := range []string{
-		"mkdir 1; echo 1 >1/a; git add -A; git commit -qm own; sleep 0.02; echo 1 >1/b", "mkdir 2; echo 1 >2/a; git add -A; git commit -qm own; sleep 0.05; echo 1 >2/b",
+		"mkdir 1; echo 1 >1/a; git add -A; git commit -qm own; sleep 0.3; echo 1 >1/b", "mkdir 2; echo 1 >2/a; git add -A; git commit -qm own; sleep 0.05; echo 1 >2/b",
 		"mkdir 3; echo 1 >3/a; git add -A; git commit -qm own; sleep 0.1; echo 1 >3/b", "mkdir 4; echo 1 >4/a; git add -A; sleep 0.1; echo 1 >4/b; git status >/dev/null; echo 1 >4/c",
 		"mkdir -p 5/5; echo 1 >5/5/a; git add 5; git commit -qm own; git status >/dev/null; echo 1 >5/5/b", "mkdir -p 6/6; echo 1 >6/6/a; git add -f 6; echo 2 >6/b; echo 2 >6/6/b",
 		"mkdir 7; echo 1 >7/a; git add -A; git commit -qm own; sleep 0.3; echo 1 >7/b", "rm -r 1 2; echo 3 >3/a; git commit -qam own; touch 3/n", "git mv 4 8; git commit -qm own; echo 1 >8/n",
@@ -212,5 +212,6 @@ func TestFresh(t *testing.T) {
 		if got := gittest.Git(t, repo, "diff", "--name-status", fresh(t, p, repo), "sandbox/dev"); got != "" {
 			t.Errorf("%s: %s", script, got)
 		}
+		p.do(`! grep -q UNTR "$HOME/.sandbox-agent/git/index"`) // git's cache of untracked files
 	}
 }
