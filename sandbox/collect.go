@@ -25,6 +25,8 @@ const (
 	ForgetSandbox Action = "forget sandbox"
 	// EndEndpoints is of a sandbox that is not known any more.
 	EndEndpoints Action = "end endpoints"
+	// RemoveVolume is of a volume whose container somebody removed without it.
+	RemoveVolume Action = "remove volume"
 	// RemoveFork is of the image of a sandbox that is not any more.
 	RemoveFork Action = "remove image of fork"
 )
@@ -74,6 +76,7 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 	}
 	c.folders(ctx, there)
 	c.images(ctx, owner)
+	c.volumes(ctx, owner)
 	return c.done, errors.Join(c.errs...)
 }
 
@@ -163,6 +166,22 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 			c.m.note(registry.Event{Sandbox: name, Event: registry.Removed})
 			return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Forget(name))
 		})
+	}
+}
+
+// volumes looks at volumes that no container has.
+func (c *collector) volumes(ctx context.Context, owner string) {
+	v, err := c.m.volumes()
+	c.errs = append(c.errs, err)
+	if v == nil {
+		return
+	}
+	list, err := v.Volumes(ctx, map[string]string{labelOwner: owner})
+	c.errs = append(c.errs, public(err))
+	for _, left := range list {
+		if time.Since(left.Created) > neverStarted { // a container that is being made has its volume first
+			c.do(RemoveVolume, left.Name, func() error { return public(v.RemoveVolume(ctx, left.Name)) })
+		}
 	}
 }
 

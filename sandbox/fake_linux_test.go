@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ type fake struct {
 	next     int
 	boxes    map[string]*fakeBox
 	images   map[string]runtime.Snapshot // by name
+	volumes  []runtime.Volume            // that no sandbox has
 	stands   int
 	away     error // of Info
 }
@@ -222,7 +224,7 @@ func (f *fake) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-// lose removes a sandbox as somebody else would.
+// lose removes a sandbox as somebody else would: without its volume.
 func (f *fake) lose(t *testing.T, name string) {
 	t.Helper()
 	boxes, err := f.Boxes(t.Context(), map[string]string{labelName: name})
@@ -232,6 +234,27 @@ func (f *fake) lose(t *testing.T, name string) {
 	if err := f.Remove(t.Context(), boxes[0].ID); err != nil {
 		t.Fatal(err)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.volumes = append(f.volumes, runtime.Volume{Name: "of-" + name, Labels: boxes[0].Labels, Created: time.Now().Add(-time.Hour)})
+}
+
+func (f *fake) Volumes(_ context.Context, labels map[string]string) (list []runtime.Volume, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, v := range f.volumes {
+		if has(v.Labels, labels) {
+			list = append(list, v)
+		}
+	}
+	return list, nil
+}
+
+func (f *fake) RemoveVolume(_ context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.volumes = slices.DeleteFunc(f.volumes, func(v runtime.Volume) bool { return v.Name == name })
+	return nil
 }
 
 func (f *fake) SetNetwork(_ context.Context, id string, n workorder.Network) error {

@@ -265,6 +265,9 @@ func (m *Manager) recreate(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.removeVolumes(ctx, now.spec.Runtime, name, now.owner); err != nil {
+		return nil, err
+	}
 	if now, err = m.make(ctx, now.r, now.spec, "", ""); err != nil {
 		return nil, err
 	}

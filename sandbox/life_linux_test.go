@@ -37,7 +37,7 @@ func TestGone(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if f.stands != 3 || len(f.boxes) != 2 {
+	if f.stands != 3 || len(f.boxes) != 2 || len(f.volumes) != 0 {
 		t.Errorf("%d were made, %d are there", f.stands, len(f.boxes))
 	}
 	if s := find(t, m, "a").Spec(); s.Network != NetworkNone || s.Limits.PIDs != 100 || len(s.Env) != 1 {
@@ -372,7 +372,7 @@ func TestCollect(t *testing.T) {
 	f.mu.Unlock()
 	want := map[Collected]bool{
 		{RemoveSandbox, "unstarted", false}: true, {KeepRecord, "unknown", false}: true, {KeepRecord, "damaged", false}: true,
-		{ForgetSandbox, "gone", true}: true, {ForgetSandbox, "forked", true}: true,
+		{ForgetSandbox, "gone", true}: true, {ForgetSandbox, "forked", true}: true, {RemoveVolume, "of-gone", false}: true, {RemoveVolume, "of-forked", false}: true,
 	}
 	for _, o := range []CollectOptions{{DryRun: true}, {DryRun: true}, {}} {
 		done, err := m.Collect(t.Context(), o)

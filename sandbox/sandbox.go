@@ -161,7 +161,8 @@ func (sb *Sandbox) Discard(ctx context.Context) error {
 			return public(err)
 		}
 	}
-	if err := errors.Join(sb.m.removeForks(ctx, r, sb.spec.Name, sb.owner), sb.m.kept.Forget(sb.spec.Name)); err != nil {
+	left := errors.Join(sb.m.removeForks(ctx, r, sb.spec.Name, sb.owner), sb.m.removeVolumes(ctx, sb.spec.Runtime, sb.spec.Name, sb.owner))
+	if err := errors.Join(left, sb.m.kept.Forget(sb.spec.Name)); err != nil {
 		return err
 	}
 	sb.note(registry.Event{Event: registry.Removed})

@@ -275,6 +275,37 @@ func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry
 	return m.named(ctx, p, r, s, snapshot, what)
 }
 
+// removeVolumes removes the volumes that a sandbox's container has left because somebody removed it without them. The caller has the lock of the name.
+func (m *Manager) removeVolumes(ctx context.Context, k Kind, name, owner string) error {
+	if p := m.place(k); p == nil || !p.onEngine() {
+		return nil
+	}
+	v, err := m.volumes()
+	if err != nil || v == nil {
+		return err
+	}
+	list, err := v.Volumes(ctx, map[string]string{labelName: name, labelOwner: owner})
+	errs := []error{public(err)}
+	for _, left := range list {
+		errs = append(errs, public(v.RemoveVolume(ctx, left.Name)))
+	}
+	return errors.Join(errs...)
+}
+
+// volumes are those of the engine; nil where there is none.
+func (m *Manager) volumes() (runtime.Volumes, error) {
+	p := m.place(KindContainer)
+	if p == nil {
+		return nil, nil
+	}
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	v, _ := r.(runtime.Volumes)
+	return v, nil
+}
+
 // removeForks removes the images that forks of a name were made of, and that no sandbox is made of any more. The caller has the lock of the name.
 func (m *Manager) removeForks(ctx context.Context, r runtime.Stander, name, owner string) error {
 	s, ok := r.(runtime.Snapshotter)

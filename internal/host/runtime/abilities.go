@@ -66,10 +66,17 @@ type ImageStore interface {
 
 // Volumes manages the volumes that boxes share, or leave beside their container.
 type Volumes interface {
-	// Volumes lists the unused volumes that carry the label.
-	Volumes(ctx context.Context, label string) ([]string, error)
+	// Volumes lists the unused volumes that carry all labels.
+	Volumes(ctx context.Context, labels map[string]string) ([]Volume, error)
 	// RemoveVolume removes an unused volume.
 	RemoveVolume(ctx context.Context, name string) error
+}
+
+// Volume is a volume of the engine.
+type Volume struct {
+	Name    string
+	Labels  map[string]string
+	Created time.Time
 }
 
 // Committer makes images of boxes.

@@ -209,10 +209,10 @@ func (s *Sweep) volumes(ctx context.Context) {
 	own, err := s.Store.Owner(false)
 	s.failed(err)
 	for _, label := range own.Labels() {
-		names, err := s.Volumes.Volumes(ctx, workorder.LabelOwner+"="+label)
+		all, err := s.Volumes.Volumes(ctx, map[string]string{workorder.LabelOwner: label})
 		s.failed(err)
-		for _, n := range names {
-			s.do(ctx, RemoveVolume, n, func(ctx context.Context) error { return s.Volumes.RemoveVolume(ctx, n) })
+		for _, v := range all {
+			s.do(ctx, RemoveVolume, v.Name, func(ctx context.Context) error { return s.Volumes.RemoveVolume(ctx, v.Name) })
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestDocker(t *testing.T) {
 	})
 	runtimetest.Conformance(t, e, spec)
 	t.Run("nothing is left", func(t *testing.T) {
-		left, err := e.Volumes(t.Context(), "sandbox-agent.test="+id)
+		left, err := e.Volumes(t.Context(), map[string]string{"sandbox-agent.test": id})
 		if err != nil || len(left) != 0 {
 			t.Errorf("volumes = %v, %v", left, err)
 		}

@@ -56,22 +56,27 @@ func (e *Engine) Probe(ctx context.Context, spec runtime.BoxSpec, argv []string)
 	return out.String(), nil
 }
 
-// Volumes lists the unused volumes that carry the label.
-func (e *Engine) Volumes(ctx context.Context, label string) ([]string, error) {
+// Volumes implements runtime.Volumes.
+func (e *Engine) Volumes(ctx context.Context, labels map[string]string) ([]runtime.Volume, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the engine measures no sizes here, but walks its store
 	defer cancel()
-	r, err := e.c.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label), filters.Arg("dangling", "true"))})
+	f := filters.NewArgs(filters.Arg("dangling", "true"))
+	for k, v := range labels {
+		f.Add("label", k+"="+v)
+	}
+	r, err := e.c.VolumeList(ctx, volume.ListOptions{Filters: f})
 	if err != nil {
 		return nil, e.wrap("list volumes", err)
 	}
-	var names []string
+	var all []runtime.Volume
 	for _, v := range r.Volumes {
-		names = append(names, v.Name)
+		created, _ := time.Parse(time.RFC3339, v.CreatedAt) // an engine that does not say has old ones
+		all = append(all, runtime.Volume{Name: v.Name, Labels: v.Labels, Created: created})
 	}
-	return names, nil
+	return all, nil
 }
 
-// RemoveVolume removes an unused volume.
+// RemoveVolume implements runtime.Volumes.
 func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()

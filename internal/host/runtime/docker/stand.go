@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"path"
 	"slices"
@@ -43,7 +44,7 @@ var (
 )
 
 // standConfig translates a spec; the golden test of it shows what such a sandbox may do.
-func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig) {
+func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.Config, *container.HostConfig) {
 	stop := standStop
 	cfg := &container.Config{
 		Image: s.Image, Labels: s.Labels, Hostname: "sandbox",
@@ -74,6 +75,12 @@ func standConfig(s runtime.StandSpec) (*container.Config, *container.HostConfig)
 	for _, m := range s.Mounts {
 		// Never what the engine would make of a path that is not there: a folder of root's.
 		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Inside, ReadOnly: m.ReadOnly, BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
+	}
+	// Made here and not by the image's VOLUME, so that they have our labels in case somebody removes the container without them.
+	for _, at := range slices.Sorted(maps.Keys(volumes)) {
+		if !slices.ContainsFunc(hc.Mounts, func(m mount.Mount) bool { return path.Clean(m.Target) == path.Clean(at) }) {
+			hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeVolume, Target: at, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels}})
+		}
 	}
 	return cfg, hc
 }
@@ -127,7 +134,11 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 	}
 	defer held.Close()
 	s.Config = config
-	cfg, hc := standConfig(s)
+	var volumes map[string]struct{}
+	if img.Config != nil {
+		volumes = img.Config.Volumes
+	}
+	cfg, hc := standConfig(s, volumes)
 	id, err := e.create(ctx, func(ctx context.Context) (container.CreateResponse, error) {
 		return e.c.ContainerCreate(ctx, cfg, hc, nil, nil, s.Name)
 	})
