@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
@@ -150,11 +151,10 @@ func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), er
 		return "", "", nil, err
 	}
 	s.Repo = repo.Path
-	dir, err := copyDir("sandbox-agent-repo-")
+	dir, remove, err := copyDir()
 	if err != nil {
 		return "", "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
 	}
-	remove = func() { _ = os.RemoveAll(dir) } // a copy
 	file = filepath.Join(dir, "repo.bundle")
 	if err = repo.Bundle(ctx, file); err == nil {
 		base, err = repo.BundleHead(ctx, file, s.Ref)
@@ -166,16 +166,50 @@ func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), er
 	return file, base, remove, nil
 }
 
-// staleCopy is the age at which nobody uses a copy any more, in a folder that a killed program has left: one is made and brought within minutes.
-const staleCopy = time.Hour
+// copyPrefix begins the names of directories with copies of commits, in the directory for temporary files.
+const copyPrefix = "sandbox-agent-copy-"
 
-// copyDir makes a folder for a copy, and removes those that killed programs have left.
-func copyDir(prefix string) (string, error) {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // a folder with such letters keeps them
+// copyDir makes a directory for a copy, which remove takes away, and removes those that killed programs have left: their users hold a lock of them.
+func copyDir() (dir string, remove func(), err error) {
+	sweepCopies()
+	const tries = 10
+	for range tries {
+		if dir, err = os.MkdirTemp("", copyPrefix); err != nil {
+			return "", nil, err
+		}
+		// Another program may have taken it for one that was left before it was locked.
+		if f := lockDir(dir); f != nil {
+			return dir, func() { _, _ = os.RemoveAll(dir), f.Close() }, nil // a copy
+		}
+		_ = os.Remove(dir)
+	}
+	return "", nil, fmt.Errorf("lock %s: the file system has no locks: set TMPDIR to a directory of another", dir)
+}
+
+// sweepCopies removes directories of copies that no program uses.
+func sweepCopies() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), copyPrefix+"*")) // a folder with such letters keeps them
 	for _, dir := range left {
-		if st, err := os.Lstat(dir); err == nil && st.IsDir() && time.Since(st.ModTime()) > staleCopy {
-			_ = os.RemoveAll(dir) // somebody else's stays
+		if f := lockDir(dir); f != nil {
+			_, _ = os.RemoveAll(dir), f.Close() // somebody else's stays
 		}
 	}
-	return os.MkdirTemp("", prefix)
+}
+
+// lockDir opens and locks a directory; nil if another program has it locked, or it is gone or no directory.
+func lockDir(dir string) *os.File {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil
+	}
+	there, err := os.Lstat(dir)
+	if err == nil && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if here, err := f.Stat(); err == nil && os.SameFile(here, there) {
+			if _, err := os.Lstat(dir); err == nil {
+				return f
+			}
+		}
+	}
+	_ = f.Close()
+	return nil
 }

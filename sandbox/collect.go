@@ -77,6 +77,9 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 	c.folders(ctx, there)
 	c.images(ctx, owner)
 	c.volumes(ctx, owner)
+	if !o.DryRun {
+		sweepCopies()
+	}
 	return c.done, errors.Join(c.errs...)
 }
 

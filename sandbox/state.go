@@ -171,6 +171,8 @@ func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out 
 	switch why := strings.TrimSpace(text.Clean(string(said.Bytes()))); {
 	case err != nil:
 		return err
+	case r.OutOfMemory:
+		return fmt.Errorf("the sandbox's memory limit of %d MiB was reached: set a higher one with --memory: %s", sb.Spec().Limits.MemoryBytes>>20, why)
 	case r.Reason != "":
 		return errors.New(r.Reason)
 	case r.ExitCode != 0:

@@ -13,12 +13,12 @@ import (
 // submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input. The ref tells saves which commits are not the sandbox's.
 const submoduleScript = `set -eu
 cd "$1"
-b=$(mktemp)
+b=$(mktemp "$(git rev-parse --absolute-git-dir)/bundle-XXXXXX") # on the disk: the /tmp of a jail is memory
 trap 'rm -f "$b"' EXIT
 cat >"$b"
 rmdir "$2" 2>/dev/null || [ ! -e "$2" ]
-git clone -q --no-checkout "$b" "./$2"
-git -C "./$2" checkout -q --detach "$3"
+git -c core.bigFileThreshold=8m clone -q --no-checkout "$b" "./$2"
+git -c core.bigFileThreshold=8m -C "./$2" checkout -q --detach "$3"
 git -C "./$2" remote remove origin
 git -C "./$2" update-ref refs/sandbox-agent/base "$3"`
 
@@ -36,11 +36,11 @@ func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) 
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	dir, err := copyDir("sandbox-agent-submodules-")
+	dir, remove, err := copyDir()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	for _, m := range all {
 		if err := sb.submodule(ctx, m, filepath.Join(dir, "bundle")); err != nil {
 			missing = append(missing, fmt.Errorf("submodule %s: %w", m.Path, err))

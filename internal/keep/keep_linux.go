@@ -27,6 +27,8 @@ const (
 	// What ends by itself does so within some of these.
 	soonRounds = 4
 	soonPause  = 200 * time.Microsecond
+	// lookEvery is how often a keeper looks whether its sandbox's folder is still there.
+	lookEvery = 15 * time.Second
 	// maxSaid bounds what of an early end is answered, in bytes.
 	maxSaid = 2 << 10
 )
@@ -138,13 +140,10 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 			fmt.Fprintf(log, "the sandbox ended: its guest: %v\n", err)
 		}
 	case <-ctx.Done():
-		program.Signal(p.End)
-		select {
-		case <-program.Done():
-		case <-time.After(endTime):
-			program.Signal(syscall.SIGKILL)
-			<-program.Done()
-		}
+		end(program, p.End)
+	case <-gone(p.Dir, lookEvery, program.Done()):
+		fmt.Fprintln(log, "the sandbox ended: its folder was removed")
+		end(program, p.End)
 	}
 	<-watched
 	// Its own children are waited for: a jail's first process is gone when all in it are.
@@ -166,6 +165,40 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 		return errors.New("something of the sandbox could not be ended")
 	}
 	return nil
+}
+
+// end ends the program: it has a time to end its own children.
+func end(program *proc.Process, sig syscall.Signal) {
+	program.Signal(sig)
+	select {
+	case <-program.Done():
+	case <-time.After(endTime):
+		program.Signal(syscall.SIGKILL)
+		<-program.Done()
+	}
+}
+
+// gone returns a channel that is closed when the folder is not there in two looks: nothing can find the sandbox any more. It looks until done.
+func gone(dir string, every time.Duration, done <-chan struct{}) <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for missed := 0; missed < 2; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+				missed++
+			} else {
+				missed = 0
+			}
+		}
+		close(c)
+	}()
+	return c
 }
 
 // memory is a file of memory with that content.

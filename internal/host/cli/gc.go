@@ -31,7 +31,7 @@ engine are left alone.
 It removes the folders with programs to which no artifact of ` + "`sandbox-agent artifact build`" + ` has a link any more.
 
 Of sandboxes without a task it removes what dead programs have left of those that were made with this state
-folder, and the images of forks that are gone; it puts right what is kept of the others. One whose container somebody has
+folder, images of forks and volumes of containers that are gone; it puts right what is kept of the others. One whose container somebody has
 removed would be made anew by its next use: it is named, and with --force forgotten. Snapshots stay:
 ` + "`sandbox-agent snapshot rm`" + `.
 
