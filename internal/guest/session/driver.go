@@ -19,13 +19,14 @@ type driver struct {
 
 const (
 	pythonFirst = `import os;f=os.fdopen(3,'rb');exec(compile(f.read(int(f.readline())),'<driver>','exec'),{'f':f,'__name__':'<driver>'})`
-	nodeFirst   = `const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);(0,eval)(d.toString())`
-	bashFirst   = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d";eval "$__sa_loop"`
+	// In a function: what it declares outside of one would be a cell's already.
+	nodeFirst = `(0,eval)((()=>{const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);return d.toString()})())`
+	bashFirst = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d";eval "$__sa_loop"`
 )
 
 var all = map[string]driver{
 	wire.DriverPython:  {"python3", []string{"-c", pythonFirst}, []string{"common.py", "python.py"}},
-	wire.DriverNode:    {"node", []string{"-e", nodeFirst}, []string{"node.js"}},
+	wire.DriverNode:    {"node", []string{"--expose-internals", "-e", nodeFirst}, []string{"cells.js", "node.js"}},
 	wire.DriverBash:    {"bash", []string{"--norc", "--noprofile", "-c", bashFirst}, []string{"bash.sh"}},
 	wire.DriverIPython: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "ipython.py"}},
 	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "jupyter.py"}},

@@ -224,7 +224,11 @@ func (s *session) listen(f *os.File) {
 			if err == nil {
 				break
 			}
-			if !errors.Is(err, bufio.ErrBufferFull) || len(line) > maxLine {
+			if len(line) > maxLine {
+				s.close() // no driver says that much
+				return
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
 				return
 			}
 		}
@@ -339,6 +343,8 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	}
 	left := ctx.Done()
 	timedOut := false
+	said := s.said
+	var ended <-chan struct{}
 	hurry := func() {
 		s.mu.Lock()
 		s.signal()
@@ -347,12 +353,14 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	}
 	for {
 		select {
-		case l, ok := <-s.said:
+		case <-ended:
+			end := s.died()
+			end.TimedOut = timedOut
+			return end
+		case l, ok := <-said:
 			switch {
-			case !ok:
-				end := s.died()
-				end.TimedOut = timedOut
-				return end
+			case !ok: // the interpreter has ended, or has become another program by exec
+				said, ended = nil, s.over
 			case l.ID != id: // an end of an earlier cell, or of none
 			case l.Began:
 				s.hasBegun()
@@ -399,18 +407,9 @@ func (s *session) ending(l said, timedOut bool) wire.CellEnd {
 	return end
 }
 
-// died is the end of a cell whose interpreter ended without a word.
+// died is the end of a cell whose interpreter, or the program that it became, has ended without a word.
 func (s *session) died() wire.CellEnd {
-	s.close() // it may have closed its descriptor only
-	select {
-	case <-s.over:
-	case <-time.After(endTime):
-	}
-	end := wire.CellEnd{Ended: true, Error: "SessionEnded", Code: 1}
-	if s.ended() {
-		end.Code = s.exit.Code
-	}
-	return end
+	return wire.CellEnd{Ended: true, Error: "SessionEnded", Code: s.exit.Code}
 }
 
 // readCode reads the code of a cell.

@@ -1,6 +1,9 @@
 // Runs cells. Descriptor 3 brings "ID BYTES\nCODE", 4 takes what is said of them, a JSON line each. 0 to 2 belong to the cells.
 (() => {
-  const { Buffer, Error, JSON, Number, String, SyntaxError, clearTimeout, process, setTimeout } = globalThis; // a cell may have a function process of its own
+  const { Buffer, Error, JSON, Number, Object, Set, String, SyntaxError, clearTimeout, process, setTimeout } = globalThis; // a cell may have a function process of its own
+  const global = globalThis, rewrite = global['sandbox-agent.rewrite'];
+  delete global['sandbox-agent.rewrite'];
+  process.execArgv = process.execArgv.filter((a) => a !== '--expose-internals'); // what a cell forks has no use for it
   const fs = require('fs'), net = require('net'), repl = require('repl'), util = require('util'), vm = require('vm'), { PassThrough } = require('stream');
   const say = (o) => { const b = Buffer.from(JSON.stringify(o) + '\n'); for (let i = 0; i < b.length;) { try { i += fs.writeSync(4, b, i); } catch (e) { if (e.code !== 'EAGAIN') throw e; } } };
   const write = (fd, s) => { const b = Buffer.from(s); for (let i = 0; i < b.length;) { try { i += fs.writeSync(fd, b, i); } catch (e) { if (e.code !== 'EAGAIN') return; } } };
@@ -36,19 +39,32 @@
   }
   let begin = null, base = 0; // what an interrupted cell has left is not waited for
   // What it calls is broken off by SIGINT, however deep it is.
-  const script = new vm.Script('globalThis[Symbol.for("sandbox-agent.begin")]()');
-  Object.defineProperty(globalThis, Symbol.for('sandbox-agent.begin'), { value: () => begin(), enumerable: false });
+  const script = new vm.Script('this["sandbox-agent.begin"]()');
+  Object.defineProperty(global, 'sandbox-agent.begin', { value: () => begin(), enumerable: false });
+  // The constants of earlier cells, by name. A cell that failed has made none.
+  const consts = new Set();
+  // What a cell declares can be assigned: a property that was read-only, or a constant before, is neither any more.
+  function prepare(cell) {
+    for (const name of cell.names) {
+      const d = Object.getOwnPropertyDescriptor(global, name);
+      if (d ? d.configurable && !d.set && !d.writable : cell.wrap) Object.defineProperty(global, name, { value: d && d.value, writable: true, enumerable: true, configurable: true });
+    }
+    for (const name of cell.kinds.keys()) consts.delete(name);
+  }
   function run(id, code) {
     current = id;
     base = pending();
-    begin = () => { say({ id, began: true }); r.eval(code, r.context, 'cell ' + id, async (err, v) => {
+    let cell = null;
+    try { cell = rewrite(code, consts); } catch { } // then it runs as it is
+    begin = () => { say({ id, began: true }); if (cell) prepare(cell); r.eval(cell ? cell.code : code, r.context, 'cell ' + id, async (err, v) => {
       if (current !== id) return;
       try { if (!err && v && typeof v.then === 'function') v = await v; } catch (e) { err = e; }
       if (current !== id) return;
       if (err instanceof repl.Recoverable) err = err.err || new SyntaxError('the code ends too early');
       if (err) return fail(err);
+      if (cell) for (const [name, kind] of cell.kinds) if (kind === 'const') consts.add(name);
       let value;
-      try { value = v === undefined ? undefined : cut(util.inspect(v)); } catch (e) { return fail(e); }
+      try { value = v === undefined && !(cell && cell.shows) ? undefined : cut(util.inspect(v)); } catch (e) { return fail(e); }
       wake = setTimeout(() => settle(id, { ok: true, value }), 0); // a stream or a connection begins a tick later
       wake.unref();
     }); };
