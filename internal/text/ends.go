@@ -41,6 +41,21 @@ func (c *Ends) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Limit keeps less of what was written: see NewEnds. It does not keep more than before.
+func (c *Ends) Limit(most int) {
+	if c.headMost >= 0 && c.headMost+c.tailMost <= most {
+		return
+	}
+	n := NewEnds(most)
+	_, _ = n.Write(c.head)
+	n.left += c.left
+	_, _ = n.Write(c.tail)
+	*c = *n
+}
+
+// Len is how many bytes were kept.
+func (c *Ends) Len() int { return len(c.head) + len(c.tail) }
+
 // Cut reports whether something was left out.
 func (c *Ends) Cut() bool { return c.left > 0 }
 

@@ -81,6 +81,7 @@ type Runner struct {
 
 	mu       sync.Mutex
 	sessions map[key]*session
+	lost     map[key]bool       // sessions that have ended by no call of EndSession or EndClient
 	stop     context.CancelFunc // of the sweep, once there was a session
 	work     sync.WaitGroup
 }
@@ -91,7 +92,7 @@ func Open(m *sandbox.Manager, o Options) *Runner {
 		o.Environments = Presets
 	}
 	o.Max, o.Idle, o.Life = cmp.Or(o.Max, DefaultMax), cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Life, DefaultLife)
-	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[key]*session{}}
+	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[key]*session{}, lost: map[key]bool{}}
 }
 
 // MaxCode bounds the code of a Request, in bytes.
@@ -124,7 +125,9 @@ type Result struct {
 	Session string       `json:"session,omitempty"`
 	Runtime sandbox.Kind `json:"runtime"`
 	// Fresh reports that the session was new, or anew after it had ended: it remembers nothing.
-	Fresh  bool   `json:"fresh,omitempty"`
+	Fresh bool `json:"fresh,omitempty"`
+	// Lost reports that the session had ended since an earlier call, and that this call started it again.
+	Lost   bool   `json:"lost,omitempty"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	// Value is that of a session's last expression.
@@ -164,6 +167,9 @@ func (r Result) Text() string {
 		}
 		out += fmt.Sprintf(format, args...)
 	}
+	if r.Lost {
+		note("%s", r.LostNote())
+	}
 	switch {
 	case r.TimedOut && r.Ended:
 		note("Command timed out after %s. Session %s has ended: the next call starts it anew.", seconds(r.Limit), r.Session)
@@ -179,6 +185,11 @@ func (r Result) Text() string {
 		note("Exit code: %d", r.ExitCode)
 	}
 	return out
+}
+
+// LostNote says that the session was Lost.
+func (r Result) LostNote() string {
+	return fmt.Sprintf("Session %s had ended: this call started a new one, which remembers nothing of earlier calls.", r.Session)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }

@@ -145,7 +145,7 @@ func TestSessions(t *testing.T) {
 		}
 		return res
 	}
-	if res := do("a", "python", "x = 1"); !res.Fresh {
+	if res := do("a", "python", "x = 1"); !res.Fresh || res.Lost {
 		t.Errorf("%+v", res)
 	}
 	do("b", "python", "x = 2")
@@ -162,7 +162,7 @@ func TestSessions(t *testing.T) {
 	if res := do("a", "python", "import sys; sys.exit(4)"); !res.Ended || res.ExitCode != 4 {
 		t.Errorf("%+v", res)
 	}
-	if res := do("a", "python", "print('x' in globals())"); !res.Fresh || res.Stdout != "False\n" {
+	if res := do("a", "python", "print('x' in globals())"); !res.Fresh || !res.Lost || res.Stdout != "False\n" {
 		t.Errorf("%+v", res)
 	}
 	if err := r.EndSession(t.Context(), "b"); err != nil {
@@ -265,6 +265,16 @@ func TestKept(t *testing.T) {
 	all, err := second.Sessions(t.Context())
 	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) || len(all) != 1 || all[0].ID != "Kept.1" || all[0].Env != "shell" {
 		t.Errorf("%+v, %v", all, err)
+	}
+	place, err := second.m.Get(t.Context(), keptName("Kept.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := place.Stop(t.Context()); err != nil { // as after its idle time
+		t.Fatal(err)
+	}
+	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || !res.Fresh || !res.Lost {
+		t.Errorf("%+v, %v", res, err)
 	}
 	if err := second.EndSession(t.Context(), "Kept.1"); err != nil {
 		t.Error(err)

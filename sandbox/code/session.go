@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type session struct {
 	env  string
 	turn chan struct{} // who has it uses the rest
 	end  func() error
+	lost bool // one of this key had ended, and no answer has said so
 
 	mu      sync.Mutex
 	in      *sandbox.Interpreter // set once, by who has the turn
@@ -79,8 +81,9 @@ func (r *Runner) take(ctx context.Context, k key, env string) (*session, error) 
 	s := r.sessions[k]
 	if s == nil {
 		now := time.Now()
-		s = &session{key: k, env: env, turn: make(chan struct{}, 1), started: now, used: now}
+		s = &session{key: k, env: env, turn: make(chan struct{}, 1), started: now, used: now, lost: r.lost[k]}
 		r.sessions[k] = s
+		delete(r.lost, k)
 	}
 	if s.env != env {
 		return nil, &BoundError{k.id, s.env}
@@ -119,7 +122,8 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 		}
 	}
 	res, err = runCell(ctx, e, s.in, q)
-	res.Runtime, res.Fresh = s.kind, fresh
+	res.Runtime, res.Fresh, res.Lost = s.kind, fresh, s.lost
+	s.lost = false
 	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrLost)
 	if res.Ended || gone || !r.has(s) { // who ended it meanwhile may have given up the wait for its turn
 		r.forget(s)
@@ -175,6 +179,19 @@ func (r *Runner) forget(s *session) {
 	defer r.mu.Unlock()
 	if r.sessions[s.key] == s {
 		delete(r.sessions, s.key)
+		r.markLost(s)
+	}
+}
+
+// maxLost bounds the sessions that are known to have ended.
+const maxLost = 10_000
+
+// markLost makes the next session of the same key say that this one has ended. The lock is the caller's.
+func (r *Runner) markLost(s *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(r.lost) < maxLost && (s.in != nil || s.lost) {
+		r.lost[s.key] = true
 	}
 }
 
@@ -210,6 +227,7 @@ func (r *Runner) sweep(ctx context.Context) {
 			if over {
 				old = append(old, s)
 				delete(r.sessions, k)
+				r.markLost(s)
 			}
 		}
 		r.mu.Unlock()
@@ -296,7 +314,7 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 		return nil, fmt.Errorf("session %q is %w: it is none that is kept", session, sandbox.ErrSpec)
 	}
 	var in *sandbox.Interpreter
-	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Interpreter) (Result, error) {
+	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Interpreter, _ bool) (Result, error) {
 		in = i
 		return Result{}, nil
 	})
@@ -305,9 +323,10 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 
 // inKept runs code in a session that outlives this program.
 func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, error) {
-	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Interpreter) (Result, error) {
+	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error) {
 		res, err := runCell(ctx, e, i, q)
 		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Fresh()
+		res.Lost = res.Fresh && lost
 		if res.Ended {
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
@@ -315,18 +334,20 @@ func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, 
 	})
 }
 
-// withKept calls use with a session's place and interpreter, and again with new ones where they had ended.
-func (r *Runner) withKept(ctx context.Context, e Environment, id string, use func(*sandbox.Sandbox, *sandbox.Interpreter) (Result, error)) (Result, error) {
+// withKept calls use with a session's place and interpreter, and again with new ones where they had ended. lost says that the place was not new.
+func (r *Runner) withKept(ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error)) (Result, error) {
 	const tries = 3 // it may end while it is looked for
+	lost := false
 	for n := 0; ; n++ {
 		sb, made, err := r.kept(ctx, e, id)
 		if err != nil {
 			return Result{}, err
 		}
+		lost = lost || !made
 		i, err := sb.Session(ctx, r.options(e))
 		if err == nil {
 			var res Result
-			if res, err = use(sb, i); !errors.Is(err, sandbox.ErrNotFound) {
+			if res, err = use(sb, i, lost); !errors.Is(err, sandbox.ErrNotFound) {
 				return res, err
 			}
 		}
@@ -415,6 +436,7 @@ func (r *Runner) EndSession(ctx context.Context, id string) error {
 	r.mu.Lock()
 	s := r.sessions[key{id: id}]
 	delete(r.sessions, key{id: id})
+	delete(r.lost, key{id: id})
 	r.mu.Unlock()
 	if s == nil {
 		return fmt.Errorf("session %.80q: %w", id, sandbox.ErrNotFound)
@@ -429,6 +451,9 @@ func (r *Runner) EndClient(ctx context.Context, client string) {
 		r.forget(s)
 		s.finish(ctx)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.lost, func(k key, _ bool) bool { return k.client == client })
 }
 
 func (r *Runner) sessionsOf(client string) (all []*session) {

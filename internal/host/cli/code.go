@@ -197,6 +197,9 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 	}
 	if !o.json {
 		a.tellEnd("", res.OutOfMemory, "`--memory` gives it more")
+		if res.Lost {
+			fmt.Fprintf(a.Stderr, "note: %s\n", res.LostNote())
+		}
 		if res.Ended && res.Session != "" {
 			fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call starts it anew\n", res.Session)
 		}

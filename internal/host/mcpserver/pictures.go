@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -23,6 +24,7 @@ const (
 type pictures struct {
 	all  []mcp.Content
 	size int
+	text int // how many bytes of texts may still come
 	lost int
 }
 
@@ -33,6 +35,15 @@ func (p *pictures) add(d sandbox.Display) {
 	case len(p.all) == maxShown, size > maxPicture, p.size+size > maxPictures:
 		p.lost++
 	default:
+		if t, ok := c.(*mcp.TextContent); ok {
+			if p.text <= 0 {
+				p.lost++
+				return
+			}
+			cut := text.NewEnds(p.text)
+			_, _ = cut.Write([]byte(t.Text))
+			t.Text, p.text = string(cut.Bytes()), p.text-cut.Len()
+		}
 		p.all = append(p.all, c)
 		p.size += size
 	}

@@ -2,6 +2,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,13 +21,14 @@ import (
 )
 
 // schema is that of run's arguments.
-const schema = `{"type":"object","additionalProperties":false,"required":["code","env"],"properties":{"code":{"type":"string"},"env":{"type":"string"},"session":{"type":"string"}}}`
+const schema = `{"type":"object","additionalProperties":false,"required":["code","env"],"properties":{"code":{"type":"string"},"env":{"type":"string"},"session":{"type":"string"},"max_output_bytes":{"type":"integer"}}}`
 
 // arguments are those of run.
 type arguments struct {
 	Code    *string `json:"code"`
 	Env     *string `json:"env"`
 	Session string  `json:"session"`
+	Max     *int    `json:"max_output_bytes"`
 }
 
 // Runner runs code.
@@ -162,19 +164,47 @@ func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*
 	if a.Code == nil || a.Env == nil {
 		return nil, invalid(errors.New("arguments: code and env are needed"))
 	}
-	var shown pictures
-	res, err := s.o.Runner.Run(ctx, code.Request{Env: *a.Env, Code: *a.Code, Session: a.Session, Client: client, Display: shown.add})
+	most := defaultOutput
+	if a.Max != nil {
+		most = *a.Max
+	}
+	if most < 1 || most > sandbox.DefaultMaxOutput {
+		return nil, invalid(fmt.Errorf("arguments: max_output_bytes must be between 1 and %d", sandbox.DefaultMaxOutput))
+	}
+	shown := pictures{text: most}
+	out, errOut := text.NewEnds(most), text.NewEnds(most)
+	res, err := s.o.Runner.Run(ctx, code.Request{Env: *a.Env, Code: *a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut, Display: shown.add})
 	if _, unknown := errors.AsType[*code.UnknownError](err); unknown || errors.Is(err, sandbox.ErrSpec) {
 		return nil, invalid(err)
 	}
 	if err != nil {
 		return failed(err), nil
 	}
+	bound(&res, out, errOut, most)
 	said := res.Text()
 	if res.Fresh && res.Session != "" && said == "" && len(shown.all) == 0 {
 		said = fmt.Sprintf("Session %s is new.", res.Session)
 	}
 	return &mcp.CallToolResult{IsError: res.ExitCode != 0, Content: shown.content(said)}, nil
+}
+
+// defaultOutput bounds the text of an answer of run, in bytes: a model reads all of it, and clients refuse what is larger than some 25,000 tokens.
+const defaultOutput = 24 << 10
+
+// bound puts into a result what a model is to read of its output and value, most bytes of all: notices of what was left out come on top.
+func bound(res *code.Result, out, errOut *text.Ends, most int) {
+	const valuePart, half = 4, 2
+	_, _ = out.Write([]byte(res.Stdout)) // what the runner collected all the same
+	_, _ = errOut.Write([]byte(res.Stderr))
+	value := text.NewEnds(max(most/valuePart, most-out.Len()-errOut.Len()))
+	_, _ = value.Write([]byte(res.Value))
+	most -= value.Len()
+	if out.Len()+errOut.Len() > most {
+		errOut.Limit(max(most/half, most-out.Len()))
+		out.Limit(most - min(errOut.Len(), most))
+	}
+	valid := func(e *text.Ends) string { return string(bytes.ToValidUTF8(e.Bytes(), []byte("\uFFFD"))) }
+	res.Stdout, res.Stderr, res.Value = valid(out), valid(errOut), valid(value)
 }
 
 // failed is the result of a call that could not be carried out.

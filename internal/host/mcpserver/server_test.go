@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,9 +34,16 @@ func (echo) EndClient(context.Context, string) {}
 func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
 	switch q.Env {
 	case "python":
-		return code.Result{Stdout: q.Code + q.Session}, nil
+		fmt.Fprint(q.Stdout, q.Code+q.Session)
+		return code.Result{}, nil
+	case "prints":
+		fmt.Fprint(q.Stdout, strings.Repeat("o", 1<<20), "end of output")
+		fmt.Fprint(q.Stderr, strings.Repeat("e", 1<<20), "end of errors")
+		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"text/plain": json.RawMessage(`"` + strings.Repeat("d", 1<<20) + `"`)}})
+		return code.Result{Value: strings.Repeat("v", 1<<20), Session: "s", Lost: true}, nil
 	case "fails":
-		return code.Result{Stderr: "no", ExitCode: 3}, nil
+		fmt.Fprint(q.Stderr, "no")
+		return code.Result{ExitCode: 3}, nil
 	case "wrong":
 		return code.Result{}, sandbox.ErrSpec
 	case "shows":
@@ -118,6 +126,8 @@ func TestRun(t *testing.T) {
 		"engine":            {args: map[string]any{"env": "broken", "code": "x"}, fails: true, text: sandbox.ErrUnavailable.Error()},
 		"unknown":           {args: map[string]any{"env": "cobol", "code": "x"}, code: jsonrpc.CodeInvalidParams},
 		"wrong":             {args: map[string]any{"env": "wrong", "code": "x"}, code: jsonrpc.CodeInvalidParams},
+		"nothing":           {args: map[string]any{"env": "python", "code": "x", "max_output_bytes": 0}, code: jsonrpc.CodeInvalidParams},
+		"too much":          {args: map[string]any{"env": "python", "code": "x", "max_output_bytes": 1 << 30}, code: jsonrpc.CodeInvalidParams},
 		"missing":           {args: map[string]any{"env": "python"}, code: jsonrpc.CodeInvalidParams},
 		"another argument":  {args: map[string]any{"env": "python", "code": "x", "more": 1}, code: jsonrpc.CodeInvalidParams},
 		"of another type":   {args: map[string]any{"env": "python", "code": 1}, code: jsonrpc.CodeInvalidParams},
@@ -140,6 +150,36 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// An answer has a bound, whatever prints, and the beginning and end of each stream are in it.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	c := connect(t, echo{})
+	for most, args := range map[int]map[string]any{
+		24 << 10:  {"env": "prints", "code": ""},
+		1000:      {"env": "prints", "code": "", "max_output_bytes": 1000},
+		100 << 10: {"env": "prints", "code": "", "max_output_bytes": 100 << 10},
+	} {
+		got, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "run", Arguments: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := 0
+		for _, content := range got.Content {
+			size += len(content.(*mcp.TextContent).Text)
+		}
+		said := got.Content[0].(*mcp.TextContent).Text
+		const notices = 500
+		if size < most || size > 2*most+notices || !strings.HasPrefix(said, "oo") {
+			t.Errorf("%d: %d bytes", most, size)
+		}
+		for _, part := range []string{"end of output", "end of errors", "vv", (code.Result{Session: "s"}).LostNote()} {
+			if !strings.Contains(said, part) {
+				t.Errorf("%d: no %q in the answer", most, part)
+			}
+		}
 	}
 }
 
@@ -169,8 +209,9 @@ func TestPictures(t *testing.T) {
 
 func TestManyPictures(t *testing.T) {
 	t.Parallel()
-	var p pictures
-	large := sandbox.Display{Data: map[string]json.RawMessage{"text/plain": picture(strings.Repeat("x", 1<<20))}}
+	p := pictures{text: 1}
+	picture := func(data string) json.RawMessage { return picture("\x89PNG\x0d\x0a\x1a\x0a" + data) }
+	large := sandbox.Display{Data: map[string]json.RawMessage{"image/png": picture(strings.Repeat("x", 1<<20))}}
 	for range 100 {
 		p.add(large)
 	}
