@@ -147,10 +147,10 @@ const (
 
 	// These say what came of the work.
 	ReasonValidation ReasonCode = "validation_failed"
-	ReasonWorse      ReasonCode = "worse_than_before" // a rebase: checks fail that did not
-	ReasonAsBefore   ReasonCode = "fails_as_before"   // what failed before the task still does: all of an unproven task, some of a success
-	ReasonConflicts  ReasonCode = "conflicts"         // a rebase, and no agent may resolve them
-	ReasonUnresolved ReasonCode = "conflicts_not_resolved"
+	ReasonWorse      ReasonCode = "worse_than_before"      // a rebase: checks fail that did not
+	ReasonAsBefore   ReasonCode = "fails_as_before"        // what failed before the task still does: all of an unproven task, some of a success
+	ReasonConflicts  ReasonCode = "conflicts"              // a rebase, and no agent may resolve them
+	ReasonUnresolved ReasonCode = "conflicts_not_resolved" // of a rebase, or that an agent left
 	ReasonRebase     ReasonCode = "rebase_failed"
 	// ReasonLanding: the commits could not be read or pushed, and BundleFile does not have them all.
 	ReasonLanding ReasonCode = "landing_failed"

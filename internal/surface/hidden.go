@@ -225,6 +225,7 @@ func mixed(w string) rune {
 func checkHidden(c *change, s *sink) {
 	code := sourceFile(c) || c.rule != nil
 	c.diff()
+	checkConflict(c, s)
 	names := map[string]bool{}
 	for _, l := range c.added {
 		for _, h := range scan(l.text, code) {
@@ -238,6 +239,24 @@ func checkHidden(c *change, s *sink) {
 		}
 		if code && !plain(l.text) {
 			wholeWords(c, s, l, names)
+		}
+	}
+}
+
+// checkConflict finds the markers that git leaves around the two sides of a conflict: all three, in their order.
+func checkConflict(c *change, s *sink) {
+	marks, at := []string{"<<<<<<< ", "=======", ">>>>>>> "}, 0
+	next := 0
+	for _, l := range c.added {
+		text := strings.TrimSuffix(l.text, "\r")
+		switch {
+		case strings.HasPrefix(text, marks[0]):
+			next, at = 1, l.n
+		case next == 1 && text == marks[1]:
+			next = 2
+		case next == 2 && strings.HasPrefix(text, marks[2]):
+			s.add(kindConflict, at, true, "the markers of a conflict that was not resolved")
+			next = 0
 		}
 	}
 }

@@ -28,6 +28,7 @@ const (
 	kindLongLine     = "long-line"
 	kindBlob         = "blob"
 	kindKey          = "key"
+	kindConflict     = "conflict"
 	kindVendored     = "vendored"
 	kindUnread       = "unread"
 )
@@ -68,6 +69,7 @@ func Rules() []Rule {
 		{kindInstructions, "Coding agents take these texts as instructions.", false},
 		{kindBinary, "A program that cannot be read in a review.", true},
 		{kindKey, "It looks like a private key or a token.", true},
+		{kindConflict, "Markers of a conflict: nobody decided between the two sides.", true},
 		{kindBlob, "Encoded data in source can be a program.", false},
 		{kindLongLine, "Code beyond the edge of the screen is not seen.", false},
 		{kindMode, "The file can be run as a program now.", false},

@@ -215,6 +215,8 @@ type Landing struct {
 	// Checkpoint is still needed on the remote: it has work that the branch does not have.
 	Checkpoint *workorder.Checkpoint
 	Warnings   []string
+	// Unresolved says which conflicts the agent left, which are in the commits; empty if none.
+	Unresolved string
 	Err        error
 }
 

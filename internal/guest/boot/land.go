@@ -127,7 +127,17 @@ func (b land) asItWas() Landing {
 }
 
 // judge is the verdict on the run.
-func (b land) judge() workorder.Ending { return b.judgeOf(len(b.landing.Commits)) }
+func (b land) judge() workorder.Ending {
+	e := b.judgeOf(len(b.landing.Commits))
+	switch unresolved := b.landing.Unresolved; {
+	case unresolved == "":
+	case e.Status.Worked(): // no check makes it done
+		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "%s", unresolved)
+	default:
+		e.Reasons = e.Reasons.And(workorder.ReasonUnresolved, "%s", unresolved)
+	}
+	return e
+}
 
 // judgeOf is the verdict on a run that pushed this many commits.
 func (b land) judgeOf(commits int) workorder.Ending {

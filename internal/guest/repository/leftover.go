@@ -1,11 +1,13 @@
 package repository
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
@@ -31,4 +33,46 @@ func leftoverMessage(task string) string {
 	}
 	first, size := utf8.DecodeRuneInString(subject)
 	return string(unicode.ToUpper(first)) + subject[size:] + "\n\nThe agent left these changes uncommitted when the run ended; sandbox-agent\ncommitted them for it so that nothing is lost.\n"
+}
+
+// maxConflicts bounds the files that a message names.
+const maxConflicts = 20
+
+// conflictMessage is the message of a commit with conflicts that the agent left: nobody may take it for work that is done.
+func conflictMessage(c *commit.Conflicts) string {
+	subject := "Keep an unfinished " + during(c)
+	if len(c.Paths) > 0 {
+		subject = "Keep unresolved conflicts of a " + during(c)
+	}
+	body := "The agent left this behind when the run ended. sandbox-agent committed the files\nas they were, with the markers of the conflicts, so that nothing is lost.\n"
+	for _, path := range named(c.Paths) {
+		body += "\n- " + path
+	}
+	return subject + "\n\n" + body + "\n"
+}
+
+// conflictText says in a clause what the agent left.
+func conflictText(c *commit.Conflicts) string {
+	if len(c.Paths) == 0 {
+		return "the agent left a " + during(c) + " unfinished: the commits that it was to make are not all on the branch"
+	}
+	return fmt.Sprintf("the agent left a %s with unresolved conflicts, which are kept as they were: %s", during(c), strings.Join(named(c.Paths), ", "))
+}
+
+func during(c *commit.Conflicts) string {
+	if c.During == "" {
+		return "merge or stash"
+	}
+	return c.During
+}
+
+// named are the first of some paths, as words that do nothing on a forge.
+func named(paths []string) (list []string) {
+	for _, p := range paths[:min(len(paths), maxConflicts)] {
+		list = append(list, text.Words(text.Printable(refers.ReplaceAllString(p, " $1"))))
+	}
+	if more := len(paths) - maxConflicts; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return list
 }

@@ -346,16 +346,31 @@ func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshot
 // Commit commits what is uncommitted.
 func (r *Repository) Commit(ctx context.Context) error {
 	// Masked before it becomes a subject, in which a secret may not look like itself.
-	return r.Git.Commits.Commit(ctx, leftoverMessage(r.Git.Repos.Mask(r.Git.Repos.Order.Task)))
+	return r.Git.Commits.Commit(ctx, func(c *commit.Conflicts) string {
+		if c != nil {
+			return conflictMessage(c)
+		}
+		return leftoverMessage(r.Git.Repos.Mask(r.Git.Repos.Order.Task))
+	})
 }
+
+// conflictTime bounds comparing two commits of the agent's repository, which takes milliseconds.
+const conflictTime = 2 * time.Second
 
 // Land ends the saves and lands the work.
 func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
 	r.Settle(ctx)
+	look, looked := context.WithTimeout(context.WithoutCancel(ctx), conflictTime)
+	unresolved := r.Git.Commits.Unresolved(look)
+	looked()
 	l := r.Git.Land.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
-	return boot.Landing{
+	landing := boot.Landing{
 		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
 	}
+	if unresolved != nil {
+		landing.Unresolved = conflictText(unresolved)
+	}
+	return landing
 }
 
 // Release ends the saves and gives the lease back.

@@ -203,6 +203,9 @@ func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, rea
 		if why, failed := l.Failed(); failed {
 			r.Reasons = append(r.Reasons, why)
 		}
+		if l.Unresolved != "" {
+			r.Reasons = r.Reasons.And(workorder.ReasonUnresolved, "%s", l.Unresolved)
+		}
 	})
 	if err != nil {
 		log.Error("rescue: write result", "error", err)

@@ -113,7 +113,7 @@ func TestBesideThatTheRemoteDoesNotTake(t *testing.T) {
 			if f.remote(t, workorder.BranchRef(target)) != head || f.Book.Checkpoint == nil || !strings.Contains(f.kept(t), other) {
 				t.Errorf("the rest was kept back: %q", f.kept(t))
 			}
-			if err := f.Commits.Commit(t.Context(), "left"); err != nil {
+			if err := f.Commits.Commit(t.Context(), says("left")); err != nil {
 				t.Fatal(err)
 			}
 			l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
@@ -153,7 +153,7 @@ func TestEndGoesLast(t *testing.T) {
 	f.srv.WithoutAtomic(t, "r.git")
 	f.srv.Refuse(t, "r.git", workorder.BranchRef(target))
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	f.Book.Apart = true

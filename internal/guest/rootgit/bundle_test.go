@@ -29,7 +29,7 @@ func unpushed(t *testing.T, srv *gittest.Server) *fixture {
 	gittest.Git(t, f.Repos.Workspace, "checkout", "-q", "aside")
 	gittest.Git(t, f.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "aside")
 	gittest.Git(t, f.Repos.Workspace, "checkout", "-q", target)
-	if err := f.Commits.Commit(t.Context(), "left"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("left")); err != nil {
 		t.Fatal(err)
 	}
 	l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusError))

@@ -165,7 +165,7 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 		"a landing that was half done": {func(t *testing.T, f *fixture) string {
 			t.Helper()
 			cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
-			if err := f.Commits.Commit(t.Context(), "left"); err != nil {
+			if err := f.Commits.Commit(t.Context(), says("left")); err != nil {
 				t.Fatal(err)
 			}
 			f.Land.Land(t.Context(), f.base, f.bundle, nil)
@@ -241,7 +241,7 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Fields(gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD")); !slices.Equal(got, []string{"deps/changed", "deps/taken"}) {

@@ -95,7 +95,7 @@ func TestClaimOfANewTask(t *testing.T) {
 		t.Errorf("created twice: %v", err)
 	}
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
@@ -282,7 +282,7 @@ func TestTakeover(t *testing.T) {
 		k.Begin()
 		lost(t, k)
 		k.Stop(t.Context())
-		if err := first.Commits.Commit(t.Context(), "x"); err != nil {
+		if err := first.Commits.Commit(t.Context(), says("x")); err != nil {
 			t.Fatal(err)
 		}
 		l := first.Land.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess))
@@ -371,7 +371,7 @@ func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 	was := f.remote(t, ref)
 	eventually(t, "another one", func() bool { return f.remote(t, ref) != was })
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || f.remote(t, ref) != "" {
@@ -454,7 +454,7 @@ func TestEndThatArrivesLate(t *testing.T) {
 			}
 			gittest.Git(t, f.Repos.Objects().Dir, "push", "-q", "-f", f.srv.Root+"/r.git", commit+":"+workorder.StateRef("T-A1B2C3D4"))
 			f.write(t, "a", "1")
-			if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+			if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 				t.Fatal(err)
 			}
 			l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
@@ -486,7 +486,7 @@ func TestBranchThatWasSetBack(t *testing.T) {
 			f := newBox(t, srv, workorder.ModeCreate)
 			f.start(t)
 			f.write(t, "a", "1")
-			if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+			if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 				t.Fatal(err)
 			}
 			if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusTimeout)); l.Err != nil {

@@ -213,7 +213,7 @@ func TestRemovedRepository(t *testing.T) {
 	}
 	head := f.remote(t, workorder.BranchRef(target))
 	f.sh(t, "rm -rf ..?* .[!.]* *")
-	if err := f.Commits.Commit(t.Context(), "leftovers"); err == nil {
+	if err := f.Commits.Commit(t.Context(), says("leftovers")); err == nil {
 		t.Error("a commit in a repository that is gone")
 	}
 	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)

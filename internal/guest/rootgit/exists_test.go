@@ -27,7 +27,7 @@ func (f *fixture) twin(t *testing.T, change func(*workorder.Order)) *fixture {
 func (f *fixture) ends(t *testing.T, end workorder.Attempt) {
 	t.Helper()
 	f.write(t, "work-"+string(end.Status), "1")
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	l := f.Land.Land(t.Context(), f.base, f.bundle, func(_ []workorder.Commit, head string) workorder.Attempt {

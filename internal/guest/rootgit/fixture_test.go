@@ -123,7 +123,7 @@ func (f *fixture) write(t *testing.T, name, content string) {
 
 func (f *fixture) land(t *testing.T) land.Landed {
 	t.Helper()
-	if err := f.Commits.Commit(t.Context(), "leftovers"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("leftovers")); err != nil {
 		t.Fatal(err)
 	}
 	return f.Land.Land(t.Context(), f.base, f.bundle, nil)

@@ -80,7 +80,7 @@ b"`, false},
 			h.run(t, "echo u >u")
 			saved := f.Save.Save(t.Context(), true)
 			t.Logf("saved: %v, %v", saved.SnapErr, saved.PushErr)
-			left := f.Commits.Commit(t.Context(), "leftovers")
+			left := f.Commits.Commit(t.Context(), says("leftovers"))
 			l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
 			t.Logf("left: %v; landed: %+v", left, l)
 			if l.Err != nil || !strings.Contains("\n"+f.tree(t, l.Head)+"\n", "100644 u\n") {

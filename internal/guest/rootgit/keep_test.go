@@ -346,7 +346,7 @@ func TestCommitsOnly(t *testing.T) {
 	if s := f.Save.Save(t.Context(), true); s.PushErr != nil {
 		t.Fatal(s.PushErr)
 	}
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	k := f.Save.Keep(t.Context(), save.Options{CommitsOnly: true})

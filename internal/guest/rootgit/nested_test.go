@@ -106,11 +106,11 @@ func TestSubmoduleWithChanges(t *testing.T) {
 	f.start(t)
 	f.write(t, "a", "1")
 	f.sh(t, "git -c protocol.file.allow=always submodule --quiet update --init")
-	if err := f.Commits.Commit(t.Context(), "clean"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("clean")); err != nil {
 		t.Fatal(err)
 	}
 	f.sh(t, "cd sub; echo unpushed >lib; git commit -qam unpushed; echo new >new")
-	err := f.Commits.Commit(t.Context(), "leftovers")
+	err := f.Commits.Commit(t.Context(), says("leftovers"))
 	var left *worktree.LeftError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"sub/lib", "sub/new"}) {
 		t.Fatalf("left %v", err)
@@ -133,7 +133,7 @@ func TestSecondWorkTree(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.sh(t, "git worktree add -q -b side wt; echo w >wt/w; echo a >a")
-	err := f.Commits.Commit(t.Context(), "leftovers")
+	err := f.Commits.Commit(t.Context(), says("leftovers"))
 	var left *worktree.LeftError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"wt/w"}) {
 		t.Fatalf("left %v", err)

@@ -257,7 +257,7 @@ func TestWhatCannotBeAddedDoesNotKeepTheRestBack(t *testing.T) {
 	f := newFixture(t, nil)
 	f.write(t, "a", "1")
 	f.sh(t, "mkdir git~1; printf precious >git~1/file") // a name that git takes for .git
-	err := f.Commits.Commit(t.Context(), "leftovers")
+	err := f.Commits.Commit(t.Context(), says("leftovers"))
 	var left *worktree.LeftError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"git~1/file"}) || left.Why == "" {
 		t.Fatalf("got %v, want git~1/file to be named", err)
@@ -282,7 +282,7 @@ func TestRemovedRepositoryIsArchived(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(f.Repos.Workspace, ".git")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Commits.Commit(t.Context(), "leftovers"); err == nil {
+	if err := f.Commits.Commit(t.Context(), says("leftovers")); err == nil {
 		t.Error("committed without a repository")
 	}
 	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err == nil {
@@ -361,7 +361,7 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), "x"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	// The landing's time is over once the remote has been asked: then there is as much as usual for what is local.

@@ -43,7 +43,7 @@ func withTask(t *testing.T, base map[string]string) (srv *gittest.Server, head s
 	f.write(t, "new", "new\n")
 	gittest.Git(t, f.Repos.Workspace, "add", "new")
 	gittest.Git(t, f.Repos.Workspace, "commit", "-qm", "Add new", "--author", "Bea <bea@example.org>")
-	if err := f.Commits.Commit(t.Context(), "rest"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("rest")); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
@@ -356,7 +356,7 @@ func TestRebaseAfterALostBox(t *testing.T) {
 	f := newBox(t, srv, workorder.ModeContinue)
 	f.start(t)
 	f.write(t, "late", "late")
-	if err := f.Commits.Commit(t.Context(), "Late"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("Late")); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil { // and nothing after it
@@ -391,7 +391,7 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		f := newBox(t, srv, workorder.ModeCreate)
 		f.start(t)
 		f.write(t, "a", "a")
-		if err := f.Commits.Commit(t.Context(), "a"); err != nil {
+		if err := f.Commits.Commit(t.Context(), says("a")); err != nil {
 			t.Fatal(err)
 		}
 		f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
@@ -471,7 +471,7 @@ func TestRebaseOfMerges(t *testing.T) {
 	f.start(t)
 	gittest.Git(t, f.Repos.Workspace, "merge", "-q", "--no-edit", f.remote(t, "refs/heads/main"))
 	f.write(t, "late", "late")
-	if err := f.Commits.Commit(t.Context(), "Late"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("Late")); err != nil {
 		t.Fatal(err)
 	}
 	l := f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))

@@ -107,7 +107,7 @@ func (f *fixture) addresses(t *testing.T, file, subject, numbers string) string 
 
 func (f *fixture) over(t *testing.T, status workorder.Status) string {
 	t.Helper()
-	if err := f.Commits.Commit(t.Context(), "rest"); err != nil {
+	if err := f.Commits.Commit(t.Context(), says("rest")); err != nil {
 		t.Fatal(err)
 	}
 	l := f.Land.Land(t.Context(), f.base, f.bundle, endedAs(status))

@@ -33,7 +33,7 @@ func TestLargeFilesComeLast(t *testing.T) {
 		t.Errorf("%d warnings", n)
 	}
 	f.write(t, "late", "abc")
-	err := f.Commits.Commit(t.Context(), "leftovers")
+	err := f.Commits.Commit(t.Context(), says("leftovers"))
 	var left *worktree.LeftError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"huge"}) {
 		t.Fatalf("left %v", err)
@@ -55,7 +55,7 @@ echo r >x.r; echo up >x.up; printf odd >x.utf; echo a >a; mkdir git~1; echo x >g
 	if s.SnapErr == nil || s.PushErr != nil || f.Book.Checkpoint == nil {
 		t.Fatalf("saved %+v: %v", s, s.SnapErr)
 	}
-	err := f.Commits.Commit(t.Context(), "leftovers")
+	err := f.Commits.Commit(t.Context(), says("leftovers"))
 	var left *worktree.LeftError
 	if !errors.As(err, &left) || !slices.Contains(left.Paths, "git~1/x") {
 		t.Fatalf("left %v", err)
@@ -82,7 +82,7 @@ func TestTreeThatGitCannotEnter(t *testing.T) {
 	f.sh(t, "mkdir -p d/e; mkfifo d/.gitignore d/e/.gitattributes .gitmodules; chmod 000 .")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := f.Commits.Commit(ctx, "leftovers"); err != nil {
+	if err := f.Commits.Commit(ctx, says("leftovers")); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil || f.tree(t, l.Head) != "100755 README\n100644 a" {
@@ -102,7 +102,7 @@ func TestObjectsOfLFSAreKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.sh(t, "mkdir -p .git/lfs/objects/ab/cd; printf precious >.git/lfs/objects/ab/cd/abcd; echo a >a")
-	err := f.Commits.Commit(t.Context(), "leftovers")
+	err := f.Commits.Commit(t.Context(), says("leftovers"))
 	var left *worktree.LeftError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{".git/lfs/objects"}) || !strings.HasPrefix(left.Why, "1 ") {
 		t.Fatalf("left %v", err)
@@ -132,7 +132,7 @@ func TestSparseFile(t *testing.T) {
 			if broken {
 				f.write(t, ".git/HEAD", "nonsense\n")
 			}
-			err := f.Commits.Commit(t.Context(), "leftovers")
+			err := f.Commits.Commit(t.Context(), says("leftovers"))
 			archive := filepath.Join(t.TempDir(), "a.tar.gz")
 			aerr := f.Commits.Archive(t.Context(), archive, broken)
 			if broken {
@@ -184,7 +184,7 @@ func TestLeftFileIsAsCommitted(t *testing.T) {
 		t.Errorf("the checkpoint has %q, and\n%s", big, got)
 	}
 	var left *worktree.LeftError
-	if err := f.Commits.Commit(t.Context(), "leftovers"); !errors.As(err, &left) || len(left.Paths) != 2 {
+	if err := f.Commits.Commit(t.Context(), says("leftovers")); !errors.As(err, &left) || len(left.Paths) != 2 {
 		t.Fatalf("left %v", err)
 	}
 	head := gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")

@@ -40,6 +40,8 @@ type Committer struct {
 	settings  *settings.Settings
 	snapshots *snapshot.Snapshots
 	stopping  *stopping.State
+
+	conflicts *Conflicts // that the last commit of leftovers found; nil if none did
 }
 
 // New returns a Committer.
@@ -49,8 +51,8 @@ func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stag
 
 // Commit commits the agent's uncommitted changes, untracked files that are not
 // ignored included, as the agent's user and with hooks off. Files that cannot be added do not prevent the
-// commit of the rest; a *LeftError names them. It is no error if there are no changes.
-func (c *Committer) Commit(ctx context.Context, message string) error {
+// commit of the rest; a *LeftError names them. It is no error if there are no changes. message gets the conflicts that the agent left, nil if none.
+func (c *Committer) Commit(ctx context.Context, message func(*Conflicts) string) error {
 	err := c.commit(ctx, message)
 	if c.book.Load() == nil {
 		c.book.Committed = err == nil
@@ -59,9 +61,10 @@ func (c *Committer) Commit(ctx context.Context, message string) error {
 	return err
 }
 
-func (c *Committer) commit(ctx context.Context, message string) error {
+func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string) error {
 	c.work.Clear(ctx)
 	c.work.Open(ctx)
+	conflicts := c.unmerged(ctx)
 	_ = c.index.HandOver(ctx) // otherwise git reads all files again
 	added, err := c.index.Add(ctx, c.repos.Tree(), largestFile, func() { c.work.Clear(ctx) })
 	if err != nil {
@@ -94,14 +97,15 @@ func (c *Committer) commit(ctx context.Context, message string) error {
 	}
 	if staged {
 		if old == "" {
-			err = t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message)
+			err = t.Run(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message(conflicts))
 		} else {
-			err = commitIndex(ctx, t, message)
+			err = commitIndex(ctx, t, message(conflicts))
 		}
 		if err != nil {
 			return err
 		}
 	}
+	c.noteConflicts(ctx, t, conflicts)
 	if err := c.settings.GiveBack(ctx, settings); err != nil {
 		c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	}
