@@ -281,6 +281,7 @@ func (b *Branch) Cloned(ctx context.Context, commit string) error {
 		return err
 	}
 	defer unlock()
+	b.forget()
 	if _, err = b.open(ctx); err == nil {
 		err = b.git().Run(ctx, "config", b.key("cloned"), commit)
 	}

@@ -72,20 +72,51 @@ type Saved struct {
 // Unsaved is a path of the clone that no commit has, and why: git does not know it and it is large, it cannot be read, git refuses its name; or a submodule has what only the sandbox has.
 type Unsaved struct{ Path, Reason string }
 
-// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other.
+// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other; one may be of several commands that have
+// ended meanwhile, and then each has its result.
 func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
+	what := "save what changed in sandbox " + b.Sandbox
+	q, err := b.wait(ran)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	done, release, err := q.turn(ctx)
+	if err != nil {
+		q.leave(ran)
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	if done != nil {
+		return done.Saved, done.err()
+	}
+	defer release()
 	unlock, err := b.lock(ctx)
 	if err != nil {
+		q.leave(ran)
 		return s, err
 	}
 	defer unlock()
+	list, err := q.all()
+	if err == nil {
+		s, err = b.save(ctx, in, dir, title, list)
+	}
+	if err != nil && !errors.Is(err, ErrNotShown) {
+		q.leave(ran)
+		return s, fmt.Errorf("%s: %w", what, err)
+	}
+	if qerr := q.done(list, s, err); qerr != nil {
+		return s, fmt.Errorf("%s: %w", what, qerr)
+	}
+	return s, err
+}
+
+// save is one save for all commands of a list. The locks are the caller's.
+func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []entry) (s Saved, err error) {
 	clone, err := b.open(ctx)
 	if err != nil {
 		return s, err
 	}
-	what := "save what changed in sandbox " + b.Sandbox
 	at := b.at(ctx)
 	if at.head == "" {
 		found, err := b.bring(ctx, in, dir, ask{tree: whatOnly})
@@ -96,7 +127,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 			s, err = b.begin(ctx, found.clone, title)
 		}
 		if err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
+			return s, err
 		}
 		at, clone = b.at(ctx), found.clone
 	}
@@ -114,16 +145,16 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		}
 	}
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", what, err)
+		return s, err
 	}
 	s.Left, s.Unmerged = found.left, found.unmerged
-	if err := b.add(ctx, &s, found, at, ran.message(found.unmerged)); err != nil {
-		return s, fmt.Errorf("%s: %w", what, err)
+	if err := b.add(ctx, &s, found, at, message(list, found.unmerged)); err != nil {
+		return s, err
 	}
 	head := cmp.Or(s.Commit, at.head)
-	if ran.Command != "" {
-		if err := b.note(ctx, head, ran); err != nil {
-			return s, fmt.Errorf("%s: %w", what, err)
+	if rans := commands(list); len(rans) > 0 {
+		if err := b.note(ctx, head, rans); err != nil {
+			return s, err
 		}
 	}
 	if s.Commit != "" || !b.shows(ctx, head) { // also what an earlier save was killed before
@@ -174,20 +205,29 @@ var errHalf = errors.New("its clone was not made whole: `sandbox-agent reset` ma
 // noFiles is the tree without files.
 const noFiles = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-// subject is the first line of its commit.
-func (r Ran) subject() string {
-	if first := line(r.Command); first != "" {
-		return text.Runes("cmd: "+first, maxSubject)
+// message is the text of a commit for all of a list, the first of which names it, and of unresolved conflicts.
+func message(list []entry, unmerged []string) string {
+	var lines []string
+	for _, e := range list {
+		if first := line(e.Command); first != "" {
+			lines = append(lines, "cmd: "+first)
+		} else if first = line(e.Subject); first != "" {
+			lines = append(lines, first)
+		}
 	}
-	return cmp.Or(text.Runes(line(r.Subject), maxSubject), "Save")
-}
-
-// message is its commit's text, which names unresolved conflicts.
-func (r Ran) message(unmerged []string) string {
-	if len(unmerged) == 0 {
-		return r.subject()
+	body := ""
+	if len(lines) == 0 {
+		lines = []string{"Save"}
 	}
-	return r.subject() + "\n\nUnresolved conflicts, committed with their markers:\n\n    " + strings.Join(unmerged, "\n    ")
+	if more := len(lines) - 1; more > 0 {
+		body = "\n\n" + strings.Join(lines[:min(len(lines), maxLeft)], "\n")
+		and := fmt.Sprintf(" and %d more", more)
+		lines[0] = text.Runes(lines[0], maxSubject-len(and)) + and
+	}
+	if len(unmerged) > 0 {
+		body += "\n\nUnresolved conflicts, committed with their markers:\n\n    " + strings.Join(unmerged, "\n    ")
+	}
+	return text.Runes(lines[0], maxSubject) + body
 }
 
 // line is the first line of a text.
@@ -199,14 +239,17 @@ func line(s string) string {
 // noteAuthor is whose the notes are: commits say who the user is.
 var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
 
-// note adds a line to what is noted of a commit.
-func (b *Branch) note(ctx context.Context, commit string, ran Ran) error {
-	line, err := json.Marshal(ran)
-	if err != nil {
-		return err
-	}
+// note adds lines to what is noted of a commit.
+func (b *Branch) note(ctx context.Context, commit string, rans []Ran) error {
 	r := b.git()
-	r.Env, r.Stdin = noteAuthor, string(line)+"\n"
+	r.Env = noteAuthor
+	for _, ran := range rans {
+		line, err := json.Marshal(ran)
+		if err != nil {
+			return err
+		}
+		r.Stdin += string(line) + "\n"
+	}
 	return r.Run(ctx, "notes", "--ref="+notes, "append", "-F", "-", commit)
 }
 
