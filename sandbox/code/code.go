@@ -62,6 +62,8 @@ type Options struct {
 	Idle, Life time.Duration
 	// Kept lets sessions outlive this program, until Idle or Life: another one finds them by their ID.
 	Kept bool
+	// Noted is a directory that has a file for each kept session, so that a call knows that one had ended; "" for none.
+	Noted string
 	// Hosts makes places for programs of this machine that isolate by themselves (Environment.Program); nil: there are none.
 	Hosts *sandbox.Manager
 }

@@ -247,12 +247,13 @@ func TestClients(t *testing.T) {
 // Another program finds a session that is kept.
 func TestKept(t *testing.T) {
 	t.Parallel()
-	first := open(t, Options{Kept: true})
-	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Fresh {
+	noted := t.TempDir()
+	first := open(t, Options{Kept: true, Noted: noted})
+	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Fresh || res.Lost {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	broken := Environment{Name: "broken", Interpreter: []string{"/nowhere/python3", "-"}, Driver: sandbox.DriverPython}
-	second := Open(first.m, Options{Kept: true, Environments: func() []Environment { return append(Presets(), broken) }})
+	second := Open(first.m, Options{Kept: true, Noted: noted, Environments: func() []Environment { return append(Presets(), broken) }})
 	if _, err := second.Run(t.Context(), Request{Env: "broken", Session: "b"}); err == nil {
 		t.Error("there is no such interpreter")
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -343,9 +345,9 @@ func (r *Runner) withKept(ctx context.Context, e Environment, id string, use fun
 		if err != nil {
 			return Result{}, err
 		}
-		lost = lost || !made
 		i, err := sb.Session(ctx, r.options(e))
 		if err == nil {
+			lost = r.note(id) && made || !made || lost
 			var res Result
 			if res, err = use(sb, i, lost); !errors.Is(err, sandbox.ErrNotFound) {
 				return res, err
@@ -360,6 +362,35 @@ func (r *Runner) withKept(ctx context.Context, e Environment, id string, use fun
 		if err := sb.Remove(ctx); err != nil {
 			return Result{}, err
 		}
+	}
+}
+
+// notedFor is how long it is known that there was a kept session.
+const notedFor = 30 * 24 * time.Hour
+
+// note notes a kept session, and reports whether it was noted already. Where it cannot be noted nobody will know that it has ended.
+func (r *Runner) note(id string) (before bool) {
+	if r.o.Noted == "" || os.MkdirAll(r.o.Noted, 0o700) != nil {
+		return false
+	}
+	path := filepath.Join(r.o.Noted, keptName(id))
+	st, err := os.Stat(path)
+	before = err == nil && time.Since(st.ModTime()) < notedFor
+	if os.WriteFile(path, nil, 0o600) == nil {
+		_ = os.Chtimes(path, time.Time{}, time.Now()) // an old note is a note that was not used for so long
+	}
+	old, _ := os.ReadDir(r.o.Noted)
+	for _, f := range old {
+		if i, err := f.Info(); err == nil && time.Since(i.ModTime()) >= notedFor {
+			_ = os.Remove(filepath.Join(r.o.Noted, f.Name()))
+		}
+	}
+	return before
+}
+
+func (r *Runner) forgetNote(id string) {
+	if r.o.Noted != "" {
+		_ = os.Remove(filepath.Join(r.o.Noted, keptName(id)))
 	}
 }
 
@@ -426,6 +457,7 @@ func (r *Runner) EndSession(ctx context.Context, id string) error {
 		sb, err := r.find(ctx, keptName(id))
 		if err == nil {
 			if have, _ := kept(sb.Spec()); have == id {
+				r.forgetNote(id)
 				return sb.Remove(ctx)
 			}
 		} else if !errors.Is(err, sandbox.ErrNotFound) {
