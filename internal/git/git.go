@@ -33,6 +33,8 @@ type Repo struct {
 	// Foreign says that the repository's configuration is somebody else's, and git runs with our rights: nothing of it runs
 	// a program. The user's own and the machine's configuration count.
 	Foreign bool
+	// Untrusted says that a sandbox made objects of the repository: git has bounded memory for them, so that it fails where they need more.
+	Untrusted bool
 	// User runs git as another user; nil is the caller.
 	User *proc.Credential
 	// Env is added to the minimal environment, for example the agent's identity.
@@ -68,6 +70,16 @@ var hardened = []string{
 	"-c", "pack.compression=0",
 	"-c", "core.bigFileThreshold=1m",
 }
+
+const (
+	// untrustedData bounds the memory of a git process that reads what a sandbox made, in bytes. It is Linux's to hold: elsewhere untrustedAlloc bounds a single object, and LimitPack what
+	// a sandbox sends.
+	untrustedData  = 1 << 30
+	untrustedAlloc = "GIT_ALLOC_LIMIT=512m"
+)
+
+// untrusted is hardened's continuation for such a process: one thread, and a small cache of what deltas make.
+var untrusted = []string{"-c", "pack.threads=1", "-c", "index.threads=1", "-c", "core.deltaBaseCacheLimit=64m", "-c", "core.packedGitWindowSize=64m"}
 
 // slow has git itself find a dead remote, where we cannot look at connections, at the price that one that is busy with
 // little to say is taken for one.
@@ -175,6 +187,12 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 		argv = append(argv, slow...)
 	}
 	env := r.environ()
+	var data uint64
+	if r.Untrusted {
+		argv = append(argv, untrusted...)
+		env = append(env, untrustedAlloc)
+		data = untrustedData
+	}
 	var files []*os.File
 	if r.Auth != nil {
 		conf, authEnv, f, err := r.Auth.prepare(ctx)
@@ -209,7 +227,7 @@ func (r Repo) spec(ctx context.Context, args []string) (s proc.Spec, done func()
 		score = oomScore
 	}
 	return proc.Spec{
-		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User, OOMScoreAdj: score,
+		Argv: append(argv, args...), Dir: r.Dir, Env: env, User: r.User, OOMScoreAdj: score, DataBytes: data,
 		Grace: stopGrace, ExtraFiles: files, Stdin: strings.NewReader(r.Stdin),
 	}, done, nil
 }

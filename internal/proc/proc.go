@@ -76,6 +76,8 @@ type Spec struct {
 	Namespaces uintptr
 	// Started is told of the process before Start returns; nil means nobody is.
 	Started func(*Process)
+	// DataBytes bounds the memory that the child, and each process that it starts, can have for itself: files that it maps to read do not count. 0 does not. Linux only.
+	DataBytes uint64
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
 	// kernel kills when memory runs out.
 	OOMScoreAdj int
@@ -151,6 +153,10 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err := out.started(own.add(start, cmd)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
+	var limit error
+	if s.DataBytes > 0 {
+		limit = limitData(cmd.Process.Pid, s.DataBytes)
+	}
 	if s.OOMScoreAdj > 0 {
 		// Best effort: a kernel that refuses leaves the default, which is correct too.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0)
@@ -164,6 +170,11 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		p.err = p.result(errors.Join(err, out.end()), s.Argv[0])
 		close(p.done)
 	}()
+	if limit != nil {
+		p.Signal(syscall.SIGKILL)
+		<-p.done
+		return nil, fmt.Errorf("start %s: limit its memory: %w", s.Argv[0], limit)
+	}
 	go p.stopWith(ctx, s)
 	if s.Started != nil {
 		s.Started(p)

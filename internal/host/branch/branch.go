@@ -149,7 +149,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 // key is the name of a setting about the branch.
 func (b *Branch) key(name string) string { return "sandbox-agent." + b.Sandbox + "." + name }
 
-func (b *Branch) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true} }
+func (b *Branch) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true, Untrusted: true} }
 
 func (b *Branch) line(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
@@ -311,8 +311,10 @@ func (b *Branch) begin(ctx context.Context, clone, title string) (s Saved, err e
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	// The user's repository serves any commit that it has.
-	if err := b.git().Run(ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo, "+"+base+":"+bases+b.Sandbox); err != nil {
+	// The user's repository serves any commit that it has: those are as large as the user made them.
+	trusted := b.git()
+	trusted.Untrusted = false
+	if err := trusted.Run(ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo, "+"+base+":"+bases+b.Sandbox); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	set := func(key, value string) error { return b.git().Run(ctx, "config", b.key(key), value) }
@@ -363,6 +365,7 @@ func (b *Branch) show(ctx context.Context) error {
 		return fmt.Errorf("show the branch in %s: that repository is not there any more; its commits are in %s, from which `git fetch` brings them into any other", b.Repo, b.dir)
 	}
 	user := localrepo.Git(b.Repo)
+	user.Untrusted = true // it fetches what the sandbox made
 	url, err := user.Output(ctx, "config", "remote."+Remote+".url")
 	switch have := strings.TrimSpace(string(url)); {
 	case err == nil && have != b.dir && filepath.Dir(have) != filepath.Dir(b.dir): // work trees of one repository share the remote of the first

@@ -367,13 +367,18 @@ var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
 // take takes objects in, which are checked, up to the pack's end.
 func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
 	const grace = time.Second
-	said, err := b.git().Stream(ctx, r, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
-	if err != nil {
+	pack := limited(r)
+	defer pack.Close()
+	said, err := b.git().Stream(ctx, pack, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
+	if err = cmp.Or(pack.Refused(), err); err != nil {
 		b.sweep()
 		return fmt.Errorf("what it sent cannot be taken, and nothing is until that is gone from the clone: %w: %s", err, strings.TrimSpace(said))
 	}
 	if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
 		return errors.New("what it sent is not what it said")
+	}
+	if err := b.checkDepth(ctx, tree); err != nil {
+		return fmt.Errorf("what it sent cannot be taken: %w", err)
 	}
 	return nil
 }

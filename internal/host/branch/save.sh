@@ -31,7 +31,7 @@ begin() {
 export LC_ALL=C GIT_DIR="$d" GIT_WORK_TREE="$PWD" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_LITERAL_PATHSPECS=1
 export GIT_AUTHOR_NAME=- GIT_AUTHOR_EMAIL=- GIT_COMMITTER_NAME=- GIT_COMMITTER_EMAIL=-
 g() {
-	git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 -c core.compression=1 -c pack.window=2 -c core.fsync=none -c core.quotePath=false -c core.excludesFile="$own/info/exclude" \
+	git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 -c core.compression=1 -c pack.window=2 -c core.bigFileThreshold=10m -c core.fsync=none -c core.quotePath=false -c core.excludesFile="$own/info/exclude" \
 		-c core.untrackedCache=false -c core.protectHFS=true -c status.showUntrackedFiles=all "$@"
 }
 exclude() {

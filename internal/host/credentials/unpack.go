@@ -10,14 +10,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// allocLimit bounds each piece of memory that git takes for an object: a small pack may hold objects of many gigabytes. Larger files
-// are passed through (core.bigFileThreshold), and only a chain of differences needs as much as it makes.
-const allocLimit = "256m"
-
 // bare is a repository of ours with what a remote sent.
-func bare(dir string) git.Repo {
-	return git.Repo{Dir: dir, Bare: true, Env: []string{"GIT_ALLOC_LIMIT=" + allocLimit}}
-}
+func bare(dir string) git.Repo { return git.Repo{Dir: dir, Bare: true, Untrusted: true} }
+
+// packLimits bound what a remote sends: a small pack may hold objects of many gigabytes.
+var packLimits = git.PackLimits{Objects: 5_000_000, Blob: 4 << 30, Object: 256 << 20, Total: 64 << 30}
 
 // unpackGrace is what git has to remove its files once it is stopped.
 const unpackGrace = 2 * time.Second
@@ -34,7 +31,9 @@ func (s *unpacked) PackfileWriter() (io.WriteCloser, error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := bare(s.dir).Stream(s.ctx, r, io.Discard, unpackGrace, "-c", "pack.threads=1", "index-pack", "--stdin")
+		limited := git.LimitPack(r, packLimits)
+		_, err := bare(s.dir).Stream(s.ctx, limited, io.Discard, unpackGrace, "index-pack", "--stdin")
+		_ = limited.Close()   // never fails
 		r.CloseWithError(err) // what is written from now on fails with it
 		done <- err
 	}()

@@ -58,6 +58,7 @@ func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 		return nil, err
 	}
 	p := &Place{Work: w, repo: repo, git: localrepo.Git(repo.Path)}
+	p.git.Untrusted = true
 	for _, sha := range []string{w.Base, w.Head} {
 		if _, err := p.git.Output(ctx, "cat-file", "-e", sha+"^{commit}"); err != nil {
 			return nil, fault.New(workorder.ExitGit, fmt.Errorf("%s does not have commit %s of %s", repo.Path, sha[:10], w.Of),
