@@ -25,8 +25,9 @@ func limited(r io.Reader) *git.LimitedPack {
 	return git.LimitPack(r, git.PackLimits{Objects: maxObjects, Blob: maxBlob, Object: maxObject, Total: maxTotal})
 }
 
-// checkDepth returns an error if a tree that a sandbox sent has too many directories in one another, or too many paths: a few objects can make any number. Only what differs from the branch is looked at.
-func (b *Branch) checkDepth(ctx context.Context, tree string) error {
+// checkDepth returns an error if a tree that a sandbox sent has too many directories in one another, or too many paths: a few objects can make any number. Only what differs from a tree that was checked
+// is looked at.
+func (b *Branch) checkDepth(ctx context.Context, checked, tree string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	count := 0
@@ -34,7 +35,7 @@ func (b *Branch) checkDepth(ctx context.Context, tree string) error {
 		if count++; count > maxChanged || strings.Count(path, "/") > maxDepth {
 			cancel(fmt.Errorf("it has more than %d directories in one another, or changes more than %d paths", maxDepth, maxChanged))
 		}
-	}, "diff-tree", "-r", "-t", "-z", "--no-renames", "--name-only", "--end-of-options", heads+b.Sandbox, tree)
+	}, "diff-tree", "-r", "-t", "-z", "--no-renames", "--name-only", "--end-of-options", checked, tree)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

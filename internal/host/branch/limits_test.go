@@ -59,9 +59,8 @@ func deep(n int) (pack string, tree []byte) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
-	p, b := newPlace(t, repo), New(t.TempDir()).Of("e", repo)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 	save(t, b, p, "", 0)
-	head := b.Head(t.Context())
 	const mib = 1 << 20
 	base, copies := make([]byte, mib), maxObject/mib+1
 	delta := binary.AppendUvarint(binary.AppendUvarint(nil, mib), uint64(copies*mib))
@@ -76,12 +75,17 @@ func TestLimits(t *testing.T) {
 		name, pack string
 		tree       []byte
 		bad        bool
-	}{{"a delta", bomb, id("tree", tree), true}, {"depth", nested, top, true}, {"no depth", fine, fineTop, false}} {
+	}{{"a delta", bomb, id("tree", tree), true}, {"depth", nested, top, true}, {"a commit's depth", nested, fineTop, true}, {"no depth", fine, fineTop, false}} {
+		commits := ""
+		if row.name == "a commit's depth" {
+			commit := fmt.Sprintf("tree %x\n\nx", top)
+			commits = fmt.Sprintf("%040d commit %d\n%s\n", 1, len(commit), commit)
+		}
 		in := func(_ context.Context, _ []string, _ io.Reader, out io.Writer) error {
-			_, err := io.Copy(out, strings.NewReader(fmt.Sprintf("%x AAAA\n.\n%s", row.tree, row.pack)))
+			_, err := io.Copy(out, strings.NewReader(fmt.Sprintf("%x AAAA -\n.\n%s.\n%s", row.tree, commits, row.pack)))
 			return err
 		}
-		_, err := b.bring(t.Context(), in, p.dir, head)
+		_, err := b.bring(t.Context(), in, p.dir, ask{tree: noFiles, commits: 1})
 		if (err != nil) != row.bad || row.name == "a delta" && !errors.Is(err, git.ErrPack) {
 			t.Errorf("%s: %v", row.name, err)
 		}

@@ -45,14 +45,14 @@ type made struct {
 // readCommits reads commits as `git cat-file --batch` prints them, up to a line with a dot.
 func (f *found) readCommits(r *bufio.Reader, most int) error {
 	for {
-		line, err := r.ReadString('\n')
+		line, err := r.ReadSlice('\n') // a line has a bound
 		if err != nil {
 			return fmt.Errorf("read commits: %w", notEOF(err))
 		}
-		if line == ".\n" {
+		if string(line) == ".\n" {
 			return nil
 		}
-		words := strings.Fields(line)
+		words := strings.Fields(string(line))
 		const all = 3
 		if len(words) != all || !git.ValidSHA(words[0]) || words[1] != "commit" || len(f.commits) == most {
 			return errSilent

@@ -304,7 +304,11 @@ func (b *Branch) bring(ctx context.Context, in Inside, dir string, a ask) (f fou
 		_, err := io.Copy(io.Discard, r) // to the script's end, which says whether it failed
 		return f, err
 	}
-	return f, b.take(ctx, r, f.tree)
+	trees := []string{f.tree}
+	for _, c := range f.commits {
+		trees = append(trees, c.tree)
+	}
+	return f, b.take(ctx, r, trees)
 }
 
 func (f *found) readHead(r *bufio.Reader, what bool) error {
@@ -365,7 +369,7 @@ func (f *found) readLeft(r *bufio.Reader) error {
 var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
 
 // take takes objects in, which are checked, up to the pack's end.
-func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
+func (b *Branch) take(ctx context.Context, r io.Reader, trees []string) error {
 	const grace = time.Second
 	pack := limited(r)
 	defer pack.Close()
@@ -374,11 +378,15 @@ func (b *Branch) take(ctx context.Context, r io.Reader, tree string) error {
 		b.sweep()
 		return fmt.Errorf("what it sent cannot be taken, and nothing is until that is gone from the clone: %w: %s", err, strings.TrimSpace(said))
 	}
-	if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
-		return errors.New("what it sent is not what it said")
-	}
-	if err := b.checkDepth(ctx, tree); err != nil {
-		return fmt.Errorf("what it sent cannot be taken: %w", err)
+	from := heads + b.Sandbox
+	for _, tree := range trees {
+		if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
+			return errors.New("what it sent is not what it said")
+		}
+		if err := b.checkDepth(ctx, from, tree); err != nil {
+			return fmt.Errorf("what it sent cannot be taken: %w", err)
+		}
+		from = tree
 	}
 	return nil
 }
