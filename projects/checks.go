@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -172,12 +173,37 @@ func checkFile(d *decoder, root *value) {
 			"%s is given at the top (line %d) and under lifecycle (line %d) with different values", name, top.node.Line, low.node.Line)
 	}
 	env := root.either("env")
+	checkReferences(d, env, root.get("image") != nil)
 	for _, s := range root.get("secrets").entries() {
 		if e := env.get(s.name); e != nil {
 			d.report(s.key, codeConflict, "remove it from env", "%s is in secrets and in env (line %d)", s.name, e.node.Line)
 		}
 	}
 	checkAccess(d, root)
+}
+
+// imageVariables are what a value of env can refer to in the image built by the CLI.
+var imageVariables = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "CI", "PWD", "GIT_TERMINAL_PROMPT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+	"PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_DRIVER_PATH", "PLAYWRIGHT_NODEJS_PATH", "PLAYWRIGHT_SKIP_BROWSER_GC",
+	"PUPPETEER_EXECUTABLE_PATH", "PUPPETEER_SKIP_DOWNLOAD", "CHROME_BIN", "CHROME_PATH", "AGENT_BROWSER_EXECUTABLE_PATH", "AGENT_BROWSER_NO_VERSION_CHECK", "DISABLE_AUTOUPDATER",
+}
+
+// checkReferences reports what cannot be expanded. The variables of another image are not known here.
+func checkReferences(d *decoder, env *value, otherImage bool) {
+	const hint = "write $$ for a dollar"
+	for _, f := range env.entries() {
+		names, err := envref.Names(f.text)
+		if err != nil {
+			d.report(f.node, codeValue, hint, "env.%s: %v", f.name, err)
+			continue
+		}
+		for _, name := range names {
+			if !otherImage && !slices.Contains(imageVariables, name) {
+				d.report(f.node, codeValue, hint+"; values refer to variables of the image alone: "+strings.Join(imageVariables, ", "), "env.%s: $%s is no variable of the image", f.name, name)
+			}
+		}
+	}
 }
 
 // either returns a key that may stand at the top or under lifecycle.

@@ -39,8 +39,8 @@ func definition() *schema {
 	env := func() *schema {
 		return &schema{
 			kind: mapping,
-			doc:  "Environment of setup, agent, validate and dev commands, also written to the generated .env. Values are kept as written.",
-			item: &schema{kind: text, doc: "Value, kept as written: 1.10 stays 1.10.", allowEmpty: true}, names: workorder.ValidEnvName,
+			doc:  "Environment of setup, agent, validate and dev commands, also written to the generated .env. $NAME and ${NAME} in a value are the image's variables, $$ is a dollar.",
+			item: &schema{kind: text, doc: "Value, kept as written but for references: 1.10 stays 1.10.", allowEmpty: true, examples: []string{"/opt/tool/bin:$PATH"}}, names: workorder.ValidEnvName,
 			namesRule: "letters, digits and _, not starting with a digit",
 		}
 	}
@@ -142,6 +142,7 @@ func services(env func() *schema) *schema {
 	volume := &schema{kind: text, doc: "name:/path, a volume that is gone with the sandbox. Host folders do not exist there.", check: checkVolume, examples: []string{"data:/var/lib/postgresql/data"}}
 	serviceEnv := env()
 	serviceEnv.doc = "Environment of the container, kept as written."
+	serviceEnv.item = &schema{kind: text, doc: "Value, kept as written: 1.10 stays 1.10.", allowEmpty: true}
 	return &schema{
 		kind: mapping, doc: "Containers the task needs, in the sandbox's own Docker. Each is reachable by its name.",
 		names: validServiceName, namesRule: "a host name in lower case such as redis, at most 63 characters",

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -178,9 +179,10 @@ type OrderInput struct {
 
 // Spec is the box that the project wants.
 func (p *Project) Spec() workorder.Spec {
+	env, imageEnv := envref.Split(p.Env)
 	return workorder.Spec{
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
-		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: maps.Clone(p.Env), SecretNames: p.SecretNames(), SecretUses: p.secretUses(),
+		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(), SecretUses: p.secretUses(),
 		Packages: slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), Found: p.Detected, Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
 	}
 }

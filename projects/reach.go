@@ -202,7 +202,7 @@ func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorde
 	}
 	slices.Sort(r.Keys)
 	r.Keys = slices.Compact(r.Keys)
-	env := root.either("env").get(a.BaseURLVariable()).str()
+	env := strings.ReplaceAll(root.either("env").get(a.BaseURLVariable()).str(), "$$", "$")
 	routed = routed || len(r.Keys) > 0 || env != "" && !held
 	switch {
 	case r.BaseURL != "":

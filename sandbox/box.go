@@ -86,13 +86,14 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 		o.Spec = *s.Box
 	}
 	o.Image, o.OCIRuntime = s.Image, s.OCIRuntime
-	o.Env = maps.Clone(o.Env)
+	o.Env, o.ImageEnv = maps.Clone(o.Env), maps.Clone(o.ImageEnv)
 	if o.Env == nil {
 		o.Env = map[string]string{}
 	}
 	for _, kv := range s.Env {
 		name, value, _ := strings.Cut(kv, "=")
 		o.Env[name] = value
+		delete(o.ImageEnv, name)
 	}
 	o.Network.Mode = workorder.NetworkMode(s.Network)
 	o.Network.Allow = append(slices.Clone(o.Network.Allow), s.Allow...)

@@ -323,7 +323,7 @@ func (m *Manager) guestOf(s Spec) runtime.StandSpec {
 	stand := runtime.StandSpec{
 		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
 		Config: wire.Config{
-			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
 	}
 	for _, b := range s.Mounts {

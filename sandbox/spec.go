@@ -70,6 +70,8 @@ type Spec struct {
 	OwnDir bool `json:"own_dir,omitempty"`
 	// Env is NAME=value, added to the image's for each command.
 	Env []string `json:"env,omitempty"`
+	// ImageEnv are variables like those of Env, in whose values $NAME and ${NAME} stand for the image's variables and $$ for a dollar.
+	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// Network is NetworkFull if empty.
 	Network Network `json:"network"`
 	// Allow are the rules of NetworkRestricted: a host, *.domain or address, with :port for another than 80 and 443.

@@ -29,6 +29,8 @@ type Config struct {
 	OwnDir bool `json:"own_dir,omitempty"`
 	// Env is NAME=value, added to the guest's own environment for each command.
 	Env []string `json:"env,omitempty"`
+	// ImageEnv are variables like those of Env, in whose values $NAME and ${NAME} stand for variables of the guest's own environment and $$ for a dollar.
+	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// IdleMS ends the sandbox when nobody has used it for so long, LifeMS after that time, SilenceMS when its owner has given no sign of
 	// life for so long; in milliseconds, 0 never does.
 	IdleMS    int64 `json:"idle_ms,omitempty"`

@@ -22,6 +22,8 @@ type Spec struct {
 	Supabase bool              `json:"supabase,omitempty"`
 	Services []Service         `json:"services,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
+	// ImageEnv are variables like those of Env, in whose values $NAME and ${NAME} stand for the image's variables and $$ for a dollar.
+	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// SecretNames lists the environment names whose values arrive in
 	// Envelope.Secrets; both sides compare it, so that a lost secret is an error.
 	SecretNames []string `json:"secret_names,omitempty"`
@@ -134,6 +136,10 @@ func (s *Spec) checkSpec(c *check) {
 	s.checkTools(c)
 	for k := range s.Env {
 		c.that(ValidEnvName(k), "environment name %q is not valid", k)
+	}
+	for k := range s.ImageEnv {
+		_, twice := s.Env[k]
+		c.that(ValidEnvName(k) && !twice, "environment name %q is not valid, or given twice", k)
 	}
 }
 

@@ -65,6 +65,9 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	if p.order.Env == nil {
 		p.order.Env = map[string]string{}
 	}
+	if err := task.ExpandEnv(p.order); err != nil {
+		return nil, err
+	}
 	for _, add := range []func() error{p.addUser, p.addTask, p.addEngine} {
 		if err := add(); err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
@@ -101,6 +102,11 @@ func configure(c wire.Config) (serve.Config, error) {
 	}
 	env := append([]string{defaultPath}, os.Environ()...)
 	env = append(env, "HOME="+home, "USER="+name, "LOGNAME="+name)
+	expanded, err := envref.ExpandAll(c.ImageEnv, env)
+	if err != nil {
+		return serve.Config{}, err
+	}
+	env = append(env, expanded...)
 	kills := func() int { return 0 }
 	if !c.Machine {
 		groups, err := cgroups.Open()

@@ -2,9 +2,25 @@ package stand
 
 import (
 	"os/user"
+	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/wire"
 )
+
+func TestVariablesOfTheSandbox(t *testing.T) {
+	t.Setenv("OF_THE_IMAGE", "$x")
+	c := wire.Config{Machine: true, Env: []string{"PLAIN=$OF_THE_IMAGE"}, ImageEnv: map[string]string{"MORE": "a:${OF_THE_IMAGE}$$"}}
+	got, err := configure(c)
+	if err != nil || !slices.Contains(got.Env, "MORE=a:$x$") || !slices.Contains(got.Env, "PLAIN=$OF_THE_IMAGE") {
+		t.Errorf("%q, %v", got.Env, err)
+	}
+	c.ImageEnv["MORE"] = "$NO_SUCH_VARIABLE"
+	if _, err := configure(c); err == nil {
+		t.Error("a variable that is not there is taken")
+	}
+}
 
 func TestLookUp(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/media"
@@ -84,6 +85,38 @@ func (t *Task) LetIn(door *shell.Door) { t.door = door }
 // is, the project's variables and the secrets that are for all of them, the later winning.
 func commandEnv(env *workorder.Envelope) []string {
 	o := &env.Order
+	merged := imageEnv(o)
+	maps.Copy(merged, o.Env)
+	for name, value := range env.Secrets {
+		if o.SecretUse(name) == workorder.ForCommands {
+			merged[name] = value
+		}
+	}
+	return list(merged)
+}
+
+// ExpandEnv moves the variables that refer to the image's to the order's others.
+func ExpandEnv(o *workorder.Order) error {
+	all, err := envref.ExpandAll(o.ImageEnv, list(imageEnv(o)))
+	for _, kv := range all {
+		name, value, _ := strings.Cut(kv, "=")
+		o.Env[name] = value
+	}
+	o.ImageEnv = nil
+	return err
+}
+
+// list writes variables as a process gets them.
+func list(env map[string]string) []string {
+	all := make([]string, 0, len(env))
+	for k, v := range env {
+		all = append(all, k+"="+v)
+	}
+	return all
+}
+
+// imageEnv is what commands have without the project's variables and the secrets.
+func imageEnv(o *workorder.Order) map[string]string {
 	merged := map[string]string{}
 	for _, kv := range os.Environ() {
 		if k, v, ok := strings.Cut(kv, "="); ok {
@@ -99,17 +132,7 @@ func commandEnv(env *workorder.Envelope) []string {
 		"SANDBOX_AGENT_TASK_ID": o.TaskID, "SANDBOX_AGENT_MODE": string(o.Mode), "SANDBOX_AGENT_WORKSPACE": workorder.Workspace,
 		"SANDBOX_AGENT_NETWORK": string(o.Network.Mode),
 	})
-	maps.Copy(merged, o.Env)
-	for name, value := range env.Secrets {
-		if o.SecretUse(name) == workorder.ForCommands {
-			merged[name] = value
-		}
-	}
-	list := make([]string, 0, len(merged))
-	for k, v := range merged {
-		list = append(list, k+"="+v)
-	}
-	return list
+	return merged
 }
 
 // Note tells the agent's next runs what they should know of the sandbox.

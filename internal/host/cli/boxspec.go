@@ -59,6 +59,7 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(box.Env))) {
 		s.Env = slices.Insert(s.Env, 0, name+"="+box.Env[name]) // what the command line says comes later, and counts
 	}
+	s.ImageEnv = box.ImageEnv
 	return nil
 }
 

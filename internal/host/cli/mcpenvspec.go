@@ -40,11 +40,11 @@ func (e *mcpEnvironment) Rebuild(ctx context.Context, c mcpserver.EnvironmentCon
 
 // changedSpec is a spec with another configuration, and the ports of it to serve on this machine. An agent may narrow what is reached, and never widen it.
 func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, []int, error) {
-	s.Env = slices.Clone(s.Env)
+	s.Env, s.ImageEnv = slices.Clone(s.Env), maps.Clone(s.ImageEnv)
 	var box *workorder.Spec
 	if s.Box != nil {
 		copied := *s.Box
-		copied.Env, copied.Services = maps.Clone(copied.Env), slices.Clone(copied.Services)
+		copied.Env, copied.ImageEnv, copied.Services = maps.Clone(copied.Env), maps.Clone(copied.ImageEnv), slices.Clone(copied.Services)
 		box, s.Box = &copied, &copied
 	}
 	if err := narrowed(&s, box, c); err != nil {
@@ -67,8 +67,10 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 			return s, nil, wrong("env: %.80q is no name of a variable", name)
 		}
 		s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+		delete(s.ImageEnv, name)
 		if box != nil {
 			delete(box.Env, name)
+			delete(box.ImageEnv, name)
 		}
 		if v := c.Env[name]; v != nil {
 			s.Env = append(s.Env, name+"="+*v)

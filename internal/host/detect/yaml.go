@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 )
 
 // writer writes the lines of a project file.
@@ -87,7 +89,7 @@ func (w *writer) environment(d *Draft) {
 	} else {
 		w.line("env:")
 		for _, v := range d.Env {
-			w.from(v.At, "  %s: %s", v.Name, scalar(v.Value))
+			w.from(v.At, "  %s: %s", v.Name, scalar(envref.Escape(v.Value)))
 		}
 	}
 	w.line("# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from")

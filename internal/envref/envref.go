@@ -1,0 +1,110 @@
+// Package envref expands $NAME and ${NAME} in values of environment variables, as project files write them. $$ is a dollar.
+package envref
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Expand replaces each reference of value by what lookup returns for its name. A name that lookup does not have is an error, and so is a dollar
+// that begins no reference.
+func Expand(value string, lookup func(name string) (string, bool)) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(value, "$")
+		out.WriteString(before)
+		if !found {
+			return out.String(), nil
+		}
+		if after, literal := strings.CutPrefix(rest, "$"); literal {
+			out.WriteByte('$')
+			value = after
+			continue
+		}
+		name, after, err := reference(rest)
+		if err != nil {
+			return "", err
+		}
+		v, ok := lookup(name)
+		if !ok {
+			return "", fmt.Errorf("$%s is no variable of the image", name)
+		}
+		out.WriteString(v)
+		value = after
+	}
+}
+
+// reference reads the name behind a dollar.
+func reference(s string) (name, rest string, err error) {
+	inner, braced := strings.CutPrefix(s, "{")
+	if braced {
+		s = inner
+	}
+	end := strings.IndexFunc(s, func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
+	if end < 0 {
+		end = len(s)
+	}
+	name, rest = s[:end], s[end:]
+	switch {
+	case name == "" || name[0] >= '0' && name[0] <= '9':
+		return "", "", errors.New("a dollar is not followed by the name of a variable")
+	case !braced:
+		return name, rest, nil
+	}
+	rest, closed := strings.CutPrefix(rest, "}")
+	if !closed {
+		return "", "", fmt.Errorf("${%s is not closed after the name", name)
+	}
+	return name, rest, nil
+}
+
+// Names lists what value refers to.
+func Names(value string) (names []string, err error) {
+	_, err = Expand(value, func(name string) (string, bool) { names = append(names, name); return "", true })
+	return names, err
+}
+
+// Escape writes a text so that Expand returns it.
+func Escape(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
+// Split separates variables whose values refer to others from those that are plain text, which come without escapes.
+func Split(env map[string]string) (plain, refer map[string]string) {
+	plain = maps.Clone(env)
+	for name, value := range env {
+		text, err := Expand(value, func(string) (string, bool) { return "", false })
+		if err == nil {
+			plain[name] = text
+			continue
+		}
+		if refer == nil {
+			refer = map[string]string{}
+		}
+		refer[name] = value
+		delete(plain, name)
+	}
+	return plain, refer
+}
+
+// ExpandAll expands variables by an environment of NAME=value entries, of which the last counts. The result has the same form, in the order of
+// the names.
+func ExpandAll(refer map[string]string, env []string) (all []string, err error) {
+	have := map[string]string{}
+	for _, kv := range env {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			have[name] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(refer)) {
+		value, err := Expand(refer[name], func(name string) (string, bool) { v, ok := have[name]; return v, ok })
+		if err != nil {
+			return nil, fmt.Errorf("env %s: %w; write $$ for a dollar", name, err)
+		}
+		all = append(all, name+"="+value)
+	}
+	return all, nil
+}
