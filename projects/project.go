@@ -232,6 +232,15 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	return o, nil
 }
 
+// AbsRepo makes a path as a user writes it absolute, from the current folder on, and leaves URLs alone.
+func AbsRepo(repo string) (string, error) {
+	o, err := SystemOptions()
+	if err != nil {
+		return "", err
+	}
+	return absRepo(repo, o.Dir, o.Home), nil
+}
+
 // absRepo makes a path absolute and leaves URLs alone.
 func absRepo(repo, dir, home string) string {
 	if t, f := repoTransport(repo); f != nil || t != TransportLocal {

@@ -37,11 +37,14 @@ type Repo struct {
 	Empty bool
 }
 
-// Open examines the repository that contains path.
+// Open examines the repository that contains path, which is as a user writes it: it may be relative, or begin with ~/ or file://.
 func Open(ctx context.Context, path string) (*Repo, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
-	abs, err := filepath.Abs(path)
+	abs, err := projects.AbsRepo(path)
+	if err == nil {
+		abs, err = filepath.Abs(abs) // it may look like a URL
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", path, err)
 	}

@@ -80,6 +80,22 @@ func (s *Flags) oneHarness() error {
 	}
 }
 
+// absolute is the flags with a path of a repository that is good from every folder: a project's own paths begin in its folder.
+func (s *Flags) absolute() (*Flags, error) {
+	repo, given := s.Values["repo"]
+	if !given {
+		return s, nil
+	}
+	abs, err := projects.AbsRepo(repo)
+	if err != nil {
+		return nil, err
+	}
+	c := *s
+	c.Values = maps.Clone(s.Values)
+	c.Values["repo"] = abs
+	return &c, nil
+}
+
 // Resolver resolves the command line of one command. It must not be used by two goroutines at a time.
 type Resolver struct {
 	Credentials *credentials.Finder
@@ -118,7 +134,11 @@ type Resolved struct {
 func Of(p *projects.Project) *Resolved { return &Resolved{Project: p, said: &Flags{}} }
 
 // Find finds the project and a repository on this machine.
-func (f *Resolver) Find(ctx context.Context, s *Flags) (*Resolved, error) {
+func (f *Resolver) Find(ctx context.Context, flags *Flags) (*Resolved, error) {
+	s, err := flags.absolute()
+	if err != nil {
+		return nil, err
+	}
 	p, inRepo, err := load(s)
 	var draft *detect.Draft
 	if isNone(s, err) {
