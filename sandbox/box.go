@@ -157,7 +157,7 @@ func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), er
 		return "", "", nil, fmt.Errorf("copy the commits of %s: %w", s.Repo, err)
 	}
 	file = filepath.Join(dir, "repo.bundle")
-	if err = repo.Bundle(ctx, file); err == nil {
+	if err = repo.Bundle(ctx, file, s.Ref); err == nil {
 		base, err = repo.BundleHead(ctx, file, s.Ref)
 	}
 	if err != nil {

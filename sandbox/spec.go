@@ -82,7 +82,7 @@ type Spec struct {
 	Repo string `json:"repo,omitempty"`
 	// Worktree is a repository of this machine of which a real worktree is at /workspace, on a branch of its own, sandbox-NAME: its files are the user's to look at.
 	Worktree string `json:"worktree,omitempty"`
-	// Ref is a branch of Repo or Worktree; "" means its default branch, or the one that is checked out.
+	// Ref is a branch, tag or commit of Repo or Worktree; "" means its default branch, or what is checked out.
 	Ref string `json:"ref,omitempty"`
 	// Box is what else a box has: services, packages, tools, setup commands, variables, the gateway to models. What this Spec itself names
 	// (image, network mode, limits) is left out of it. nil means nothing of it.

@@ -200,7 +200,7 @@ func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
 	}
 	defer f.Close()
 	name, email := localrepo.Identity(ctx, sb.spec.Repo)
-	if err := sb.inside(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email}, f, io.Discard); err != nil {
+	if err := sb.inside(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email, sb.spec.Name}, f, io.Discard); err != nil {
 		return fmt.Errorf("sandbox %s: clone %s: %w", sb.spec.Name, sb.spec.Repo, err)
 	}
 	return nil

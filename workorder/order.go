@@ -49,7 +49,7 @@ type Order struct {
 	// CloneURL is where the guest fetches and pushes. It equals Repo for a
 	// remote repository and is a served URL for one that lies on the host.
 	CloneURL string `json:"clone_url"`
-	// Branch is the base branch. Empty means the remote's default branch.
+	// Branch is the base: a branch, or else a tag, or else the id of a commit. Empty means the remote's default branch.
 	Branch string `json:"branch"`
 	// TargetBranch receives the work: agent/<task id>-<slug>.
 	TargetBranch string `json:"target_branch"`

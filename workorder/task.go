@@ -104,3 +104,8 @@ func ValidRefName(s string) bool {
 	}
 	return utf8.ValidString(s)
 }
+
+// BranchesClash reports whether git can have only one of two branches: the one is a part of the other's name, as agent is of agent/x.
+func BranchesClash(a, b string) bool {
+	return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
+}

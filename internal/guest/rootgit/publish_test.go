@@ -239,6 +239,33 @@ func TestFetchFailures(t *testing.T) {
 	}
 }
 
+// A task may begin at a tag, or at a commit that is on no branch of the remote.
+func TestBaseOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	srv := gittest.New(t, token)
+	srv.Create(t, "r.git", map[string]string{"f": "1"})
+	bare := filepath.Join(srv.Root, "r.git")
+	alone := gittest.Git(t, bare, "commit-tree", "-m", "alone", "-p", "main", "main^{tree}")
+	gittest.Git(t, bare, "tag", "v1", "main")
+	gittest.Git(t, bare, "tag", "main", alone)
+	main := gittest.Git(t, bare, "rev-parse", "refs/heads/main")
+	for base, want := range map[string]string{"main": main, "v1": main, alone: alone} {
+		n := newBox(t, srv, workorder.ModeCreate)
+		n.Repos.Order.Branch, n.Repos.BeforeDir = base, filepath.Join(t.TempDir(), "before.git")
+		name, sha, err := n.Lease.Fetch(t.Context())
+		if err != nil || name != base || sha != want {
+			t.Errorf("%s: fetched %q %q: %v", base, name, sha, err)
+			continue
+		}
+		if err := n.Repos.Before().Run(t.Context(), "cat-file", "-e", want+"^{tree}"); err != nil {
+			t.Errorf("%s: the proof does not have it: %v", base, err)
+		}
+		if err := n.Snapshots.Stand(t.Context(), name, sha, "x"); err != nil || n.sh(t, "git rev-parse HEAD") != want+"\n" {
+			t.Errorf("%s: checked out: %v", base, err)
+		}
+	}
+}
+
 func TestEmptyRemote(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

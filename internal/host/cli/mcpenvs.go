@@ -184,7 +184,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 	if err != nil {
 		return nil, nil, wrongCall(err)
 	}
-	begin, commit, err := beginning(ctx, repo, q.Ref)
+	begin, err := beginning(ctx, repo, q.Ref)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -210,19 +210,6 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 		return nil, nil, wrongCall(sandboxError(err))
 	}
 	e = &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
-	if commit != "" {
-		err := e.b.Cloned(ctx, commit)
-		if err != nil {
-			return nil, nil, errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
-		}
-		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"git", "reset", "--quiet", "--hard", commit}, Dir: sandbox.CloneDir, Unrecorded: true})
-		if err == nil && r.ExitCode != 0 {
-			err = wrong("from_git_ref %.80q: commit %.10s is on no branch and no tag, so it is not in a clone", q.Ref, commit)
-		}
-		if err != nil {
-			return nil, nil, errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
-		}
-	}
 	c.a.save(ctx, sb, sandbox.Ran{})
 	if n := len(repo.Changed); n > 0 {
 		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")
@@ -264,30 +251,14 @@ func envID(title string) string {
 // validRef is what an agent may name a commit by.
 var validRef = regexp.MustCompile(`^[a-zA-Z0-9._~/][a-zA-Z0-9._~/-]{0,199}$`)
 
-// beginning is the branch that a clone begins at, and the commit where that is another.
-func beginning(ctx context.Context, repo *localrepo.Repo, ref string) (begin, commit string, err error) {
+// beginning is the branch, tag or commit that a clone begins at.
+func beginning(ctx context.Context, repo *localrepo.Repo, ref string) (string, error) {
 	if ref != "" && !validRef.MatchString(ref) {
-		return "", "", wrong("from_git_ref %.80q is neither branch, tag nor commit", ref)
+		return "", wrong("from_git_ref %.80q is neither branch, tag nor commit", ref)
 	}
-	if ref == "HEAD" {
-		ref = ""
+	begin, err := repo.Base(ctx, ref)
+	if err != nil {
+		return "", wrongCall(err)
 	}
-	if begin, err = repo.Base(ctx, ref); err == nil {
-		return begin, "", nil
-	}
-	if ref == "" && repo.Head != "" { // it has no commit
-		return "", "", wrongCall(err)
-	}
-	if commit, _ = localrepo.Git(repo.Path).Resolve(ctx, cmp.Or(ref, "HEAD")); commit == "" { // git says no more than that it is none
-		return "", "", wrong("from_git_ref %.80q is neither branch, tag nor commit", ref)
-	}
-	// Any branch does: its files give way to the commit's.
-	if begin = repo.Head; begin == "" {
-		out, err := localrepo.Git(repo.Path).Output(ctx, "for-each-ref", "--count=1", "--sort=-committerdate", "--format=%(refname:strip=2)", "refs/heads")
-		if err != nil {
-			return "", "", err
-		}
-		begin = strings.TrimSpace(string(out))
-	}
-	return begin, commit, nil
+	return begin, nil
 }

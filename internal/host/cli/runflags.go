@@ -50,7 +50,7 @@ func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f.StringVarP(&o.text.words, "task", "t", "", "what the agent is asked to do; - reads standard input")
 	f.StringVar(&o.text.file, "task-file", "", "file with the task; - reads standard input")
 	f.StringVar(&o.repo, "repo", "", "repository: a URL, or a path on this machine")
-	f.StringVar(&o.branch, "branch", "", "branch to start from")
+	f.StringVar(&o.branch, "branch", "", "branch, tag or commit to start from (default: what is checked out)")
 	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
 	f.StringVar(&o.harness, "harness", "", "agent to run: "+strings.Join(workorder.Harnesses(), ", "))
 	f.StringVar(&o.command, "command", "", "program to run as the agent, for sh -c; it gets the task on standard input")

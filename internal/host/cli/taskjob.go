@@ -62,6 +62,9 @@ func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_
 	if err == nil {
 		err = p.order(s, next)
 	}
+	if err == nil {
+		err = p.r.TargetFree(ctx)
+	}
 	if err == nil && !s.DryRun {
 		if err = p.r.FindSecrets(ctx, p.find); err == nil {
 			err = p.boxes.open()

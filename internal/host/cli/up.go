@@ -69,7 +69,7 @@ stay, and the next command starts it again.`,
 	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
 	f.StringVar(&o.title, "title", "", "what it is for")
 	f.StringVar(&o.spec.Worktree, "git-worktree", "", "repository of this machine of which a real worktree is at /workspace, on the branch sandbox-NAME")
-	f.StringVar(&o.ref, "from-ref", "", "branch of the repository (default: its default branch, or the one that is checked out)")
+	f.StringVar(&o.ref, "from-ref", "", "branch, tag or commit of the repository (default: its default branch, or what is checked out)")
 	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
 	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME=value for each command; can be repeated")

@@ -171,11 +171,11 @@ func TestSecretOfSeveralPlaces(t *testing.T) {
 	}
 }
 
-// advertisement is what a server with one branch answers.
+// advertisement is what a server with branches and tags answers.
 func advertisement() string {
 	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 	sha := strings.Repeat("1", 40)
-	return pkt("# service=git-upload-pack\n") + "0000" + pkt(sha+" HEAD\x00symref=HEAD:refs/heads/main agent=x\n") + pkt(sha+" refs/heads/main\n") + "0000"
+	return pkt("# service=git-upload-pack\n") + "0000" + pkt(sha+" HEAD\x00symref=HEAD:refs/heads/main agent=x\n") + pkt(sha+" refs/heads/agent\n") + pkt(sha+" refs/heads/main\n") + pkt(sha+" refs/tags/main\n") + pkt(sha+" refs/tags/v1\n") + "0000"
 }
 
 func TestCheck(t *testing.T) {
@@ -219,7 +219,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			err := credentials.New(os.Getenv).Check(t.Context(), c.url, c.branch, c.cred)
+			_, err := credentials.New(os.Getenv).Check(t.Context(), c.url, c.branch, "", c.cred)
 			if c.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -236,6 +236,26 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A run's base may be a tag or a commit, and its branch must not clash with one that is there.
+func TestCheckNames(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		_, _ = io.WriteString(w, advertisement())
+	}))
+	t.Cleanup(s.Close)
+	sha := strings.Repeat("2", 40)
+	for _, c := range []struct{ base, target, want string }{
+		{"main", "x/agent", "refs/heads/main"}, {"v1", "", "refs/tags/v1"}, {sha, "agents/x", sha},
+		{"main", "agent/T-1", ""}, {"main", "main/x/y", ""}, {sha[:39], "", ""},
+	} {
+		name, err := credentials.New(os.Getenv).Check(t.Context(), s.URL+"/r.git", c.base, c.target, nil)
+		if name != c.want || (err == nil) != (c.want != "") || err != nil && fault.Code(err) != workorder.ExitGit {
+			t.Errorf("%+v: %q, %v", c, name, err)
+		}
+	}
+}
+
 // TestCheckIsBounded: a server that accepts and never answers does not hold the user.
 func TestCheckIsBounded(t *testing.T) {
 	t.Parallel()
@@ -246,7 +266,7 @@ func TestCheckIsBounded(t *testing.T) {
 	t.Cleanup(func() { ln.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := credentials.New(os.Getenv).Check(ctx, "http://"+ln.Addr().String()+"/r.git", "main", nil); fault.Code(err) != workorder.ExitGit {
+	if _, err := credentials.New(os.Getenv).Check(ctx, "http://"+ln.Addr().String()+"/r.git", "main", "", nil); fault.Code(err) != workorder.ExitGit {
 		t.Errorf("error %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func TestRemoteOfSHA256(t *testing.T) {
 	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
 	gittest.Git(t, work, "clone", "-q", "--bare", work, filepath.Join(srv.Root, "r.git"))
 	cred := &workorder.GitCredential{Token: "tok"}
-	err := New(func(string) string { return "" }).Check(t.Context(), srv.URL+"/r.git", "main", cred)
+	_, err := New(func(string) string { return "" }).Check(t.Context(), srv.URL+"/r.git", "main", "", cred)
 	if fault.Code(err) != workorder.ExitGit || !strings.Contains(err.Error(), "SHA-256") {
 		t.Errorf("exit code %d: %v", fault.Code(err), err)
 	}

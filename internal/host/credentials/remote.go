@@ -24,32 +24,44 @@ import (
 // until TCP times out.
 const checkTimeout = 20 * time.Second
 
-// Check verifies that the remote answers, accepts the credential and has the branch. It
-// reads refs in process and starts no program.
-func (f *Finder) Check(ctx context.Context, remote, branch string, cred *workorder.GitCredential) error {
+// Check verifies that the remote answers, accepts the credential, has the base (a branch, tag or commit; empty is the default branch) and can have the
+// branch target, if one is given. It returns the full name of the base; that of a commit is the commit, which only a fetch can find. It reads refs in
+// process and starts no program.
+func (f *Finder) Check(ctx context.Context, remote, base, target string, cred *workorder.GitCredential) (name string, err error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if err != nil {
-		return err
+		return "", err
 	}
 	shown := Redacted(remote)
 	var heads []string
 	for _, ref := range refs {
-		if !ref.Name().IsBranch() {
-			continue
+		switch short := ref.Name().Short(); {
+		case ref.Name().IsTag() && short == base && name == "":
+			name = ref.Name().String()
+		case !ref.Name().IsBranch():
+		case target != "" && workorder.BranchesClash(short, target):
+			return "", fault.New(workorder.ExitGit, fmt.Errorf("remote %s has a branch %s, beside which git can have no branch %s", shown, short, target),
+				"rename the branch "+short+" there")
+		default:
+			if base == "" || short == base {
+				name = ref.Name().String()
+			}
+			heads = append(heads, short)
 		}
-		if branch == "" || ref.Name() == plumbing.NewBranchReferenceName(branch) {
-			return nil
-		}
-		heads = append(heads, ref.Name().Short())
 	}
-	if branch == "" {
-		return fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch", shown), "push a first commit to it")
+	switch {
+	case name != "":
+		return name, nil
+	case base == "":
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch", shown), "push a first commit to it")
+	case own.ValidSHA(base):
+		return base, nil
 	}
 	hint := "the remote has no branches"
 	if len(heads) > 0 {
 		hint = "it has: " + strings.Join(heads[:min(len(heads), 8)], ", ")
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch %q", shown, branch), hint)
+	return "", fault.New(workorder.ExitGit, fmt.Errorf("remote %s has no branch or tag %q", shown, base), hint)
 }
 
 // Answers verifies that the remote answers and accepts the credential, whatever its branches are.

@@ -107,7 +107,7 @@ func TestSSHKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := New(func(string) string { return "" }).Check(t.Context(), "ssh://git@"+addr+"/app.git", "main",
+			_, err := New(func(string) string { return "" }).Check(t.Context(), "ssh://git@"+addr+"/app.git", "main", "",
 				&workorder.GitCredential{SSHKey: c.key, KnownHosts: c.known})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.next) {
 				t.Errorf("got %v, want %q; hint %q, want %q", err, c.want, fault.Hint(err), c.next)
@@ -133,7 +133,7 @@ func TestSilentSSHServer(t *testing.T) {
 	_, key := keyPair(t, "ed25519")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err = New(func(string) string { return "" }).Check(ctx, "ssh://git@"+ln.Addr().String()+"/app.git", "main", &workorder.GitCredential{SSHKey: key})
+	_, err = New(func(string) string { return "" }).Check(ctx, "ssh://git@"+ln.Addr().String()+"/app.git", "main", "", &workorder.GitCredential{SSHKey: key})
 	if err == nil || !strings.Contains(err.Error(), checkTimeout.String()) {
 		t.Errorf("got %v", err)
 	}

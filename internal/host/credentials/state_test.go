@@ -88,7 +88,7 @@ func TestAnswers(t *testing.T) {
 	f := credentials.New(func(string) string { return "" })
 	gittest.Git(t, bare, "update-ref", workorder.CheckpointRef(id), "main")
 	gittest.Git(t, bare, "update-ref", "-d", "refs/heads/main")
-	if err := f.Check(t.Context(), url, "", cred); fault.Code(err) != workorder.ExitGit {
+	if _, err := f.Check(t.Context(), url, "", "", cred); fault.Code(err) != workorder.ExitGit {
 		t.Errorf("a remote without a branch has one: %v", err)
 	}
 	if err := f.Answers(t.Context(), url, cred); err != nil {

@@ -26,14 +26,15 @@ const (
 	fetchGrace = unpackGrace + time.Second
 )
 
-// Tip fetches the last commit of the remote's branch (its default one if empty), without history, into a new bare repository in an
+// Tip fetches the last commit of the remote's base (a branch, tag or commit; its default branch if empty), without history, into a new bare repository in an
 // empty folder, with the credential for that host. It returns the commit's name there.
-func (f *Finder) Tip(ctx context.Context, remote, branch, dir string) (ref string, err error) {
+func (f *Finder) Tip(ctx context.Context, remote, base, dir string) (ref string, err error) {
 	cred, err := f.Git(ctx, remote)
 	if err != nil {
 		return "", err
 	}
-	if err := f.Check(ctx, remote, branch, cred); err != nil { // names what is wrong
+	from, err := f.Check(ctx, remote, base, "", cred) // names what is wrong
+	if err != nil {
 		return "", err
 	}
 	auth, err := authMethod(remote, cred)
@@ -41,9 +42,8 @@ func (f *Finder) Tip(ctx context.Context, remote, branch, dir string) (ref strin
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("open remote %s: %w", Redacted(remote), err), "")
 	}
 	ref = "refs/heads/base"
-	from := "HEAD"
-	if branch != "" {
-		from = "refs/heads/" + branch
+	if base == "" {
+		from = "HEAD"
 	}
 	timed, cancel := context.WithTimeout(ctx, tipTimeout)
 	defer cancel()

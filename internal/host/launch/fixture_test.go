@@ -40,7 +40,9 @@ func (i images) Prepare(_ context.Context, img workorder.Image, packages []strin
 
 type remote struct{ err error }
 
-func (r remote) Check(context.Context, string, string, *workorder.GitCredential) error { return r.err }
+func (r remote) Check(context.Context, string, string, string, *workorder.GitCredential) (string, error) {
+	return "refs/heads/main", r.err
+}
 
 func (r remote) Answers(context.Context, string, *workorder.GitCredential) error { return r.err }
 

@@ -19,10 +19,10 @@ type slow struct {
 	asked chan struct{}
 }
 
-func (s slow) Check(ctx context.Context, _, _ string, _ *workorder.GitCredential) error {
+func (s slow) Check(ctx context.Context, _, _, _ string, _ *workorder.GitCredential) (string, error) {
 	close(s.asked)
 	<-ctx.Done()
-	return ctx.Err()
+	return "", ctx.Err()
 }
 
 func (s slow) Ensure(ctx context.Context, _ string, _ func(workorder.Event)) (workorder.Image, error) {

@@ -274,7 +274,7 @@ func TestOpen(t *testing.T) {
 		{"bare", bare, localrepo.Repo{Path: bare, Bare: true, Head: "main"}, "main"},
 		{"linked work tree", tree, localrepo.Repo{Path: tree, Head: "side"}, "side"},
 		{"no commit", empty, localrepo.Repo{Path: empty, Head: "main", Empty: true}, ""},
-		{"detached", detached, localrepo.Repo{Path: detached}, ""},
+		{"detached", detached, localrepo.Repo{Path: detached}, must(t, detached, "rev-parse", "HEAD")},
 		{"uncommitted changes", dirty, localrepo.Repo{Path: dirty, Head: "main", Changed: []string{"new"}}, "main"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -79,8 +79,9 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		}
 		r.Path = strings.TrimSuffix(top, "\n")
 	}
-	if head, err := gitOut(ctx, r.Path, "symbolic-ref", "--quiet", "--short", "HEAD"); err == nil {
-		r.Head = strings.TrimSpace(head)
+	// The short name that git itself gives has heads/ before it where a tag has the same.
+	if head, err := gitOut(ctx, r.Path, "symbolic-ref", "--quiet", "HEAD"); err == nil {
+		r.Head, _ = strings.CutPrefix(strings.TrimSpace(head), "refs/heads/")
 	}
 	if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
 		r.Empty = true
@@ -135,36 +136,6 @@ func openHint(err error) string {
 		return "the folder belongs to another user: git config --global --add safe.directory PATH, if you trust it"
 	}
 	return "give a folder inside a git repository (git init makes one), or a URL"
-}
-
-// Base verifies that a run can start from branch (if empty the checked-out one) and returns its name.
-func (r *Repo) Base(ctx context.Context, branch string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
-	defer cancel()
-	if r.Empty && (branch == "" || branch == r.Head) {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no commit", r.Path), "commit something first: a run starts from a commit")
-	}
-	if branch == "" {
-		if r.Head == "" {
-			return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch checked out (HEAD is detached)", r.Path), "name the branch to start from: --branch NAME, or --from-ref NAME of `sandbox-agent up`")
-		}
-		branch = r.Head
-	}
-	if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch+"^{commit}"); err != nil {
-		if ctx.Err() != nil {
-			return "", fmt.Errorf("look for branch %q in %s: %w", branch, r.Path, context.Cause(ctx))
-		}
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch %q", r.Path, branch), r.branchHint(ctx))
-	}
-	return branch, nil
-}
-
-func (r *Repo) branchHint(ctx context.Context) string {
-	out, err := gitOut(ctx, r.Path, "for-each-ref", "--count=8", "--sort=-committerdate", "--format=%(refname:short)", "refs/heads")
-	if err != nil || strings.TrimSpace(out) == "" {
-		return "it has no branches"
-	}
-	return "it has: " + strings.Join(strings.Fields(out), ", ")
 }
 
 // ImportBundle imports the run's branch from a bundle into the repository. The branch must be missing there or be an ancestor. head
@@ -282,29 +253,3 @@ func gitEnv() []string {
 	}
 	return env
 }
-
-// Bundle writes the repository's branches and tags to a file, with their commits: for a sandbox that has no way to this machine.
-func (r *Repo) Bundle(ctx context.Context, file string) error {
-	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
-	defer cancel()
-	if _, err := gitOut(ctx, r.Path, "bundle", "create", "--quiet", "--version=2", file, "--branches", "--tags"); err != nil {
-		return fmt.Errorf("copy the commits of %s: %w", r.Path, err)
-	}
-	return nil
-}
-
-// BundleHead is the commit of a branch in a bundle of the repository.
-func (r *Repo) BundleHead(ctx context.Context, file, branch string) (string, error) {
-	out, err := gitOut(ctx, r.Path, "bundle", "list-heads", file, "refs/heads/"+branch)
-	sha, _, _ := strings.Cut(strings.TrimSpace(out), " ")
-	if err == nil && sha == "" {
-		err = fmt.Errorf("no branch %s", branch)
-	}
-	if err != nil {
-		return "", fmt.Errorf("read the copy of %s: %w", r.Path, err)
-	}
-	return sha, nil
-}
-
-// bundleTimeout bounds packing a repository of gigabytes.
-const bundleTimeout = 15 * time.Minute

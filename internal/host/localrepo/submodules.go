@@ -16,10 +16,14 @@ type Submodule struct {
 	Dir string
 }
 
-// Submodules are those of a branch. Submodules of submodules are not among them.
-func (r *Repo) Submodules(ctx context.Context, branch string) (all []Submodule, err error) {
+// Submodules are those of a base. Submodules of submodules are not among them.
+func (r *Repo) Submodules(ctx context.Context, base string) (all []Submodule, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
+	commit, err := r.Commit(ctx, base)
+	if err != nil {
+		return nil, err
+	}
 	err = Git(r.Path).Each(ctx, func(record string) {
 		head, path, ok := strings.Cut(record, "\t")
 		fields := strings.Fields(head)
@@ -32,7 +36,7 @@ func (r *Repo) Submodules(ctx context.Context, branch string) (all []Submodule, 
 			s.Dir = dir
 		}
 		all = append(all, s)
-	}, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", "refs/heads/"+branch)
+	}, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit)
 	if err != nil {
 		return nil, fmt.Errorf("look for submodules of %s: %w", r.Path, err)
 	}
@@ -57,7 +61,7 @@ func (s Submodule) Bundle(ctx context.Context, file string) error {
 		return errors.New("it is not checked out on this machine: `git submodule update --init` brings it")
 	}
 	// A bundle has refs alone: HEAD is the commit where the submodule is up to date.
-	if _, err := gitOut(ctx, s.Dir, "bundle", "create", "--quiet", "--version=2", file, "HEAD", "--branches", "--tags"); err != nil {
+	if err := bundle(ctx, s.Dir, file, "HEAD"); err != nil {
 		return fmt.Errorf("copy the commits of %s: %w", s.Dir, err)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// fromRepository makes a project of the files of a repository, at the branch that the run starts from. none is the error of looking for
+// fromRepository makes a project of the files of a repository, at the commit that the run starts from. none is the error of looking for
 // a project file, and is returned where there is no such repository either.
 func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*projects.Project, *detect.Draft, error) {
 	at := s.Values["repo"]
@@ -41,11 +41,15 @@ func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*p
 	if err != nil {
 		return nil, nil, err
 	}
-	branch, err := repo.Base(ctx, cmp.Or(s.Values["branch"], s.TaskBase))
+	base, err := repo.Base(ctx, cmp.Or(s.Values["branch"], s.TaskBase))
 	if err != nil {
 		return nil, nil, err
 	}
-	tree, err := repo.Tree(ctx, "refs/heads/"+branch)
+	commit, err := repo.Commit(ctx, base)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, err := repo.Tree(ctx, commit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -125,6 +125,8 @@ type Resolved struct {
 	warns  []string          // those of them that may surprise
 	said   *Flags
 	by     string // how the project was named
+	// offBranch is set by FromBase where the run starts from a tag or commit of a repository of this machine.
+	offBranch bool
 	// trustedSum is the hash of the content that the user trusted, of a project that came with a repository; empty if the
 	// project is the user's own.
 	trustedSum string
@@ -231,8 +233,17 @@ func load(s *Flags) (p *projects.Project, inRepo bool, err error) {
 func (g *Resolved) FromBase(ctx context.Context) (err error) {
 	if g.Local != nil {
 		g.Project.Branch, err = g.Local.Base(ctx, g.Project.Branch)
+		g.offBranch = err == nil && !g.Local.IsBranch(ctx, g.Project.Branch)
 	}
 	return err
+}
+
+// TargetFree makes sure that a repository on this machine can have the branch of the job's new task.
+func (g *Resolved) TargetFree(ctx context.Context) error {
+	if g.Local == nil {
+		return nil
+	}
+	return g.Local.Free(ctx, g.Job.Order.TargetBranch)
 }
 
 // Order makes the job.
@@ -248,6 +259,10 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 		if order.PR != nil && !credentials.HasForge(order.Repo, order.PR) {
 			g.Job.Order.PR = nil
 			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url and pr.repository in the project file name one")
+		}
+		if order.PR != nil && g.offBranch {
+			g.Job.Order.PR = nil
+			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: it would go into a branch, and "+order.Branch+" is none")
 		}
 		if names := uncommitted(g.Local, p.File); names != "" && !order.Mode.GoesOn() {
 			g.Job.Warnings = append(g.Job.Warnings, "uncommitted changes in "+g.Local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)

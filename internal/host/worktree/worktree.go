@@ -71,10 +71,7 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	if len(localrepo.Borrowed(ctx, w.Repo)) > 0 {
 		return nil, fmt.Errorf("%s: it has objects of another repository: take a clone, by --repo", what)
 	}
-	base, err := user.Resolve(ctx, "refs/heads/"+ref)
-	if err == nil && base == "" {
-		err = fmt.Errorf("there is no branch %s", ref)
-	}
+	base, err := (&localrepo.Repo{Path: w.Repo}).Commit(ctx, ref)
 	if _, serr := os.Lstat(w.Tree()); err == nil && serr == nil {
 		err = fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
 	}

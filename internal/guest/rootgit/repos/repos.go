@@ -89,7 +89,7 @@ func (rs *Repos) Identity() []string {
 	}
 }
 
-// BaseBranch returns the task's base branch and its commit in the mirror. If the remote lacks the branch,
+// BaseBranch returns the task's base, a branch, tag or commit, and its commit in the mirror. If the remote lacks it,
 // the error is of kind git.KindNotFound.
 func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 	base = rs.Order.Branch
@@ -101,17 +101,36 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 			return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no default branch (is it empty?); push a first commit or name `branch`", rs.Order.Repo)}
 		}
 	}
-	if sha, err = rs.Mirror().Resolve(ctx, "refs/heads/"+base); err != nil {
-		return "", "", err
-	}
-	if sha == "" {
-		// git does not fetch a shallow repository's refs whose history ends before its boundary.
-		if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
-			return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q and does not give it: %s", rs.Order.Repo, base, git.ShallowText)}
+	for _, ref := range []string{workorder.BranchRef(base), "refs/tags/" + base, BaseRef} {
+		if ref == BaseRef && !git.ValidSHA(base) {
+			continue
 		}
-		return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch %q", rs.Order.Repo, base)}
+		if sha, err = rs.Mirror().Resolve(ctx, ref); err != nil {
+			return "", "", err
+		} else if sha != "" {
+			return base, sha, nil
+		}
 	}
-	return base, sha, nil
+	// git does not fetch a shallow repository's refs whose history ends before its boundary.
+	if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
+		return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q and does not give it: %s", rs.Order.Repo, base, git.ShallowText)}
+	}
+	return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch, tag or commit %q", rs.Order.Repo, base)}
+}
+
+// BaseRef is the mirror's ref of a base that is a commit, which may be on no branch.
+const BaseRef = "refs/base/commit"
+
+// keepBase brings a base that is a commit into the mirror. Where it is the name of a branch after all, or nothing has it, BaseBranch says so.
+func (rs *Repos) keepBase(ctx context.Context) {
+	id := rs.Order.Branch
+	if !git.ValidSHA(id) {
+		return
+	}
+	if rs.Mirror().Run(ctx, "update-ref", BaseRef, id) == nil {
+		return // it came with a branch, or with the rest of a bundle
+	}
+	_ = rs.Authed(rs.Mirror()).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--", rs.Order.CloneURL, "+"+id+":"+BaseRef)
 }
 
 // Refresh updates the mirror from the remote, the task's own refs included. It is safe while others read the mirror.
@@ -122,10 +141,14 @@ func (rs *Repos) Refresh(ctx context.Context) error {
 
 // mirror fetches the remote's branches and tags, and the further refs.
 func (rs *Repos) mirror(ctx context.Context, more ...string) error {
-	return rs.Authed(rs.Mirror()).Run(ctx, append([]string{
+	if err := rs.Authed(rs.Mirror()).Run(ctx, append([]string{
 		"fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-auto-maintenance",
 		"--", rs.Order.CloneURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
-	}, more...)...)
+	}, more...)...); err != nil {
+		return err
+	}
+	rs.keepBase(ctx)
+	return nil
 }
 
 // keepBefore makes Before, of hard links to the mirror's current objects. Git serves any object of a repository to a client that knows its id, and

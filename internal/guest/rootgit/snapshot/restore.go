@@ -109,6 +109,15 @@ func (s *Snapshots) clone(ctx context.Context, base string) (git.Repo, error) {
 	if err := t.Run(ctx, append(clone, "--", s.repos.Mirror().Dir, s.repos.Workspace)...); err != nil {
 		return t, err
 	}
+	if git.ValidSHA(base) { // it may be on no branch
+		if at, err := s.repos.Mirror().Resolve(ctx, repos.BaseRef); err != nil {
+			return t, err
+		} else if at != "" {
+			if err := t.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.repos.Mirror().Dir, repos.BaseRef); err != nil {
+				return t, err
+			}
+		}
+	}
 	// The mirror is internal; the agent sees the real remote.
 	return t, t.Run(ctx, "remote", "set-url", "origin", s.repos.Order.CloneURL)
 }

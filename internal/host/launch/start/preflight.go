@@ -29,7 +29,11 @@ func (st *Starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, err
 			remote <- st.Remote.Answers(ctx, o.CloneURL, j.Git)
 			return
 		}
-		remote <- st.Remote.Check(ctx, o.CloneURL, o.Branch, j.Git)
+		base, err := st.Remote.Check(ctx, o.CloneURL, o.Branch, o.TargetBranch, j.Git)
+		if err == nil && o.PR != nil && !strings.HasPrefix(base, workorder.BranchRef("")) {
+			err = fault.New(workorder.ExitGit, fmt.Errorf("a pull request goes into a branch, and %s is none", o.Branch), "start from a branch, or take pr out of the project file")
+		}
+		remote <- err
 	}()
 	info, err := LookAtEngine(ctx, st.Host.Engine, j)
 	// Both are awaited: no goroutine outlives the call, and the engine's error wins.

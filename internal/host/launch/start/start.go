@@ -57,8 +57,9 @@ type Images interface {
 
 // Remote checks the repository before a container is started for it.
 type Remote interface {
-	// Check verifies that the repository answers, accepts the credential and has the branch (any branch if it is empty).
-	Check(ctx context.Context, url, branch string, cred *workorder.GitCredential) error
+	// Check verifies that the repository answers, accepts the credential, has the base (any branch if it is empty) and can have the branch target. It
+	// returns the full name of the base.
+	Check(ctx context.Context, url, base, target string, cred *workorder.GitCredential) (name string, err error)
 	// Answers verifies that the repository answers and accepts the credential, whatever its branches are.
 	Answers(ctx context.Context, url string, cred *workorder.GitCredential) error
 }
