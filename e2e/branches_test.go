@@ -172,6 +172,11 @@ func TestBranchCorners(t *testing.T) {
 	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "--", "sh", "-c", "echo 2 >f") // the one that stands on what is checked out
 	before := gittest.Git(t, repo, "rev-parse", "sandbox/e")
+	// Nothing is destroyed that cannot be saved.
+	ok(0, "exec", "e", "--", "sh", "-c", "mkdir p; echo 1 >p/s; chmod 0 p")
+	ok(1, "reset", "e")
+	ok(1, "down", "e")
+	ok(0, "exec", "e", "--", "sh", "-c", "chmod 700 p; rm -r p")
 	ok(0, "reset", "e")
 	ok(0, "exec", "e", "--", "sh", "-c", "echo 3 >f")
 	if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/e"); got != "2" {

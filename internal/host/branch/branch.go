@@ -1,5 +1,7 @@
 // Package branch keeps what the commands of a sandbox change in a clone as commits of a branch: in a bare repository of ours, which is the remote `sandbox` of the user's.
-// What comes out of a sandbox is files and nothing else: commits, their parents, authors and texts are made here.
+// What comes out of a sandbox is files, and what commits made there say of themselves: commits and their parents are made here.
+//
+// The script of a save is sent with each save, and not a part of the guest: it works in sandboxes that an older version made.
 package branch
 
 import (
@@ -272,7 +274,7 @@ func (b *Branch) at(ctx context.Context) (p tip) {
 }
 
 // errNoBase means that this machine has no record of the commit that a clone was made at.
-var errNoBase = errors.New("the commit that its clone was made at is not recorded: `sandbox-agent reset` makes the clone anew")
+var errNoBase = errors.New("the commit that its clone was made at is not recorded: `sandbox-agent reset --force` makes the clone anew")
 
 // Cloned records the user's commit at which a clone for the sandbox is made. Branches begin there, whatever the sandbox says.
 func (b *Branch) Cloned(ctx context.Context, commit string) error {

@@ -121,7 +121,7 @@ func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []
 	if at.head == "" {
 		found, err := b.bring(ctx, in, dir, ask{tree: whatOnly})
 		if err == nil && found.head == "" {
-			err = errHalf
+			err = ErrHalf
 		}
 		if err == nil {
 			s, err = b.begin(ctx, found.clone, title)
@@ -134,7 +134,7 @@ func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []
 	found, err := b.compare(ctx, in, dir, at)
 	if err == nil && found.clone != clone {
 		if found.head == "" && found.tree == noFiles {
-			err = errHalf
+			err = ErrHalf
 		}
 		if err == nil {
 			s, err = b.begin(ctx, found.clone, title)
@@ -199,8 +199,8 @@ func (b *Branch) tidy(ctx context.Context) {
 // whatOnly in place of a tree asks what the clone is.
 const whatOnly = "-"
 
-// errHalf is of a clone that whoever made it was killed at: that its files are not there is nobody's change.
-var errHalf = errors.New("its clone was not made whole: `sandbox-agent reset` makes it anew")
+// ErrHalf means that the process that made a clone was killed: that its files are missing is no change.
+var ErrHalf = errors.New("its clone was not made whole: `sandbox-agent reset` makes it anew")
 
 // noFiles is the tree without files.
 const noFiles = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

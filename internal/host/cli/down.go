@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -14,9 +15,11 @@ import (
 )
 
 func newResetCmd(a *App) *cobra.Command {
-	return &cobra.Command{
+	force := false
+	cmd := &cobra.Command{
 		Use: "reset SANDBOX", Short: "Make a sandbox without a task anew, with nothing of before in it",
-		Long:              "Removes a sandbox with its files and makes it anew, as `sandbox-agent up` has made it.",
+		Long: `Removes a sandbox with its files and makes it anew, as ` + "`sandbox-agent up`" + ` has made it. What its branch has stays, and changes that no
+command has committed are committed first. Where they cannot be, the sandbox stays as it is, unless --force discards them.`,
 		Example:           "  sandbox-agent reset dev",
 		Args:              oneSandbox,
 		ValidArgsFunction: a.completeSandboxes(false),
@@ -27,6 +30,11 @@ func newResetCmd(a *App) *cobra.Command {
 				return err
 			}
 			defer done()
+			if !force {
+				if err := a.saveForReset(ctx, old); err != nil {
+					return err
+				}
+			}
 			sb, err := old.Reset(ctx)
 			if err != nil {
 				return sandboxError(err)
@@ -39,6 +47,21 @@ func newResetCmd(a *App) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "discard changes that no command has committed")
+	return cmd
+}
+
+// saveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
+func (a *App) saveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
+	saved, err := sb.SaveLast(ctx)
+	a.warnSaved(saved)
+	switch {
+	case errors.Is(err, branch.ErrHalf) || err == nil && len(saved.Left) == 0:
+		return nil
+	case err == nil:
+		err = errors.New("not all of its files can be saved")
+	}
+	return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err), "`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
 }
 
 type downOptions struct{ all, force bool }
