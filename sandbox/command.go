@@ -28,7 +28,8 @@ type Command struct {
 	Env []string
 	// Stdin is copied to it; nil is an empty one. When the command has ended, a pending read of it is not waited for.
 	Stdin io.Reader
-	// Timeout ends the command and everything it started, whatever that did to get away; 0 never does. It is the sandbox's clock.
+	// Timeout ends the command and everything it started, whatever that did to get away; 0 never does. It is the sandbox's clock. A sandbox that says nothing for some
+	// seconds more is not waited for.
 	Timeout time.Duration
 	// MaxOutput bounds each stream of a Result, in bytes: three quarters of it are the beginning, the rest is the end. 0 means
 	// DefaultMaxOutput, NoLimit all.
@@ -58,7 +59,7 @@ type Result struct {
 	Duration    time.Duration
 	// ID was the command's, for Attach.
 	ID string
-	// Reason is why the command could not be started; "" if it was.
+	// Reason is why the command could not be started, or how it ended is not known; "" if neither.
 	Reason string
 }
 
@@ -105,11 +106,15 @@ func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	}
 	what := c.wire()
 	var p *Process
+	begun := time.Now()
 	err := sb.use(ctx, func(client *wireclient.Client) error {
 		started, err := client.Start(ctx, what, c.Stdin)
-		p = &Process{client: client, p: started}
+		p = &Process{client: client, p: started, began: begun}
 		return err
 	})
+	if errors.Is(err, wireclient.ErrLate) && !c.Background {
+		return &Process{client: p.client, p: &wireclient.Process{}, late: true, began: begun}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -193,12 +198,20 @@ func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn,
 	return conn, err
 }
 
+// lateReason is that of a command whose sandbox is paused, or stuck, and lateCode its exit code, as GNU timeout has it.
+const (
+	lateReason = "the sandbox did not answer within the command's timeout: whether the command has ended is not known"
+	lateCode   = 124
+)
+
 // Process is a command that was started, or attached to.
 type Process struct {
 	client  *wireclient.Client
 	p       *wireclient.Process
+	late    bool     // the sandbox did not answer within the command's timeout
 	sb      *Sandbox // that notes the end; nil where another does
 	program string
+	began   time.Time
 }
 
 // ID names the command for Attach, as long as the sandbox runs.
@@ -208,7 +221,14 @@ func (p *Process) ID() string { return p.p.ID() }
 // has started is ended, unless it is of the background. It is called once.
 func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, error) {
 	var lost int64
-	exit, err := p.p.Follow(ctx, stdout, stderr, func(n int64) { lost += n })
+	var exit wire.Exit
+	var err error
+	if !p.late {
+		exit, err = p.p.Follow(ctx, stdout, stderr, func(n int64) { lost += n })
+	}
+	if p.late || errors.Is(err, wireclient.ErrLate) {
+		return Result{ID: p.ID(), ExitCode: lateCode, TimedOut: true, Truncated: lost > 0, Duration: time.Since(p.began), Reason: lateReason}, nil
+	}
 	if err != nil {
 		return Result{}, public(err)
 	}

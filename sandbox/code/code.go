@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -143,6 +144,8 @@ type Result struct {
 	DurationMS  int64 `json:"duration_ms"`
 	// Limit is what was over, for TimedOut.
 	Limit time.Duration `json:"-"`
+	// Signal ended the code; 0 if none did.
+	Signal syscall.Signal `json:"-"`
 }
 
 // Text is what a person or model reads of it: standard output, or standard error where there is none, or both with a line between; and a line for what cannot be seen there.
@@ -270,12 +273,10 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 		return res, err
 	}
 	defer p.Close()
-	// Code that starts processes without end can leave the guest no time to end it, nor to answer: it ends with its place.
 	began := time.Now()
-	patient, cancel := context.WithTimeout(ctx, e.Timeout+patience)
-	defer cancel()
-	end, err := p.Wait(patient, to, errTo)
-	if err != nil && ctx.Err() == nil && (patient.Err() != nil || errors.Is(err, sandbox.ErrLost) && time.Since(began) > e.Timeout) {
+	end, err := p.Wait(ctx, to, errTo)
+	// Code that starts processes without end can leave the guest no time to end it, nor to answer.
+	if errors.Is(err, sandbox.ErrLost) && ctx.Err() == nil && time.Since(began) > e.Timeout {
 		end, err = sandbox.Result{TimedOut: true, Duration: time.Since(began)}, nil
 	}
 	if err != nil {
@@ -285,15 +286,12 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 		fmt.Fprintf(errTo, "%s\n", end.Reason)
 	}
 	res.Stdout, res.Stderr, res.Truncated = valid(out.Bytes()), valid(errOut.Bytes()), out.Cut() || errOut.Cut() || end.Truncated
-	res.ExitCode, res.TimedOut, res.OutOfMemory, res.DurationMS = end.ExitCode, end.TimedOut, end.OutOfMemory, end.Duration.Milliseconds()
+	res.ExitCode, res.Signal, res.TimedOut, res.OutOfMemory, res.DurationMS = end.ExitCode, end.Signal, end.TimedOut, end.OutOfMemory, end.Duration.Milliseconds()
 	if res.TimedOut && res.ExitCode == 0 {
 		res.ExitCode = timedOut
 	}
 	return res, nil
 }
-
-// patience is what the guest has to end code whose time is over: with SIGTERM it takes two seconds.
-const patience = 10 * time.Second
 
 // timedOut is the exit code of what was out of time and had ended well all the same.
 const timedOut = 124

@@ -35,8 +35,9 @@ type Spec struct {
 	DataBytes uint64 `json:"data_bytes,omitempty"`
 	// Whole ends with the command all that it started: nothing is left behind.
 	Whole bool `json:"whole,omitempty"`
-	// Extra is how many descriptors the command has from 3 on: Start sets it.
-	Extra int `json:"extra,omitempty"`
+	// Stderr says that the command's standard error follows the socket, and Extra how many descriptors the command has from 3 on: Start sets both.
+	Stderr bool `json:"stderr,omitempty"`
+	Extra  int  `json:"extra,omitempty"`
 }
 
 // User is a user of the sandbox.
@@ -103,14 +104,17 @@ type Command struct {
 // Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
 // the caller's, who must call Wait; extra ones become its descriptors from 3 on. ctx bounds nothing of the command: End does.
 func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File, extra ...*os.File) (*Command, error) {
-	s.Extra = len(extra)
+	s.Extra, s.Stderr = len(extra), stderr != nil
+	if s.Stderr { // not the supervisor's own: what it says when it crashes is not the command's
+		extra = append([]*os.File{stderr}, extra...)
+	}
 	ours, theirs, err := proc.Pair()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{self}, role...), Dir: "/", Env: []string{},
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, ExtraFiles: append([]*os.File{theirs}, extra...),
+		Stdin: stdin, Stdout: stdout, ExtraFiles: append([]*os.File{theirs}, extra...),
 	})
 	_ = theirs.Close()
 	if err != nil {

@@ -287,3 +287,24 @@ func pids(t *testing.T, mark string) (found []int) {
 	}
 	return found
 }
+
+// What a supervisor says when it crashes is not the command's output.
+func TestCrashIsSilent(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c, err := Start(t.Context(), "/bin/sh", []string{"-c", "read spec <&3; echo trace >&2; exit 2"}, Spec{Argv: []string{"true"}}, nil, w, w)
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Wait(); err == nil {
+		t.Error("it has ended well")
+	}
+	if b, err := io.ReadAll(r); err != nil || len(b) > 0 {
+		t.Errorf("%q, %v", b, err)
+	}
+}

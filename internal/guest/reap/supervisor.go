@@ -65,15 +65,23 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
-	spec := proc.Spec{Argv: s.Argv, Dir: s.Dir, Env: s.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: s.Terminal, OOMScoreAdj: oomScore}
+	spec := proc.Spec{Argv: s.Argv, Dir: s.Dir, Env: s.Env, Stdin: os.Stdin, Stdout: os.Stdout, Terminal: s.Terminal, OOMScoreAdj: oomScore}
 	if s.User != nil {
 		var err error
 		if spec.User, err = s.User.credential(); err != nil {
 			return Exit{Code: cannotRun, Error: err.Error()}
 		}
 	}
+	first := controlFD + 1
+	var stderr *os.File
+	if s.Stderr {
+		unix.CloseOnExec(first)
+		stderr = os.NewFile(uintptr(first), "stderr")
+		spec.Stderr = stderr
+		first++
+	}
 	for i := range s.Extra {
-		fd := controlFD + 1 + i
+		fd := first + i
 		unix.CloseOnExec(fd)
 		spec.ExtraFiles = append(spec.ExtraFiles, os.NewFile(uintptr(fd), "extra"))
 	}
@@ -87,7 +95,7 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 		_ = unix.Prlimit(p.PID(), unix.RLIMIT_DATA, &unix.Rlimit{Cur: s.DataBytes, Max: s.DataBytes}, nil)
 	}
 	// The command alone has them now: an end of its output is its own.
-	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), os.Stderr.Close()
+	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), stderr.Close()
 	for _, f := range spec.ExtraFiles {
 		_ = f.Close()
 	}
@@ -210,9 +218,14 @@ func bury(all []proc.Relative) {
 
 func descendants() []proc.Relative { return proc.Below(proc.Relatives(), os.Getpid()) }
 
+// ProcessLimit says that no process can be started.
+const ProcessLimit = "the sandbox has as many processes as it may have: what commands that have ended left behind is ended within seconds, what runs is not"
+
 // refused is the exit of a command that could not be started, with a shell's codes.
 func refused(argv0 string, err error) Exit {
 	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return Exit{Code: cannotRun, Error: ProcessLimit}
 	case errors.Is(err, proc.ErrNotFound):
 		return Exit{Code: notFound, Error: argv0 + " is not on PATH in the sandbox"}
 	case errors.Is(err, fs.ErrNotExist):

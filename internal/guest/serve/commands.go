@@ -128,8 +128,8 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 	std.closeTheirs()
 	if err != nil {
 		std.closeOurs()
-		if errors.Is(err, syscall.EAGAIN) {
-			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has as many processes as it may have: what commands that have ended left behind is ended within seconds, what runs is not"}
+		if errors.Is(err, syscall.EAGAIN) || cs.config.Crowd.Crowded() { // a supervisor that can start no thread crashes
+			return nil, &wire.Error{Code: wire.CodeExhausted, Text: reap.ProcessLimit}
 		}
 		return nil, reply.Failed("start the command", err)
 	}
@@ -157,8 +157,11 @@ func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	timedOut, took := c.timeout, time.Since(c.started) // a client may take its time for the output
 	c.mu.Unlock()
 	if err != nil {
-		// Its supervisor was killed, by what has the right to.
+		// Its supervisor was killed, by what has the right to, or could not start a thread.
 		exit = reap.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Error: err.Error()}
+		if cs.config.Crowd.Crowded() {
+			exit.Error = reap.ProcessLimit
+		}
 	}
 	until := time.Now().Add(settleTime)
 	for _, f := range feeds {

@@ -63,5 +63,5 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 	if err != nil {
 		return sandboxError(err)
 	}
-	return a.waitFor(ctx, p, a.Stdout, a.Stderr)
+	return a.waitFor(ctx, p, 0, a.Stdout, a.Stderr)
 }

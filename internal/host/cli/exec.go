@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -25,7 +26,9 @@ import (
 // Exit codes of exec beside the command's own: those of GNU timeout.
 const (
 	exitTimedOut = 124
-	exitOurs     = 125
+	// exitCannotRun is that of a command that cannot be started, as of a shell.
+	exitCannotRun = 126
+	exitOurs      = 125
 )
 
 type execOptions struct {
@@ -279,6 +282,9 @@ func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c 
 func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
+	if errors.Is(err, sandbox.ErrFull) { // it could not be started, and that is an end
+		r, err = sandbox.Result{ExitCode: exitCannotRun, Reason: err.Error()}, nil
+	}
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
@@ -312,27 +318,40 @@ func (a *App) runIn(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command,
 			}
 		}
 	}()
-	return a.waitFor(ctx, p, a.Stdout, a.Stderr)
+	return a.waitFor(ctx, p, c.Timeout, a.Stdout, a.Stderr)
 }
 
 // waitFor waits for a command's end and returns it as an exit code.
-func (a *App) waitFor(ctx context.Context, p *sandbox.Process, out, errOut io.Writer) error {
+func (a *App) waitFor(ctx context.Context, p *sandbox.Process, limit time.Duration, out, errOut io.Writer) error {
 	r, err := p.Wait(ctx, out, errOut)
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
-	a.tellEnd(r.Reason, r.OutOfMemory, "`sandbox-agent up --memory` gives another more")
+	a.tellEnd(r, limit, "`sandbox-agent up --memory` gives another more")
 	return exitOf(r)
 }
 
-// tellEnd says of a command's end what its exit code does not: why it could not be started, and that it was ended for want of memory, with what gives more.
-func (a *App) tellEnd(reason string, outOfMemory bool, more string) {
-	if reason != "" {
-		fmt.Fprintln(a.Stderr, "error: "+reason)
+// tellEnd prints what the exit code does not say: why a command could not be started, and what ended it. more says how to get more memory; limit is the timeout, or 0
+// if it is not known.
+func (a *App) tellEnd(r sandbox.Result, limit time.Duration, more string) {
+	if r.Reason != "" {
+		fmt.Fprintln(a.Stderr, "error: "+r.Reason)
 	}
-	if outOfMemory {
+	switch {
+	case r.TimedOut && limit > 0:
+		fmt.Fprintf(a.Stderr, "the command was ended: its time limit of %s was reached: `--timeout` sets another\n", limit)
+	case r.TimedOut:
+		fmt.Fprintln(a.Stderr, "the command was ended: its time limit was reached")
+	case r.OutOfMemory:
 		fmt.Fprintln(a.Stderr, "the sandbox's memory limit ended the command: "+more)
+	case r.Reason == "" && toldSignal(r.Signal):
+		fmt.Fprintf(a.Stderr, "the command was ended by %s\n", unix.SignalName(r.Signal))
 	}
+}
+
+// toldSignal reports whether a user would not know of the signal: a shell, too, says nothing of Ctrl-C, a closed pipe and a closed terminal.
+func toldSignal(s syscall.Signal) bool {
+	return s != 0 && s != syscall.SIGINT && s != syscall.SIGPIPE && s != syscall.SIGHUP
 }
 
 // unknownEnd is the error of a command that had begun.

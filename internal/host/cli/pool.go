@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -295,7 +297,7 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 			} else {
 				_, err = fmt.Fprint(a.Stdout, r.Stdout)
 				fmt.Fprint(a.Stderr, r.Stderr)
-				a.tellEnd(r.Error, r.OutOfMemory, "`sandbox-agent pool acquire --memory` gives another more")
+				a.tellEnd(sandbox.Result{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 			}
 			if err != nil {
 				return err

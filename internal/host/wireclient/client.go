@@ -46,6 +46,8 @@ var (
 	ErrLost = errors.New("the connection to the sandbox was lost")
 	// ErrUnsent means that the stream had ended before a request was sent, so that it can be sent again over another one. Such an error holds ErrLost, too.
 	ErrUnsent = fmt.Errorf("%w before", ErrLost)
+	// ErrLate means that a sandbox said nothing for longer than a command's timeout: it does not run, or its machine is stuck. Such an error holds ErrLost, too.
+	ErrLate = fmt.Errorf("%w: it did not answer in time", ErrLost)
 	// ErrVersion means that the guest is of another version.
 	ErrVersion = errors.New("the sandbox is of another version")
 )
@@ -230,12 +232,16 @@ func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (
 	if err != nil {
 		return nil, err
 	}
+	ctx, watch := watchSilence(ctx, cmd.TimeoutMS)
+	p := &Process{c: c, watch: watch}
 	answer, err := c.do(ctx, http.MethodPost, wire.PathExec, nil, body(frame, stdin))
 	if err != nil {
+		watch.close()
 		return nil, fmt.Errorf("run %s in the sandbox: %w", cmd.Argv[0], err)
 	}
-	p := &Process{c: c, body: answer.Body, frames: wire.NewReader(answer.Body)}
+	p.body, p.frames = answer.Body, wire.NewReader(answer.Body)
 	f, err := p.frames.Next()
+	watch.heard()
 	var started wire.Started
 	if err == nil && f.Type != wire.FrameStarted {
 		err = wire.ErrFrame
@@ -249,6 +255,7 @@ func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (
 		}
 	}
 	if err != nil {
+		defer watch.close()
 		_ = answer.Body.Close()
 		return nil, fmt.Errorf("run %s in the sandbox: %w", cmd.Argv[0], lost(ctx, err))
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -19,6 +20,52 @@ type Process struct {
 	offset int64
 	body   io.ReadCloser
 	frames *wire.Reader
+	watch  *silence
+}
+
+// patience is how long beyond a timeout a guest may say nothing: to end a command takes it two seconds.
+const patience = 5 * time.Second
+
+// silence ends a request whose guest says nothing for longer than a timeout allows. A nil one never does.
+type silence struct {
+	ctx   context.Context //nolint:containedctx // the request's, whose cause tells
+	limit time.Duration
+	timer *time.Timer
+	end   context.CancelFunc
+}
+
+// watchSilence returns the context of a request with a timeout, which 0 has not.
+func watchSilence(ctx context.Context, timeoutMS int64) (context.Context, *silence) {
+	if timeoutMS <= 0 {
+		return ctx, nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &silence{ctx: ctx, limit: time.Duration(timeoutMS)*time.Millisecond + patience, end: func() { cancel(nil) }}
+	s.timer = time.AfterFunc(s.limit, func() { cancel(ErrLate) })
+	return ctx, s
+}
+
+// wait begins a wait for the guest, and heard ends it: the time that the caller takes for the output is not the guest's.
+func (s *silence) wait() {
+	if s != nil {
+		s.timer.Reset(s.limit)
+	}
+}
+
+func (s *silence) heard() {
+	if s != nil {
+		s.timer.Stop()
+	}
+}
+
+// over reports whether the guest was silent for too long.
+func (s *silence) over() bool { return s != nil && errors.Is(context.Cause(s.ctx), ErrLate) }
+
+func (s *silence) close() {
+	if s != nil {
+		s.timer.Stop()
+		s.end()
+	}
 }
 
 // ID names the command for Attach, Signal, Resize, Input and End.
@@ -28,17 +75,28 @@ func (p *Process) ID() string { return p.id }
 func (p *Process) Offset() int64 { return p.offset }
 
 // Close takes no more output. A command that this process has started is ended by it, unless it is of the background.
-func (p *Process) Close() error { return p.body.Close() }
+func (p *Process) Close() error {
+	p.watch.close()
+	if p.body == nil { // it never began
+		return nil
+	}
+	return p.body.Close()
+}
 
 // Follow passes output on until the command ends. A writer that is nil drops its stream. left is told how many bytes the guest
 // did not keep, and may be nil. It is called once.
 func (p *Process) Follow(ctx context.Context, stdout, stderr io.Writer, left func(bytes int64)) (wire.Exit, error) {
-	defer p.body.Close()
+	defer p.Close()
 	stop := context.AfterFunc(ctx, func() { _ = p.body.Close() })
 	defer stop()
 	for {
+		p.watch.wait()
 		f, err := p.frames.Next()
+		p.watch.heard()
 		if err != nil {
+			if p.watch.over() {
+				return wire.Exit{}, fmt.Errorf("follow command %s: %w", p.id, ErrLate)
+			}
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF // the exit comes last
 			}
