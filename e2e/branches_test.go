@@ -247,7 +247,13 @@ func TestBranchCorners(t *testing.T) {
 	ok(0, "exec", "h", "--", "sh", "-c", `d="hfs/.g$(printf "\342\200\214")it"; mkdir -p "$d"; echo 1 >"$d/config"; echo 1 >work`)
 	ok(1, "down", "h")
 	ok(0, "exec", "h", "--", "grep", "1", "work")
+	// By force nothing is saved first.
+	ok(0, "exec", "h", "--", "sh", "-c", "(sleep 0.2; echo 2 >late) >/dev/null 2>&1 &")
+	time.Sleep(time.Second)
 	ok(0, "down", "--force", "h")
+	if got := gittest.Git(t, repo, "ls-tree", "--name-only", "sandbox/h", "late"); got != "" {
+		t.Errorf("%s was saved", got)
+	}
 	ok(0, "up", "l", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "l", "--", "truncate", "-s", "11M", "large")
 	ok(1, "apply", "l", "-d")

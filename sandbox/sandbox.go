@@ -27,6 +27,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -140,8 +141,23 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 }
 
 // Discard ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To discard one that is gone is not an error.
+// What has changed in a worktree is saved before.
 func (sb *Sandbox) Discard(ctx context.Context) error {
-	after := sb.removeWorktree(ctx)
+	return sb.discard(ctx, sb.removeWorktree(ctx))
+}
+
+// DiscardUnsaved is Discard of a sandbox from which nothing is read any more: what no commit has is gone, also in a worktree.
+func (sb *Sandbox) DiscardUnsaved(ctx context.Context) error {
+	return sb.discard(ctx, func() error {
+		if s := sb.Spec(); s.Worktree != "" {
+			return worktree.Of(sb.m.state, s.Name, s.Worktree).Remove(ctx)
+		}
+		return nil
+	})
+}
+
+// discard removes the sandbox, and calls after.
+func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
 	sb.drop()
 	if sb.spec.Lifetime == Session || sb.m.state == "" {
 		r, id := sb.at()

@@ -82,7 +82,7 @@ func newDownCmd(a *App) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
-	cmd.Flags().BoolVar(&o.force, "force", false, "also remove one whose files cannot be saved, and forget one that is on another engine or whose record is damaged")
+	cmd.Flags().BoolVar(&o.force, "force", false, "remove without saving files that no commit has, and forget one that is on another engine or whose record is damaged")
 	return cmd
 }
 
@@ -119,11 +119,10 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 	return sandboxError(errors.Join(errs...))
 }
 
-// removeSandbox removes a sandbox, by force also one whose files cannot be saved.
+// removeSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.
 func removeSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
-	err := sb.Remove(ctx)
-	if force && errors.Is(err, sandbox.ErrUnsaved) {
-		err = sb.Discard(ctx)
+	if force {
+		return sb.DiscardUnsaved(ctx)
 	}
-	return err
+	return sb.Remove(ctx)
 }

@@ -91,7 +91,11 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 	if sb.Info().State == sandbox.StateRunning && !o.force {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()), "stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
-	if err := removeSandbox(ctx, sb, o.force); err != nil {
+	err := sb.Remove(ctx)
+	if o.force && errors.Is(err, sandbox.ErrUnsaved) {
+		err = sb.DiscardUnsaved(ctx)
+	}
+	if err != nil {
 		return sandboxError(err)
 	}
 	fmt.Fprintln(a.Stdout, sb.Name())
