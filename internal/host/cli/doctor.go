@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -56,6 +58,18 @@ With --deep --runtime R it tries what a runtime of sandboxes without a task prom
 	return cmd
 }
 
+// taskImages are the names of images that a task's sandbox would be made of. Other images are current, too: the small one has not what a task needs.
+func taskImages(list []provision.BuiltImage) (names []string) {
+	for _, i := range list {
+		for _, tag := range i.Tags {
+			if i.Current && strings.HasPrefix(tag, provision.Repository+":") {
+				names = append(names, tag)
+			}
+		}
+	}
+	return names
+}
+
 func runDoctor(ctx context.Context, a *App, asJSON bool) error {
 	st, err := a.store()
 	if err != nil {
@@ -73,13 +87,7 @@ func runDoctor(ctx context.Context, a *App, asJSON bool) error {
 		d.Engine = be.Engine
 		d.Images = func(ctx context.Context) ([]string, error) {
 			list, err := be.Images.List(ctx)
-			var names []string
-			for _, i := range list {
-				if i.Current {
-					names = append(names, i.Name)
-				}
-			}
-			return names, err
+			return taskImages(list), err
 		}
 	}
 	checks := d.Run(ctx)

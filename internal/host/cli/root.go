@@ -56,7 +56,30 @@ func newRootCmd(a *App) *cobra.Command {
 		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newTemplatesCmd(a), newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a), newRuntimeCmd(a), newPoolCmd(a), newRunCmd(a), newSessionCmd(a), newEnvCmd(a), newArtifactCmd(a), newNotebookCmd(a), newMCPCmd(a), newSSHCmd(a), newSSHCommandCmd(a), newSSHConfigCmd(a), newGatewayCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
 		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
 	)
+	// Now, and not when the command line is run: the library's own commands are to be among those that refuseUnknown sees.
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes commands that only have others below them refuse a word that names none. The library prints their help then, and calls that a success.
+func refuseUnknown(cmd *cobra.Command) {
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, sub := range cmd.Commands() {
+		if sub.Name() == "help" {
+			sub.Args = func(help *cobra.Command, args []string) error {
+				about, rest, err := help.Root().Find(args)
+				if err == nil && about.HasSubCommands() {
+					err = noArgs(about, rest)
+				}
+				return err
+			}
+		}
+		refuseUnknown(sub)
+	}
 }
 
 // noArgs names the argument that was not understood; the library's own message does not.

@@ -75,7 +75,7 @@ func TestPartialClone(t *testing.T) {
 	if _, err := r.Base(t.Context(), ""); fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "" {
 		t.Errorf("%v", err)
 	}
-	must(t, dir, "fetch", "-q", "--refetch", "--no-filter", "origin")
+	must(t, dir, "-c", "maintenance.auto=false", "-c", "gc.auto=0", "fetch", "-q", "--refetch", "--no-filter", "origin")
 	if base, err := r.Base(t.Context(), ""); err != nil || base != "main" {
 		t.Errorf("it is whole: %q, %v", base, err)
 	}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// A word that names no command is an error behind every command that has others below it, and prints nothing for a script to read.
+func TestUnknownCommands(t *testing.T) {
+	t.Parallel()
+	groups := 0
+	var walk func(cmd *cobra.Command, path []string)
+	walk = func(cmd *cobra.Command, path []string) {
+		if !cmd.HasSubCommands() {
+			return
+		}
+		groups++
+		for _, args := range [][]string{{"bogus-word"}, {"bogus-word", "x"}, {"bogus-word", "--json"}} {
+			args = append(append([]string{}, path...), args...)
+			for _, args := range [][]string{args, append([]string{"help"}, args...)} {
+				if args[0] == "help" && strings.HasPrefix(args[len(args)-1], "--") {
+					continue
+				}
+				var out, errs bytes.Buffer
+				a := &App{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader(""), Getenv: func(string) string { return "" }}
+				if code := Main(t.Context(), a, args); code != workorder.ExitUsage || out.Len() > 0 || errs.Len() == 0 {
+					t.Errorf("%q: exit code %d, prints %q", args, code, out.String())
+				}
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub, append(append([]string{}, path...), sub.Name()))
+		}
+	}
+	walk(newRootCmd(&App{Getenv: func(string) string { return "" }}), nil)
+	if groups < 12 {
+		t.Errorf("%d groups", groups)
+	}
+}
