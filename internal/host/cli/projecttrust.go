@@ -31,7 +31,8 @@ func newProjectTrustCmd(a *App) *cobra.Command {
 		Long: `A project file that is found in the current folder, or lies in a repository, may have been
 written by anybody. It is refused when it asks for more than the repository's own code may do
 in the sandbox: a command (cmd://), file, login or variable of this machine, other than the keys of
-its harness; another way to hold the sandbox (isolation, oci_runtime, image); another server or price
+its harness; another way to hold the sandbox (isolation, oci_runtime, image); limits of memory and processes above
+the defaults; another server or price
 of the models; another repository, or objects that its own borrows from elsewhere; your credential
 for a remote of which its repository has no commit; pull requests in another repository; a server
 for SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
@@ -183,7 +184,7 @@ func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []tr
 	if file == "" {
 		return nil
 	}
-	u := trust.User{Own: OwnRepo(ctx, file), Token: f.Credentials.Getenv(credentials.GitToken) != "", Gives: s.gives}
+	u := trust.User{Own: OwnRepo(ctx, file), MemoryBytes: machineMemory() / 10 * job.MemoryTenths, Token: f.Credentials.Getenv(credentials.GitToken) != "", Gives: s.gives}
 	repo := p.Repo
 	if u.Gives("repo") {
 		repo, u.Repo = s.Values["repo"], s.Values["repo"]

@@ -40,10 +40,12 @@ type User struct {
 	Repo string
 	// AnyRepo reports that the user may name any repository later.
 	AnyRepo bool
+	// MemoryBytes is what a sandbox has without a limit. 0 means that it is not known: then each limit of memory is a request.
+	MemoryBytes int64
 }
 
 // Asks lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in the
-// box (services, setup, packages, limits) are not requests: the repository's code may do the same there.
+// box (services, setup, packages) are not requests: the repository's code may do the same there. Limits above the defaults are: those keep this machine usable.
 func Asks(p *projects.Project, u User) (list []Ask) {
 	add := func(key, value, why string) { list = append(list, Ask{Key: key, Value: value, Why: why}) }
 	switch given := p.Repo == "" || u.Gives("repo"); {
@@ -89,6 +91,17 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	}
 	if p.Image != "" && !u.Gives("image") {
 		add("image", p.Image, "the sandbox, which gets your keys, is made of this image")
+	}
+	return append(list, limitAsks(p, u)...)
+}
+
+// limitAsks are the limits that lift a default. A default without a number (processors, disk) can only be lowered.
+func limitAsks(p *projects.Project, u User) (list []Ask) {
+	if m := p.Limits.MemoryBytes; m > u.MemoryBytes {
+		list = append(list, Ask{Key: "limits.memory", Value: fmt.Sprintf("%d MiB", m>>20), Why: "the sandbox may take more of this machine's memory than a sandbox without a limit"})
+	}
+	if n := p.Limits.PIDs; n > (workorder.Limits{}).AgentPIDs() {
+		list = append(list, Ask{Key: "limits.pids", Value: fmt.Sprint(n), Why: "the sandbox may have more processes than one without a limit: a fork bomb in it could stop this machine"})
 	}
 	return list
 }

@@ -1,0 +1,12 @@
+package resolve
+
+import "golang.org/x/sys/unix"
+
+// machineMemory is the memory of this machine in bytes; 0 if it is not known.
+func machineMemory() int64 {
+	var i unix.Sysinfo_t
+	if unix.Sysinfo(&i) != nil {
+		return 0
+	}
+	return int64(i.Totalram) * int64(i.Unit) //nolint:gosec // no machine has 2^63 bytes
+}
