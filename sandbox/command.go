@@ -212,7 +212,11 @@ type Process struct {
 	sb      *Sandbox // that notes the end; nil where another does
 	program string
 	began   time.Time
+	lost    func(bytes int64)
 }
+
+// OnLost makes Wait report, before what comes after them, how many bytes of the output the sandbox does not keep any more. It is called before Wait.
+func (p *Process) OnLost(report func(bytes int64)) { p.lost = report }
 
 // ID names the command for Attach, as long as the sandbox runs.
 func (p *Process) ID() string { return p.p.ID() }
@@ -224,7 +228,12 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, e
 	var exit wire.Exit
 	var err error
 	if !p.late {
-		exit, err = p.p.Follow(ctx, stdout, stderr, func(n int64) { lost += n })
+		exit, err = p.p.Follow(ctx, stdout, stderr, func(n int64) {
+			lost += n
+			if p.lost != nil {
+				p.lost(n)
+			}
+		})
 	}
 	if p.late || errors.Is(err, wireclient.ErrLate) {
 		return Result{ID: p.ID(), ExitCode: lateCode, TimedOut: true, Truncated: lost > 0, Duration: time.Since(p.began), Reason: lateReason}, nil

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -46,6 +47,22 @@ func (l *Lease) Room() Room { return l.turn }
 // Run runs a command in the lease, as sandbox.Sandbox.Run does, in its empty folder /workspace if Dir names no other. Without a Timeout it has DefaultTimeout; sandbox.NoLimit has none. After a
 // command that was ended for its time or for want of memory the sandbox is not lent again.
 func (l *Lease) Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+	return l.timed(ctx, c, l.turn.Run)
+}
+
+// RunTo is Run with all output, as it comes, instead of a part of it in the Result.
+func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.Writer) (sandbox.Result, error) {
+	return l.timed(ctx, c, func(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+		p, err := l.turn.Start(ctx, c)
+		if err != nil {
+			return sandbox.Result{}, err
+		}
+		return p.Wait(ctx, stdout, stderr)
+	})
+}
+
+// timed runs a command within its time.
+func (l *Lease) timed(ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.Result, error)) (sandbox.Result, error) {
 	l.mu.Lock()
 	over := l.over
 	l.mu.Unlock()
@@ -58,7 +75,7 @@ func (l *Lease) Run(ctx context.Context, c sandbox.Command) (sandbox.Result, err
 	case sandbox.NoLimit:
 		c.Timeout = 0
 	}
-	r, err := l.turn.Run(ctx, c)
+	r, err := run(ctx, c)
 	if r.TimedOut || r.OutOfMemory || errors.Is(err, sandbox.ErrLost) {
 		l.mu.Lock()
 		l.dirty = true
@@ -76,7 +93,7 @@ func (l *Lease) finish() (clean, first bool) {
 	return !l.dirty, first
 }
 
-// Release ends all that runs in the lease and gives its sandbox back. To release it again, or after Destroy, is not an error. It is bounded by itself: ctx only ends the wait.
+// Release ends all that runs in the lease and gives its sandbox back. To release it again, or after Destroy, is not an error. It is timed by itself: ctx only ends the wait.
 func (l *Lease) Release(ctx context.Context) error { return l.end(ctx, true) }
 
 // Destroy ends the lease and removes its sandbox. To destroy it again, or after Release, is not an error.

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,7 @@ func newAttachCmd(a *App) *cobra.Command {
 		Use: "attach SANDBOX [ID]", Short: "Show what a command in a sandbox's background prints",
 		Long: `Shows what a command prints that ` + "`exec --background`" + ` has started, from its beginning, until it ends, and ends
 with its exit code. An interrupt ends only the showing. Without an id it is the last one; an id can be shortened. The sandbox keeps the last 8 MB of
-each command's output.`,
+each command's output; a note on standard error says how much of the beginning is missing.`,
 		Example: "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
@@ -63,5 +65,44 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 	if err != nil {
 		return sandboxError(err)
 	}
-	return a.waitFor(ctx, p, 0, a.Stdout, a.Stderr)
+	g := &gap{at: o.from, notes: a.Stderr}
+	p.OnLost(func(n int64) { g.lost += n })
+	err = a.waitFor(ctx, p, 0, gapWriter{g, a.Stdout}, gapWriter{g, a.Stderr})
+	g.tell(0)
+	return err
+}
+
+// gap is output that the sandbox does not keep any more, before what comes next, which then begins at a line.
+type gap struct {
+	at, lost int64 // offset of the next byte, as far as it is known, and bytes to be told of
+	notes    io.Writer
+}
+
+// tell says what is missing, and of what is there how much is left out up to the next line.
+func (g *gap) tell(more int64) {
+	if g.lost == 0 {
+		return
+	}
+	n := g.lost + more
+	fmt.Fprintf(g.notes, "note: %d bytes of the output are not kept any more, from byte %d on: what follows begins at byte %d\n", n, g.at, g.at+n)
+	g.at, g.lost = g.at+g.lost, 0
+}
+
+// gapWriter passes on one stream.
+type gapWriter struct {
+	g  *gap
+	to io.Writer
+}
+
+func (w gapWriter) Write(p []byte) (int, error) {
+	rest := p
+	if w.g.lost > 0 {
+		rest = p[bytes.IndexByte(p, '\n')+1:] // all of it where no line ends in it
+		w.g.tell(int64(len(p) - len(rest)))
+	}
+	w.g.at += int64(len(p))
+	if _, err := w.to.Write(rest); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

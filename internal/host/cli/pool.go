@@ -288,15 +288,20 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.Exec(cmd.Context(), args[0], e)
+			var r poolserver.Result
+			if asJSON || most != "" {
+				r, err = c.Exec(cmd.Context(), args[0], e)
+			} else {
+				r, err = c.ExecTo(cmd.Context(), args[0], e, a.Stdout, a.Stderr)
+			}
 			if err != nil {
 				return poolError(err)
 			}
 			if asJSON {
 				err = a.json(r)
 			} else {
-				_, err = fmt.Fprint(a.Stdout, r.Stdout)
-				fmt.Fprint(a.Stderr, r.Stderr)
+				_, err = a.Stdout.Write(r.Output())
+				_, _ = a.Stderr.Write(r.Errors())
 				a.tellEnd(sandbox.Result{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 			}
 			if err != nil {
@@ -309,7 +314,7 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 	f.StringVar(&e.Dir, "workdir", "", "where it begins (default /workspace)")
 	f.StringArrayVar(&e.Env, "env", nil, "NAME=value; can be repeated")
 	f.DurationVar(&timeout, "timeout", 0, "end it and everything it started after that time, as 30s (default "+pool.DefaultTimeout.String()+")")
-	f.StringVar(&most, "max-output", "", "bound of each stream, as 64k (default 1m)")
+	f.StringVar(&most, "max-output", "", "bound of each stream, as 64k: beginning and end of more are kept (default: all; with --json 1m)")
 	f.BoolVar(&asJSON, "json", false, "print a JSON document with output, exit code and duration")
 	return cmd
 }

@@ -3,7 +3,7 @@
 //	GET    /v1/stats             Stats
 //	POST   /v1/leases            Request -> Lease
 //	GET    /v1/leases            all that are lent, a Lease each
-//	POST   /v1/leases/{id}/exec  Exec -> Result
+//	POST   /v1/leases/{id}/exec  Exec -> Result, or with Exec.Stream lines of Output
 //	DELETE /v1/leases/{id}       gives it back; with ?destroy=1 its sandbox is removed
 //	DELETE /v1/leases            removes all sandboxes, lent and idle
 //
@@ -12,6 +12,7 @@ package poolserver
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
@@ -47,13 +48,26 @@ type Exec struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// MaxOutput bounds each stream, in bytes, up to 64 MiB; 0 means 1 MiB.
 	MaxOutput int `json:"max_output,omitempty"`
+	// Stream asks for all output, as it comes: the answer is an Output on each line.
+	Stream bool `json:"stream,omitempty"`
+}
+
+// Output is a part of what a command printed, or how it ended. The last one of an answer has a Result or an Error.
+type Output struct {
+	Stdout []byte  `json:"stdout_base64,omitempty"`
+	Stderr []byte  `json:"stderr_base64,omitempty"`
+	Result *Result `json:"result,omitempty"`
+	Error  *Error  `json:"error,omitempty"`
 }
 
 // Result is how a command ended: one that fails is no error.
 type Result struct {
-	ExitCode    int    `json:"exit_code"` // as a shell's
-	Stdout      string `json:"stdout"`    // what is not UTF-8 is replaced
-	Stderr      string `json:"stderr"`
+	ExitCode int    `json:"exit_code"` // as a shell's
+	Stdout   string `json:"stdout"`    // what is not UTF-8 is replaced
+	Stderr   string `json:"stderr"`
+	// StdoutBytes and StderrBytes are Stdout and Stderr as they are, where those are not UTF-8.
+	StdoutBytes []byte `json:"stdout_base64,omitempty"`
+	StderrBytes []byte `json:"stderr_base64,omitempty"`
 	Signal      int    `json:"signal,omitempty"`
 	TimedOut    bool   `json:"timed_out"`
 	OutOfMemory bool   `json:"out_of_memory"`
@@ -62,10 +76,29 @@ type Result struct {
 	Error       string `json:"error,omitempty"` // why it could not be started
 }
 
+// Output is what the command printed on standard output, as it is.
+func (r Result) Output() []byte { return either(r.StdoutBytes, r.Stdout) }
+
+// Errors is what the command printed on standard error, as it is.
+func (r Result) Errors() []byte { return either(r.StderrBytes, r.Stderr) }
+
+func either(exact []byte, valid string) []byte {
+	if exact != nil {
+		return exact
+	}
+	return []byte(valid)
+}
+
 // resultOf is a Result.
 func resultOf(r sandbox.Result) Result {
+	exact := func(b []byte) []byte {
+		if utf8.Valid(b) {
+			return nil
+		}
+		return b
+	}
 	return Result{
-		ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Truncated: r.Truncated,
+		ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), StdoutBytes: exact(r.Stdout), StderrBytes: exact(r.Stderr), Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Truncated: r.Truncated,
 		DurationMS: r.Duration.Milliseconds(), Error: r.Reason,
 	}
 }

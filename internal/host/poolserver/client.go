@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
@@ -36,59 +37,121 @@ func Dial(socket string) *Client {
 	}}}
 }
 
-// do asks, and reads the answer's document.
-func (c *Client) do(ctx context.Context, method, path string, request, answer any) error {
+// How long answers may take. A server that is stopped takes connections and answers nothing.
+const (
+	askDeadline     = 2 * time.Minute
+	acquireDeadline = 30 * time.Minute // the image may have to be fetched
+	// execPatience comes on top of a command's own time, and of what the server adds to that.
+	execPatience = 15 * time.Second
+)
+
+// do asks, and reads the answer's document within the time.
+func (c *Client) do(ctx context.Context, within time.Duration, method, path string, request, answer any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
+	defer cancel()
+	got, err := c.ask(ctx, method, path, request)
+	if err != nil {
+		return err
+	}
+	defer got.Close()
+	if err := json.NewDecoder(got).Decode(answer); err != nil {
+		return fmt.Errorf("ask the pool: read the answer: %w", errors.Join(context.Cause(ctx), err))
+	}
+	return nil
+}
+
+// ask asks, and returns what the caller reads and closes.
+func (c *Client) ask(ctx context.Context, method, path string, request any) (answer io.ReadCloser, err error) {
 	var body io.Reader
 	if request != nil {
 		b, err := json.Marshal(request)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body = bytes.NewReader(b)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://pool"+path, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	got, err := c.http.Do(r)
 	if errors.Is(err, ErrNone) {
-		return errors.Unwrap(err)
+		return nil, errors.Unwrap(err)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the pool: %w", err)
+		return nil, fmt.Errorf("ask the pool: %w", errors.Join(context.Cause(ctx), err))
 	}
-	defer got.Body.Close()
 	if got.StatusCode >= http.StatusMultipleChoices {
+		defer got.Body.Close()
 		var e Error
 		if err := json.NewDecoder(got.Body).Decode(&e); err != nil {
-			return fmt.Errorf("ask the pool: it answered %s", got.Status)
+			return nil, fmt.Errorf("ask the pool: it answered %s", got.Status)
 		}
-		return &e
+		return nil, &e
 	}
-	if err := json.NewDecoder(got.Body).Decode(answer); err != nil {
-		return fmt.Errorf("ask the pool: read the answer: %w", err)
-	}
-	return nil
+	return got.Body, nil
 }
 
 // Stats are the pool's numbers.
 func (c *Client) Stats(ctx context.Context) (s pool.Stats, err error) {
-	return s, c.do(ctx, http.MethodGet, "/v1/stats", nil, &s)
+	return s, c.do(ctx, askDeadline, http.MethodGet, "/v1/stats", nil, &s)
 }
 
 // List is all that is lent.
 func (c *Client) List(ctx context.Context) (all []Lease, err error) {
-	return all, c.do(ctx, http.MethodGet, "/v1/leases", nil, &all)
+	return all, c.do(ctx, askDeadline, http.MethodGet, "/v1/leases", nil, &all)
 }
 
 // Acquire asks for a lease.
 func (c *Client) Acquire(ctx context.Context, r Request) (l Lease, err error) {
-	return l, c.do(ctx, http.MethodPost, "/v1/leases", r, &l)
+	return l, c.do(ctx, acquireDeadline, http.MethodPost, "/v1/leases", r, &l)
+}
+
+// execWithin is how long the answer to a command may take.
+func execWithin(e Exec) time.Duration {
+	limit := pool.DefaultTimeout
+	if e.TimeoutSeconds > 0 {
+		limit = time.Duration(e.TimeoutSeconds * float64(time.Second))
+	}
+	return limit + execPatience
 }
 
 // Exec runs a command in a lease.
 func (c *Client) Exec(ctx context.Context, id string, e Exec) (r Result, err error) {
-	return r, c.do(ctx, http.MethodPost, "/v1/leases/"+url.PathEscape(id)+"/exec", e, &r)
+	return r, c.do(ctx, execWithin(e), http.MethodPost, execPath(id), e, &r)
+}
+
+func execPath(id string) string { return "/v1/leases/" + url.PathEscape(id) + "/exec" }
+
+// ExecTo is Exec with all output, as it comes, in place of a part of it in the Result.
+func (c *Client) ExecTo(ctx context.Context, id string, e Exec, stdout, stderr io.Writer) (Result, error) {
+	e.Stream = true
+	within := execWithin(e)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
+	defer cancel()
+	got, err := c.ask(ctx, http.MethodPost, execPath(id), e)
+	if err != nil {
+		return Result{}, err
+	}
+	defer got.Close()
+	for d := json.NewDecoder(got); ; {
+		var o Output
+		if err := d.Decode(&o); err != nil {
+			return Result{}, fmt.Errorf("ask the pool: read the answer: %w", errors.Join(context.Cause(ctx), err))
+		}
+		_, err := stdout.Write(o.Stdout)
+		if _, eerr := stderr.Write(o.Stderr); err == nil {
+			err = eerr
+		}
+		switch {
+		case err != nil:
+			return Result{}, err
+		case o.Error != nil:
+			return Result{}, o.Error
+		case o.Result != nil:
+			return *o.Result, nil
+		}
+	}
 }
 
 // End gives a lease back, or destroys it.
@@ -97,10 +160,10 @@ func (c *Client) End(ctx context.Context, id string, destroy bool) (s pool.Stats
 	if destroy {
 		path += "?destroy=1"
 	}
-	return s, c.do(ctx, http.MethodDelete, path, nil, &s)
+	return s, c.do(ctx, askDeadline, http.MethodDelete, path, nil, &s)
 }
 
 // DestroyAll removes all sandboxes.
 func (c *Client) DestroyAll(ctx context.Context) (s pool.Stats, err error) {
-	return s, c.do(ctx, http.MethodDelete, "/v1/leases", nil, &s)
+	return s, c.do(ctx, askDeadline, http.MethodDelete, "/v1/leases", nil, &s)
 }

@@ -159,6 +159,9 @@ func (s *Server) handler(token string) http.Handler {
 				fail(w, err)
 				return
 			}
+			if doc == nil { // it has answered
+				return
+			}
 			_ = json.NewEncoder(w).Encode(doc) // a client that is gone has no use for it
 		})
 	}
@@ -167,7 +170,14 @@ func (s *Server) handler(token string) http.Handler {
 
 // fail answers with an error.
 func fail(w http.ResponseWriter, err error) {
-	e, status := &Error{KindFailed, err.Error()}, http.StatusInternalServerError
+	e, status := errorOf(err)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(e)
+}
+
+// errorOf is the document of an error and its status.
+func errorOf(err error) (e *Error, status int) {
+	e, status = &Error{KindFailed, err.Error()}, http.StatusInternalServerError
 	for _, row := range []struct {
 		is     error
 		kind   Kind
@@ -186,8 +196,7 @@ func fail(w http.ResponseWriter, err error) {
 			break
 		}
 	}
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(e)
+	return e, status
 }
 
 // read reads a request's document.
@@ -300,13 +309,57 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	l.use(1)
 	defer l.use(-1)
-	res, err := l.Run(r.Context(), sandbox.Command{
+	c := sandbox.Command{
 		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
-	})
+	}
+	if e.Stream {
+		stream(w, r, l, c)
+		return nil, nil
+	}
+	res, err := l.Run(r.Context(), c)
 	if err != nil {
 		return nil, err
 	}
 	return resultOf(res), nil
+}
+
+// stream answers with what a command prints, as it comes, and then with how it ended.
+func stream(w http.ResponseWriter, r *http.Request, l *lent, c sandbox.Command) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines := &lines{w: w}
+	res, err := l.RunTo(r.Context(), c, printer(func(p []byte) error { return lines.say(Output{Stdout: p}) }), printer(func(p []byte) error { return lines.say(Output{Stderr: p}) }))
+	end := resultOf(res)
+	last := Output{Result: &end}
+	if err != nil {
+		e, _ := errorOf(err)
+		last = Output{Error: e}
+	}
+	_ = lines.say(last) // a client that is gone has no use for it
+}
+
+// lines writes a document on each line of an answer.
+type lines struct {
+	mu sync.Mutex
+	w  http.ResponseWriter
+}
+
+func (l *lines) say(o Output) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := json.NewEncoder(l.w).Encode(o); err != nil {
+		return err
+	}
+	return http.NewResponseController(l.w).Flush()
+}
+
+// printer is a writer.
+type printer func(p []byte) error
+
+func (f printer) Write(p []byte) (int, error) {
+	if err := f(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 func (s *Server) end(_ http.ResponseWriter, r *http.Request) (any, error) {

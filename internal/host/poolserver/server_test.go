@@ -1,6 +1,7 @@
 package poolserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
@@ -158,5 +160,50 @@ func TestClient(t *testing.T) {
 	}
 	if _, err := Dial(filepath.Join(t.TempDir(), "none")).Stats(t.Context()); !errors.Is(err, ErrNone) {
 		t.Error(err)
+	}
+}
+
+// What a command prints comes as it is, all of it where it is streamed, and its end is known. A sandbox that does not answer is given up.
+func TestExec(t *testing.T) {
+	t.Parallel()
+	socket, _ := serve(t, "secret")
+	c := Dial(socket)
+	l, err := c.Acquire(t.Context(), Request{Spec: pool.Spec{Runtime: sandbox.KindJail}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Exec(t.Context(), l.ID, Exec{Command: `printf 'caf\351'; printf 'ok' >&2`})
+	if err != nil || string(r.Output()) != "caf\xe9" || string(r.Errors()) != "ok" || r.StderrBytes != nil || r.Stdout != "caf\uFFFD" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	var out, errOut bytes.Buffer
+	r, err = c.ExecTo(t.Context(), l.ID, Exec{Command: `head -c 3000000 /dev/zero | tr '\0' '\377'; echo no >&2; exit 3`}, &out, &errOut)
+	if err != nil || r.ExitCode != 3 || !bytes.Equal(out.Bytes(), bytes.Repeat([]byte{0xff}, 3_000_000)) || errOut.String() != "no\n" {
+		t.Errorf("%+v, %d bytes, %q, %v", r, out.Len(), errOut.String(), err)
+	}
+	if e, ok := errors.AsType[*Error](second(c.ExecTo(t.Context(), "L-none", Exec{Command: "true"}, &out, &errOut))); !ok || e.Kind != KindNotFound {
+		t.Error(e)
+	}
+	if e, ok := errors.AsType[*Error](second(c.ExecTo(t.Context(), l.ID, Exec{Argv: []string{""}}, &out, &errOut))); !ok || e.Kind != KindInvalid {
+		t.Error(e)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// A server that takes connections and answers nothing is not waited for longer than the command may take.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := Dial(socket).do(t.Context(), time.Millisecond, http.MethodGet, "/v1/stats", nil, nil); err == nil || errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+	if got := execWithin(Exec{TimeoutSeconds: 3}); got != 3*time.Second+execPatience {
+		t.Error(got)
 	}
 }
