@@ -224,11 +224,11 @@ func (f *finder) submodules(ctx context.Context, top string) error {
 	r := reader(top)
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	if err := r.Each(ctx, link, "ls-files", "--stage", "-z"); err != nil {
+	if err := r.Each(ctx, link, anybody("ls-files", "--stage", "-z")...); err != nil {
 		return fmt.Errorf("read the index of %s: %w", top, err)
 	}
-	if r.Run(ctx, "rev-parse", "--verify", "--quiet", "HEAD^{tree}") == nil { // there may be no commit yet
-		if err := r.Each(ctx, link, "ls-tree", "-r", "-z", "--full-tree", "HEAD"); err != nil {
+	if r.Run(ctx, anybody("rev-parse", "--verify", "--quiet", "HEAD^{tree}")...) == nil { // there may be no commit yet
+		if err := r.Each(ctx, link, anybody("ls-tree", "-r", "-z", "--full-tree", "HEAD")...); err != nil {
 			return fmt.Errorf("read the last commit of %s: %w", top, err)
 		}
 	}
@@ -336,9 +336,11 @@ func reader(dir string) git.Repo { return localrepo.Git(dir) }
 func output(ctx context.Context, r git.Repo, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	// The owner counts where git runs something, which it does not here.
-	return r.Output(ctx, append([]string{"-c", "safe.directory=*"}, args...)...)
+	return r.Output(ctx, anybody(args...)...)
 }
+
+// anybody are git's arguments in a repository whoever owns it: the owner counts where git runs something, which it does not here.
+func anybody(args ...string) []string { return append([]string{"-c", "safe.directory=*"}, args...) }
 
 // isGit reports whether git takes a name for .git, on a file system that does not tell A from a.
 func isGit(name string) bool { return strings.EqualFold(name, ".git") }

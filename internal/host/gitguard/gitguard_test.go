@@ -227,6 +227,17 @@ func TestSubmodules(t *testing.T) {
 	dir := repo(t)
 	write(t, dir, "a/sub/x", "")
 	link(dir, "a/sub")
+	if os.Geteuid() == 0 { // a repository of another user
+		if err := os.Chown(dir, 54321, 54321); err != nil {
+			t.Fatal(err)
+		}
+		if got := find(t, dir); !slices.Equal(got, []string{".git", "a/sub"}) {
+			t.Errorf("of another user: %q", got)
+		}
+		if err := os.Chown(dir, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if got := find(t, filepath.Join(dir, "a")); !slices.Equal(got, []string{"sub"}) {
 		t.Errorf("a part of a repository: %q", got)
 	}
