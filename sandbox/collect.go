@@ -64,9 +64,9 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 		return c.done, err
 	}
 	there := map[string]bool{}
-	err = m.look(ctx, "", func(sb *Sandbox, b runtime.Box) (more bool) {
+	err = m.each(ctx, func(sb *Sandbox, b runtime.Box) (more bool) {
 		there[sb.spec.Name], c.used[sb.from] = true, true
-		if sb.owner == owner {
+		if !sb.foreign && sb.damaged == nil {
 			c.sandbox(ctx, sb, b)
 		}
 		return true
@@ -143,12 +143,15 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 	rec, err := c.m.kept.Load(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if made, begun := c.m.kept.Begun(name); begun && made.New {
+			c.do(RemoveSandbox, name, func() error { return c.m.abandon(ctx, name) })
+		}
 		if c.m.hasEndpoints(name) {
 			c.do(EndEndpoints, name, func() error { return c.m.endpoints(ctx, name) })
 		}
 		return
-	case err != nil:
-		c.errs = append(c.errs, fmt.Errorf("%w: `sandbox-agent down --force %s` forgets the sandbox", err, name))
+	case err != nil: // what was on which engine is not known any more
+		c.forget(ctx, name)
 		return
 	}
 	here, ok := engines[rec.Runtime]
@@ -161,14 +164,8 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 	}
 	switch {
 	case here != rec.Engine: // it may be there
-	case !c.o.Force:
-		c.done = append(c.done, Collected{Action: ForgetSandbox, Target: name, NeedsForce: true})
 	default:
-		c.forgotten[name] = true
-		c.do(ForgetSandbox, name, func() error {
-			c.m.note(registry.Event{Sandbox: name, Event: registry.Removed})
-			return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Forget(name))
-		})
+		c.forget(ctx, name)
 	}
 }
 
@@ -186,6 +183,19 @@ func (c *collector) volumes(ctx context.Context, owner string) {
 			c.do(RemoveVolume, left.Name, func() error { return public(v.RemoveVolume(ctx, left.Name)) })
 		}
 	}
+}
+
+// forget forgets a sandbox that is not there, with Force alone.
+func (c *collector) forget(ctx context.Context, name string) {
+	if !c.o.Force {
+		c.done = append(c.done, Collected{Action: ForgetSandbox, Target: name, NeedsForce: true})
+		return
+	}
+	c.forgotten[name] = true
+	c.do(ForgetSandbox, name, func() error {
+		c.m.note(registry.Event{Sandbox: name, Event: registry.Removed})
+		return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Forget(name))
+	})
 }
 
 // images looks at images of forks that are not there, and at those whose name another has now.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
 // errNoState means that nothing can be kept.
@@ -41,22 +43,48 @@ func (m *Manager) endpoints(ctx context.Context, name string) error {
 	return porter.End(ctx, m.kept.Dir(name))
 }
 
-// Forget drops what is kept of a sandbox that cannot be found or used any more, on another engine or of another version: its endpoints, and what it could be made anew
-// of. It does not look for the sandbox itself.
+// Forget removes what is left of a sandbox that cannot be found or used any more: one that is on another engine or of another version, whose record is damaged, or whose
+// creation was interrupted. Its files go with it where they are on this machine.
 func (m *Manager) Forget(ctx context.Context, name string) error {
-	notFound := fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
-	if m.state == "" || !ValidName(name) {
-		return notFound
+	if err := checkName("sandbox", name); err != nil {
+		return err
 	}
-	if _, err := m.kept.Load(name); errors.Is(err, fs.ErrNotExist) {
-		return notFound
+	if m.state == "" {
+		return fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+	}
+	left, _, err := m.byName(ctx, name)
+	_, rerr := m.kept.Load(name)
+	c, begun := m.kept.Begun(name)
+	switch {
+	case left == nil && errors.Is(rerr, fs.ErrNotExist) && !begun:
+		return cmp.Or(err, fmt.Errorf("sandbox %s: %w", name, ErrNotFound))
+	case left != nil && left.damaged == nil && !begun:
+		return left.Discard(ctx)
 	}
 	unlock, err := m.kept.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return errors.Join(m.endpoints(ctx, name), m.kept.Forget(name))
+	if err := m.endpoints(ctx, name); err != nil {
+		return err
+	}
+	if begun && c.New {
+		return m.abandon(ctx, name)
+	}
+	if left != nil {
+		left.drop()
+		if err := left.r.Remove(ctx, left.id); err != nil {
+			return public(err)
+		}
+	}
+	if w := worktree.Find(m.state, name); w != nil {
+		if err := w.Remove(ctx); err != nil {
+			return err
+		}
+	}
+	m.note(registry.Event{Sandbox: name, Event: registry.Removed})
+	return m.kept.Forget(name)
 }
 
 // hasEndpoints reports whether some are kept of a sandbox.
@@ -64,21 +92,6 @@ func (m *Manager) hasEndpoints(name string) bool {
 	k := porter.Porter{Dir: m.kept.Dir(name)}
 	ports, err := k.Ports()
 	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
-}
-
-// made keeps what a sandbox is made of, and notes that it was made. After an error the sandbox is there all the same: a runtime has it.
-func (m *Manager) made(ctx context.Context, sb *Sandbox, event, detail string) error {
-	err := m.keepOwn(ctx, sb)
-	sb.note(registry.Event{Event: event, Detail: detail})
-	return err
-}
-
-// keepOwn is keep for a sandbox of this state folder; those of others are kept there.
-func (m *Manager) keepOwn(ctx context.Context, sb *Sandbox) error {
-	if owner, err := m.owner(false); err != nil || owner != sb.owner {
-		return err
-	}
-	return m.keep(ctx, sb)
 }
 
 // keep keeps what a sandbox is made of.
@@ -113,9 +126,8 @@ func identity(ctx context.Context, r runtime.Stander) (id, host string, err erro
 	return i.Identity(), i.Host, nil
 }
 
-// remember finds a sandbox by what is kept of it.
-func (m *Manager) remember(ctx context.Context, name string) (*Sandbox, error) {
-	notFound := fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
+// remember finds a sandbox by what is kept of it; notFound is the error where there is nothing.
+func (m *Manager) remember(ctx context.Context, name string, notFound error) (*Sandbox, error) {
 	if m.state == "" || !ValidName(name) {
 		return nil, notFound
 	}
@@ -151,8 +163,9 @@ func (m *Manager) remember(ctx context.Context, name string) (*Sandbox, error) {
 	return nil, fmt.Errorf("sandbox %s: %w: it is of runtime %q, which is not here", name, ErrNotFound, rec.Runtime)
 }
 
-// gone are the sandboxes of which there is no more than what is kept, beside those that are there.
-func (m *Manager) gone(ctx context.Context, there []Info) (all []Info, err error) {
+// gone are the sandboxes of which there is no more than what is kept, beside those that are there. Of a runtime that does not answer, as lookErr says, they are
+// not gone but unknown.
+func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []Info, err error) {
 	if m.state == "" {
 		return nil, nil
 	}
@@ -170,9 +183,9 @@ func (m *Manager) gone(ctx context.Context, there []Info) (all []Info, err error
 			continue // one without a record is being made, and of a damaged one there is nothing to tell
 		}
 		here, ok := engines[rec.Runtime]
-		if !ok {
+		if !ok && lookErr == nil {
 			if here, err = m.engine(ctx, Kind(rec.Runtime)); err != nil {
-				return nil, err
+				lookErr = err
 			}
 			engines[rec.Runtime] = here
 		}
@@ -180,12 +193,16 @@ func (m *Manager) gone(ctx context.Context, there []Info) (all []Info, err error
 		if err := json.Unmarshal(rec.Spec, &i.Spec); err != nil {
 			i.Spec = Spec{} // of another version
 		}
-		if i.Image = i.Spec.Image; here != rec.Engine {
+		i.Image = i.Spec.Image
+		switch {
+		case lookErr != nil && (rec.Engine != "" || !errors.Is(lookErr, ErrUnavailable)):
+			i.State = StateUnknown
+		case lookErr == nil && here != rec.Engine:
 			i.State, i.Engine = StateElsewhere, rec.Host
 		}
 		all = append(all, i)
 	}
-	return all, nil
+	return all, lookErr
 }
 
 // engine is the identity of the engine of a kind; "" where it has none.
@@ -206,6 +223,7 @@ func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
 
 // renew makes a sandbox anew whose container is gone, or was never finished, unless another command just did. The turn to connect is the caller's.
 func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, error) {
+	kept, begun := sb.m.kept.Begun(sb.spec.Name) // the command that has the lock may complete it
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
 		return nil, err
@@ -217,7 +235,7 @@ func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, er
 	}
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound)
+	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound) || begun && kept.Restore
 	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
 	return c, nil
 }
@@ -232,22 +250,7 @@ const (
 func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wireclient.Client, error) {
 	until := time.Now().Add(removalTime)
 	for {
-		now, err := m.find(ctx, name)
-		if errors.Is(err, ErrNotFound) {
-			if now, err = m.recreate(ctx, name); err != nil {
-				return nil, nil, err
-			}
-			return now, now.c, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		c, err := now.connect(ctx, true)
-		if errors.Is(err, runtime.ErrUnfinished) {
-			if now, err = m.finish(ctx, now); err == nil {
-				c = now.c
-			}
-		}
+		now, c, err := m.again(ctx, name)
 		if err == nil || !errors.Is(err, runtime.ErrNotFound) || time.Now().After(until) {
 			return now, c, err
 		}
@@ -257,38 +260,6 @@ func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wirecl
 		case <-time.After(removalPoll):
 		}
 	}
-}
-
-// recreate makes a sandbox of its record, with the work of its branch. The caller has the lock of its name.
-func (m *Manager) recreate(ctx context.Context, name string) (*Sandbox, error) {
-	now, err := m.remember(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if err := m.removeVolumes(ctx, now.spec.Runtime, name, now.owner); err != nil {
-		return nil, err
-	}
-	if now, err = m.make(ctx, now.r, now.spec, "", ""); err != nil {
-		return nil, err
-	}
-	if err = m.made(ctx, now, registry.Renewed, now.spec.Image); err == nil {
-		now.asItIs = true // the caller has the lock that recreating it again would wait for
-		// Who leaves now would leave a clone without the work.
-		_, err = now.RestoreWork(context.WithoutCancel(ctx))
-	}
-	return now, err
-}
-
-// finish makes a sandbox anew that was never finished: nobody is at it, since the caller has the lock of its name.
-func (m *Manager) finish(ctx context.Context, half *Sandbox) (*Sandbox, error) {
-	if err := half.r.Remove(ctx, half.id); err != nil {
-		return nil, err
-	}
-	sb, err := m.make(ctx, half.r, half.spec, half.from, half.owner)
-	if err != nil {
-		return nil, err
-	}
-	return sb, m.made(ctx, sb, registry.Created, sb.spec.Image)
 }
 
 // note adds to the history of a named sandbox. That it cannot be written, on a full disk, keeps nobody from working.
@@ -308,16 +279,19 @@ func (m *Manager) note(e registry.Event) {
 
 // Info is a row about the sandbox: as it was found, and used since by this program.
 func (sb *Sandbox) Info() Info {
-	own, err := sb.m.owner(false)
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	i := Info{Name: sb.spec.Name, State: StateStopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.from, Spec: sb.spec}
 	switch {
+	case sb.damaged != nil:
+		i.State, i.Error = StateDamaged, sb.damaged.Error()
 	case sb.id == "":
 		i.State = StateGone
 	case sb.running || sb.c != nil:
 		i.State = StateRunning
 	}
-	i.Own = err == nil && own != "" && own == sb.owner
+	if i.Own = !sb.foreign; sb.foreign {
+		i.Owner = ownerDir(sb.owner)
+	}
 	return i
 }

@@ -126,31 +126,171 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// One of another state folder can be used, and stays that one's.
+// A sandbox of another state directory is neither found, listed nor changed; a name clash says whose it is, and it can be discarded on request.
 func TestOfOthers(t *testing.T) {
 	t.Parallel()
-	f := newFake(t)
-	mine, others := f.newManager(t.TempDir()), f.newManager(t.TempDir())
+	f, dir := newFake(t), t.TempDir()
+	mine, others := f.newManager(dir), f.newManager(t.TempDir())
 	create(t, mine, Spec{Name: "a"})
+	create(t, mine, Spec{Name: "c"})
 	create(t, others, Spec{Name: "b"})
-	if err := find(t, others, "a").SetNetwork(t.Context(), NetworkNone); err != nil {
-		t.Error(err)
+	if _, err := find(t, mine, "a").Snapshot(t.Context(), "s"); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := find(t, others, "a").Reset(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if sb := find(t, others, "a"); run(t, sb, "echo x") != "x" || sb.Info().Own || !find(t, mine, "a").Info().Own {
-		t.Error("it changed hands")
-	}
-	f.lose(t, "a")
-	if _, err := others.Get(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("it is kept where it was only used: %v", err)
-	}
-	if got := states(t, mine); got != "a gone, b running" {
+	if got := states(t, others); got != "b running" {
 		t.Errorf("%s", got)
 	}
+	whose := func(err, kind error) {
+		t.Helper()
+		if !errors.Is(err, ErrOtherOwner) || kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%v", err)
+		}
+	}
+	for _, get := range []func() (*Sandbox, error){
+		func() (*Sandbox, error) { return others.Get(t.Context(), "a") },
+		func() (*Sandbox, error) { return others.Peek(t.Context(), "a") },
+	} {
+		_, err := get()
+		whose(err, ErrNotFound)
+	}
+	_, err := others.Create(t.Context(), Spec{Name: "a", Image: "i"})
+	whose(err, ErrExists)
+	_, err = find(t, others, "b").Fork(t.Context(), "a")
+	whose(err, ErrExists)
+	_, err = others.Restore(t.Context(), "a", "s")
+	whose(err, nil)
+	whose(others.RemoveSnapshot(t.Context(), "a", "s"), nil)
+	if all, err := others.Snapshots(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := others.Forget(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	if done, err := others.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	// With AllUsers it can be looked at and discarded.
+	all := f.newManager(others.state)
+	all.allUsers = true
+	if got := states(t, all); got != "a running, b running, c running" {
+		t.Errorf("%s", got)
+	}
+	sb := find(t, all, "a")
+	if sb.Info().Own || sb.Info().Owner == "" {
+		t.Errorf("%+v", sb.Info())
+	}
+	_, rerr := sb.Run(t.Context(), Command{Argv: []string{"true"}})
+	_, reset := sb.Reset(t.Context())
+	_, snapshot := sb.Snapshot(t.Context(), "x")
+	_, fork := sb.Fork(t.Context(), "x")
+	for _, err := range []error{rerr, reset, snapshot, fork, sb.Stop(t.Context()), sb.SetNetwork(t.Context(), NetworkNone), sb.Resume(t.Context())} {
+		whose(err, nil)
+	}
 	if run(t, find(t, mine, "a"), "echo x") != "x" {
-		t.Error("it is not made anew")
+		t.Error("it was changed")
+	}
+	if err := find(t, all, "c").Discard(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := states(t, mine); got != "a running, c gone" {
+		t.Errorf("%s", got)
+	}
+}
+
+// No method takes an invalid name for another one, or for all.
+func TestInvalidNames(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	create(t, m, Spec{Name: "a"})
+	m.allUsers = true
+	for _, name := range []string{"", " ", "-", ".", "..", "a/b", "../a", "A", "a\n", "a b", "ä", "a=b", strings.Repeat("a", 64)} {
+		_, get := m.Get(t.Context(), name)
+		_, peek := m.Peek(t.Context(), name)
+		_, make := m.Create(t.Context(), Spec{Name: name, Image: "i"})
+		_, fork := find(t, m, "a").Fork(t.Context(), name)
+		_, list := m.SnapshotsOf(t.Context(), name)
+		_, restore := m.Restore(t.Context(), name, "s")
+		_, again := m.Restore(t.Context(), "a", name)
+		_, snapshot := find(t, m, "a").Snapshot(t.Context(), name)
+		for i, err := range []error{get, peek, make, fork, list, restore, again, snapshot, m.Forget(t.Context(), name), m.RemoveSnapshot(t.Context(), name, "s"), m.RemoveSnapshot(t.Context(), "a", name)} {
+			if !errors.Is(err, ErrName) || !errors.Is(err, ErrSpec) {
+				t.Errorf("%q: %d: %v", name, i, err)
+			}
+		}
+	}
+	if got := states(t, m); got != "a running" || len(f.images) != 0 {
+		t.Errorf("%s, %d images", got, len(f.images))
+	}
+}
+
+// A sandbox whose maker was killed is made anew by the next command, by no other look at it, and its name is free.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	f, state := newFake(t), t.TempDir()
+	m := f.newManager(state)
+	half := func(name string, c registry.Creation) {
+		t.Helper()
+		sb := create(t, m, Spec{Name: name, Title: "first"})
+		run(t, sb, "echo half >f")
+		if err := m.begin(sb.Spec(), c); err != nil { // as before the end of Create
+			t.Fatal(err)
+		}
+	}
+	half("a", registry.Creation{New: true, Event: registry.Created})
+	sb := find(t, m, "a")
+	if s, err := sb.Status(t.Context()); err != nil || s.Since != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if peek, err := m.Peek(t.Context(), "a"); err != nil {
+		t.Error(err)
+	} else if _, err := peek.Run(t.Context(), Command{Argv: []string{"true"}}); !errors.Is(err, errIncomplete) {
+		t.Errorf("%v", err)
+	}
+	stands := f.stands
+	var wg sync.WaitGroup
+	for _, one := range []*Sandbox{sb, find(t, f.newManager(state), "a")} {
+		wg.Go(func() {
+			if r, err := one.Run(t.Context(), Command{Argv: []string{"ls"}}); err != nil || len(r.Stdout) > 0 || one.Renewed() {
+				t.Errorf("%s, %v", r.Stdout, err)
+			}
+		})
+	}
+	wg.Wait()
+	if f.stands != stands+1 || m.incomplete("a") {
+		t.Errorf("it was made %d times", f.stands-stands)
+	}
+	// One that is being made anew is its owner's; a new one that is not complete is nobody's.
+	half("b", registry.Creation{Restore: true, Event: registry.Renewed})
+	if _, err := m.Create(t.Context(), Spec{Name: "b", Image: "i"}); !errors.Is(err, ErrExists) {
+		t.Errorf("%v", err)
+	}
+	if again := find(t, m, "b"); run(t, again, "ls") != "" || !again.Renewed() {
+		t.Error("it was not made anew")
+	}
+	half("c", registry.Creation{New: true, Event: registry.Created})
+	if again := create(t, m, Spec{Name: "c"}); run(t, again, "ls") != "" || again.Spec().Title != "" {
+		t.Error("it was not made anew")
+	}
+	half("d", registry.Creation{New: true, Event: registry.Created})
+	f.lose(t, "d")
+	if err := m.Forget(t.Context(), "d"); err != nil || m.incomplete("d") {
+		t.Errorf("%v", err)
+	}
+	// What was begun is known by what is there where its file is damaged.
+	half("e", registry.Creation{})
+	if err := os.WriteFile(filepath.Join(m.kept.Dir("e"), "creation.json"), make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again := find(t, m, "e"); run(t, again, "ls") != "" || again.Spec().Title != "first" {
+		t.Error("it was not made anew")
+	}
+	half("f", registry.Creation{New: true, Event: registry.Created})
+	if err := find(t, m, "f").Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := states(t, m); got != "a running, b running, c running, e running" {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -279,7 +419,7 @@ func TestSnapshots(t *testing.T) {
 	restore(beforeRestore, "two") // nothing is lost by a restore, and one of that is taken back as well
 	restore(beforeThat, "one")
 	restore("s", "one")
-	if all, err := m.Snapshots(t.Context(), "a"); err != nil || len(all) != 3 || len(f.images) != 3 {
+	if all, err := m.SnapshotsOf(t.Context(), "a"); err != nil || len(all) != 3 || len(f.images) != 3 {
 		t.Errorf("%+v, %d images, %v", all, len(f.images), err)
 	}
 	if err := m.RemoveSnapshot(t.Context(), "a", "s"); !errors.Is(err, ErrInUse) {
@@ -398,7 +538,7 @@ func TestCollect(t *testing.T) {
 	if run(t, session, "echo x") != "x" {
 		t.Error("a session of the living was removed")
 	}
-	if got := states(t, m); got != "damaged running, lives running, other running, other-unstarted stopped, session running, unknown running" {
+	if got := states(t, m); got != "damaged running, lives running, session running, unknown running" {
 		t.Errorf("%s", got)
 	}
 }

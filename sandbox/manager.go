@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +68,8 @@ type Options struct {
 	// StateDir is where jails and their files are, and what is kept of named sandboxes beside their runtime; "" means the command line's. Sessions in containers need
 	// none.
 	StateDir string
+	// AllUsers also finds and lists sandboxes of other state directories. They can be looked at and discarded, and not used.
+	AllUsers bool
 	// AllowHost allows sandboxes that nothing isolates (KindHost), whatever the configuration says.
 	AllowHost bool
 	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
@@ -93,6 +93,8 @@ type Manager struct {
 	programs *programs.Finder
 	progress func(string)
 	close    func() error
+	// allUsers is Options.AllUsers.
+	allUsers bool
 }
 
 // Open returns a Manager. It contacts nothing.
@@ -130,7 +132,7 @@ func Open(o Options) (*Manager, error) {
 			}, Allowed: o.allowsHost}), nil
 		})
 	}
-	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, programs: finder, progress: o.Progress, close: func() error {
+	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, programs: finder, progress: o.Progress, allUsers: o.AllUsers, close: func() error {
 		var errs []error
 		for _, c := range used {
 			errs = append(errs, c())
@@ -225,7 +227,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	s.Runtime = p.kind
 	s.Limits.hold(has)
 	if s.Lifetime != Named {
-		sb, err := m.make(ctx, r, s, "", "")
+		sb, err := m.make(ctx, r, s, "")
 		if err == nil && s.Silence != NoLimit {
 			sb.own = true
 			sb.live(context.WithoutCancel(ctx))
@@ -237,33 +239,11 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	return m.named(ctx, p, r, s, "", registry.Event{Event: registry.Created, Detail: s.Image})
+	return m.createNamed(ctx, p, r, s, registry.Creation{Event: registry.Created, Detail: s.Image})
 }
 
-// named makes a named sandbox of a complete spec, of a snapshot if one is named. After an error there is none. The caller has the lock of its name.
-func (m *Manager) named(ctx context.Context, p *place, r runtime.Stander, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
-	if err := m.free(ctx, p, s.Name); err != nil {
-		return nil, err
-	}
-	undo, err := m.addWorktree(ctx, &s)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := m.make(ctx, r, s, snapshot, "")
-	if err != nil {
-		return nil, errors.Join(err, undo(context.WithoutCancel(ctx)))
-	}
-	if err := m.made(ctx, sb, what.Event, what.Detail); err != nil {
-		sb.drop()
-		clean, cancel := cleanup(ctx)
-		defer cancel()
-		return nil, errors.Join(err, public(r.Remove(clean, sb.id)), undo(clean))
-	}
-	return sb, nil
-}
-
-// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers. Without an owner it is this state folder's.
-func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot, owner string) (*Sandbox, error) {
+// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers.
+func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
 	if err := sameMounts(s.Mounts); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
@@ -284,10 +264,9 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	if err != nil {
 		return nil, err
 	}
-	if owner == "" {
-		if owner, err = m.owner(s.Lifetime == Named); err != nil {
-			return nil, err
-		}
+	owner, err := m.owner(s.Lifetime == Named)
+	if err != nil {
+		return nil, err
 	}
 	stand := m.guestOf(s)
 	stand.Bundle = file
@@ -303,18 +282,18 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot,
 	}
 	id, err := r.Stand(ctx, stand)
 	if err != nil {
-		return nil, public(fmt.Errorf("sandbox %s: %w", s.Name, err))
+		return nil, m.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
 	}
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, asItIs: true} // the caller has the lock that recreating it would wait for
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true} // the caller has the lock that recreating it would wait for
 	if _, err = sb.client(ctx, false); err == nil {
 		err = sb.clone(ctx, file)
 	}
-	sb.asItIs = false
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
 		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
 	}
+	sb.making = s.Lifetime == Named // until the caller has kept it
 	return sb, nil
 }
 
@@ -341,151 +320,4 @@ func (m *Manager) guestOf(s Spec) runtime.StandSpec {
 		stand.Config.Dir, stand.Config.Leases = "", l
 	}
 	return stand
-}
-
-// free refuses a name that a sandbox of another kind has; one of the same kind is refused when it is made. A kind that does not answer has none that
-// could be used now.
-func (m *Manager) free(ctx context.Context, but *place, name string) error {
-	for _, p := range m.all {
-		r, err := p.open()
-		if err != nil || p.sharesNames(but) {
-			continue
-		}
-		if boxes, err := r.Boxes(ctx, map[string]string{labelName: name}); err == nil && len(boxes) > 0 {
-			return fmt.Errorf("sandbox %s: %w, of runtime %s", name, ErrExists, p.kind)
-		}
-	}
-	return nil
-}
-
-// Get finds a sandbox by its name. Of a named one whose container is gone, removed by somebody else than Remove, there is what is kept: its first use makes it
-// anew, without the files that it had (see Sandbox.Renewed).
-func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
-	sb, err := m.find(ctx, name)
-	if errors.Is(err, ErrNotFound) {
-		return m.remember(ctx, name)
-	}
-	return sb, err
-}
-
-// Peek finds a sandbox that runs, as Get does; what is done with it starts it in no case, also where it ends meanwhile.
-func (m *Manager) Peek(ctx context.Context, name string) (*Sandbox, error) {
-	sb, err := m.find(ctx, name)
-	if err == nil {
-		sb.asItIs = true
-	}
-	return sb, err
-}
-
-// find finds a sandbox where it is.
-func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
-	var found *Sandbox
-	err := m.look(ctx, name, func(sb *Sandbox, _ runtime.Box) (more bool) {
-		found = sb
-		return false
-	})
-	switch {
-	case found != nil:
-		return found, nil
-	case err != nil:
-		return nil, fmt.Errorf("sandbox %s: %w", name, err)
-	}
-	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
-}
-
-// look shows sandboxes of a name, or with an empty one all, until there is to be no more. With the error of a kind that does not answer, or of a record that cannot be
-// read, it has shown the others. An engine is asked once, for all kinds that are on it.
-func (m *Manager) look(ctx context.Context, name string, show func(*Sandbox, runtime.Box) (more bool)) error {
-	var errs []error
-	var asked bool
-	var onEngine []runtime.Box
-	for _, p := range m.all {
-		r, err := p.open()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		boxes := onEngine
-		if !p.onEngine() || !asked {
-			if boxes, err = r.Boxes(ctx, map[string]string{labelName: name}); err != nil {
-				errs = append(errs, public(err))
-			}
-		}
-		if p.onEngine() {
-			asked, onEngine = true, boxes
-		}
-		for _, b := range boxes {
-			if known(b).Runtime != p.kind || b.Labels[labelName] == "" { // of another kind, or a container that somebody made of a snapshot
-				continue
-			}
-			if !show(m.known(r, b), b) {
-				return nil
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// List is all sandboxes, by name. With the error of a kind that does not answer, or of a record that cannot be read, it has the others.
-func (m *Manager) List(ctx context.Context) ([]Info, error) {
-	all := []Info{}
-	err := m.look(ctx, "", func(sb *Sandbox, _ runtime.Box) (more bool) {
-		all = append(all, sb.Info())
-		return true
-	})
-	if err == nil { // else those that cannot be seen are not gone
-		var gone []Info
-		gone, err = m.gone(ctx, all)
-		all = append(all, gone...)
-	}
-	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
-	return all, err
-}
-
-// State is whether a sandbox can be used as it is.
-type State string
-
-// The states of sandboxes.
-const (
-	StateRunning State = "running"
-	StateStopped State = "stopped" // the next use starts it again, with its files
-	StateGone    State = "gone"    // somebody removed what it was: the next use makes it anew, without the files that it had
-	// StateElsewhere is on another engine than this one: see Info.Engine.
-	StateElsewhere State = "elsewhere"
-)
-
-// Info is a row of List.
-type Info struct {
-	Name    string    `json:"name"`
-	State   State     `json:"state"`
-	Runtime Kind      `json:"runtime"`
-	Image   string    `json:"image,omitempty"`
-	Created time.Time `json:"created"`
-	// Own reports that it was made with this state folder.
-	Own bool `json:"own"`
-	// Snapshot is what it was made of, where that is not the image.
-	Snapshot string `json:"snapshot,omitempty"`
-	// Engine is where one is that is elsewhere.
-	Engine string `json:"engine,omitempty"`
-	Spec   Spec   `json:"spec"`
-}
-
-// known makes a sandbox of what a runtime has.
-func (m *Manager) known(r runtime.Stander, b runtime.Box) *Sandbox {
-	sb := &Sandbox{m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b)}
-	m.networkNow(sb, b)
-	return sb
-}
-
-// known is the spec of a sandbox. One that does not decode is of another version: its name is all that is needed.
-func known(b runtime.Box) Spec {
-	var s Spec
-	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &s); err != nil {
-		s = Spec{}
-	}
-	s.Name = b.Labels[labelName]
-	if s.Runtime == Auto {
-		s.Runtime = KindContainer
-	}
-	return s
 }

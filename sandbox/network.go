@@ -58,6 +58,9 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", sb.spec.Name, err)
 	}
+	if err := sb.ready(ctx); err != nil {
+		return err
+	}
 	if _, id := sb.at(); id == "" { // there is nothing to change before it is made anew
 		if err := sb.Resume(ctx); err != nil {
 			return err
@@ -81,7 +84,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 		return nil
 	}
 	sb.note(registry.Event{Event: registry.Switched, Detail: string(n)})
-	return sb.m.keepOwn(ctx, sb)
+	return sb.m.keep(ctx, sb)
 }
 
 // networkNow corrects the network in the spec of a sandbox that has another since it was made.
@@ -93,7 +96,7 @@ func (m *Manager) networkNow(sb *Sandbox, b runtime.Box) {
 		return
 	}
 	// Its guest holds it. What it was told last is kept.
-	if m.state == "" || !ValidName(sb.spec.Name) {
+	if m.state == "" || sb.foreign || !ValidName(sb.spec.Name) {
 		return
 	}
 	var kept Spec

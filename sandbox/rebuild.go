@@ -88,10 +88,5 @@ func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 
 // replaceWithWork makes the sandbox anew, with what was saved.
 func (sb *Sandbox) replaceWithWork(ctx context.Context, s Spec) (*Sandbox, error) {
-	again, err := sb.replace(ctx, s, "", registry.Event{Event: registry.Created, Detail: s.Image})
-	if err != nil {
-		return nil, err
-	}
-	_, err = again.RestoreWork(ctx)
-	return again, err
+	return sb.replace(ctx, s, registry.Creation{Restore: true, Event: registry.Created, Detail: s.Image})
 }

@@ -196,11 +196,20 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		}
 		return p, has, nil
 	}
+	// First what may be mended.
+	slices.SortStableFunc(errs, func(a, b error) int { return rank(a) - rank(b) })
 	err := errors.Join(errs...)
 	if errors.Is(err, ErrUnavailable) { // with the engine it may be possible, whatever the other runtimes lack
 		err = &kindError{ErrUnavailable, errors.New(err.Error())}
 	}
 	return nil, nil, err
+}
+
+func rank(err error) int {
+	if errors.Is(err, ErrUnavailable) {
+		return 0
+	}
+	return 1
 }
 
 // imageError says that a spec without an image is no container; and that Auto makes no box of an image that is not a box's own, or for want of a jail.

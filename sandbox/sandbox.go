@@ -38,6 +38,12 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that there is a sandbox, or a file, of that name already.
 	ErrExists = errors.New("there is one of that name already")
+	// ErrName means that no sandbox or snapshot can have the name. It is an ErrSpec, too.
+	ErrName = errors.New("not a valid name")
+	// ErrOtherOwner means that a sandbox was made with another state directory: it is neither found nor used. With Options.AllUsers it can be discarded.
+	ErrOtherOwner = errors.New("it belongs to another state directory")
+	// ErrDamaged means that a sandbox's record cannot be read. Forget removes the sandbox.
+	ErrDamaged = errors.New("its record is damaged")
 	// ErrUnsaved means that a sandbox has files that could not be saved.
 	ErrUnsaved = errors.New("its files are not saved")
 	// ErrUnavailable means that what runs sandboxes does not answer.
@@ -54,12 +60,15 @@ var (
 
 // Sandbox is one sandbox. It connects when it is used first, starts again where it had ended, and connects anew where the connection was lost.
 type Sandbox struct {
-	m      *Manager
-	r      runtime.Stander
-	id     string
-	spec   Spec
-	own    bool // of a session that this program has made
-	asItIs bool // it is started by no use
+	m       *Manager
+	r       runtime.Stander
+	id      string
+	spec    Spec
+	own     bool  // of a session that this program has made
+	asItIs  bool  // it is started by no use
+	foreign bool  // it was made with another state directory
+	making  bool  // the command that makes it is this one
+	damaged error // why its record cannot be read
 
 	from, owner string // its labels
 	created     time.Time
@@ -99,6 +108,9 @@ func (sb *Sandbox) Renewed() bool {
 
 // Stop ends everything in the sandbox and keeps its files; the next use starts it again. To stop a stopped one is not an error.
 func (sb *Sandbox) Stop(ctx context.Context) error {
+	if err := sb.usable(); err != nil {
+		return err
+	}
 	sb.drop()
 	r, id := sb.at()
 	if id == "" {
@@ -132,12 +144,20 @@ func (sb *Sandbox) Resume(ctx context.Context) error {
 // Remove is Discard of a sandbox in which nothing is left that no commit has: SaveLast comes first, and where that fails nothing is removed, which is ErrUnsaved.
 func (sb *Sandbox) Remove(ctx context.Context) error {
 	if sb.Spec().Worktree == "" { // its files are outside, and what cannot be saved stays there
-		saved, err := sb.SaveLast(ctx)
-		if err = cmp.Or(err, saved.lost()); err != nil {
-			return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: what no command has committed cannot be saved: %w", sb.spec.Name, err)}
+		if err := sb.SaveForRemoval(ctx); err != nil {
+			return err
 		}
 	}
 	return sb.Discard(ctx)
+}
+
+// SaveForRemoval is SaveLast, and an ErrUnsaved where something would be lost with the sandbox all the same.
+func (sb *Sandbox) SaveForRemoval(ctx context.Context) error {
+	saved, err := sb.SaveLast(ctx)
+	if err = cmp.Or(err, saved.lost()); err != nil {
+		return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: what no command has committed cannot be saved: %w", sb.spec.Name, err)}
+	}
+	return nil
 }
 
 // Discard ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To discard one that is gone is not an error.
@@ -158,6 +178,11 @@ func (sb *Sandbox) DiscardUnsaved(ctx context.Context) error {
 
 // discard removes the sandbox, and calls after.
 func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
+	if sb.foreign { // what is kept of it is where it was made
+		sb.drop()
+		r, id := sb.at()
+		return errors.Join(public(r.Remove(ctx, id)), sb.m.removeForks(ctx, r, sb.spec.Name, sb.owner))
+	}
 	sb.drop()
 	if sb.spec.Lifetime == Session || sb.m.state == "" {
 		r, id := sb.at()
@@ -194,16 +219,18 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 		}
 		return sb.m.Create(ctx, sb.Spec())
 	}
-	again, err := sb.replace(ctx, sb.Spec(), "", registry.Event{Event: registry.Created, Detail: sb.spec.Image})
-	if repo := sb.spec.Repo; err == nil && filepath.IsAbs(repo) {
-		err = branch.New(sb.m.state).Of(sb.spec.Name, repo).Anew(ctx)
+	if repo := sb.spec.Repo; filepath.IsAbs(repo) {
+		// Before: the work of a reset that is killed is not brought back.
+		if err := branch.New(sb.m.state).Of(sb.spec.Name, repo).Anew(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return again, err
+	return sb.replace(ctx, sb.Spec(), registry.Creation{Event: registry.Created, Detail: sb.spec.Image})
 }
 
-// replace makes the sandbox anew, of a snapshot if one is named.
-func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
-	err := sameMounts(s.Mounts)
+// replace makes the sandbox anew.
+func (sb *Sandbox) replace(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
+	err := errors.Join(sb.usable(), sameMounts(s.Mounts))
 	if err == nil {
 		err = s.guard(ctx)
 	}
@@ -216,24 +243,14 @@ func (sb *Sandbox) replace(ctx context.Context, s Spec, snapshot string, what re
 		return nil, err
 	}
 	defer unlock()
-	r, id := sb.at()
-	ids := []string{id}
-	if now, err := sb.m.find(ctx, s.Name); err == nil && now.spec.Runtime == s.Runtime && now.id != id {
-		ids = append(ids, now.id) // another command has made it anew while this one waited
+	if err := sb.m.begin(s, c); err != nil {
+		return nil, err
 	}
-	for _, id := range ids {
-		if id == "" {
-			continue
-		}
-		if err := r.Remove(ctx, id); err != nil {
-			return nil, public(err)
-		}
-	}
-	again, err := sb.m.make(ctx, r, s, snapshot, sb.owner)
+	again, err := sb.m.complete(ctx, s.Name)
 	if err != nil {
 		return nil, err
 	}
-	return again, errors.Join(sb.m.removeForks(ctx, r, s.Name, sb.owner), sb.m.made(ctx, again, what.Event, what.Detail))
+	return again, sb.m.removeForks(ctx, again.r, s.Name, sb.owner)
 }
 
 // Close removes the sandbox of a Session that Create has returned. Of any other it drops the connection: one that Get has found is somebody else's.
@@ -274,6 +291,23 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 		return c, nil
 	}
 	wake = wake && sb.spec.Lifetime != Session
+	if err := sb.usable(); err != nil {
+		return nil, err
+	}
+	if why := sb.unfit(); why != nil {
+		if !wake {
+			return nil, fmt.Errorf("sandbox %s: %w", sb.spec.Name, why)
+		}
+		if errors.Is(why, errFilesGone) {
+			c, err = sb.repair(ctx)
+		} else {
+			c, err = sb.renew(ctx, why)
+		}
+		if err != nil {
+			return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
+		}
+		return sb.connected(c), nil
+	}
 	c, err = sb.connect(ctx, wake && !running)
 	if err != nil && wake && running && !errors.Is(err, runtime.ErrUnavailable) { // it has ended since it was seen
 		ended = true
@@ -289,10 +323,15 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 	if wake && ended {
 		sb.note(registry.Event{Event: registry.Started})
 	}
+	return sb.connected(c), nil
+}
+
+// connected notes a new connection.
+func (sb *Sandbox) connected(c *wireclient.Client) *wireclient.Client {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	sb.c, sb.running, sb.ended = c, false, false // when the connection is lost, it may have ended
-	return c, nil
+	return c
 }
 
 // seen is the connection, or nil, and what was seen of the sandbox last.
@@ -369,7 +408,7 @@ func (sb *Sandbox) useAsItIs(ctx context.Context, f func(*wireclient.Client) err
 }
 
 func (sb *Sandbox) with(ctx context.Context, wake bool, f func(*wireclient.Client) error) error {
-	wake = wake && !sb.asItIs
+	wake = wake && !sb.asItIs && !sb.making
 	c, err := sb.client(ctx, wake)
 	if err != nil {
 		return err

@@ -42,14 +42,17 @@ type Snapshot struct {
 	// Omitted are the folders of the sandbox that are not in it, since they are mounts or volumes; only of a snapshot that was just made.
 	Omitted []string `json:"omitted,omitempty"`
 
-	id, ref string
-	spec    Spec
+	id, ref, owner string
+	spec           Spec
 }
 
 // Snapshot keeps the sandbox's files under a name: its first file system, and no folders of this machine and no volumes. It halts what runs for that time.
 func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) {
-	if !ValidName(name) {
-		return Snapshot{}, fmt.Errorf("snapshot %q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, ErrSpec)
+	if err := checkName("snapshot", name); err != nil {
+		return Snapshot{}, err
+	}
+	if err := sb.ready(ctx); err != nil {
+		return Snapshot{}, err
 	}
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
@@ -97,8 +100,27 @@ func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]stri
 	return s, nil
 }
 
-// Snapshots are those of a sandbox, or with an empty name all, the oldest first: also of sandboxes that are gone.
-func (m *Manager) Snapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
+// Snapshots are those of this state directory, by sandbox and the oldest first: also of sandboxes that are gone.
+func (m *Manager) Snapshots(ctx context.Context) ([]Snapshot, error) {
+	owner, err := m.owner(false)
+	if err != nil {
+		return nil, err
+	}
+	all, err := m.snapshots(ctx, "")
+	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.owner != owner }), err
+}
+
+// SnapshotsOf are the snapshots of a sandbox, as Snapshots lists them.
+func (m *Manager) SnapshotsOf(ctx context.Context, sandbox string) ([]Snapshot, error) {
+	if err := checkName("sandbox", sandbox); err != nil {
+		return nil, err
+	}
+	all, err := m.Snapshots(ctx)
+	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.Sandbox != sandbox }), err
+}
+
+// snapshots are those of all state directories; of one sandbox where it is named.
+func (m *Manager) snapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
 	all := []Snapshot{}
 	for _, p := range m.all {
 		r, err := p.open()
@@ -117,7 +139,7 @@ func (m *Manager) Snapshots(ctx context.Context, sandbox string) ([]Snapshot, er
 			if !strings.HasPrefix(i.Ref, snapshotRef) { // that of a fork, or an image without a name, which another has now
 				continue
 			}
-			one := Snapshot{Sandbox: i.Labels[labelSnapshotOf], Name: i.Labels[runtime.LabelSnapshot], Created: i.Created, Bytes: i.Bytes, id: i.ID, ref: i.Ref}
+			one := Snapshot{Sandbox: i.Labels[labelSnapshotOf], Name: i.Labels[runtime.LabelSnapshot], Created: i.Created, Bytes: i.Bytes, id: i.ID, ref: i.Ref, owner: i.Labels[labelOwner]}
 			if err := json.Unmarshal([]byte(i.Labels[labelSpec]), &one.spec); err != nil {
 				one.spec = Spec{} // of another version: its files are there all the same
 			}
@@ -133,15 +155,26 @@ func (m *Manager) Snapshots(ctx context.Context, sandbox string) ([]Snapshot, er
 	return all, nil
 }
 
-// snapshot finds one.
+// snapshot finds one by its name. That of another state directory is an ErrOtherOwner.
 func (m *Manager) snapshot(ctx context.Context, sandbox, name string) (Snapshot, error) {
-	all, err := m.Snapshots(ctx, sandbox)
+	if err := errors.Join(checkName("sandbox", sandbox), checkName("snapshot", name)); err != nil {
+		return Snapshot{}, err
+	}
+	owner, err := m.owner(false)
 	if err != nil {
 		return Snapshot{}, err
 	}
+	all, err := m.snapshots(ctx, sandbox)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	what := fmt.Sprintf("snapshot %s of sandbox %s", name, sandbox)
 	i := slices.IndexFunc(all, func(s Snapshot) bool { return s.Name == name })
-	if i < 0 {
-		return Snapshot{}, fmt.Errorf("snapshot %s of sandbox %s: %w", name, sandbox, ErrNotFound)
+	switch {
+	case i < 0:
+		return Snapshot{}, fmt.Errorf("%s: %w", what, ErrNotFound)
+	case all[i].owner != owner: // one image has the name
+		return Snapshot{}, fmt.Errorf("%s: %w", what, belongs(all[i].owner))
 	}
 	return all[i], nil
 }
@@ -199,7 +232,7 @@ func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, 
 	if err != nil {
 		return nil, err
 	}
-	again, err := sb.replace(ctx, sb.Spec(), s.ref, registry.Event{Event: registry.Restored, Detail: name})
+	again, err := sb.replace(ctx, sb.Spec(), registry.Creation{Snapshot: s.ref, Event: registry.Restored, Detail: name})
 	if err == nil && earlier.id != "" {
 		_ = m.removeImage(ctx, earlier.id) // it has no name any more, and often no sandbox
 	}
@@ -216,25 +249,25 @@ func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	return m.of(ctx, s.spec, s.ref, registry.Event{Event: registry.Restored, Detail: s.Name})
+	return m.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.Restored, Detail: s.Name})
 }
 
 // Fork makes another sandbox with this one's files and Spec. It has no endpoints; folders of this machine are the same in both.
 func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	s := sb.Spec()
 	s.Name, s.Lifetime = name, Named
-	if !ValidName(name) {
-		return nil, fmt.Errorf("name %q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, ErrSpec)
+	if err := errors.Join(checkName("sandbox", name), sb.ready(ctx)); err != nil {
+		return nil, err
 	}
 	unlock, err := sb.m.lock(ctx, name) // its image has its name, too
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if _, err := sb.m.find(ctx, name); !errors.Is(err, ErrNotFound) {
-		if err == nil {
-			err = fmt.Errorf("sandbox %s: %w", name, ErrExists)
-		}
+	if err := sb.m.abandon(ctx, name); err != nil {
+		return nil, err
+	}
+	if err := sb.m.taken(ctx, sb.m.place(s.Runtime), name); err != nil {
 		return nil, err
 	}
 	if repo := s.BranchOf(); repo != "" {
@@ -253,7 +286,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	fork, err := sb.m.of(ctx, s, img.Ref, registry.Event{Event: registry.Forked, Detail: sb.spec.Name})
+	fork, err := sb.m.of(ctx, s, registry.Creation{Snapshot: img.Ref, Event: registry.Forked, Detail: sb.spec.Name})
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
@@ -262,8 +295,8 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	return fork, nil
 }
 
-// of makes a named sandbox of a snapshot and a complete spec. The caller has the lock of its name.
-func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry.Event) (*Sandbox, error) {
+// of makes a named sandbox of a complete spec and the creation's snapshot. The caller has the lock of its name.
+func (m *Manager) of(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
 	p := m.place(s.Runtime)
 	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)
@@ -272,7 +305,7 @@ func (m *Manager) of(ctx context.Context, s Spec, snapshot string, what registry
 	if err != nil {
 		return nil, err
 	}
-	return m.named(ctx, p, r, s, snapshot, what)
+	return m.createNamed(ctx, p, r, s, c)
 }
 
 // removeVolumes removes the volumes that a sandbox's container has left because somebody removed it without them. The caller has the lock of the name.

@@ -152,9 +152,7 @@ func (s Spec) complete() (Spec, error) {
 	}
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !validName.MatchString(s.Name) {
-		wrong("name %q: use letters a–z, digits, - and _, a letter or digit first, 63 at most", s.Name)
-	}
+	errs = append(errs, checkName("sandbox", s.Name))
 	if s.Runtime != Auto && !slices.Contains(kinds, s.Runtime) {
 		wrong("runtime %q: use %s", s.Runtime, strings.Join(kindNames(), ", "))
 	}

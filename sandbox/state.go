@@ -64,8 +64,13 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	}
 	b := branch.New(sb.m.state).Of(spec.Name, repo)
 	s, err := b.Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
-	if err == nil && spec.Worktree != "" {
-		err = sb.moveWorktree(ctx, b.Head(ctx), s.Commit != "")
+	if spec.Worktree != "" && (err == nil || errors.Is(err, branch.ErrNotShown)) {
+		if err != nil { // the worktree's own branch shows it
+			err = b.Lend(ctx)
+		}
+		if err == nil {
+			err = sb.moveWorktree(ctx, b.Head(ctx), s.Commit != "")
+		}
 	}
 	saved := Saved{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, Earlier: s.Earlier}
 	for _, l := range s.Left {
@@ -110,7 +115,7 @@ func (s Saved) lost() error {
 // SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.
 func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 	s := sb.Spec()
-	if s.BranchOf() == "" || s.Lifetime == Session {
+	if s.BranchOf() == "" || s.Lifetime == Session || s.Worktree == "" && sb.incomplete() { // of one that is not complete no command has changed anything
 		return Saved{}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, saveLastTime, fmt.Errorf("its files were not saved within %s", saveLastTime))

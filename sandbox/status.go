@@ -27,7 +27,7 @@ type Status struct {
 // Status is how the sandbox is. It starts none that has ended.
 func (sb *Sandbox) Status(ctx context.Context) (Status, error) {
 	s := Status{Info: sb.Info()}
-	if s.State != StateRunning {
+	if s.State != StateRunning || sb.foreign || sb.unfit() != nil {
 		return s, nil
 	}
 	err := sb.useAsItIs(ctx, func(c *wireclient.Client) error {

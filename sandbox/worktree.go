@@ -12,6 +12,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
+// worktreeFree returns what keeps the worktree of a new sandbox from being made.
+func (m *Manager) worktreeFree(ctx context.Context, s Spec) error {
+	if s.Worktree == "" {
+		return nil
+	}
+	if err := worktree.Of(m.state, s.Name, s.Worktree).Free(ctx); err != nil {
+		return fmt.Errorf("sandbox %s: %w", s.Name, err)
+	}
+	return nil
+}
+
 // addWorktree makes the worktree of a new sandbox, and completes the spec with it. undo takes it away again.
 func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.Context) error, err error) {
 	undo = func(context.Context) error { return nil }
@@ -26,13 +37,9 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 		return undo, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	s.Worktree = repo.Path
-	uid, gid := -1, -1
-	if os.Geteuid() == 0 { // who is root on this machine as well is not to write in it
-		uid = runtime.OwnerOf(s.Name)
-		gid = uid
-		if s.Runtime != KindJail && s.User == "" {
-			s.User = fmt.Sprintf("%d:%d", uid, gid)
-		}
+	uid, gid := worktreeOwner(s.Name)
+	if uid >= 0 && s.Runtime != KindJail && s.User == "" {
+		s.User = fmt.Sprintf("%d:%d", uid, gid)
 	}
 	w := worktree.Of(m.state, s.Name, s.Worktree)
 	parts, err := w.Add(ctx, s.Ref, uid, gid)
@@ -47,6 +54,15 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 		return undo, errors.Join(err, w.Discard(context.WithoutCancel(ctx)))
 	}
 	return w.Discard, nil
+}
+
+// worktreeOwner is the user to whom the files of a sandbox's worktree belong; -1 is the caller.
+func worktreeOwner(sandbox string) (uid, gid int) {
+	if os.Geteuid() != 0 { // who is root on this machine as well is not to write in it
+		return -1, -1
+	}
+	uid = runtime.OwnerOf(sandbox)
+	return uid, uid
 }
 
 // moveWorktree moves the branch of a sandbox's worktree to the last commit of its own branch, also where an earlier save was killed before. That the user has moved it is
@@ -70,10 +86,13 @@ func (sb *Sandbox) moveWorktree(ctx context.Context, to string, anew bool) error
 // removeWorktree saves what is in the worktree, and removes it. What cannot be saved stays.
 func (sb *Sandbox) removeWorktree(ctx context.Context) (after func() error) {
 	s := sb.Spec()
-	if s.Worktree == "" {
+	if s.Worktree == "" || sb.foreign {
 		return func() error { return nil }
 	}
 	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
+	if c, begun := sb.m.kept.Begun(s.Name); begun && c.New { // nobody has used it
+		return func() error { return w.Discard(ctx) }
+	}
 	if _, err := os.Stat(w.Tree()); err != nil { // its files are gone already
 		return func() error { return w.Remove(ctx) }
 	}

@@ -453,6 +453,9 @@ func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
 
 // EndSession ends a session of no client with its place. One that is not there is sandbox.ErrNotFound.
 func (r *Runner) EndSession(ctx context.Context, id string) error {
+	if id == "" {
+		return fmt.Errorf("the name of the session is empty: %w", sandbox.ErrName)
+	}
 	if r.o.Kept {
 		sb, err := r.find(ctx, keptName(id))
 		if err == nil {

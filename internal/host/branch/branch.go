@@ -176,6 +176,15 @@ func (b *Branch) Head(ctx context.Context) string { return b.resolve(ctx, heads+
 // Base is the user's commit that the branch began at.
 func (b *Branch) Base(ctx context.Context) string { return b.resolve(ctx, bases+b.Sandbox) }
 
+// Clone is the name of the clone that the branch is of and the commit that it was made at, as the clone's file has them; "" where there is none.
+func (b *Branch) Clone(ctx context.Context) string {
+	name, _ := b.line(ctx, "config", b.key("clone")) // of none there is none
+	if base := b.Base(ctx); name != "" && base != "" {
+		return name + " " + base
+	}
+	return ""
+}
+
 // lock keeps others from changing the repository, which need not be there.
 func (b *Branch) lock(ctx context.Context) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(b.dir), 0o700); err != nil {
@@ -367,22 +376,44 @@ func (b *Branch) show(ctx context.Context) error {
 		return fmt.Errorf("show the branch in %s: that repository is not there any more; its commits are in %s, from which `git fetch` brings them into any other", b.Repo, b.dir)
 	}
 	user := localrepo.Git(b.Repo)
-	user.Untrusted = true // it fetches what the sandbox made
-	url, err := user.Output(ctx, "config", "remote."+Remote+".url")
-	switch have := strings.TrimSpace(string(url)); {
-	case err == nil && have != b.dir && filepath.Dir(have) != filepath.Dir(b.dir): // work trees of one repository share the remote of the first
+	have, other := b.otherRemote(ctx)
+	switch {
+	case other:
 		return fmt.Errorf("show the branch in %s: it has another remote %s, %s: rename that one", b.Repo, Remote, text.Clean(have))
-	case err != nil:
+	case have == "":
 		for _, kv := range [][2]string{{"fetch", "+" + heads + "*:refs/remotes/" + Remote + "/*"}, {"tagOpt", "--no-tags"}, {"url", b.dir}} {
 			if err := user.Run(ctx, "config", "remote."+Remote+"."+kv[0], kv[1]); err != nil {
 				return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
 			}
 		}
 	}
-	err = user.Run(ctx, "-c", "protocol.file.allow=always", "-c", "url."+b.dir+".insteadOf="+b.dir, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-		"--no-auto-maintenance", b.dir, "+"+heads+b.Sandbox+":refs/remotes/"+Remote+"/"+b.Sandbox)
-	if err != nil {
+	if err := b.fetch(ctx, "+"+heads+b.Sandbox+":refs/remotes/"+Remote+"/"+b.Sandbox); err != nil {
 		return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
+	}
+	return nil
+}
+
+// fetch brings the branch into the user's repository.
+func (b *Branch) fetch(ctx context.Context, spec string) error {
+	user := localrepo.Git(b.Repo)
+	user.Untrusted = true // it fetches what the sandbox made
+	return user.Run(ctx, "-c", "protocol.file.allow=always", "-c", "url."+b.dir+".insteadOf="+b.dir, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+		"--no-recurse-submodules", "--no-auto-maintenance", b.dir, spec)
+}
+
+// otherRemote is the URL of the remote of our name in the user's repository, "" where there is none, and whether it is another than ours.
+func (b *Branch) otherRemote(ctx context.Context) (url string, other bool) {
+	out, _ := localrepo.Git(b.Repo).Output(ctx, "config", "remote."+Remote+".url") // of none there is none
+	url = strings.TrimSpace(string(out))
+	return url, url != "" && url != b.dir && filepath.Dir(url) != filepath.Dir(b.dir) // work trees of one repository share the remote of the first
+}
+
+// Lend brings the branch's commits into the user's repository without a name there: where Publish is ErrNotShown, because of another remote of that name.
+func (b *Branch) Lend(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	if err := b.fetch(ctx, heads+b.Sandbox); err != nil {
+		return fmt.Errorf("bring the branch of sandbox %s into %s: %w", b.Sandbox, b.Repo, err)
 	}
 	return nil
 }
@@ -395,6 +426,30 @@ func (b *Branch) shows(ctx context.Context, commit string) bool {
 	}
 	at, _ := localrepo.Git(b.Repo).Resolve(ctx, ref) // of none there is none
 	return at == commit
+}
+
+// Unmerged reports whether the branch has changes in commits that exist nowhere else: on no other branch, tag or remote of the user's repository, and under no other name in
+// ours, such as a checkpoint.
+func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	head := b.Head(ctx)
+	if head == "" {
+		return false, nil
+	}
+	if b.git().Run(ctx, "diff", "--quiet", bases+b.Sandbox, head, "--") == nil { // nothing has changed
+		return false, nil
+	}
+	out, err := b.line(ctx, "rev-list", "--count", head, "--not", "--exclude="+heads+b.Sandbox, "--all")
+	if err != nil {
+		return true, fmt.Errorf("look for the commits of sandbox %s: %w", b.Sandbox, err)
+	}
+	if out == "0" {
+		return false, nil
+	}
+	// A repository that is not there or does not show the branch has none of its commits.
+	list, err := localrepo.Git(b.Repo).Output(ctx, "rev-list", "--count", head, "--not", "--exclude=refs/remotes/"+Remote+"/"+b.Sandbox, "--all")
+	return err != nil || strings.TrimSpace(string(list)) != "0", nil
 }
 
 // Delete removes the branch here and in the user's repository. Commits that are merged there stay there.
@@ -412,6 +467,9 @@ func (b *Branch) Delete(ctx context.Context) error {
 	}
 	_ = b.git().Run(ctx, "config", "--remove-section", "sandbox-agent."+b.Sandbox) // one without has none
 	if _, err := os.Stat(b.Repo); err != nil {                                     // it is gone, or not there now
+		return nil
+	}
+	if _, other := b.otherRemote(ctx); other { // what it shows is the user's
 		return nil
 	}
 	if err := localrepo.Git(b.Repo).Run(ctx, "update-ref", "-d", "refs/remotes/"+Remote+"/"+b.Sandbox); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ func (a *App) top() (string, error) {
 
 // branch is that of a sandbox, which may be gone. The error is branch.ErrNone where there is none.
 func (a *App) branch(ctx context.Context, name string) (*branch.Branch, error) {
+	if err := checkTask(name); err != nil { // a task's ID has no branch here
+		return nil, err
+	}
 	if !sandbox.ValidName(name) {
 		return nil, branch.ErrNone
 	}
@@ -62,7 +66,13 @@ func (a *App) branchPlace(ctx context.Context, b *branch.Branch) (*handoff.Place
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Publish(ctx); err != nil {
+	err = b.Publish(ctx)
+	if errors.Is(err, branch.ErrNotShown) { // another remote has the name: the commits are enough
+		if lerr := b.Lend(ctx); lerr == nil {
+			err = nil
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	repo := b.Repo
@@ -212,7 +222,7 @@ from what is checked out here.`,
 			if err != nil {
 				return err
 			}
-			p, err := a.savedPlace(ctx, b, remove)
+			p, err := a.savedPlace(ctx, "merge", b, remove)
 			if err != nil {
 				return err
 			}
@@ -235,14 +245,29 @@ from what is checked out here.`,
 	return cmd
 }
 
-// savedPlace is branchPlace, once what no command has committed is. Where that fails, or something cannot be committed, nothing may be deleted afterwards.
-func (a *App) savedPlace(ctx context.Context, b *branch.Branch, deleted bool) (*handoff.Place, error) {
-	left, err := a.saveLast(ctx, b, deleted)
-	if len(left) > 0 && err == nil {
-		err = fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, it is in a submodule, or in a branch or stash of the clone", b.Sandbox, strings.Join(left, ", ")),
-			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
+// inTree returns a usage error unless the user is in a work tree of the repository that a verb changes: one that they do not see is not changed.
+func (a *App) inTree(ctx context.Context, verb, of, repo string) error {
+	top, err := a.top()
+	if err != nil || top != "" && (top == repo || localrepo.Same(ctx, top, repo)) {
+		return err
 	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s changes a work tree of %s, which the current directory is not in", verb, text.Clean(repo)),
+		"go there: cd "+text.Shell(repo)+" && sandbox-agent "+verb+" "+of)
+}
+
+// savedPlace is branchPlace, once what no command has committed is. What cannot be committed is an error where the sandbox is deleted afterwards.
+func (a *App) savedPlace(ctx context.Context, verb string, b *branch.Branch, deleted bool) (*handoff.Place, error) {
+	if err := a.inTree(ctx, verb, b.Sandbox, b.Repo); err != nil {
+		return nil, err
+	}
+	left, err := a.saveLast(ctx, b, deleted)
 	if err != nil {
+		return nil, fault.New(fault.Code(err), fmt.Errorf("%s nothing: what changed in sandbox %s since its last commit cannot be saved: %w", verb, b.Sandbox, err),
+			cmp.Or(fault.Hint(err), "mend that; its commits so far are on "+branch.Remote+"/"+b.Sandbox+", for git itself"))
+	}
+	if len(left) > 0 {
+		err := fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, it is in a submodule, or in a branch or stash of the clone", b.Sandbox, strings.Join(left, ", ")),
+			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
 		if deleted {
 			return nil, err
 		}
@@ -289,37 +314,77 @@ func (a *App) gone(name string, err error) bool {
 	return errors.Is(kerr, fs.ErrNotExist)
 }
 
-// deleteBranch removes a branch with its sandbox, if that is there. With a head, the branch stays where it has another commit by then.
-func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Branch, head string) error {
-	moved := func() error {
-		if head == "" || b.Head(ctx) == head {
-			return nil
-		}
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it again, or `sandbox-agent delete` it")
-	}
-	if err := moved(); err != nil {
-		return err
-	}
+// deletion is how a branch is deleted.
+type deletion struct {
+	// force also deletes commits that exist nowhere else, and files that cannot be saved.
+	force bool
+	// head is the branch's last commit as it was judged; the branch stays where it has another one by then. "" is any.
+	head string
+	// merged says that the work until head is elsewhere now.
+	merged bool
+}
+
+// deleteBranch removes a branch with its sandbox, if that is there.
+func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Branch, d deletion) error {
 	sb, err := m.Get(ctx, b.Sandbox)
-	switch {
-	case err == nil && sb.Spec().BranchOf() == b.Repo && head == "": // its branch is to go, too, with whatever would be saved
-		err = sb.Discard(ctx)
-	case err == nil && sb.Spec().BranchOf() == b.Repo:
-		err = sb.Remove(ctx) // which saves what no command has committed
-	case err == nil || a.gone(b.Sandbox, err): // one of that name may be of another repository
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !a.gone(b.Sandbox, err) {
 		return sandboxError(err)
 	}
-	if err := moved(); err != nil {
+	if err != nil || sb.Spec().BranchOf() != b.Repo { // one of that name may be of another repository
+		sb = nil
+	}
+	if sb != nil && !d.force {
+		if err := sb.SaveForRemoval(ctx); err != nil {
+			return sandboxError(err)
+		}
+	}
+	was := b.Head(ctx)
+	if d.head != "" && was != d.head {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it again, or `sandbox-agent delete` it")
+	}
+	if err := a.mayDelete(ctx, b, was, d); err != nil {
 		return err
+	}
+	switch {
+	case sb == nil:
+	case d.force:
+		err = sb.DiscardUnsaved(ctx)
+	default:
+		err = sb.Remove(ctx)
+	}
+	if sb != nil && err != nil {
+		return sandboxError(err)
+	}
+	if now := b.Head(ctx); !d.force && now != was {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it, or `sandbox-agent delete` it")
 	}
 	if err := b.Delete(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Stdout, "deleted %s\n", b.Sandbox)
+	if was != "" {
+		was = fmt.Sprintf(" (was %.10s)", was)
+	}
+	fmt.Fprintf(a.Stdout, "deleted %s%s\n", b.Sandbox, was)
 	return nil
+}
+
+// mayDelete refuses to delete the only name of commits, unless a person agrees.
+func (a *App) mayDelete(ctx context.Context, b *branch.Branch, head string, d deletion) error {
+	if d.force || d.merged {
+		return nil
+	}
+	only, err := b.Unmerged(ctx)
+	if err != nil || !only {
+		return err
+	}
+	what := fmt.Sprintf("the branch of sandbox %s (at %.10s) has commits that exist nowhere else", b.Sandbox, head)
+	if a.person() {
+		yes, err := a.yes(ctx, what+". Delete it?")
+		if err != nil || yes {
+			return err
+		}
+	}
+	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+b.Sandbox+"` merges them; --force deletes them")
 }
 
 // deleteMerged removes a branch whose work until head is elsewhere now, with its sandbox.
@@ -329,24 +394,23 @@ func (a *App) deleteMerged(ctx context.Context, b *branch.Branch, head string) e
 		return err
 	}
 	defer m.Close()
-	return a.deleteBranch(ctx, m, b, head)
+	return a.deleteBranch(ctx, m, b, deletion{head: head, merged: true})
 }
 
 // deleteNamed removes a sandbox with its branch; one that is gone has a branch in this folder's repository, or else in another one.
-func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string) error {
-	if !sandbox.ValidName(name) {
-		return notFound(fmt.Errorf("there is no sandbox %s", text.Clean(name)), "`sandbox-agent list --all` lists them")
-	}
+func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string, d deletion) error {
 	sb, err := m.Get(ctx, name)
 	switch {
+	case errors.Is(err, sandbox.ErrName):
+		return sandboxError(err)
 	case err == nil && sb.Spec().BranchOf() != "":
 		all, err := a.branches()
 		if err != nil {
 			return err
 		}
-		return a.deleteBranch(ctx, m, all.Of(name, sb.Spec().BranchOf()), "")
+		return a.deleteBranch(ctx, m, all.Of(name, sb.Spec().BranchOf()), d)
 	case err == nil:
-		if err := sb.Remove(ctx); err != nil {
+		if err := removeSandbox(ctx, sb, d.force); err != nil {
 			return sandboxError(err)
 		}
 		fmt.Fprintf(a.Stdout, "deleted %s\n", name)
@@ -361,14 +425,14 @@ func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string) 
 	if berr != nil {
 		return berr
 	}
-	return a.deleteBranch(ctx, m, b, "")
+	return a.deleteBranch(ctx, m, b, d)
 }
 
 func newDeleteCmd(a *App) *cobra.Command {
-	all := false
+	all, d := false, deletion{}
 	cmd := &cobra.Command{
 		Use: "delete SANDBOX... | --all", Short: "Remove sandboxes with their files and their branches", ValidArgsFunction: a.completeBranches,
-		Long:    "Removes sandboxes as `sandbox-agent down` does, and their branches, here and as sandbox/NAME in your repository. What was merged stays.",
+		Long:    "Removes sandboxes as `sandbox-agent down` does, and their branches, here and as sandbox/NAME in your repository. What was merged stays.\nA branch with commits that exist nowhere else is not deleted without --force; on a terminal it asks.",
 		Example: "  sandbox-agent delete dev\n  sandbox-agent delete --all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != all {
@@ -385,18 +449,19 @@ func newDeleteCmd(a *App) *cobra.Command {
 			defer m.Close()
 			var errs []error
 			for _, name := range args {
-				errs = append(errs, a.deleteNamed(ctx, m, name))
+				errs = append(errs, a.deleteNamed(ctx, m, name, d))
 			}
 			if all {
 				list, err := a.listed(ctx, true)
 				errs = append(errs, err)
 				for _, i := range list {
-					errs = append(errs, a.deleteBranch(ctx, m, i.Branch, ""))
+					errs = append(errs, a.deleteBranch(ctx, m, i.Branch, d))
 				}
 			}
 			return errors.Join(errs...)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all sandboxes that have a branch")
+	cmd.Flags().BoolVar(&d.force, "force", false, "also delete commits that exist nowhere else, and files that cannot be saved")
 	return cmd
 }

@@ -88,7 +88,7 @@ func sidesOf(from, to string) (src, dst side, err error) {
 	case name == "":
 		err = fault.New(workorder.ExitUsage, fmt.Errorf("neither %s nor %s is in a sandbox", from, to), cpHint)
 	case !sandbox.ValidName(name):
-		err = fault.New(workorder.ExitInvalid, fmt.Errorf("%q is no name of a sandbox", name), "`sandbox-agent ps` lists sandboxes; a file of this machine with a colon in its name is ./NAME")
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is no name of a sandbox", name), "`sandbox-agent ps` lists sandboxes; a file of this machine with a colon in its name is ./NAME")
 	}
 	return src, dst, err
 }

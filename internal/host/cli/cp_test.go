@@ -22,8 +22,8 @@ func TestSidesOfACopy(t *testing.T) {
 		{"a", "b", side{"", "a"}, side{"", "b"}, workorder.ExitUsage},
 		{":a", "b", side{"", "a"}, side{"", "b"}, workorder.ExitUsage},
 		{"", "dev:b", side{}, side{"dev", "b"}, workorder.ExitUsage},
-		{"Dev:a", "b", side{"Dev", "a"}, side{"", "b"}, workorder.ExitInvalid},
-		{"T-A1B2C3D4:a", "b", side{"T-A1B2C3D4", "a"}, side{"", "b"}, workorder.ExitInvalid},
+		{"Dev:a", "b", side{"Dev", "a"}, side{"", "b"}, workorder.ExitUsage},
+		{"T-A1B2C3D4:a", "b", side{"T-A1B2C3D4", "a"}, side{"", "b"}, workorder.ExitUsage},
 	} {
 		src, dst, err := sidesOf(row.from, row.to)
 		if src != row.src || dst != row.dst || fault.Code(err) != row.code {

@@ -64,16 +64,19 @@ func (a *App) saveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
 	return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err), "`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
 }
 
-type downOptions struct{ all, force bool }
+type downOptions struct{ all, force, allUsers bool }
 
 func newDownCmd(a *App) *cobra.Command {
 	o := &downOptions{}
 	cmd := &cobra.Command{
 		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
-		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.",
+		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.\nWith --force --all-users it also removes sandboxes that other state directories made on this engine, without saving their files.",
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
 		Args: func(_ *cobra.Command, args []string) error {
-			if (len(args) > 0) != o.all {
+			switch {
+			case o.allUsers && !o.force:
+				return fault.New(workorder.ExitUsage, errors.New("--all-users needs --force"), "a sandbox of another state directory is removed without saving its files")
+			case (len(args) > 0) != o.all:
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
@@ -83,11 +86,12 @@ func newDownCmd(a *App) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
 	cmd.Flags().BoolVar(&o.force, "force", false, "remove without saving files that no commit has, and forget one that is on another engine or whose record is damaged")
+	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "with --force: also of other state directories")
 	return cmd
 }
 
 func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
-	m, err := a.sandboxes()
+	m, err := a.sandboxesOf(o.allUsers)
 	if err != nil {
 		return err
 	}
@@ -97,7 +101,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		all, err := m.List(ctx)
 		errs = append(errs, err) // it has the others
 		for _, i := range all {
-			if i.Own && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
+			if (i.Own || o.allUsers) && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
 				names = append(names, i.Name)
 			}
 		}

@@ -66,6 +66,9 @@ sandbox, held as the agent is.`,
 			if cmd.ArgsLenAtDash() == 0 {
 				return o.do(cmd.Context(), a, "", args)
 			}
+			if err := checkTask(args[0]); err != nil { // not the sandbox of the current directory
+				return err
+			}
 			return o.do(cmd.Context(), a, args[0], args[1:])
 		},
 	}

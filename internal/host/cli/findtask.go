@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -10,8 +13,22 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// taskWord is what an ID of a task, or the beginning of one, consists of.
+var taskWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
+
+// checkTask returns a usage error for a word that is neither a task's ID nor a sandbox's name.
+func checkTask(id string) error {
+	if taskWord.MatchString(strings.TrimSpace(id)) {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is neither a task's ID nor a sandbox's name", id), "`sandbox-agent ps --all` lists them")
+}
+
 // task finds a task by id or prefix.
 func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record, error) {
+	if err := checkTask(id); err != nil {
+		return nil, nil, err
+	}
 	st, err := a.store()
 	if err != nil {
 		return nil, nil, err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -110,7 +112,33 @@ func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) 
 	if err != nil {
 		return nil, err
 	}
-	return handoff.Open(ctx, handoff.Work{Of: "task " + rec.TaskID, Branch: res.Branch, Repo: cmp.Or(rec.LocalRepo, rec.Repo), Base: res.BaseSHA, Head: res.HeadSHA}, dir)
+	repo := cmp.Or(rec.LocalRepo, rec.Repo)
+	if top := trust.Top(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
+		repo = top
+	}
+	return handoff.Open(ctx, handoff.Work{Of: "task " + rec.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA}, dir)
+}
+
+// placeHere is place, of a repository that the user is in.
+func (a *App) placeHere(ctx context.Context, verb string, args []string) (*handoff.Place, error) {
+	p, err := a.place(ctx, args)
+	if err == nil {
+		err = a.inTree(ctx, verb, p.Of[strings.LastIndexByte(p.Of, ' ')+1:], p.Path())
+	}
+	return p, err
+}
+
+// placeToCheckOut is placeHere, of a sandbox once what no command has committed is.
+func (a *App) placeToCheckOut(ctx context.Context, args []string) (*handoff.Place, error) {
+	const verb = "checkout"
+	if len(args) == 1 {
+		if b, err := a.branch(ctx, args[0]); err == nil {
+			return a.savedPlace(ctx, verb, b, false)
+		} else if !errors.Is(err, branch.ErrNone) {
+			return nil, err
+		}
+	}
+	return a.placeHere(ctx, verb, args)
 }
 
 func newDiffCmd(a *App) *cobra.Command {
@@ -204,10 +232,10 @@ func newCheckoutCmd(a *App) *cobra.Command {
 		Use: "checkout [TASK | SANDBOX]", Short: "Switch to the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
 		Long: `Switches the work tree to the task's branch, or to a new one at a sandbox's last commit, which a second checkout moves
 on. Uncommitted changes and ignored files are never overwritten, nor commits of yours on that branch.
-Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
+Without a task it is the last one of the repository that you are in. A work tree that you are not in is never changed.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.place(cmd.Context(), args)
+			p, err := a.placeToCheckOut(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -235,7 +263,7 @@ func newApplyCmd(a *App) *cobra.Command {
 		Use: "apply [TASK | SANDBOX]", Short: "Put the changes of a task or sandbox into the work tree, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeWork,
 		Long: `Merges what the task changed into the work tree and the index, and commits nothing. It does all of it or
 nothing: where the changes conflict with what is checked out, or a file has uncommitted changes, nothing is
-touched. Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
+touched. Without a task it is the last one of the repository that you are in. A work tree that you are not in is never changed.`,
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -247,9 +275,9 @@ touched. Without a task it is the last one of the repository that you are in, an
 			}
 			switch {
 			case b != nil && err == nil:
-				p, err = a.savedPlace(ctx, b, remove)
+				p, err = a.savedPlace(ctx, "apply", b, remove)
 			case err == nil || errors.Is(err, branch.ErrNone):
-				p, err = a.place(ctx, args)
+				p, err = a.placeHere(ctx, "apply", args)
 			}
 			if err != nil {
 				return err

@@ -23,7 +23,8 @@ type environmentRow struct {
 	State sandbox.State `json:"state"`
 }
 
-// listed are the sandboxes with a branch of the repository that the user is in, or all; the last that was changed first.
+// listed are the sandboxes with a branch of the repository that the user is in, or all; the last that was changed first. With the error of an engine that does not answer
+// they are all listed, too.
 func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
 	store, err := a.branches()
 	if err != nil {
@@ -38,18 +39,20 @@ func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
 		return nil, err
 	}
 	states := map[[2]string]sandbox.State{} // by name and repository
+	var unseen error
 	if len(list) > 0 {
 		m, err := a.sandboxes()
 		if err != nil {
 			return nil, err
 		}
 		defer m.Close()
-		running, _ := m.List(ctx) // of kinds that do not answer nothing is known
+		running, err := m.List(ctx)
+		unseen = sandboxError(err)
 		for _, i := range running {
 			states[[2]string{i.Name, i.Spec.BranchOf()}] = i.State
 		}
 	}
-	rows := []environmentRow{}
+	rows, unknown := []environmentRow{}, false
 	for _, i := range list {
 		if !all && top != "" && i.Repo != top {
 			continue
@@ -58,9 +61,13 @@ func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
 		if row.State == "" {
 			row.State = sandbox.StateGone
 		}
+		unknown = unknown || row.State == sandbox.StateUnknown
 		rows = append(rows, row)
 	}
-	return rows, nil
+	if !unknown && errors.Is(unseen, sandbox.ErrUnavailable) { // an engine that none of them is on
+		unseen = nil
+	}
+	return rows, unseen
 }
 
 type listOptions struct{ quiet, whole, json, all bool }
@@ -83,19 +90,18 @@ func newListCmd(a *App) *cobra.Command {
 
 func (o *listOptions) do(ctx context.Context, a *App) error {
 	rows, err := a.listed(ctx, o.all)
-	if err != nil {
-		return err
-	}
 	switch {
+	case err != nil && len(rows) == 0:
+		return err
 	case o.json:
-		return a.json(rows)
+		return errors.Join(a.json(rows), err)
 	case o.quiet:
 		for _, i := range rows {
 			fmt.Fprintln(a.Stdout, i.Name)
 		}
-		return nil
+		return err
 	}
-	return a.printList(rows, o.whole)
+	return errors.Join(a.printList(rows, o.whole), err)
 }
 
 // maxTitle is what of a title is shown, in characters.
@@ -126,7 +132,7 @@ func newWatchCmd(a *App) *cobra.Command {
 			defer tick.Stop()
 			for {
 				rows, err := a.listed(cmd.Context(), all)
-				if err != nil {
+				if err != nil && len(rows) == 0 {
 					return err
 				}
 				if isTerminal(a.Stdout) {
@@ -148,10 +154,10 @@ func newWatchCmd(a *App) *cobra.Command {
 }
 
 func newPruneCmd(a *App) *cobra.Command {
-	before, dry := "1w", false
+	before, dry, force := "1w", false, false
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete sandboxes that nothing has changed for long, with their branches", Args: noArgs,
-		Long:    "Deletes the sandboxes with a branch that were last changed before --before, but for those that run. A branch's commits are gone with it, unless they were merged.",
+		Long:    "Deletes the sandboxes with a branch that were last changed before --before, but for those that run. A branch with commits that exist nowhere else is not deleted without --force; on a terminal it asks.",
 		Example: "  sandbox-agent prune --dry-run\n  sandbox-agent prune --before 2w",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			old, err := parseBefore(before)
@@ -174,7 +180,7 @@ func newPruneCmd(a *App) *cobra.Command {
 				case dry:
 					fmt.Fprintf(a.Stdout, "would delete %s, changed %s\n", i.Name, ago(i.Updated))
 				default:
-					errs = append(errs, a.deleteBranch(cmd.Context(), m, i.Branch, i.Head))
+					errs = append(errs, a.deleteBranch(cmd.Context(), m, i.Branch, deletion{head: i.Head, force: force}))
 				}
 			}
 			return errors.Join(errs...)
@@ -182,6 +188,7 @@ func newPruneCmd(a *App) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&before, "before", before, "how long nothing has changed, as 12h, 3d, 2w or 1mo")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be deleted")
+	cmd.Flags().BoolVar(&force, "force", false, "also delete commits that exist nowhere else, and files that cannot be saved")
 	return cmd
 }
 

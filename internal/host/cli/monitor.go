@@ -117,7 +117,7 @@ func (w *monitor) look(ctx context.Context) error {
 	all, err := w.m.List(ctx)
 	there := map[string]bool{}
 	for _, i := range all {
-		if !i.Own || i.State == sandbox.StateElsewhere || i.Spec.Lifetime == sandbox.Session {
+		if !i.Own || i.State == sandbox.StateElsewhere || i.State == sandbox.StateUnknown || i.Spec.Lifetime == sandbox.Session {
 			continue
 		}
 		there[i.Name] = true

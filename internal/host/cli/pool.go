@@ -163,9 +163,17 @@ func newPoolListCmd(a *App, socket *string) *cobra.Command {
 // oneLease accepts exactly one lease.
 func oneLease(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
-		return nil
+		return checkLease(args[0])
 	}
 	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent pool list` lists leases")
+}
+
+// checkLease returns a usage error for a word that is no lease's ID.
+func checkLease(id string) error {
+	if poolserver.ValidLease(id) {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is not a lease's ID", id), "`sandbox-agent pool list` lists leases")
 }
 
 func (a *App) completeLeases(socket *string) cobra.CompletionFunc {

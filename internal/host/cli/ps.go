@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,9 @@ const (
 	engineWait = 5 * time.Second
 )
 
+// statusUnknown is of a task whose engine does not answer, or is another one.
+const statusUnknown = "unknown"
+
 // taskState is a row of `ps`.
 type taskState struct {
 	TaskID    string            `json:"task_id"`
@@ -48,7 +52,7 @@ type taskState struct {
 	Kept bool `json:"kept,omitempty"`
 }
 
-type psOptions struct{ all, json, sandboxes bool }
+type psOptions struct{ all, json, sandboxes, allUsers bool }
 
 func newPsCmd(a *App) *cobra.Command {
 	o := &psOptions{}
@@ -60,13 +64,14 @@ func newPsCmd(a *App) *cobra.Command {
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "all tasks that the state folder knows")
 	cmd.Flags().BoolVar(&o.sandboxes, "sandboxes", false, "sandboxes without a task alone")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list, of tasks or, with --sandboxes, of those")
+	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "also sandboxes of other state directories on this engine")
 	cmd.MarkFlagsMutuallyExclusive("all", "sandboxes")
 	return cmd
 }
 
 func (o *psOptions) do(ctx context.Context, a *App) error {
 	if o.sandboxes {
-		return a.listSandboxes(ctx, o.json)
+		return a.listSandboxes(ctx, o.json, o.allUsers)
 	}
 	st, err := a.store()
 	if err != nil {
@@ -91,13 +96,45 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 		}
 		rows = append(rows, stateOf(st, r, there, engineErr))
 	}
+	unknown := slices.ContainsFunc(rows, func(r taskState) bool { return r.Status == statusUnknown && r.Engine == "" })
 	if o.json {
-		return a.json(rows)
+		var err error
+		if engineErr != nil && !unknown { // the list has no sandboxes, and says all the same that some cannot be seen
+			_, err = o.standalone(ctx, a, len(rows) == 0)
+		} else if engineErr != nil {
+			err = engineErr
+		}
+		return errors.Join(a.json(rows), err)
 	}
-	if engineErr != nil {
-		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(engineErr.Error()))
+	standalone, err := o.standalone(ctx, a, len(rows) == 0)
+	if len(standalone) > 0 && a.printSandboxes(standalone) == nil {
+		fmt.Fprintln(a.Stdout)
 	}
-	a.tellSandboxes(ctx, engineErr == nil)
+	switch {
+	case engineErr != nil && unknown:
+		err = engineErr
+	case engineErr != nil && err == nil:
+		a.warn(engineErr.Error())
+	}
+	return errors.Join(o.print(a, rows, hidden), err)
+}
+
+// standalone are the standalone sandboxes. An engine that does not answer is an error where one of them may be on it, or where there is nothing else to list.
+func (o *psOptions) standalone(ctx context.Context, a *App, alone bool) ([]sandboxRow, error) {
+	if a.Sandboxes == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	defer cancel()
+	all, err := a.allSandboxes(ctx, o.allUsers)
+	if len(all) == 0 && !alone {
+		return nil, nil
+	}
+	return all, a.unseen(all, err)
+}
+
+// print prints tasks for people.
+func (o *psOptions) print(a *App, rows []taskState, hidden int) error {
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")
 		return nil
@@ -229,9 +266,9 @@ func stateOf(st *store.Store, r *store.Record, there *present, engineErr error) 
 	case r.Collected:
 		s.Status = string(r.Status)
 	case engineErr != nil:
-		s.Status = "unknown"
+		s.Status = statusUnknown
 	case away:
-		s.Status, s.Engine = "unknown", r.Engine
+		s.Status, s.Engine = statusUnknown, r.Engine
 	case here && b.Live():
 		s.Status, s.Step = "running", b.step
 	case here && b.ended != "":

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,12 +18,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// sandboxes opens the manager of sandboxes without a task.
-func (a *App) sandboxes() (*sandbox.Manager, error) {
+// sandboxes opens the manager of standalone sandboxes of this state directory.
+func (a *App) sandboxes() (*sandbox.Manager, error) { return a.sandboxesOf(false) }
+
+// sandboxesOf opens the manager of standalone sandboxes, of all state directories on request.
+func (a *App) sandboxesOf(allUsers bool) (*sandbox.Manager, error) {
 	if a.Sandboxes == nil {
 		return nil, fault.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
 	}
-	return a.Sandboxes(sandbox.Options{Getenv: a.Getenv, Secrets: a.boxSecrets, Progress: a.boxProgress(), Log: a.log()})
+	return a.Sandboxes(sandbox.Options{Getenv: a.Getenv, AllUsers: allUsers, Secrets: a.boxSecrets, Progress: a.boxProgress(), Log: a.log()})
 }
 
 // sandbox finds one without a task, to be used until done is called.
@@ -53,45 +55,37 @@ func renewed(sb *sandbox.Sandbox) string {
 		return ""
 	}
 	lost := "the files are gone that were not on mounts"
-	if filepath.IsAbs(sb.Spec().Repo) {
+	if sb.Spec().BranchOf() != "" {
 		lost = "what was committed is there again, other files are not"
 	}
 	return fmt.Sprintf("note: sandbox %s was gone and is made anew, as `sandbox-agent up` had made it: %s", sb.Name(), lost)
 }
 
 // listSandboxes lists sandboxes without a task.
-func (a *App) listSandboxes(ctx context.Context, asJSON bool) error {
-	all, err := a.allSandboxes(ctx)
+func (a *App) listSandboxes(ctx context.Context, asJSON, allUsers bool) error {
+	all, err := a.allSandboxes(ctx, allUsers)
 	if err != nil && len(all) == 0 {
 		return err
 	}
-	if err != nil {
-		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
-	}
+	err = a.unseen(all, err)
 	if asJSON {
-		return a.json(all)
+		return errors.Join(a.json(all), err)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(a.Stdout, "no sandboxes without a task: `sandbox-agent up --help` tells how to make one")
 		return nil
 	}
-	return a.printSandboxes(all)
+	return errors.Join(a.printSandboxes(all), err)
 }
 
-// tellSandboxes lists sandboxes without a task above something else, if there are any. Whoever has told of an engine that does not answer wants no warnings.
-func (a *App) tellSandboxes(ctx context.Context, warn bool) {
-	if a.Sandboxes == nil {
-		return
+// unseen returns the error of a list where a sandbox may be that it lacks, and else warns of it: an engine that does not answer has none of those that this state
+// directory knows.
+func (a *App) unseen(all []sandboxRow, err error) error {
+	if err == nil || len(all) == 0 || !errors.Is(err, sandbox.ErrUnavailable) || slices.ContainsFunc(all, func(r sandboxRow) bool { return r.State == sandbox.StateUnknown }) {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, engineWait)
-	defer cancel()
-	all, err := a.allSandboxes(ctx)
-	if err != nil && warn {
-		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
-	}
-	if len(all) > 0 && a.printSandboxes(all) == nil {
-		fmt.Fprintln(a.Stdout)
-	}
+	a.warn(err.Error())
+	return nil
 }
 
 // sandboxRow is a sandbox in the list, with its endpoints by port.
@@ -100,8 +94,8 @@ type sandboxRow struct {
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
 
-func (a *App) allSandboxes(ctx context.Context) ([]sandboxRow, error) {
-	m, err := a.sandboxes()
+func (a *App) allSandboxes(ctx context.Context, allUsers bool) ([]sandboxRow, error) {
+	m, err := a.sandboxesOf(allUsers)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +104,7 @@ func (a *App) allSandboxes(ctx context.Context) ([]sandboxRow, error) {
 	rows := make([]sandboxRow, 0, len(all))
 	for _, i := range all {
 		row := sandboxRow{Info: i}
-		if sandbox.ValidName(i.Name) { // what another program has labelled can have any
+		if i.Own && sandbox.ValidName(i.Name) { // what another program has labelled can have any
 			served, serr := a.endpoints(i.Name)
 			row.Endpoints, err = served, errors.Join(err, serr)
 		}
@@ -128,6 +122,9 @@ func (a *App) printSandboxes(all []sandboxRow) error {
 			served = append(served, port+" at "+at)
 		}
 		slices.Sort(served)
+		if i.Owner != "" {
+			i.State += sandbox.State(" (of " + text.Clean(i.Owner) + ")")
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), i.State, age(time.Since(i.Created)),
 			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")))
 	}
@@ -139,6 +136,16 @@ func sandboxError(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, sandbox.ErrName):
+		return fault.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")
+	case errors.Is(err, sandbox.ErrOtherOwner):
+		code := workorder.ExitUsage
+		if errors.Is(err, sandbox.ErrNotFound) {
+			code = workorder.ExitNotFound
+		}
+		return fault.New(code, err, "take another name; `sandbox-agent down --force --all-users NAME` removes a sandbox of another state directory")
+	case errors.Is(err, sandbox.ErrDamaged):
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent down --force NAME` removes what is left of it")
 	case errors.Is(err, sandbox.ErrUnsaved):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent down --force NAME` removes it all the same")
 	case errors.Is(err, sandbox.ErrExists):
@@ -149,14 +156,14 @@ func sandboxError(err error) error {
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent reset` or `sandbox-agent down` of that sandbox comes first")
 	case errors.Is(err, sandbox.ErrNotFound):
 		return notFound(err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
+	case errors.Is(err, sandbox.ErrUnavailable): // before what another runtime cannot give
+		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrUnsupported):
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
 	case errors.Is(err, sandbox.ErrSpec):
 		return fault.New(workorder.ExitInvalid, err, "")
 	case errors.Is(err, sandbox.ErrPort), errors.Is(err, porter.ErrPort):
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
-	case errors.Is(err, sandbox.ErrUnavailable):
-		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrLost):
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again")
 	}
@@ -199,7 +206,7 @@ func (a *App) completeSandboxes(several bool) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
 		defer cancel()
-		all, _ := a.allSandboxes(ctx) // of those that answer
+		all, _ := a.allSandboxes(ctx, false) // of those that answer
 		var names []string
 		for _, i := range all {
 			if strings.HasPrefix(i.Name, begun) && !slices.Contains(args, i.Name) {

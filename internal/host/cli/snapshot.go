@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -92,7 +93,12 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 				return err
 			}
 			defer m.Close()
-			all, err := m.Snapshots(cmd.Context(), strings.Join(args, ""))
+			var all []sandbox.Snapshot
+			if len(args) == 0 {
+				all, err = m.Snapshots(cmd.Context())
+			} else {
+				all, err = m.SnapshotsOf(cmd.Context(), args[0])
+			}
 			if err != nil {
 				return sandboxError(err)
 			}
@@ -213,7 +219,7 @@ func (a *App) completeSnapshots(cmd *cobra.Command, args []string, begun string)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer m.Close()
-	all, err := m.Snapshots(ctx, strings.Join(args[:min(len(args), 1)], ""))
+	all, err := m.Snapshots(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -221,6 +227,9 @@ func (a *App) completeSnapshots(cmd *cobra.Command, args []string, begun string)
 	for _, s := range all {
 		name := s.Sandbox
 		if len(args) > 0 {
+			if name != args[0] {
+				continue
+			}
 			name = s.Name
 		}
 		if strings.HasPrefix(name, begun) {

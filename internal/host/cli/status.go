@@ -79,6 +79,9 @@ func newInspectCmd(a *App) *cobra.Command {
 }
 
 func (a *App) printHistory(name string) error {
+	if !sandbox.ValidName(name) {
+		return usage("%.80q is not a valid sandbox name", name)
+	}
 	r, err := a.registry()
 	if err != nil {
 		return err

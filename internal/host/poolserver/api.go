@@ -11,6 +11,7 @@
 package poolserver
 
 import (
+	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -24,6 +25,11 @@ type Request struct {
 	// Name is for people who look at what is lent; it need not be unique.
 	Name string `json:"name,omitempty"`
 }
+
+var lease = regexp.MustCompile(`^L-[a-z0-9]{1,40}$`)
+
+// ValidLease reports whether a lease can have the ID.
+func ValidLease(id string) bool { return lease.MatchString(id) }
 
 // Lease is one that is lent.
 type Lease struct {

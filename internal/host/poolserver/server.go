@@ -188,8 +188,8 @@ func errorOf(err error) (e *Error, status int) {
 		{pool.ErrClosed, KindUnavailable, http.StatusServiceUnavailable},
 		{sandbox.ErrNotFound, KindNotFound, http.StatusNotFound},
 		{sandbox.ErrSpec, KindInvalid, http.StatusBadRequest},
-		{sandbox.ErrUnsupported, KindUnsupported, http.StatusNotImplemented},
 		{sandbox.ErrUnavailable, KindUnavailable, http.StatusServiceUnavailable},
+		{sandbox.ErrUnsupported, KindUnsupported, http.StatusNotImplemented},
 	} {
 		if errors.Is(err, row.is) {
 			e.Kind, status = row.kind, row.status
@@ -277,6 +277,9 @@ func (s *Server) list(http.ResponseWriter, *http.Request) (any, error) {
 }
 
 func (s *Server) find(r *http.Request) (*lent, error) {
+	if !ValidLease(r.PathValue("id")) {
+		return nil, fmt.Errorf("lease %.40q: %w", r.PathValue("id"), sandbox.ErrName)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.leases[r.PathValue("id")]; l != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -98,8 +99,14 @@ func rotate(f *os.File, path string) error {
 	return os.Rename(path, path+".1")
 }
 
-// History is what was done to a sandbox, or with an empty name to all, oldest first: also to those that are gone. Lines that are no events are left out.
+// History is what was done to a sandbox, oldest first: also to one that is gone.
 func (r *Registry) History(name string) ([]Event, error) {
+	all, err := r.HistoryOfAll()
+	return slices.DeleteFunc(all, func(e Event) bool { return e.Sandbox != name }), err
+}
+
+// HistoryOfAll is what was done to all sandboxes, oldest first. Lines that are no events are left out.
+func (r *Registry) HistoryOfAll() ([]Event, error) {
 	all := []Event{}
 	for _, file := range []string{auditFile + ".1", auditFile} {
 		f, err := os.Open(filepath.Join(r.dir, file))
@@ -113,7 +120,7 @@ func (r *Registry) History(name string) ([]Event, error) {
 		lines.Buffer(nil, maxLine)
 		for lines.Scan() {
 			var e Event
-			if json.Unmarshal(lines.Bytes(), &e) == nil && (name == "" || e.Sandbox == name) && e.Event != "" {
+			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Event != "" {
 				all = append(all, e)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
@@ -20,7 +21,9 @@ const (
 	// Folder is the registry's in a state folder. That of a sandbox is named after it; its porter has files of its own in it.
 	Folder     = "registry"
 	recordFile = "record.json"
-	lockFile   = "lock"
+	// creationFile is there while a sandbox is made.
+	creationFile = "creation.json"
+	lockFile     = "lock"
 )
 
 // Registry is the part of a state folder that is about sandboxes.
@@ -52,7 +55,13 @@ func (r *Registry) Keep(name string, rec Record) error {
 	if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
 		return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
 	}
-	return store.WriteFile(filepath.Join(r.Dir(name), recordFile), append(b, '\n'), 0o600)
+	path := filepath.Join(r.Dir(name), recordFile)
+	if st, err := os.Lstat(path); err == nil && st.IsDir() { // a damaged one
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
+		}
+	}
+	return store.WriteFile(path, append(b, '\n'), 0o600)
 }
 
 // Load reads a sandbox's record; the error is fs.ErrNotExist where there is none.
@@ -66,6 +75,56 @@ func (r *Registry) Load(name string) (rec Record, err error) {
 		return rec, fmt.Errorf("the record of sandbox %s is damaged: %s: %w", name, path, err)
 	}
 	return rec, nil
+}
+
+// Creation is what a command does that makes or recreates a sandbox. It is kept until the sandbox is complete: where that command was killed, another one completes it.
+type Creation struct {
+	Record
+	// New is of a sandbox that was not there before: its worktree, if it has one, is nobody's either.
+	New bool `json:"new,omitempty"`
+	// Snapshot is the image that the sandbox is made of in place of its spec's.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Restore brings back what was saved of the sandbox before.
+	Restore bool `json:"restore,omitempty"`
+	// Event and Detail are what is noted of the complete sandbox.
+	Event  string `json:"event"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Begin writes that a sandbox is being made, in place of an earlier Creation.
+func (r *Registry) Begin(name string, c Creation) error {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
+		return fmt.Errorf("begin sandbox %s: %w", name, err)
+	}
+	return store.WriteFile(filepath.Join(r.Dir(name), creationFile), append(b, '\n'), 0o600)
+}
+
+// Begun returns what Begin wrote, and whether there is anything; a damaged file is an empty Creation.
+func (r *Registry) Begun(name string) (c Creation, begun bool) {
+	b, err := os.ReadFile(filepath.Join(r.Dir(name), creationFile))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return c, false
+	}
+	if err != nil || json.Unmarshal(b, &c) != nil {
+		return Creation{}, true
+	}
+	return c, true
+}
+
+// Complete removes what Begin wrote, durably: after a crash of the machine, a sandbox with work in it must not be made anew.
+func (r *Registry) Complete(name string) error {
+	err := os.RemoveAll(filepath.Join(r.Dir(name), creationFile))
+	if err == nil {
+		err = store.SyncDir(r.Dir(name))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("complete sandbox %s: %w", name, err)
+	}
+	return nil
 }
 
 // Names are the folders of sandboxes, with or without a record.
@@ -82,9 +141,10 @@ func (r *Registry) Names() (names []string, err error) {
 	return names, err
 }
 
-// Forget removes a sandbox's record.
+// Forget removes a sandbox's record, and its Creation.
 func (r *Registry) Forget(name string) error {
-	if err := os.Remove(filepath.Join(r.Dir(name), recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// Also a folder in its place.
+	if err := errors.Join(r.Complete(name), os.RemoveAll(filepath.Join(r.Dir(name), recordFile))); err != nil {
 		return fmt.Errorf("forget sandbox %s: %w", name, err)
 	}
 	r.tidy(name)

@@ -76,7 +76,7 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	r := registry.New(state)
-	if all, err := r.History(""); err != nil || len(all) != 0 {
+	if all, err := r.HistoryOfAll(); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
 	}
 	var wg sync.WaitGroup
@@ -92,7 +92,7 @@ func TestHistory(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if all, err := r.History(""); err != nil || len(all) != each*many {
+	if all, err := r.HistoryOfAll(); err != nil || len(all) != each*many {
 		t.Errorf("%d, %v", len(all), err)
 	}
 	mine, err := r.History("b")

@@ -139,6 +139,8 @@ type Box struct {
 	Status  string // the engine's own text
 	Created time.Time
 	Network workorder.NetworkMode // what one without a task reaches; "" where that is not known
+	// Damaged is why a sandbox's record cannot be read; its labels are then its name alone.
+	Damaged error
 }
 
 // Live reports whether the box still runs (or is just being started).

@@ -30,6 +30,12 @@ type Stander interface {
 	Remove(ctx context.Context, id string) error
 }
 
+// LocalFiles is implemented by a Stander whose sandboxes have their files in directories of this machine.
+type LocalFiles interface {
+	// FilesGone reports whether the directory with a sandbox's files was deleted. StartAgain makes it anew, empty.
+	FilesGone(id string) bool
+}
+
 // Capability is something that a sandbox can be asked to have, and that not every kind of sandbox can give.
 type Capability string
 

@@ -427,6 +427,9 @@ func CreateFile(path string, b []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// SyncDir makes the files that were made, renamed or removed in a folder survive a crash of the machine.
+func SyncDir(dir string) error { return syncDir(dir) }
+
 // syncDir makes the files that were made, renamed or removed in a folder survive a crash of the machine. It
 // is a variable, so that a test can see when it is called.
 var syncDir = func(dir string) error {

@@ -56,6 +56,19 @@ func Of(state, sandbox, repo string) *Worktree {
 	return &Worktree{Repo: repo, Branch: "sandbox-" + sandbox, dir: filepath.Join(state, Folder, sandbox)}
 }
 
+// Find is the worktree of a sandbox of which nothing else is known, by what is there of it; nil where there is nothing.
+func Find(state, sandbox string) *Worktree {
+	w := Of(state, sandbox, "")
+	if _, err := os.Lstat(w.dir); err != nil {
+		return nil
+	}
+	// The tree's .git names the repository's own directory.
+	pointer, _ := os.ReadFile(filepath.Join(w.Tree(), ".git")) // without it there are files alone
+	at := strings.TrimSpace(strings.TrimPrefix(string(pointer), "gitdir: "))
+	w.Repo, _, _ = strings.Cut(at, "/worktrees/")
+	return w
+}
+
 // Tree is the folder with the files.
 func (w *Worktree) Tree() string { return filepath.Join(w.dir, "tree") }
 
@@ -72,11 +85,8 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		return nil, fmt.Errorf("%s: it has objects of another repository: take a clone, by --repo", what)
 	}
 	base, err := (&localrepo.Repo{Path: w.Repo}).Commit(ctx, ref)
-	if _, serr := os.Lstat(w.Tree()); err == nil && serr == nil {
-		err = fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
-	}
-	if err == nil && w.Head(ctx) != "" {
-		err = fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
+	if err == nil {
+		err = w.Free(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -98,27 +108,101 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 	if err := user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := w.Guard(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := w.fill(ctx, base); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := w.close(ctx); err != nil {
+	if err := w.finish(ctx, base, uid, gid); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	objects, err := path(ctx, user, "objects")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if uid >= 0 {
-		if err := give(uid, gid, w.Tree(), w.own(), filepath.Join(w.dir, "gitfile")); err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-	}
 	return []Part{
 		{w.Tree(), Inside, false}, {filepath.Join(w.dir, "gitfile"), Inside + "/.git", true}, {w.own(), insideGit, false}, {objects, insideObjects, true},
 	}, nil
+}
+
+// Free returns an ErrBranch where there is something that Add would have to overwrite.
+func (w *Worktree) Free(ctx context.Context) error {
+	if _, err := os.Lstat(w.Tree()); err == nil {
+		return fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
+	}
+	if w.Head(ctx) != "" {
+		return fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
+	}
+	return nil
+}
+
+// finish makes what the sandbox sees of a worktree at a commit.
+func (w *Worktree) finish(ctx context.Context, at string, uid, gid int) error {
+	for _, step := range []func() error{func() error { return w.Guard(ctx) }, func() error { return w.fill(ctx, at) }, func() error { return w.close(ctx) }} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if uid < 0 {
+		return nil
+	}
+	return give(uid, gid, w.Tree(), w.own(), filepath.Join(w.dir, "gitfile"))
+}
+
+// Gone reports whether files of the worktree were deleted without which the sandbox cannot use it.
+func (w *Worktree) Gone() bool {
+	for _, p := range []string{w.Tree(), filepath.Join(w.Tree(), ".git"), filepath.Join(w.own(), "HEAD"), filepath.Join(w.dir, "gitfile")} {
+		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
+// Rebuild makes what was deleted of the worktree anew, from its branch; where that was deleted, too, from the commit saved. Files that are there stay as they are. The
+// name is that of the clone, as the sandbox's git directory has it.
+func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	what := "make the worktree of " + w.Repo + " anew"
+	user := localrepo.Git(w.Repo)
+	at, args := w.Head(ctx), []string{"worktree", "add", "--quiet", "--force", w.Tree(), w.Branch}
+	if at == "" {
+		at, args = saved, []string{"worktree", "add", "--quiet", "--force", "--no-track", "-b", w.Branch, w.Tree(), saved}
+	}
+	if at == "" {
+		return fmt.Errorf("%s: the branch %s is not there either", what, w.Branch)
+	}
+	if err := os.MkdirAll(w.dir, 0o711); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	// A tree without its .git is nobody's worktree: it stays aside, with what is in it.
+	_, err := os.Lstat(filepath.Join(w.Tree(), ".git"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = w.aside(); err == nil {
+			err = user.Run(ctx, "worktree", "prune", "--expire", "now")
+		}
+		if err == nil {
+			err = user.Run(ctx, args...)
+		}
+	}
+	if err == nil {
+		err = w.finish(ctx, at, uid, gid)
+	}
+	if err == nil && name != "" {
+		err = os.WriteFile(filepath.Join(w.own(), "sandbox-agent"), []byte(name+"\n"), 0o644)
+	}
+	if err == nil && uid >= 0 {
+		err = os.Lchown(filepath.Join(w.own(), "sandbox-agent"), uid, gid)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// aside moves a tree away that is in the way, unless it is empty.
+func (w *Worktree) aside() error {
+	err := os.Remove(w.Tree())
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return os.Rename(w.Tree(), w.Tree()+".before-"+time.Now().UTC().Format("20060102-150405.000"))
 }
 
 // path is one of a repository's own, absolute.
@@ -263,7 +347,7 @@ func (w *Worktree) remove(ctx context.Context, branch bool) error {
 	if err := os.RemoveAll(w.dir); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if _, err := os.Stat(w.Repo); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(w.Repo); err != nil {
 		return nil // there is nothing that knows of it
 	}
 	user := localrepo.Git(w.Repo)

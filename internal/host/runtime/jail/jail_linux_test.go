@@ -20,7 +20,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
-	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -214,13 +213,13 @@ func TestTried(t *testing.T) {
 	}
 }
 
-// Folders and records that are not what this user has made are told of, are no sandbox, and stay.
+// Folders and records that are not what this user has made are named as damaged, and no other is: they are not started, and nothing that a link leads to is removed with them.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	s := newStander(kindJail, Options{State: state}).(*stander)
 	add := func(name string) *folder {
-		f, err := s.make(name, record{Kind: kindJail, Labels: map[string]string{"name": name}, standing: standing{UID: os.Getuid(), GID: os.Getgid()}})
+		f, err := s.make(name, record{Kind: kindJail, Labels: map[string]string{runtime.LabelSandbox: name}, standing: standing{UID: os.Getuid(), GID: os.Getgid()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,6 +248,12 @@ func TestForeign(t *testing.T) {
 	swap("second-name", func(path string) error { return os.Link(filepath.Join(elsewhere, recordFile), path) })
 	swap("garbage", func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) })
 	swap("no-record", func(string) error { return nil })
+	swap("folder", func(path string) error { return os.Mkdir(path, 0o700) })
+	for name, content := range map[string]string{
+		"empty": "", "null": "null", "nul-bytes": strings.Repeat("\x00", 500), "other-types": `{"kind":1,"labels":[]}`, "of-another": `{"kind":"jail","labels":{"sandbox-agent.sandbox":"good"}}`, "no-labels": `{"kind":"jail"}`,
+	} {
+		swap(name, func(path string) error { return os.WriteFile(path, []byte(content), 0o600) })
+	}
 	if err := os.Symlink(elsewhere, filepath.Join(s.dir, "linked-folder")); err != nil {
 		t.Fatal(err)
 	}
@@ -256,13 +261,27 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.sweep(t.Context())
-	all, err := s.Boxes(t.Context(), map[string]string{"name": ""})
-	if len(all) != 1 || all[0].ID != "good" || all[0].Live() || err == nil {
+	named := func(name string) runtime.Box {
+		t.Helper()
+		all, err := s.Boxes(t.Context(), map[string]string{runtime.LabelSandbox: name})
+		if len(all) != 1 || err != nil {
+			t.Fatalf("%s: %+v, %v", name, all, err)
+		}
+		return all[0]
+	}
+	if b := named("good"); b.Live() || b.Damaged != nil {
+		t.Errorf("%+v", b)
+	}
+	if all, err := s.Boxes(t.Context(), map[string]string{runtime.LabelSandbox: "nothing"}); len(all) != 0 || err != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
-	for _, name := range []string{"linked-record", "second-name", "garbage", "no-record", "linked-folder", "file"} {
-		if !strings.Contains(err.Error(), string(filepath.Separator)+name) {
-			t.Errorf("nothing is told of %s: %v", name, err)
+	bad := []string{"linked-record", "second-name", "garbage", "no-record", "folder", "empty", "null", "nul-bytes", "other-types", "of-another", "no-labels", "linked-folder", "file"}
+	if all, err := s.Boxes(t.Context(), map[string]string{runtime.LabelSandbox: ""}); len(all) != 1+len(bad) || err != nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, name := range bad {
+		if b := named(name); b.Damaged == nil || b.ID != name || b.Labels[runtime.LabelSandbox] != name || !strings.Contains(b.Damaged.Error(), string(filepath.Separator)+name) {
+			t.Errorf("%+v", b)
 		}
 		if err := s.StartAgain(t.Context(), name); err == nil {
 			t.Errorf("%s was started", name)
@@ -271,8 +290,13 @@ func TestForeign(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := s.Remove(t.Context(), "linked-folder"); !errors.Is(err, untrusted.ErrForeign) {
-		t.Errorf("remove a link: %v", err)
+	for _, name := range bad {
+		if err := s.Remove(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if all, err := os.ReadDir(s.dir); len(all) != 1 || err != nil {
+		t.Errorf("%v, %v", all, err)
 	}
 	if _, err := os.Stat(filepath.Join(elsewhere, recordFile)); err != nil {
 		t.Error(err)
@@ -294,7 +318,7 @@ func TestKinds(t *testing.T) {
 		s    *stander
 		name string
 	}{{jails, "a"}, {machines, "b"}} {
-		f, err := row.s.make(row.name, record{Kind: row.s.kind, standing: me})
+		f, err := row.s.make(row.name, record{Kind: row.s.kind, Labels: map[string]string{runtime.LabelSandbox: row.name}, standing: me})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -140,7 +140,11 @@ func (f *folder) tryLock() bool {
 
 // record reads the folder's record: a file of ours and no link.
 func (f *folder) record() (r record, err error) {
-	return r, f.read(recordFile, &r)
+	err = f.read(recordFile, &r)
+	if err == nil && (r.Kind != kindJail && r.Kind != kindMachine || r.Labels[runtime.LabelSandbox] != filepath.Base(f.path)) {
+		err = fmt.Errorf("read %s: it is not the record of this sandbox", filepath.Join(f.path, recordFile))
+	}
+	return r, err
 }
 
 func (f *folder) read(name string, v any) error {
@@ -223,6 +227,23 @@ func (f *folder) removeGroups() error {
 	return errors.Join(errs...)
 }
 
+// dirs makes the folders for files in the sandbox's folder that are not there.
+func (f *folder) dirs(r record) error {
+	for _, sub := range []string{workspaceDir, homeDir} {
+		err := f.root.Mkdir(sub, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil && os.Geteuid() == 0 {
+			err = f.root.Chown(sub, r.UID, r.GID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // make makes the folder of a new sandbox, with its lock. A name that is taken is a runtime.ErrConflict.
 func (s *stander) make(name string, r record) (*folder, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -238,13 +259,8 @@ func (s *stander) make(name string, r record) (*folder, error) {
 	}
 	f.tryLock()                                // nobody else knows it
 	err = f.write(recordFile, r, !r.Throwaway) // a throwaway sandbox ends with the machine
-	for _, sub := range []string{workspaceDir, homeDir} {
-		if err == nil {
-			err = f.root.Mkdir(sub, 0o755)
-		}
-		if err == nil && os.Geteuid() == 0 {
-			err = f.root.Chown(sub, r.UID, r.GID)
-		}
+	if err == nil {
+		err = f.dirs(r)
 	}
 	if err == nil {
 		f.path = filepath.Join(s.dir, name)

@@ -219,30 +219,44 @@ func (s *stander) Stream(ctx context.Context, id string) (io.ReadWriteCloser, er
 	return conn, nil
 }
 
-// Boxes implements runtime.Stander. With the error of those that cannot be read it has the others.
+// Boxes implements runtime.Stander. Those whose record cannot be read are named, as runtime.Box says.
 func (s *stander) Boxes(_ context.Context, labels map[string]string) ([]runtime.Box, error) {
-	entries, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	names, err := s.names(labels[runtime.LabelSandbox])
 	if err != nil {
 		return nil, fmt.Errorf("look for sandboxes: %w", err)
 	}
 	var all []runtime.Box
-	var errs []error
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		b, err := s.box(e.Name(), labels)
-		if err != nil && !errors.Is(err, runtime.ErrNotFound) { // it has gone meanwhile
-			errs = append(errs, err)
-		}
-		if b != nil {
+	for _, name := range names {
+		b, err := s.box(name, labels)
+		switch {
+		case errors.Is(err, runtime.ErrNotFound): // it has gone meanwhile
+		case err != nil && s.kind == kindJail: // of one kind alone, since nothing says of which it is
+			all = append(all, runtime.Box{ID: name, Name: name, Labels: map[string]string{runtime.LabelSandbox: name}, State: "damaged", Damaged: err})
+		case b != nil:
 			all = append(all, *b)
 		}
 	}
-	return all, errors.Join(errs...)
+	return all, nil
+}
+
+// names are the folders of sandboxes, or that of one, if it is there.
+func (s *stander) names(one string) (all []string, err error) {
+	if one != "" {
+		if _, err := os.Lstat(filepath.Join(s.dir, one)); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return []string{one}, nil
+	}
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			all = append(all, e.Name())
+		}
+	}
+	return all, err
 }
 
 // box is the sandbox of a folder; nil if it is of another kind or has not all the labels.
@@ -253,6 +267,9 @@ func (s *stander) box(name string, labels map[string]string) (*runtime.Box, erro
 	}
 	defer f.close()
 	r, err := f.record()
+	if err != nil && !f.there() {
+		return nil, runtime.ErrNotFound
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -269,6 +286,17 @@ func (s *stander) box(name string, labels map[string]string) (*runtime.Box, erro
 		b.State = "running"
 	}
 	return b, nil
+}
+
+// FilesGone implements runtime.LocalFiles.
+func (s *stander) FilesGone(id string) bool {
+	f, err := s.open(id)
+	if err != nil {
+		return false
+	}
+	defer f.close()
+	_, err = f.root.Lstat(workspaceDir)
+	return errors.Is(err, fs.ErrNotExist) && f.there()
 }
 
 // Logs implements runtime.Stander: what the guest and its keeper said.
@@ -346,6 +374,12 @@ func (s *stander) Remove(ctx context.Context, id string) error {
 	f, err := s.open(id)
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil
+	}
+	if errors.Is(err, untrusted.ErrForeign) {
+		path := filepath.Join(s.dir, id)
+		if st, serr := os.Lstat(path); serr == nil && !st.IsDir() { // a file or link in place of the folder
+			return os.Remove(path)
+		}
 	}
 	if err != nil {
 		return err

@@ -118,6 +118,9 @@ func onlyOurs(dir string) error {
 
 // start starts the keeper of a sandbox, and waits until its guest serves. The caller has the lock.
 func (s *stander) start(ctx context.Context, f *folder, r record, guest string) error {
+	if err := f.dirs(r); err != nil { // somebody may have deleted them
+		return fmt.Errorf("make the sandbox's folders: %w", err)
+	}
 	if s.kind == kindJail {
 		held, config, err := runtime.Hold(r.Mounts, r.Config)
 		if err != nil {
