@@ -118,7 +118,8 @@ func TestBranch(t *testing.T) {
 			// Also where an engine does not answer: nothing is kept of it, but its branch.
 			env := u.env
 			u.env = append(slices.Clone(env), "DOCKER_HOST=unix:///no/such/socket")
-			ok(0, "delete", e)
+			ok(1, "delete", e) // its commits are nowhere else
+			ok(0, "delete", "--force", e)
 			u.env = env
 			if got := gittest.Git(t, repo, "for-each-ref", "--format=%(refname)", "refs/remotes"); got != "" {
 				t.Error(got)
@@ -203,7 +204,7 @@ func TestBranchCorners(t *testing.T) {
 			t.Errorf("%s is a branch", ref)
 		}
 	}
-	ok(0, "delete", "e")
+	ok(0, "delete", "--force", "e")
 	// What no command has committed is not lost where the sandbox has ended, and the work tree that one is in is merged into.
 	ok(0, "up", "m", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "m", "--background", "--", "sh", "-c", "echo precious >bg")
@@ -241,7 +242,7 @@ func TestBranchCorners(t *testing.T) {
 	if got := gittest.Git(t, repo, "ls-tree", "--name-only", "sandbox/p", "piped"); got != "piped" {
 		t.Errorf("%q, %s", got, last)
 	}
-	ok(0, "delete", "p")
+	ok(0, "delete", "--force", "p")
 	// What cannot be saved keeps the sandbox.
 	ok(0, "up", "h", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "h", "--", "sh", "-c", `d="hfs/.g$(printf "\342\200\214")it"; mkdir -p "$d"; echo 1 >"$d/config"; echo 1 >work`)
@@ -258,13 +259,14 @@ func TestBranchCorners(t *testing.T) {
 	ok(0, "exec", "l", "--", "truncate", "-s", "11M", "large")
 	ok(1, "apply", "l", "-d")
 	ok(1, "down", "l")
-	ok(0, "delete", "l")
+	ok(1, "delete", "l")
+	ok(0, "delete", "--force", "l")
 	gittest.Git(t, repo, "config", "remote.sandbox.url", "https://example.com/other")
 	ok(0, "up", "e2", "--repo", ".", "--runtime", "jail") // told, and the user's remote stays
 	if got := gittest.Git(t, repo, "remote", "get-url", "sandbox"); got != "https://example.com/other" {
 		t.Error(got)
 	}
-	ok(0, "delete", "--all")
+	ok(0, "delete", "--all", "--force")
 }
 
 // Two repositories may each have a branch of one name: what is said in one never touches the other's.
@@ -307,7 +309,9 @@ func TestBranchOfTheSameName(t *testing.T) {
 	ok(0, "down", "e")
 	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
 	shows(a, "sandbox/e")
-	ok(0, "prune", "--before", "0h")
+	ok(1, "prune", "--before", "0h")
+	shows(b, "sandbox/e")
+	ok(0, "prune", "--before", "0h", "--force")
 	shows(a, "sandbox/e")
 	shows(b, "")
 	ok(0, "apply", "e", "-d")
@@ -336,7 +340,7 @@ func TestBranchSubmodules(t *testing.T) {
 	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "f" {
 		t.Error(got)
 	}
-	if c := u.run("", "delete", "e"); c.code != 0 {
+	if c := u.run("", "delete", "--force", "e"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}
 }
@@ -373,7 +377,7 @@ func TestBranchesAtOnce(t *testing.T) {
 		}
 	}
 	gittest.Git(t, repo, "fsck", "--strict")
-	if c := u.run("", "delete", "--all"); c.code != 0 {
+	if c := u.run("", "delete", "--all", "--force"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}
 }

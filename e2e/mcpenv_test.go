@@ -256,7 +256,7 @@ func TestMCPEnvironments(t *testing.T) {
 				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
 			gittest.Git(t, repo, "fsck", "--strict")
-			if c := u.run("", "delete", "--all"); c.code != 0 {
+			if c := u.run("", "delete", "--force", "--all"); c.code != 0 {
 				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
 			if _, err := e.c.CallTool(t.Context(), &mcp.CallToolParams{Name: "environment_log", Arguments: map[string]any{"environment_id": made.ID}}); !isInvalid(err) {
@@ -412,7 +412,7 @@ func TestMCPEnvironmentsRaw(t *testing.T) {
 	if len(got[1].Result.Tools) != 19 || got[2].Result.IsError || !got[3].Result.IsError || got[4].Result.IsError {
 		t.Errorf("%+v", got)
 	}
-	if c := u.run("", "delete", "--all"); c.code != 0 {
+	if c := u.run("", "delete", "--force", "--all"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}
 }
@@ -448,7 +448,7 @@ func TestMCPEnvironmentsClaude(t *testing.T) {
 	if got := gittest.Git(t, repo, "show", "sandbox/greet-the-world:said"); got != "hello, world" {
 		t.Errorf("%q: %s", got, out)
 	}
-	if c := u.run("", "delete", "greet-the-world"); c.code != 0 {
+	if c := u.run("", "delete", "--force", "greet-the-world"); c.code != 0 {
 		t.Errorf("exit code %d", c.code)
 	}
 }

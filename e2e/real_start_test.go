@@ -109,5 +109,5 @@ network: {mode: restricted}
 	if got := ok("exec", e, "--", "sh", "-c", `grep -c '"go on"' /tmp/anthropic.jsonl`); got == "0\n" {
 		t.Error("the second prompt did not reach the model")
 	}
-	ok("delete", e)
+	ok("delete", "--force", e)
 }

@@ -124,6 +124,11 @@ func TestSandboxLife(t *testing.T) {
 	if rows := jsonOf[[]did](stranger, "gc", "--force"); len(rows) != 0 || len(u.sandboxesOf(name)) != 1 {
 		t.Errorf("another state folder: %+v", rows)
 	}
+	for _, args := range [][]string{{"exec", name, "--", "true"}, {"status", name}, {"stop", name}, {"reset", name}, {"down", name}, {"down", name, "--force"}, {"snapshot", "create", name}, {"fork", name, "x"}} {
+		if c := stranger.run("", args...); c.code != 2 || len(u.sandboxesOf(name)) != 1 {
+			t.Errorf("another state directory: %q: exit code %d", args, c.code)
+		}
+	}
 	if c := stranger.run("", "down", "--all"); c.code != 0 || len(u.sandboxesOf(name)) != 1 {
 		t.Errorf("another state folder: exit code %d", c.code)
 	}

@@ -118,7 +118,7 @@ init: ["false", "touch $HOME/init"]
 	if c := ok(6, "start", e); !strings.Contains(c.stderr, "ONLY") {
 		t.Error(c.stderr)
 	}
-	ok(0, "delete", e)
+	ok(0, "delete", "--force", e)
 }
 
 // What ended by nobody's wish is started again, what somebody stopped is not, and what changes without a command is committed.
@@ -182,7 +182,7 @@ func TestMonitor(t *testing.T) {
 	if !strings.Contains(history.stdout, "started") {
 		t.Error(history.stdout)
 	}
-	if c := u.run("", "delete", "--all"); c.code != 0 {
+	if c := u.run("", "delete", "--force", "--all"); c.code != 0 {
 		t.Errorf("exit code %d: %s", c.code, c.stderr)
 	}
 }

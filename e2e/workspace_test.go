@@ -201,7 +201,7 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 			if got := gittest.Git(t, repo, "worktree", "list"); strings.Contains(got, "\n") {
 				t.Error(got)
 			}
-			if c := u.run("", "delete", e); c.code != 0 {
+			if c := u.run("", "delete", "--force", e); c.code != 0 {
 				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
 		})

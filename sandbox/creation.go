@@ -23,25 +23,37 @@ import (
 // errIncomplete is of a sandbox that a command would have to complete and must not start.
 var errIncomplete = errors.New("its creation was interrupted: the next command in it completes it")
 
-// incomplete reports whether a named sandbox is being made, or the command that made it was killed.
-func (m *Manager) incomplete(name string) bool {
+// errRenewing is the errIncomplete of a sandbox that was there before.
+var errRenewing = fmt.Errorf("%w, with the work that was saved", errIncomplete)
+
+// incomplete returns an errIncomplete where a named sandbox is being made, or the command that made it was killed.
+func (m *Manager) incomplete(name string) error {
 	if m.state == "" {
-		return false
+		return nil
 	}
-	_, begun := m.kept.Begun(name)
-	return begun
+	c, begun := m.kept.Begun(name)
+	switch {
+	case begun && c.Restore:
+		return errRenewing
+	case begun:
+		return errIncomplete
+	}
+	return nil
 }
 
-func (sb *Sandbox) incomplete() bool {
-	return !sb.making && !sb.foreign && sb.spec.Lifetime != Session && sb.m.incomplete(sb.spec.Name)
+func (sb *Sandbox) incomplete() error {
+	if sb.making || sb.foreign || sb.spec.Lifetime == Session {
+		return nil
+	}
+	return sb.m.incomplete(sb.spec.Name)
 }
 
 // unfit is why no command may run in the sandbox as it is: errIncomplete or errFilesGone.
 func (sb *Sandbox) unfit() error {
-	switch {
-	case sb.incomplete():
-		return errIncomplete
-	case sb.filesGone():
+	if err := sb.incomplete(); err != nil {
+		return err
+	}
+	if sb.filesGone() {
 		return errFilesGone
 	}
 	return nil
@@ -226,7 +238,7 @@ func (m *Manager) abandon(ctx context.Context, name string) error {
 
 // again connects to the sandbox of a name: as another command has just made it, or made now where it is gone or was never finished. The caller has the lock of the name.
 func (m *Manager) again(ctx context.Context, name string) (now *Sandbox, c *wireclient.Client, err error) {
-	if m.incomplete(name) {
+	if m.incomplete(name) != nil {
 		return connected(m.complete(ctx, name))
 	}
 	now, err = m.find(ctx, name)

@@ -223,7 +223,6 @@ func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
 
 // renew makes a sandbox anew whose container is gone, or was never finished, unless another command just did. The turn to connect is the caller's.
 func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, error) {
-	kept, begun := sb.m.kept.Begun(sb.spec.Name) // the command that has the lock may complete it
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
 		return nil, err
@@ -235,7 +234,7 @@ func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, er
 	}
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound) || begun && kept.Restore
+	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound) || errors.Is(why, errRenewing)
 	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
 	return c, nil
 }

@@ -257,7 +257,7 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if f.stands != stands+1 || m.incomplete("a") {
+	if f.stands != stands+1 || m.incomplete("a") != nil {
 		t.Errorf("it was made %d times", f.stands-stands)
 	}
 	// One that is being made anew is its owner's; a new one that is not complete is nobody's.
@@ -274,7 +274,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	half("d", registry.Creation{New: true, Event: registry.Created})
 	f.lose(t, "d")
-	if err := m.Forget(t.Context(), "d"); err != nil || m.incomplete("d") {
+	if err := m.Forget(t.Context(), "d"); err != nil || m.incomplete("d") != nil {
 		t.Errorf("%v", err)
 	}
 	// What was begun is known by what is there where its file is damaged.

@@ -244,6 +244,3 @@ func (m *Manager) place(k Kind) *place {
 
 // onEngine reports whether its sandboxes are containers of the engine.
 func (p *place) onEngine() bool { return p.prefix == namePrefix }
-
-// sharesNames reports whether the sandboxes of both kinds are in one place, which gives a name once: containers of one engine, or folders of one state folder.
-func (p *place) sharesNames(q *place) bool { return p.prefix == q.prefix }

@@ -115,7 +115,7 @@ func (s Saved) lost() error {
 // SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.
 func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 	s := sb.Spec()
-	if s.BranchOf() == "" || s.Lifetime == Session || s.Worktree == "" && sb.incomplete() { // of one that is not complete no command has changed anything
+	if s.BranchOf() == "" || s.Lifetime == Session || s.Worktree == "" && sb.incomplete() != nil { // of one that is not complete no command has changed anything
 		return Saved{}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, saveLastTime, fmt.Errorf("its files were not saved within %s", saveLastTime))
