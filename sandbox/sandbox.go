@@ -213,6 +213,9 @@ func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
 // Reset removes the sandbox and makes it anew of the same Spec, with nothing of before in it; its endpoints stay. The one that it returns takes this one's place;
 // after an error there may be none but what is kept.
 func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
+	if err := sb.usable(); err != nil {
+		return nil, err
+	}
 	if sb.spec.Lifetime == Session {
 		if err := sb.Remove(ctx); err != nil {
 			return nil, err
