@@ -169,3 +169,33 @@ func TestEndGoesLast(t *testing.T) {
 		t.Errorf("landed %+v", l)
 	}
 }
+
+// A rule of the remote about the branch refuses a whole push. What it does not touch arrives all the same, and the remote's own words are known.
+func TestRuleAboutTheBranch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	hook := filepath.Join(f.srv.Root, "r.git/hooks/pre-receive")
+	if err := os.MkdirAll(filepath.Dir(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\nwhile read o n r; do case $r in refs/heads/agent/*) "+
+		`printf 'error: GH001: \033[31mfile big exceeds the limit\033[0m\n\nsee https://u:s3cret@example.com/rules\n' >&2; exit 1;; esac; done`+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.sh(t, "git checkout -q -b side; echo side >side; git add side; git commit -qm side; git checkout -q "+target)
+	side, head := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), f.commit(t, "a")
+	f.write(t, "u", "uncommitted")
+	if s := f.Save.Save(t.Context(), true); s.PushErr == nil || f.Book.Checkpoint == nil || f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" || !strings.Contains(f.kept(t), side) {
+		t.Errorf("saved %+v; the remote keeps %q", s, f.kept(t))
+	}
+	l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
+	if l.Err == nil || l.Pushed || !strings.Contains(f.kept(t), head) || l.Bundle == "" {
+		t.Fatalf("landed %+v; the remote keeps %q", l, f.kept(t))
+	}
+	if said := l.Err.Error(); !strings.Contains(said, "GH001: ") || !strings.Contains(said, "exceeds the limit") || strings.ContainsAny(said, "\x1b\n") || strings.Contains(said, "s3cret") {
+		t.Errorf("%q", said)
+	}
+	if s := f.state(t); s.Lease == nil {
+		t.Errorf("the attempt is over, and its branch did not arrive: %+v", s)
+	}
+}

@@ -254,8 +254,11 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 			return nil
 		}
 	}
-	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: errors.Join(
-		fmt.Errorf("the remote %s has a %s with other commits, or refuses it; it was left as it is", ld.repos.Order.Repo, ld.book.Branch()), err)}
+	why := fmt.Errorf("the remote %s has a %s with other commits; it was left as it is", ld.repos.Order.Repo, ld.book.Branch())
+	if !foreign {
+		why = fmt.Errorf("the remote %s refuses %s: %w", ld.repos.Order.Repo, ld.book.Branch(), err)
+	}
+	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: why}
 	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
 	cs = ld.pusher.Aside(ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head})
 	if kerr := ld.tries(ctx, cs, nil); kerr != nil {

@@ -88,11 +88,19 @@ func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Che
 			led.Apart, led.Pending = true, nil // nothing was sent
 			return p.Push(ctx, cs, cp, edit)
 		}
+		if whole, ok := errors.AsType[*remote.RefusedError](err); ok && len(cs) > 0 && whole.Whole(len(cs)+1) {
+			// A hook may have refused all because of one ref. Nothing has arrived: the state goes alone, and then what is not refused.
+			led.Apart, led.Pending = true, nil
+			err = p.Push(ctx, cs, cp, edit)
+			led.Apart = false
+			p.book.Note()
+			return err
+		}
 	default:
 		// The lease first: without it nothing else is sent.
 		if refused, err = p.remote.Send(ctx, []remote.Change{state}, false); err == nil && len(cs) > 0 {
 			led.Refs[state.Ref], led.State = commit, next
-			refused, err = p.remote.Send(ctx, cs, false)
+			refused, err = p.remote.SendEach(ctx, cs)
 		}
 	}
 	switch {
@@ -332,7 +340,7 @@ func (p *Pusher) pushKept(ctx context.Context, cs []remote.Change) error {
 		p.book.Pending.Refs[c.Ref] = c.SHA
 	}
 	p.book.Note()
-	why, err := p.remote.Send(ctx, cs, false)
+	why, err := p.remote.SendEach(ctx, cs)
 	if err == nil {
 		p.adopt(p.book.Pending.Refs)
 		p.book.Pending = nil

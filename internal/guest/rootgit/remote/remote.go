@@ -3,13 +3,18 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -30,7 +35,9 @@ type Change struct{ Ref, SHA string }
 // RefusedError means that the remote, or a lease, refused some refs of a push.
 type RefusedError struct {
 	Why map[string]string // by ref
-	Err error
+	// Said is what the remote printed about it, in one line; empty if it printed nothing.
+	Said string
+	Err  error
 }
 
 func (e *RefusedError) Error() string {
@@ -38,7 +45,21 @@ func (e *RefusedError) Error() string {
 	for _, ref := range slices.Sorted(maps.Keys(e.Why)) {
 		all = append(all, ref+" "+e.Why[ref])
 	}
-	return "the remote refused " + strings.Join(all, ", ")
+	said := ""
+	if e.Said != "" {
+		said = "; it says: " + e.Said
+	}
+	return "the remote refused " + strings.Join(all, ", ") + said
+}
+
+// Whole reports whether the remote refused every ref of a push of n, so that a rule about one of them may have refused the others.
+func (e *RefusedError) Whole(n int) bool {
+	for _, why := range e.Why {
+		if !strings.HasPrefix(why, "[remote rejected]") {
+			return false
+		}
+	}
+	return n > 1 && len(e.Why) == n
 }
 
 func (e *RefusedError) Unwrap() error { return e.Err }
@@ -74,7 +95,59 @@ func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused 
 	if len(refused) == 0 {
 		return nil, err
 	}
-	return refused, &RefusedError{Why: refused, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
+	return refused, &RefusedError{Why: refused, Said: r.said(err), Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
+}
+
+// SendEach is Send of changes that do not belong together: if the remote refuses all of them, each goes alone.
+func (r *Remote) SendEach(ctx context.Context, cs []Change) (refused map[string]string, err error) {
+	refused, err = r.Send(ctx, cs, false)
+	whole, ok := errors.AsType[*RefusedError](err)
+	if !ok || !whole.Whole(len(cs)) {
+		return refused, err
+	}
+	all := &RefusedError{Why: map[string]string{}, Err: whole.Err}
+	for _, c := range cs {
+		_, err := r.Send(ctx, []Change{c}, false)
+		one, ok := errors.AsType[*RefusedError](err)
+		switch {
+		case ok:
+			maps.Copy(all.Why, one.Why)
+			if !strings.Contains(all.Said, one.Said) {
+				all.Said = strings.TrimPrefix(all.Said+"; "+one.Said, "; ")
+			}
+		case err != nil:
+			return all.Why, err
+		}
+	}
+	if len(all.Why) == 0 {
+		return nil, nil
+	}
+	return all.Why, all
+}
+
+const (
+	// maxSaid and maxSaidLines bound what a remote says: GitHub's text about a rule has some 20 lines.
+	maxSaid      = 2000
+	maxSaidLines = 30
+)
+
+// userInfo is the credential in a URL.
+var userInfo = pattern.New(`://[^/\s@]+@`)
+
+// said is what the remote printed during a push, which git repeats line by line. It may name anything, as a credential that it refuses.
+func (r *Remote) said(err error) string {
+	ee, ok := errors.AsType[*proc.ExitError](err)
+	if !ok {
+		return ""
+	}
+	var lines []string
+	for line := range strings.Lines(ee.Stderr) {
+		after, is := strings.CutPrefix(line, "remote:")
+		if line = text.Words(text.Printable(text.Clean(after))); is && strings.ContainsFunc(line, unicode.IsLetter) && len(lines) < maxSaidLines {
+			lines = append(lines, line)
+		}
+	}
+	return text.Cut(r.repos.Mask(userInfo.ReplaceAllString(strings.Join(lines, " | "), "://")), maxSaid)
 }
 
 // FetchState reads the remote's current state, through a ref of the mirror
