@@ -64,6 +64,8 @@ func bind(p *Project) {
 	p.Isolation = r.get("isolation").str()
 	p.OCIRuntime = r.get("oci_runtime").str()
 	p.Image = r.get("image").str()
+	p.Author = r.get("author").str()
+	p.PushSecrets = r.get("push_secrets").str()
 	p.PushIntervalSeconds = r.get("push_interval").number()
 	p.CheckpointIntervalSeconds = r.get("checkpoint_interval").number()
 	p.HangTimeoutSeconds = r.get("hang_timeout").number()

@@ -148,6 +148,12 @@ func checkAnyOf(d *decoder, v *value) {
 	}
 }
 
+func checkAuthor(d *decoder, v *value) {
+	if _, err := workorder.ParseIdentity(v.text); err != nil {
+		d.report(v.node, codeValue, "write author: Build Bot <bot@example.com>", "%v", err)
+	}
+}
+
 func checkHarness(d *decoder, v *value) {
 	name, command := v.text, v.get("command")
 	if v.schema.kind == object {

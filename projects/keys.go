@@ -108,6 +108,8 @@ func definition() *schema {
 			{name: "max_attempts", required: true, slips: []string{"attempts", "max"}, schema: &schema{kind: integer, max: workorder.MaxRepairs, doc: "How often, within the task's budget and time.", examples: []string{"2"}}},
 		}}},
 		{name: "harness", slips: []string{"agent"}, schema: harness()},
+		{name: "push_secrets", schema: &schema{kind: text, def: workorder.PushSecretsRefuse, enum: []string{workorder.PushSecretsRefuse, workorder.PushSecretsAllow}, doc: "Commits that have the value of one of secrets (8 bytes and more, also in base64 and hexadecimal) in a file, a message or a name. refuse: they are not pushed but kept beside the result, and the task does not succeed. allow: they are pushed, and the pull request says so."}},
+		{name: "author", slips: []string{"committer", "git_author"}, schema: &schema{kind: text, check: checkAuthor, doc: "Who commits, as Name <email>. Default: the user's git identity, with a trailer Co-authored-by for the agent.", examples: []string{"Build Bot <bot@example.com>"}}},
 		{name: "agents", schema: &schema{
 			kind: mapping, doc: "Agents that `sandbox-agent start` can start at a terminal, by a name of yours, beside harness.", names: agentName.MatchString,
 			namesRule: "letters, digits, dash and _, a letter first, at most 32", item: agent(),

@@ -149,7 +149,8 @@ func TestEverything(t *testing.T) {
 		NoProof:           true,
 		Strict:            new(true),
 
-		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", Author: projects.DefaultAuthor(),
+		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", PushSecrets: workorder.PushSecretsAllow,
+		Author: workorder.Identity{Name: "Build Bot", Email: "bot@example.com"}, CoAuthor: &workorder.Identity{Name: "sandbox-agent (command)", Email: "sandbox-agent@localhost"},
 	}
 	got, err := p.Order(projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "-x\n$(id) é"})
 	if err != nil {

@@ -50,6 +50,10 @@ type Project struct {
 	Network        workorder.Network
 	Gateway        workorder.Gateway
 	Limits         workorder.Limits
+	// PushSecrets is workorder.PushSecretsAllow or empty.
+	PushSecrets string
+	// Author is who commits, as Name <email>; empty means the user.
+	Author string
 	// Strict decides about checks that fail before and after the task (workorder.Order.Strict); nil if the file does not say.
 	Strict *bool
 	// NoProof leaves out the checks on base and head in clean checkouts.
@@ -173,7 +177,7 @@ type OrderInput struct {
 	TargetBranch string
 	// Rebase is what workorder.ModeRebase does; nil in other modes.
 	Rebase *workorder.Rebase
-	// Author zero: DefaultAuthor.
+	// Author zero: DefaultAuthor. The project's own comes before it.
 	Author workorder.Identity
 }
 
@@ -195,7 +199,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		Repo: p.Repo, Branch: p.Branch, TargetBranch: in.TargetBranch,
 		Spec: p.Spec(), Validate: slices.Clone(p.Validate),
 		Dev: p.Dev, Repair: p.Repair, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
-		PR: p.PR, TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Strict: p.Strict,
+		PR: p.PR, TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Strict: p.Strict, PushSecrets: p.PushSecrets,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,
 		HangTimeoutSeconds: p.HangTimeoutSeconds, AttemptID: in.AttemptID,
 		Author: in.Author, Review: in.Review, Rebase: in.Rebase,
@@ -209,8 +213,13 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	if o.Mode == "" {
 		o.Mode = workorder.ModeCreate
 	}
+	if id, err := workorder.ParseIdentity(p.Author); err == nil { // it was checked when it was read
+		o.Author = id
+	}
 	if o.Author == (workorder.Identity{}) {
 		o.Author = DefaultAuthor()
+	} else {
+		o.CoAuthor = &workorder.Identity{Name: "sandbox-agent (" + p.Harness.Name + ")", Email: DefaultAuthor().Email}
 	}
 	switch {
 	case o.Repo == "":

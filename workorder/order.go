@@ -96,9 +96,20 @@ type Order struct {
 	// change in the tree, no CPU or child progress) until it counts as hung. 0 means the default.
 	HangTimeoutSeconds float64 `json:"hang_timeout_seconds,omitempty"`
 
+	// PushSecrets is PushSecretsAllow where commits with the value of a secret are pushed. Empty means that they are kept, and not pushed.
+	PushSecrets string `json:"push_secrets,omitempty"`
+
 	// Author signs the commits made by and for the agent.
 	Author Identity `json:"author"`
+	// CoAuthor is the agent, where Author is somebody else: messages of commits name it in a trailer.
+	CoAuthor *Identity `json:"co_author,omitempty"`
 }
+
+// The values of PushSecrets.
+const (
+	PushSecretsRefuse = "refuse"
+	PushSecretsAllow  = "allow"
+)
 
 // Command is a named shell command.
 type Command struct {

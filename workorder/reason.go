@@ -156,6 +156,8 @@ const (
 	ReasonLanding ReasonCode = "landing_failed"
 	// ReasonPush: the push failed, and all that is to be pushed is in BundleFile.
 	ReasonPush ReasonCode = "push"
+	// ReasonSecret: commits have the value of a secret, and were not pushed; they are in BundleFile.
+	ReasonSecret ReasonCode = "secret_in_commits"
 	// ReasonUncommitted: changes of the agent's could not be committed; they are kept as files.
 	ReasonUncommitted ReasonCode = "uncommitted"
 	// ReasonLost: changes of the agent's could be neither committed nor kept as files; only the box has them.
@@ -189,7 +191,7 @@ func ReasonCodes() []ReasonCode {
 		ReasonSignal, ReasonByUser, ReasonOnRequest, ReasonKilled, ReasonVanished, ReasonUnseen, ReasonOverdue, ReasonLease,
 		ReasonNotReady, ReasonBadResult, ReasonTimeout, ReasonDisk, ReasonMemory, ReasonBudget, ReasonProviderLimit, ReasonOrder, ReasonPlan,
 		ReasonNoTask, ReasonBoot, ReasonStep, ReasonClone, ReasonServices, ReasonSetup, ReasonAgent, ReasonNoAgent, ReasonModelName, ReasonRoute, ReasonHang, ReasonModelKey, ReasonDenied,
-		ReasonUnchanged, ReasonNoPlan, ReasonUnread, ReasonValidation, ReasonWorse, ReasonAsBefore, ReasonConflicts, ReasonUnresolved, ReasonRebase, ReasonLanding, ReasonPush,
+		ReasonUnchanged, ReasonNoPlan, ReasonUnread, ReasonValidation, ReasonWorse, ReasonAsBefore, ReasonConflicts, ReasonUnresolved, ReasonRebase, ReasonLanding, ReasonPush, ReasonSecret,
 		ReasonUncommitted, ReasonLost, ReasonLeft, ReasonUnsaved, ReasonServiceLost,
 		ReasonSameCommit, ReasonNoBase, ReasonNoTime, ReasonNoPlace, ReasonWeakPlace, ReasonRemains, ReasonCheckout, ReasonWorkspace,
 		ReasonCheck, ReasonNotRead, ReasonPages,

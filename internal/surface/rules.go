@@ -29,8 +29,10 @@ const (
 	kindBlob         = "blob"
 	kindKey          = "key"
 	kindConflict     = "conflict"
-	kindVendored     = "vendored"
-	kindUnread       = "unread"
+	// KindSecret is of findings that are added from outside: only who has the secrets knows their values.
+	KindSecret   = "secret"
+	kindVendored = "vendored"
+	kindUnread   = "unread"
 )
 
 // Rule is one kind of finding.
@@ -69,6 +71,7 @@ func Rules() []Rule {
 		{kindInstructions, "Coding agents take these texts as instructions.", false},
 		{kindBinary, "A program that cannot be read in a review.", true},
 		{kindKey, "It looks like a private key or a token.", true},
+		{KindSecret, "The value of a secret, or of a key's placeholder, is in the commits.", true},
 		{kindConflict, "Markers of a conflict: nobody decided between the two sides.", true},
 		{kindBlob, "Encoded data in source can be a program.", false},
 		{kindLongLine, "Code beyond the edge of the screen is not seen.", false},

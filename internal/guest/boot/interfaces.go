@@ -215,6 +215,8 @@ type Landing struct {
 	// Checkpoint is still needed on the remote: it has work that the branch does not have.
 	Checkpoint *workorder.Checkpoint
 	Warnings   []string
+	// Secret reports that Err is the refusal to push a secret's value.
+	Secret bool
 	// Unresolved says which conflicts the agent left, which are in the commits; empty if none.
 	Unresolved string
 	Err        error

@@ -269,7 +269,10 @@ func (l *Landing) Failed() (workorder.Reason, bool) {
 	why := workorder.Reason{Code: workorder.ReasonLanding, Detail: l.Err.Error()}
 	switch {
 	case l.Bundle != "":
-		if len(l.Commits) > 0 {
+		switch {
+		case l.Secret:
+			why.Code = workorder.ReasonSecret
+		case len(l.Commits) > 0:
 			why.Code = workorder.ReasonPush
 		}
 		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)

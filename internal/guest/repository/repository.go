@@ -17,12 +17,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/surface"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -72,6 +74,7 @@ func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 	if env.Order.Bundle {
 		g.Lease.Bundle = workorder.BundleIn
 	}
+	g.Remote.Guard(env.Secrets)
 	return &Repository{
 		env: env, Git: g, space: c.Space, out: c.Out, ssh: c.SSH, again: c.Again, lost: make(chan struct{}), closed: make(chan struct{}),
 		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: r.Mirror().Dir, Refresh: r.Refresh, Log: log},
@@ -169,6 +172,9 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 			r.Git.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
 		}
 	}
+	if err := r.nameCoAuthor(ctx); err != nil {
+		return boot.Cloned{}, err
+	}
 	if r.env.Order.Mode == workorder.ModeRebase {
 		// No agent works before the commits are moved, and none between commits that change such files.
 		r.keep(ctx, save.Options{})
@@ -186,6 +192,16 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	}
 	r.keep(ctx, save.Options{})
 	return c, nil
+}
+
+// nameCoAuthor makes git add the trailer for the agent to what the agent commits, unless the repository has hooks of its own elsewhere. A
+// rebase changes no messages.
+func (r *Repository) nameCoAuthor(ctx context.Context) error {
+	who := r.env.Order.CoAuthor
+	if who == nil || r.env.Order.Mode == workorder.ModeRebase {
+		return nil
+	}
+	return r.space.Hook(ctx, "prepare-commit-msg", "#!/bin/sh\n# Written by sandbox-agent.\nexec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "+text.Shell(who.Trailer())+" \"$1\"\n")
 }
 
 // Evidence follows no link out of the output.
@@ -233,7 +249,13 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	if err != nil {
 		return nil, err
 	}
-	return surface.Report(ctx, repo, base, head)
+	found, err := surface.Report(ctx, repo, base, head)
+	for _, l := range r.Git.Remote.Leaks() {
+		if !l.Refused {
+			found = append([]workorder.SurfaceFinding{{Kind: surface.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true}}, found...)
+		}
+	}
+	return found, err
 }
 
 // landed is our copy of the remote with a commit that was pushed. An object from the network is what its id says; git does
@@ -347,10 +369,16 @@ func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshot
 func (r *Repository) Commit(ctx context.Context) error {
 	// Masked before it becomes a subject, in which a secret may not look like itself.
 	return r.Git.Commits.Commit(ctx, func(c *commit.Conflicts) string {
+		message := ""
 		if c != nil {
-			return conflictMessage(c)
+			message = conflictMessage(c)
+		} else {
+			message = leftoverMessage(r.Git.Repos.Mask(r.Git.Repos.Order.Task))
 		}
-		return leftoverMessage(r.Git.Repos.Mask(r.Git.Repos.Order.Task))
+		if who := r.Git.Repos.Order.CoAuthor; who != nil {
+			message += "\n" + who.Trailer() + "\n"
+		}
+		return message
 	})
 }
 
@@ -367,6 +395,7 @@ func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boo
 	landing := boot.Landing{
 		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
 	}
+	landing.Secret = remote.SecretIn(l.Err) != nil
 	if unresolved != nil {
 		landing.Unresolved = conflictText(unresolved)
 	}

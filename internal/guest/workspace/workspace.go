@@ -73,6 +73,15 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
 }
 
+// Hook writes a hook of the work tree's repository.
+func (w *Workspace) Hook(ctx context.Context, name, script string) error {
+	path := ".git/hooks/" + name
+	if err := w.feed(ctx, "mkdir -p .git/hooks && cat >"+path+" && chmod 755 "+path, script); err != nil {
+		return fmt.Errorf("write hook %s: %w", name, err)
+	}
+	return nil
+}
+
 // EnvFile is the file with the generated variables.
 const EnvFile = ".env"
 

@@ -21,6 +21,7 @@ type runOptions struct {
 	isolation, ociRuntime  string
 	image, harness         string
 	command                string
+	author                 string
 	timeoutMinutes, budget string
 	network                string
 	allow                  ruleList
@@ -54,6 +55,7 @@ func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f.StringVar(&o.taskID, "task-id", "", "task id (default: a new one)")
 	f.StringVar(&o.harness, "harness", "", "agent to run: "+strings.Join(workorder.Harnesses(), ", "))
 	f.StringVar(&o.command, "command", "", "program to run as the agent, for sh -c; it gets the task on standard input")
+	f.StringVar(&o.author, "author", "", "who commits, as \"Name <email>\" (default: your git identity)")
 	f.StringVar(&o.timeoutMinutes, "timeout-minutes", "", "wall-clock limit; fractions count")
 	f.StringVar(&o.budget, "max-budget-usd", "", "what the agent may spend on the task, all attempts together, in US dollars")
 	f.StringVar(&o.image, "image", "", "image of the sandbox (default: built by this program)")
@@ -137,7 +139,7 @@ func envName(flag string) string {
 func (o *runOptions) overrides() map[string]*string {
 	return map[string]*string{
 		"repo": &o.repo, "branch": &o.branch, "isolation": &o.isolation, "oci-runtime": &o.ociRuntime, "image": &o.image,
-		"harness": &o.harness, "command": &o.command, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
+		"harness": &o.harness, "author": &o.author, "command": &o.command, "timeout-minutes": &o.timeoutMinutes, "max-budget-usd": &o.budget,
 		"network": &o.network, "allow": (*string)(&o.allow),
 	}
 }

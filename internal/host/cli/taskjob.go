@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
@@ -60,7 +61,7 @@ func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_
 		err = p.r.FromBase(ctx)
 	}
 	if err == nil {
-		err = p.order(s, next)
+		err = p.order(ctx, s, next)
 	}
 	if err == nil {
 		err = p.r.TargetFree(ctx)
@@ -77,10 +78,15 @@ func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_
 }
 
 // order makes the job of the next attempt's description.
-func (p *taskJob) order(s tasks.State, next tasks.Attempt) error {
+func (p *taskJob) order(ctx context.Context, s tasks.State, next tasks.Attempt) error {
 	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.rebase}
 	if s.Remote != nil {
 		in.Review = s.Remote.Review
+	}
+	if dir := p.r.Project.Dir; p.r.Local != nil {
+		in.Author = localrepo.Author(ctx, p.r.Local.Path)
+	} else {
+		in.Author = localrepo.Author(ctx, dir)
 	}
 	if in.TargetBranch == "" && p.title != "" {
 		in.TargetBranch = workorder.Branch(in.TaskID, p.title)
@@ -187,7 +193,7 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*j
 		}
 	}
 	was := r.Job
-	if err := p.order(s, t); err != nil {
+	if err := p.order(ctx, s, t); err != nil {
 		return nil, err
 	}
 	r.Job.Secrets, r.Job.Git, r.Job.ForgeToken, r.Job.App = was.Secrets, was.Git, was.ForgeToken, was.App

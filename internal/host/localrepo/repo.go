@@ -221,6 +221,16 @@ func Identity(ctx context.Context, dir string) (name, email string) {
 	return who.Name, who.Email
 }
 
+// Author is the user's identity for a task's commits, from the configuration that counts in dir; zero where git does not know both parts.
+func Author(ctx context.Context, dir string) workorder.Identity {
+	name, email := Identity(ctx, dir)
+	id, err := workorder.ParseIdentity(name + " <" + email + ">")
+	if who := projects.DefaultAuthor(); err != nil || id.Name == who.Name || id.Email == who.Email {
+		return workorder.Identity{}
+	}
+	return id
+}
+
 // Same reports whether two folders are work trees of one repository.
 func Same(ctx context.Context, a, b string) bool {
 	common := func(dir string) string {

@@ -39,6 +39,7 @@ func Settings() []Setting {
 		{"image", "image"},
 		{"command", projects.KeyCommand}, // before the harness, which needs it or does not take it
 		{"harness", "harness"},
+		{"author", "author"},
 		{"timeout-minutes", "timeout_minutes"},
 		{"max-budget-usd", "max_budget_usd"},
 	}

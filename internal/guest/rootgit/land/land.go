@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stopping"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -256,16 +257,30 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	}
 	why := fmt.Errorf("the remote %s has a %s with other commits; it was left as it is", ld.repos.Order.Repo, ld.book.Branch())
 	if !foreign {
-		why = fmt.Errorf("the remote %s refuses %s: %w", ld.repos.Order.Repo, ld.book.Branch(), err)
+		why = fmt.Errorf("the remote %s refuses %s: %w%s", ld.repos.Order.Repo, ld.book.Branch(), err, ld.authorHint(err))
 	}
 	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: why}
 	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
 	cs = ld.pusher.Aside(ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head})
-	if kerr := ld.tries(ctx, cs, nil); kerr != nil {
+	if kerr := ld.tries(ctx, cs, nil); remote.SecretIn(kerr) != nil {
+		return err // it says so
+	} else if kerr != nil {
 		return errors.Join(err, kerr)
 	}
 	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", ld.book.Branch(), beside))
 	return err
+}
+
+// aboutAuthor is a remote's rule about who commits.
+var aboutAuthor = pattern.New(`(?i)\b(author|committer|e-?mail|GH007|identity)\b`)
+
+// authorHint names the key that decides who commits, if the remote's words are about that.
+func (ld *Lander) authorHint(err error) string {
+	refused, ok := errors.AsType[*remote.RefusedError](err)
+	if !ok || !aboutAuthor.MatchString(refused.Said) {
+		return ""
+	}
+	return fmt.Sprintf(" (the commits are by %s: author: in the project file or --author sets another)", ld.repos.Order.Author)
 }
 
 // tries pushes, with retries for a remote that is unreachable for a moment.

@@ -184,7 +184,7 @@ func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]gi
 		}
 		lost = lost || a.Status == workorder.StatusLost
 	}
-	args := []string{"log", "-z", "--format=%H%x01%s%x01%an%x01%ce", "--max-count=" + strconv.Itoa(repos.MaxCommits), c.Head, "^" + r.NewBase, "^" + r.Upstream}
+	args := []string{"log", "-z", "--format=%H%x01%s%x01%an%x01%ce%x01%(trailers:key=Co-authored-by,valueonly,separator=%x2c)", "--max-count=" + strconv.Itoa(repos.MaxCommits), c.Head, "^" + r.NewBase, "^" + r.Upstream}
 	if known != "" && m.Run(ctx, "cat-file", "-e", known+"^{commit}") == nil {
 		args = append(args, "^"+known)
 	}
@@ -194,13 +194,19 @@ func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]gi
 	}
 	var list []git.Commit
 	for rec := range strings.SplitSeq(string(out), "\x00") {
-		f := strings.SplitN(strings.TrimPrefix(rec, "\n"), "\x01", 4)
-		if len(f) != 4 || (lost || known == "") && f[3] == rb.repos.Order.Author.Email {
+		f := strings.SplitN(strings.TrimPrefix(rec, "\n"), "\x01", 5)
+		if len(f) != 5 || (lost || known == "") && rb.own(f[3], f[4]) {
 			continue
 		}
 		list = append(list, git.Commit{SHA: f[0], Subject: f[1], Author: f[2]})
 	}
 	return list, nil
+}
+
+// own reports whether a commit is the task's by its committer. Where that is the user, the trailer for the agent tells it from the user's own.
+func (rb *Rebaser) own(committer, coAuthors string) bool {
+	o := rb.repos.Order
+	return committer == o.Author.Email && (o.CoAuthor == nil || strings.Contains(coAuthors, o.CoAuthor.Email))
 }
 
 // rebaser is the work tree with all prompts, signing, rerere and reordering off. None of the agent's code has run in it yet.

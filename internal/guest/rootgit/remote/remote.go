@@ -22,6 +22,7 @@ import (
 type Remote struct {
 	repos *repos.Repos
 	book  *ledger.Book
+	scan  *scanner // nil if nothing is looked for in what is pushed
 }
 
 // New returns a Remote.
@@ -45,6 +46,9 @@ func (e *RefusedError) Error() string {
 	for _, ref := range slices.Sorted(maps.Keys(e.Why)) {
 		all = append(all, ref+" "+e.Why[ref])
 	}
+	if secret := SecretIn(e.Err); secret != nil {
+		return secret.Error()
+	}
 	said := ""
 	if e.Said != "" {
 		said = "; it says: " + e.Said
@@ -67,6 +71,9 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Send pushes changes over one connection, each only if the remote has the
 // ledger's value. together means all or none.
 func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused map[string]string, err error) {
+	if refused, err = r.refusedSecrets(ctx, cs); err != nil {
+		return refused, err
+	}
 	args := []string{"push", "--porcelain", "--no-verify"}
 	if together {
 		args = append(args, "--atomic")

@@ -158,6 +158,9 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 	if rec.LocalRepo == "" || c.ImportBundle == nil || res.Pushed {
 		return []string{"work that could not be pushed is in " + path + ": git fetch it into a clone"}
 	}
+	if res.Reasons.Has(workorder.ReasonSecret) {
+		return []string{"commits with the value of a secret were not brought into " + rec.LocalRepo + "; they are in " + path + ": git fetch it into a clone to look at them"}
+	}
 	head, err := c.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch)
 	if err != nil {
 		return []string{fmt.Sprintf("import %s into %s: %v", path, rec.LocalRepo, err)}

@@ -1,0 +1,228 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// SecretError is the refusal to push commits that have a secret's value.
+type SecretError struct{ Leaks []Leak }
+
+func (e *SecretError) Error() string {
+	var list []string
+	for _, l := range e.Leaks {
+		list = append(list, l.String())
+	}
+	return "the value of a secret is in what was to be pushed (" + strings.Join(list, ", ") + "); push_secrets: allow in the project file pushes it all the same"
+}
+
+// Leak is a secret whose value is in an object that was to be pushed.
+type Leak struct {
+	Name string // of the secret
+	Path string // of the file; empty in a message, or a name
+	// Refused reports that it was not pushed.
+	Refused bool
+}
+
+func (l Leak) String() string {
+	if l.Path == "" {
+		return l.Name + " in a commit's message or a file's name"
+	}
+	return l.Name + " in " + l.Path
+}
+
+// placeholder is how the gateway's stand-ins for keys begin. They are worth nothing outside of the box, so that they are told and pushed.
+const (
+	placeholder     = "sandbox-agent-placeholder-"
+	placeholderName = "the model gateway's placeholder"
+)
+
+// MinSecret is the shortest secret that is looked for in commits, in bytes: shorter values are in files by chance.
+const MinSecret = 8
+
+// scanner looks for secrets in commits before they are pushed.
+type scanner struct {
+	set    *redact.Set
+	values map[string]string
+	clean  []string          // commits that were looked at, without a secret that matters
+	dirty  map[string][]Leak // by commit
+	public map[string]bool   // names of secrets whose values base has already
+}
+
+// Guard makes Send look for these values, by name, in what it pushes.
+func (r *Remote) Guard(secrets map[string]string) {
+	values := map[string]string{placeholderName: placeholder}
+	for name, value := range secrets {
+		if value = strings.TrimSpace(value); len(value) >= MinSecret {
+			values[name] = value
+		}
+	}
+	r.scan = &scanner{set: redact.Named(values), values: values, dirty: map[string][]Leak{}, public: map[string]bool{}}
+}
+
+// Leaks lists what was found so far.
+func (r *Remote) Leaks() (list []Leak) {
+	if r.scan == nil {
+		return nil
+	}
+	for _, leaks := range r.scan.dirty {
+		for _, l := range leaks {
+			if !slices.Contains(list, l) {
+				list = append(list, l)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Leak) int { return strings.Compare(a.String(), b.String()) })
+	return list
+}
+
+// maxClean bounds the remembered commits; each is an argument of git.
+const maxClean = 50
+
+// secrets lists the changes that must not be pushed because of a secret, by ref. The state has no file of the agent's.
+func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *SecretError, error) {
+	if r.scan == nil {
+		return nil, nil, nil
+	}
+	id := r.repos.Order.TaskID
+	refused, all := map[string]string{}, &SecretError{}
+	for _, c := range cs {
+		if c.SHA == "" || c.Ref == workorder.StateRef(id) || c.Ref == workorder.AliveRef(id) {
+			continue
+		}
+		leaks, err := r.leaks(ctx, c.SHA)
+		if err != nil {
+			return nil, nil, fmt.Errorf("look for secrets in what is to be pushed: %w", err)
+		}
+		for _, l := range leaks {
+			if l.Refused {
+				refused[c.Ref] = "has the value of a secret"
+				if !slices.Contains(all.Leaks, l) {
+					all.Leaks = append(all.Leaks, l)
+				}
+			}
+		}
+	}
+	if len(refused) == 0 {
+		return nil, nil, nil
+	}
+	return refused, all, nil
+}
+
+// leaks looks at the objects of a commit that the remote does not have.
+func (r *Remote) leaks(ctx context.Context, sha string) ([]Leak, error) {
+	s := r.scan
+	if known, seen := s.dirty[sha]; seen {
+		return known, nil
+	}
+	if slices.Contains(s.clean, sha) {
+		return nil, nil
+	}
+	args := []string{"rev-list", "--objects", "--ignore-missing", sha, "--not", r.book.State.BaseSHA}
+	for _, there := range r.book.Refs {
+		args = append(args, there)
+	}
+	args = append(args, s.clean...)
+	args = slices.DeleteFunc(args, func(a string) bool { return a == "" })
+	out, err := r.repos.Outbox().Output(ctx, append(args, "--")...)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	paths := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		id, path, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		ids, paths[id] = append(ids, id), path
+	}
+	found, err := r.look(ctx, ids, paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > 0 {
+		s.dirty[sha] = found
+	}
+	if !slices.ContainsFunc(found, func(l Leak) bool { return l.Refused }) {
+		s.clean = append(s.clean[max(0, len(s.clean)-maxClean+1):], sha)
+	}
+	return found, nil
+}
+
+// look finds the objects that have a value, by halves: most pushes have none, and one run of git tells that.
+func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string) ([]Leak, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	f := r.scan.set.Finder()
+	if err := r.contents(ctx, ids, f); err != nil {
+		return nil, err
+	}
+	names := slices.DeleteFunc(f.Names(), func(name string) bool { return r.isPublic(ctx, name) })
+	switch {
+	case len(names) == 0:
+		return nil, nil
+	case len(ids) > 1:
+		first, err := r.look(ctx, ids[:len(ids)/2], paths)
+		if err != nil {
+			return nil, err
+		}
+		second, err := r.look(ctx, ids[len(ids)/2:], paths)
+		return append(first, second...), err
+	}
+	var list []Leak
+	for _, name := range names {
+		list = append(list, Leak{
+			Name: name, Path: text.Words(text.Printable(r.repos.Mask(paths[ids[0]]))),
+			Refused: name != placeholderName && r.repos.Order.PushSecrets != workorder.PushSecretsAllow,
+		})
+	}
+	return list, nil
+}
+
+func (r *Remote) contents(ctx context.Context, ids []string, w io.Writer) error {
+	_, err := r.repos.Outbox().Stream(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), w, time.Second, "cat-file", "--batch", "--buffer")
+	return err
+}
+
+// isPublic reports whether base has a value in its files: then it is no secret of the task's, but a word of the repository's.
+func (r *Remote) isPublic(ctx context.Context, name string) bool {
+	s := r.scan
+	if known, asked := s.public[name]; asked {
+		return known
+	}
+	base, value := r.book.State.BaseSHA, s.values[name]
+	if base == "" || strings.Contains(value, "\n") {
+		return false
+	}
+	m := r.repos.Mirror()
+	m.Stdin = value
+	err := m.Run(ctx, "grep", "--quiet", "--text", "--fixed-strings", "-f", "-", base)
+	if ctx.Err() == nil {
+		s.public[name] = err == nil
+	}
+	return err == nil
+}
+
+// refusedSecrets is the refusal of a push because of secrets; nil if there are none.
+func (r *Remote) refusedSecrets(ctx context.Context, cs []Change) (map[string]string, error) {
+	refused, leaks, err := r.secrets(ctx, cs)
+	if err != nil || leaks == nil {
+		return nil, err
+	}
+	return refused, &RefusedError{Why: refused, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: leaks}}
+}
+
+// SecretIn is the refusal because of a secret in an error; nil if there is none.
+func SecretIn(err error) *SecretError {
+	s, _ := errors.AsType[*SecretError](err)
+	return s
+}
