@@ -154,20 +154,7 @@ func traces() []trace {
 			_, _, e3 := unix.Syscall(unix.SYS_MSGGET, leftKey, 0, 0)
 			return anyFound(e1, e2, e3)
 		}},
-		{"times of device nodes", func(context.Context) error {
-			time.Sleep(2 * nodeAge) // later than all were made
-			return unix.Utimes("/dev/null", nil)
-		}, func() (string, bool) {
-			var late []string
-			var null, other unix.Stat_t
-			err := unix.Stat("/dev/full", &other)
-			for _, name := range []string{"/dev/null", "/dev/zero", "/dev/tty"} {
-				if err = errors.Join(err, unix.Stat(name, &null)); time.Duration(null.Mtim.Nano()-other.Mtim.Nano()) > nodeAge {
-					late = append(late, name)
-				}
-			}
-			return strings.Join(append(late, outcome(err)), " "), err != nil || len(late) > 0
-		}},
+		{"times of device nodes", touchNode, lateNodes},
 		{"a message queue of POSIX", func(context.Context) error { return queue(unix.O_CREAT) }, func() (string, bool) {
 			err := queue(0)
 			return outcome(err), err == nil
@@ -256,6 +243,25 @@ func traces() []trace {
 			return outcome(errors.Join(err, aerr)), errors.Join(err, aerr) != nil || after-before > while/20
 		}},
 	}
+}
+
+// touchNode sets the times of a device node to now, later than all were made.
+func touchNode(context.Context) error {
+	time.Sleep(2 * nodeAge)
+	return unix.Utimes("/dev/null", nil)
+}
+
+// lateNodes looks for nodes that were touched after they were made.
+func lateNodes() (string, bool) {
+	var late []string
+	var node, untouched unix.Stat_t
+	err := unix.Stat("/dev/full", &untouched)
+	for _, name := range []string{"/dev/null", "/dev/zero", "/dev/tty"} {
+		if err = errors.Join(err, unix.Stat(name, &node)); time.Duration(node.Mtim.Nano()-untouched.Mtim.Nano()) > nodeAge {
+			late = append(late, name)
+		}
+	}
+	return strings.Join(append(late, outcome(err)), " "), err != nil || len(late) > 0
 }
 
 func outcome(err error) string {

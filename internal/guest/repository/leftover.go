@@ -45,10 +45,7 @@ func conflictMessage(c *commit.Conflicts) string {
 		subject = "Keep unresolved conflicts of a " + during(c)
 	}
 	body := "The agent left this behind when the run ended. sandbox-agent committed the files\nas they were, with the markers of the conflicts, so that nothing is lost.\n"
-	for _, path := range named(c.Paths) {
-		body += "\n- " + path
-	}
-	return subject + "\n\n" + body + "\n"
+	return subject + "\n\n" + strings.Join(append([]string{body}, named(c.Paths)...), "\n- ") + "\n"
 }
 
 // conflictText says in a clause what the agent left.

@@ -353,13 +353,11 @@ func (s *Store) put(whole bool) (m *Meta, err error) {
 			if err := s.index(l, dir); err != nil {
 				return err
 			}
-			if l.Scratch {
-				entries, err := os.ReadDir(s.at("run", l.wrote(), "upper"))
-				if err != nil {
-					return err
-				}
-				m.Scratch = m.Scratch || len(entries) > 0
+			used, err := s.usedScratch(l)
+			if err != nil {
+				return err
 			}
+			m.Scratch = m.Scratch || used
 			if err := s.root.Rename(s.upper(l), filepath.Join(dir, l.Name)); err != nil {
 				return err
 			}
@@ -390,6 +388,15 @@ func (s *Store) put(whole bool) (m *Meta, err error) {
 		return nil, fmt.Errorf("keep what setup left: %w", err)
 	}
 	return m, nil
+}
+
+// usedScratch reports whether setup has written to a scratch directory.
+func (s *Store) usedScratch(l *laid) (bool, error) {
+	if !l.Scratch {
+		return false, nil
+	}
+	entries, err := os.ReadDir(s.at("run", l.wrote(), "upper"))
+	return len(entries) > 0, err
 }
 
 // apart takes from a snapshot what is the box's own.

@@ -246,8 +246,12 @@ func TestCheckNames(t *testing.T) {
 	t.Cleanup(s.Close)
 	sha := strings.Repeat("2", 40)
 	for _, c := range []struct{ base, target, want string }{
-		{"main", "x/agent", "refs/heads/main"}, {"v1", "", "refs/tags/v1"}, {sha, "agents/x", sha},
-		{"main", "agent/T-1", ""}, {"main", "main/x/y", ""}, {sha[:39], "", ""},
+		{"main", "x/agent", "refs/heads/main"},
+		{"v1", "", "refs/tags/v1"},
+		{sha, "agents/x", sha},
+		{"main", "agent/T-1", ""},
+		{"main", "main/x/y", ""},
+		{sha[:39], "", ""},
 	} {
 		name, err := credentials.New(os.Getenv).Check(t.Context(), s.URL+"/r.git", c.base, c.target, nil)
 		if name != c.want || (err == nil) != (c.want != "") || err != nil && fault.Code(err) != workorder.ExitGit {

@@ -30,8 +30,15 @@ func TestBase(t *testing.T) {
 		git("update-ref", "refs/tags/"+tag, old)
 	}
 	for _, c := range []struct{ ref, base, commit string }{
-		{"", "main", head}, {"HEAD", "main", head}, {"main", "main", head}, {"v1", "v1", old}, {alone, alone, alone}, {alone[:9], alone, alone}, {"origin/x", alone, alone},
-		{"none", "", ""}, {"--all", "", ""},
+		{"", "main", head},
+		{"HEAD", "main", head},
+		{"main", "main", head},
+		{"v1", "v1", old},
+		{alone, alone, alone},
+		{alone[:9], alone, alone},
+		{"origin/x", alone, alone},
+		{"none", "", ""},
+		{"--all", "", ""},
 	} {
 		r, err := localrepo.Open(t.Context(), dir)
 		if err != nil {
