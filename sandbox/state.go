@@ -109,7 +109,7 @@ func (s Saved) lost() error {
 	for _, u := range s.Unsaved {
 		all = append(all, u.String())
 	}
-	return fmt.Errorf("not committed: %s (make it readable, remove it or have git ignore it)", strings.Join(all, "; "))
+	return fmt.Errorf("not committed: %s (mend or remove it, have git ignore it, or take it out with `sandbox-agent cp`)", strings.Join(all, "; "))
 }
 
 // SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.

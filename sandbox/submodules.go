@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 )
 
-// submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input. The ref tells saves which commits are not the sandbox's.
+// submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input. The refs tell saves which commits are not the sandbox's.
 const submoduleScript = `set -eu
 cd "$1"
 b=$(mktemp "$(git rev-parse --absolute-git-dir)/bundle-XXXXXX") # on the disk: the /tmp of a jail is memory
@@ -19,6 +19,7 @@ cat >"$b"
 rmdir "$2" 2>/dev/null || [ ! -e "$2" ]
 git -c core.bigFileThreshold=8m clone -q --no-checkout "$b" "./$2"
 git -c core.bigFileThreshold=8m -C "./$2" checkout -q --detach "$3"
+git -C "./$2" for-each-ref --format='update refs/sandbox-agent/known/%(refname:lstrip=3) %(objectname)' refs/remotes/origin | git -C "./$2" update-ref --stdin
 git -C "./$2" remote remove origin
 git -C "./$2" update-ref refs/sandbox-agent/base "$3"`
 
