@@ -30,21 +30,16 @@ const (
 	nearly = 0.9
 )
 
-// Crowded reports whether there is hardly a process free.
+// Full reports whether there is hardly a process free, and most of them were left behind.
+func (c Crowd) Full() bool {
+	now, most, ok := c.count()
+	return ok && float64(now) >= nearly*float64(most) && int64(len(c.abandoned())) > most/2
+}
+
+// Crowded reports whether there is hardly a process free, whoever has them.
 func (c Crowd) Crowded() bool {
 	now, most, ok := c.count()
 	return ok && float64(now) >= nearly*float64(most)
-}
-
-// Limit is how many processes and threads there may be; 0 is no limit.
-func (c Crowd) Limit() int64 {
-	_, most, _ := c.count()
-	return most
-}
-
-// Full reports whether there is hardly a process free, and most of them were left behind.
-func (c Crowd) Full() bool {
-	return c.Crowded() && int64(len(c.abandoned())) > c.Limit()/2
 }
 
 // count is how many processes and threads there are, and may be.

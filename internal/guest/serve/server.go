@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -144,7 +143,6 @@ func filesConfig(c Config) files.Config {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	reserveThreads(s.config.Crowd.Limit())
 	over := make(chan error, 1)
 	go func() { over <- s.life.wait(ctx, s.config, s.commands.running) }()
 	protocols := &http.Protocols{}
@@ -166,28 +164,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.sessions.Close()
 	s.files.Close()
 	return err
-}
-
-// maxReserved is how many threads a guest has from the start: as many as it was seen to need with hundreds of commands.
-const maxReserved = 16
-
-// reserveThreads starts threads that stay for whenever this program needs them: where commands have taken all processes of the limit, it could start none, and would crash.
-func reserveThreads(limit int64) {
-	n := maxReserved
-	if limit > 0 {
-		n = min(n, int(limit/maxReserved))
-	}
-	var all sync.WaitGroup
-	all.Add(n)
-	for range n {
-		go func() {
-			runtime.LockOSThread()
-			all.Done()
-			all.Wait() // each has one of its own
-			runtime.UnlockOSThread()
-		}()
-	}
-	all.Wait()
 }
 
 const (
