@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -66,5 +68,25 @@ func TestPublicErrors(t *testing.T) {
 	}
 	if public(nil) != nil {
 		t.Error("nil is an error")
+	}
+}
+
+// What commands write to a directory of this machine belongs to its user; root's to the owner of the directory.
+func TestWriter(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	want := fmt.Sprintf("%d:%d", os.Getuid(), cmp.Or(os.Getgid(), os.Getuid()))
+	if os.Getuid() == 0 {
+		if want = "1777:1777"; os.Chown(dir, 1777, 0) != nil {
+			t.Skip("the owner of a directory cannot be changed")
+		}
+	}
+	write, read := Spec{Mounts: []Mount{{Host: dir, ReadOnly: true}, {Host: dir}}}, Spec{Mounts: []Mount{{Host: dir, ReadOnly: true}}}
+	for got, want := range map[string]string{
+		write.writer(0, 0): want, write.writer(5, 6): "5:6", "-" + read.writer(0, 0): "-", "--" + read.writer(5, 6): "--", "---" + (Spec{Worktree: "/r"}).writer(5, 6): "---5:6",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/wire"
@@ -168,8 +169,8 @@ func (s Spec) complete() (Spec, error) {
 	}
 	errs = append(errs, s.checkTimes())
 	errs = append(errs, s.completeFolders())
-	if s.User == "" && (s.Worktree != "" || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })) && os.Getuid() > 0 {
-		s.User = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // what commands write into it belongs to whom the folder belongs
+	if s.User == "" {
+		s.User = s.writer(os.Getuid(), os.Getgid())
 	}
 	errs = append(errs, s.completeLeases())
 	if s.Silence == 0 && s.Lifetime == Session {
@@ -184,6 +185,27 @@ func (s Spec) complete() (Spec, error) {
 	}
 	s.Mounts = resolved(s.Mounts)
 	return s, nil
+}
+
+// writer is the user of commands that write to directories of this machine, for a program of the user uid: what they write belongs to that user, and for root to the
+// owner of the first such directory, as in a jail. It is "" where the image's user is as good.
+func (s Spec) writer(uid, gid int) string {
+	i := slices.IndexFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })
+	switch {
+	case uid > 0 && (i >= 0 || s.Worktree != ""):
+		return fmt.Sprintf("%d:%d", uid, gid)
+	case uid != 0 || i < 0:
+		return ""
+	}
+	st, err := os.Stat(s.Mounts[i].Host)
+	if err != nil {
+		return "" // what is wrong with it is found later
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Uid == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", sys.Uid, cmp.Or(sys.Gid, sys.Uid)) // no group of root's
 }
 
 // completeFolders fills in where commands begin, or returns what is wrong with it and with what is there.
