@@ -217,13 +217,21 @@ func Dial(ctx context.Context, p Paths, in io.Reader, out io.Writer) error {
 	}
 	defer conn.Close()
 	go func() {
-		_, _ = io.Copy(conn, in)
+		_, _ = pass(conn, in)
 		_ = conn.Close() // whoever is outside has gone: nobody takes an answer
 	}()
-	if _, err := io.Copy(out, conn); err != nil && !errors.Is(err, net.ErrClosed) {
+	if _, err := pass(out, conn); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("pass on what the guest says: %w", err)
 	}
 	return nil
+}
+
+// passSize is what is passed on at once, in bytes: a frame of the wire's output and more.
+const passSize = 256 << 10
+
+// pass copies a stream through memory. What io.Copy does instead between sockets and pipes, splice, looks for room in a full pipe without a pause, and takes a processor for that.
+func pass(to io.Writer, from io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, passSize))
 }
 
 // Over reports whether the error of Serve is why the sandbox was to end, and no failure.

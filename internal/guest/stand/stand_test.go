@@ -1,6 +1,8 @@
 package stand
 
 import (
+	"bytes"
+	"io"
 	"os/user"
 	"slices"
 	"strconv"
@@ -53,5 +55,24 @@ func TestLookUp(t *testing.T) {
 		if who, _, _, err := lookUp(spec); who != nil || err != nil {
 			t.Errorf("%q: %+v, %v, want root", spec, who, err)
 		}
+	}
+}
+
+// spliced is a stream that io.Copy would pass on by a way of its own.
+type spliced struct {
+	bytes.Buffer
+	t *testing.T
+}
+
+func (s *spliced) ReadFrom(io.Reader) (int64, error) { s.t.Error("spliced"); return 0, io.EOF }
+func (s *spliced) WriteTo(io.Writer) (int64, error)  { s.t.Error("spliced"); return 0, io.EOF }
+
+// A stream is passed on through memory: splice between a socket and a pipe that is full takes a whole processor.
+func TestPass(t *testing.T) {
+	t.Parallel()
+	from, to := &spliced{t: t}, &spliced{t: t}
+	from.WriteString("x")
+	if n, err := pass(to, from); n != 1 || err != nil || to.String() != "x" {
+		t.Errorf("%d, %v, %q", n, err, to)
 	}
 }
