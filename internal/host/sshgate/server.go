@@ -15,9 +15,9 @@ import (
 
 // Bounds of what clients can make the gateway hold.
 const (
-	// maxPending are connections whose client is not known yet. One more ends the oldest: a flood of strangers keeps nobody out, since a client that is not slow
-	// is known after some milliseconds.
-	maxPending = 64
+	// maxPending are connections whose client is not known yet. One more ends another: see victim. A process of this machine makes some thousands in a second,
+	// so that a client has a tenth of a second for its first line.
+	maxPending = 512
 	// maxClients are those that are known.
 	maxClients = 256
 	// maxChannels are the sessions and forwarded connections of one client.
@@ -50,7 +50,7 @@ type Server struct {
 	o        Options
 	patience time.Duration
 	mu       sync.Mutex
-	pending  *list.List // of net.Conn, the oldest first
+	pending  *list.List // of *stranger, the oldest first
 	clients  int
 }
 
@@ -74,36 +74,83 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			time.Sleep(acceptPause)
 			continue
 		}
-		place := s.pend(conn) // in the order in which they came
-		all.Go(func() { s.stranger(ctx, conn, place) })
+		pending := s.pend(conn) // in the order in which they came
+		all.Go(func() { s.stranger(ctx, conn, pending) })
 	}
 }
 
-// pend gives a stranger a place, by which the oldest may lose its own.
+// stranger is a connection whose client is not known yet.
+type stranger struct {
+	net.Conn
+	s       *Server
+	peer    string // its address, without the port
+	greeted bool   // it has sent something; the lock is the server's
+	first   sync.Once
+}
+
+// Read notes that the client has sent something.
+func (c *stranger) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.first.Do(func() {
+			c.s.mu.Lock()
+			defer c.s.mu.Unlock()
+			c.greeted = true
+		})
+	}
+	return n, err
+}
+
+// pend admits a stranger, in place of another one where there are too many.
 func (s *Server) pend(conn net.Conn) *list.Element {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending.Len() >= maxPending {
-		oldest, _ := s.pending.Remove(s.pending.Front()).(net.Conn)
-		_ = oldest.Close()
+		v := s.victim()
+		_ = s.pending.Remove(v).(*stranger).Close()
 	}
-	return s.pending.PushBack(conn)
+	peer, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+	if err != nil {
+		peer = conn.RemoteAddr().String()
+	}
+	return s.pending.PushBack(&stranger{Conn: conn, s: s, peer: peer})
+}
+
+// victim is the stranger who makes room: one who has sent nothing before one who has, and of these the oldest of the peer that has most. The lock is the caller's.
+func (s *Server) victim() *list.Element {
+	type class struct {
+		greeted bool
+		peer    string
+	}
+	sizes, oldest := map[class]int{}, map[class]*list.Element{}
+	var worst class
+	for e := s.pending.Front(); e != nil; e = e.Next() {
+		x := e.Value.(*stranger)
+		c := class{x.greeted, x.peer}
+		if sizes[c]++; oldest[c] == nil {
+			oldest[c] = e
+		}
+		if sizes[worst] == 0 || worst.greeted && !c.greeted || worst.greeted == c.greeted && sizes[c] > sizes[worst] {
+			worst = c
+		}
+	}
+	return oldest[worst]
 }
 
 // stranger serves a client that has to show a key.
-func (s *Server) stranger(ctx context.Context, conn net.Conn, place *list.Element) {
+func (s *Server) stranger(ctx context.Context, conn net.Conn, pending *list.Element) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	known := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.pending.Remove(place) // nothing, if it is there no more
+		s.pending.Remove(pending) // nothing, if it is there no more
 	}
 	defer known()
 	config := s.config()
 	config.PublicKeyCallback = s.authorized
 	_ = conn.SetDeadline(time.Now().Add(s.patience))
-	sc, channels, requests, err := ssh.NewServerConn(conn, config)
+	sc, channels, requests, err := ssh.NewServerConn(pending.Value.(*stranger), config)
 	if err != nil {
 		s.o.Log.Debug("no client", "from", conn.RemoteAddr().String(), "error", err)
 		return

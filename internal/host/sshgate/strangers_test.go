@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"bytes"
+	"container/list"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +104,24 @@ func TestFlood(t *testing.T) {
 		}
 		if time.Now().After(until) {
 			t.Fatal("a channel that has ended still counts")
+		}
+	}
+}
+
+// TestVictim: who has sent nothing makes room first, then who is of the address that has most, then the oldest.
+func TestVictim(t *testing.T) {
+	t.Parallel()
+	for all, want := range map[string]int{ // of each its peer, with ! once it has sent something
+		"a a a": 0, "a! a a!": 1, "a! b! c": 2, "a a b b b": 2, "a! a! a! b c c": 4, "a! b! b!": 1,
+	} {
+		s := &Server{pending: list.New()}
+		var elements []*list.Element
+		for c := range strings.FieldsSeq(all) {
+			peer, greeted := strings.CutSuffix(c, "!")
+			elements = append(elements, s.pending.PushBack(&stranger{peer: peer, greeted: greeted}))
+		}
+		if got := slices.Index(elements, s.victim()); got != want {
+			t.Errorf("%q: %d makes room", all, got)
 		}
 	}
 }
