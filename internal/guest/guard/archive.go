@@ -72,7 +72,7 @@ func (g *Guard) said(source string) string {
 // renew reopens a container's binds before it is started: it sees a file that was replaced by another of the same name,
 // as Docker does. The check that a client binds only allowed files does not depend on it.
 func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
-	if !g.points.any() {
+	if !g.points.any() && g.cfg.Starting == nil {
 		return nil
 	}
 	c, err := g.inspect(ctx, req.path[len(req.path)-2]) // containers/NAME/start
@@ -95,7 +95,22 @@ func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
 			return err
 		}
 	}
+	if ports := c.ports(); len(ports) > 0 && g.cfg.Starting != nil {
+		req.started = g.cfg.Starting(c.ID, ports)
+	}
 	return nil
+}
+
+// ports are those of the box that the container publishes, but for those that the engine chooses.
+func (c *inspected) ports() (all []string) {
+	for _, list := range c.HostConfig.PortBindings {
+		for _, b := range list {
+			if b.HostPort != "" && b.HostPort != "0" {
+				all = append(all, b.HostPort)
+			}
+		}
+	}
+	return all
 }
 
 // removeUnstarted does what the engine does when it cannot start a container with automatic removal: the client
@@ -119,7 +134,10 @@ type inspected struct {
 	ID     string `json:"Id"`
 	Mounts []struct{ Type, Source, Destination string }
 
-	HostConfig struct{ AutoRemove bool }
+	HostConfig struct {
+		AutoRemove   bool
+		PortBindings map[string][]struct{ HostPort string }
+	}
 }
 
 // inspect returns nil when there is no such container.
@@ -139,7 +157,7 @@ func (g *Guard) inspect(ctx context.Context, name string) (*inspected, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the binds of %s: %w", strings.TrimPrefix(name, "/"), err)
+		return nil, fmt.Errorf("look at %s: %w", strings.TrimPrefix(name, "/"), err)
 	}
 	return c, nil
 }

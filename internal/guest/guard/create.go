@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,14 +80,14 @@ func hostFields() map[string]check {
 }
 
 var (
-	hostConfig   = object(hostFields())
-	createBody   = object(createFields())
-	execBody     = lenient(execFields())
-	updateBody   = object(updateFields())
-	startBody    = object(nil)
-	execStart    = lenient(map[string]check{"Detach": nil, "Tty": nil, "ConsoleSize": nil})
-	credentials  = lenient(authFields())
-	endpointBody = object(endpointFields())
+	hostConfig         = object(hostFields())
+	createBody   check = createOf
+	execBody           = lenient(execFields())
+	updateBody         = object(updateFields())
+	startBody          = object(nil)
+	execStart          = lenient(map[string]check{"Detach": nil, "Tty": nil, "ConsoleSize": nil})
+	credentials        = lenient(authFields())
+	endpointBody       = object(endpointFields())
 )
 
 func createFields() map[string]check {
@@ -114,6 +115,40 @@ func authFields() map[string]check {
 	return map[string]check{
 		"username": nil, "password": nil, "auth": nil, "email": nil, "serveraddress": nil, "identitytoken": nil, "registrytoken": nil,
 	}
+}
+
+var createObject = object(createFields())
+
+// createOf checks a container.
+func createOf(j *judge, at string, v any) (any, error) {
+	v, err := createObject(j, at, v)
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := v.(map[string]any); ok {
+		ownUser(m, j.peer)
+	}
+	return v, nil
+}
+
+// ownUser makes a container that binds files and is to run with the caller's user id run as its root: in it root owns the caller's files, and what
+// root writes there is the caller's. The same number is another user in the container, who could not write.
+func ownUser(container map[string]any, caller peer) {
+	user, _ := container["User"].(string)
+	uid, _, _ := strings.Cut(user, ":")
+	if uid == strconv.FormatUint(uint64(caller.uid), 10) && bindsFiles(container["HostConfig"]) {
+		container["User"] = "0:0"
+	}
+}
+
+// bindsFiles reports whether a checked HostConfig has a bind.
+func bindsFiles(host any) bool {
+	h, _ := host.(map[string]any)
+	mounts, _ := h["Mounts"].([]any)
+	return slices.ContainsFunc(mounts, func(e any) bool {
+		m, _ := e.(map[string]any)
+		return m["Type"] == "bind"
+	})
 }
 
 // hostConfigOf checks HostConfig and writes binds as mounts, see binds.

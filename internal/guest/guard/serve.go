@@ -42,6 +42,8 @@ type request struct {
 	data  []byte // of a checked body; nil if there is none
 	// points are mount points of the container that is made.
 	points []string
+	// started is called after the engine's answer to a start. It may be nil.
+	started func()
 }
 
 // ServeHTTP refuses a request or forwards it.
@@ -89,6 +91,9 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 				g.sweeps.later()
 			}
 		}()
+	}
+	if req.started != nil {
+		defer req.started()
 	}
 	g.proxy.ServeHTTP(w, out.WithContext(ctx))
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
@@ -16,6 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/guard"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -37,7 +39,8 @@ type Engine struct {
 	Guard *guard.Guard
 	log   *slog.Logger
 	mask  *redact.Set
-	logs  string // folder that leaves the box
+	logs  string                         // folder that leaves the box
+	stack atomic.Pointer[services.Stack] // nil before there is one
 }
 
 // Config is what the inner engine has of others.
@@ -90,12 +93,21 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 		Binds:    []string{workorder.Workspace, workorder.SandboxHome, "/tmp"},
 		Mounts:   bindMounts,
 		Reserved: n.Avoid,
+		Starting: e.starting,
 		By:       n.Origin.Process, Log: log,
 		Refused: func(rule, text, by string) {
 			n.Emit(workorder.Event{Type: workorder.EventGuard, Name: rule, Text: text, By: by})
 		},
 	})
 	return e, nil
+}
+
+// starting frees ports of services for a container of the user.
+func (e *Engine) starting(id string, ports []string) (started func()) {
+	if s := e.stack.Load(); s != nil {
+		return s.GiveWay(id, ports)
+	}
+	return func() {}
 }
 
 // Listen makes the engine's own socket and the guarded one before it.

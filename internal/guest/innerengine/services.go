@@ -101,11 +101,13 @@ func (s *Services) start(ctx context.Context, logs string) (down, err error) {
 		return nil, err
 	}
 	wanted := slices.DeleteFunc(slices.Clone(s.Order.Services), func(w workorder.Service) bool { return slices.Contains(s.missing, w.Name) })
-	s.stack, down = services.Up(ctx, services.Config{
+	stack, down := services.Up(ctx, services.Config{
 		Client: s.Engine.Client(), Services: wanted, TaskID: s.Order.TaskID, MTU: info.MTU, Emit: s.Emit,
 		Lost:   s.Lost,
 		LogDir: logs, LogRel: rel, Clean: s.Clean, Inbox: workorder.ImageInbox, HostImages: s.Order.HostImages, Log: s.Log, Again: s.Again,
 	})
+	s.stack = stack
+	s.Engine.stack.Store(stack)
 	if down != nil && !s.Order.Found {
 		return down, nil
 	}

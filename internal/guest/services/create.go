@@ -42,8 +42,29 @@ func (s *Stack) create(ctx context.Context, u *unit) error {
 		if u.ip, err = netip.ParseAddr(e.IPAddress); err != nil {
 			return fmt.Errorf("read container's address: %w", err)
 		}
+		if err := s.serve(u); err != nil {
+			return err
+		}
 	}
 	// A container that has ended already has no address; ready says how it ended.
+	return nil
+}
+
+// serve makes the service's own ports of the sandbox lead to it.
+func (s *Stack) serve(u *unit) error {
+	for _, p := range u.spec.Ports {
+		outer, port, err := parsePort(p)
+		if err != nil || outer == "" || port.Proto() != "tcp" {
+			continue // the container's creation refuses what is wrong
+		}
+		own, err := strconv.Atoi(outer)
+		if err == nil {
+			err = s.ports.add(own, netip.AddrPortFrom(u.ip, uint16(port.Int())))
+		}
+		if err != nil {
+			return fmt.Errorf("open port %s: %w", outer, err)
+		}
+	}
 	return nil
 }
 
@@ -68,7 +89,7 @@ func containerOf(spec workorder.Service, taskID string) (*container.Config, *con
 			return nil, nil, err
 		}
 		ports[port] = struct{}{}
-		if outer != "" {
+		if outer != "" && port.Proto() != "tcp" { // see publish
 			published[port] = append(published[port], nat.PortBinding{HostIP: loopback, HostPort: outer})
 		}
 	}

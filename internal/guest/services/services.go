@@ -16,8 +16,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+	"github.com/docker/docker/errdefs"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -63,6 +65,7 @@ type Config struct {
 type Stack struct {
 	cfg   Config
 	units []*unit
+	ports *publish
 
 	stopWatch context.CancelFunc
 }
@@ -101,6 +104,8 @@ func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
 // service that failed.
 func Up(ctx context.Context, cfg Config) (*Stack, error) {
 	s := &Stack{cfg: cfg, stopWatch: func() {}}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.ports = &publish{ctx: life, stop: stop, ended: s.ended, all: map[int]*forward{}}
 	for _, spec := range cfg.Services {
 		s.units = append(s.units, &unit{spec: spec, name: containerName(spec.Name), state: stateFailed})
 	}
@@ -182,6 +187,21 @@ func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() err
 	u.mu.Unlock()
 	s.emit(u, "ready", how)
 	return nil
+}
+
+// GiveWay frees ports of the sandbox that lead to services, for a container that is about to start with its own there. Call started when the
+// engine has answered. The names of services lead to them as before.
+func (s *Stack) GiveWay(id string, ports []string) (started func()) { return s.ports.give(id, ports) }
+
+// ended reports whether a container is not there, or has ended for good.
+func (s *Stack) ended(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	in, err := s.cfg.Client.ContainerInspect(ctx, id)
+	if err != nil {
+		return errdefs.IsNotFound(err)
+	}
+	return in.State == nil || slices.Contains([]string{container.StateCreated, container.StateExited, container.StateDead}, in.State.Status)
 }
 
 func (s *Stack) emit(u *unit, status, said string) {

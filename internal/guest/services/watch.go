@@ -106,6 +106,7 @@ func (s *Stack) recheck(ctx context.Context, u *unit) {
 // failure, and the engine waits for the streams to be closed.
 func (s *Stack) Unwatch() {
 	s.stopWatch()
+	s.ports.close()
 	for _, u := range s.units {
 		if u.logCancel != nil {
 			u.logCancel()

@@ -58,10 +58,10 @@ func (f Facts) Text() string {
 		line("**Network: full.**")
 	}
 	if f.Docker {
-		line("**Docker** is there, with an engine of this sandbox's own.")
+		line("**Docker** is there, with an engine of this sandbox's own. Root of a container is your own user outside of it: files that it writes to a bound directory are yours. Other users of a container cannot write there; do not pass `--user` (your own id there means root).")
 	}
 	if len(f.Services) > 0 {
-		line("**Services**, each reachable by its name: %s.", strings.Join(f.Services, ", "))
+		line("**Services** run already, each reachable by its name: %s. `docker compose up` works beside them: it makes containers of its own, which take over the ports of this sandbox that they publish while they run.", strings.Join(f.Services, ", "))
 	}
 	if len(f.Ports) > 0 {
 		line("**Ports** that the user sees: %s. A server may listen at the loopback.", strings.Join(f.Ports, ", "))

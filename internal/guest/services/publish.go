@@ -1,0 +1,175 @@
+package services
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// publish are the sandbox's own TCP ports that lead to services. The engine does not hold them: a container that wants one, such as that of the
+// repository's own compose file, gets it, and publish has it again when the container has ended.
+type publish struct {
+	ctx  context.Context //nolint:containedctx // it ends with the services
+	stop context.CancelFunc
+	// ended reports whether a container holds no port any more.
+	ended func(ctx context.Context, id string) bool
+
+	mu  sync.Mutex
+	all map[int]*forward // by port
+}
+
+// forward is one port.
+type forward struct {
+	to       netip.AddrPort
+	listener net.Listener // nil while a container has the port
+	holder   string       // that container
+}
+
+const (
+	dialTime = 10 * time.Second
+	// retake is the time between two looks whether a port is free again.
+	retake = time.Second
+)
+
+// add serves a port. A port that another program has stays its own.
+func (p *publish) add(port int, to netip.AddrPort) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := &forward{to: to}
+	if err := p.open(port, f); err != nil {
+		return err
+	}
+	p.all[port] = f
+	return nil
+}
+
+// open is called with the lock held.
+func (p *publish) open(port int, f *forward) error {
+	l, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	f.listener, f.holder = l, ""
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go carry(p.ctx, c, f.to)
+		}
+	}()
+	return nil
+}
+
+// carry connects a client to a service.
+func carry(ctx context.Context, client net.Conn, to netip.AddrPort) {
+	defer client.Close()
+	server, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[1], way[0])
+			if c, ok := way[1].(*net.TCPConn); ok {
+				_ = c.CloseWrite()
+			}
+		})
+	}
+	both.Wait()
+}
+
+// give frees ports ("80", "8000-8010") for a container that is about to start. Call started when the engine has answered.
+func (p *publish) give(id string, ports []string) (started func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var given []int
+	for port, f := range p.all {
+		if f.listener == nil || !wants(ports, port) {
+			continue
+		}
+		_ = f.listener.Close()
+		f.listener, f.holder = nil, id
+		given = append(given, port)
+	}
+	if len(given) == 0 {
+		return func() {}
+	}
+	return func() { go p.take(given) }
+}
+
+// wants reports whether a list has a port.
+func wants(ports []string, port int) bool {
+	for _, p := range ports {
+		first, last, span := strings.Cut(p, "-")
+		from, err := strconv.Atoi(first)
+		to := from
+		if span && err == nil {
+			to, err = strconv.Atoi(last)
+		}
+		if err == nil && from <= port && port <= to {
+			return true
+		}
+	}
+	return false
+}
+
+// take has the ports again once their containers have ended.
+func (p *publish) take(ports []int) {
+	tick := time.NewTicker(retake)
+	defer tick.Stop()
+	for len(ports) > 0 {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var left []int
+		for _, port := range ports {
+			if !p.retaken(port) {
+				left = append(left, port)
+			}
+		}
+		ports = left
+	}
+}
+
+func (p *publish) retaken(port int) bool {
+	p.mu.Lock()
+	f, holder := p.all[port], ""
+	if f != nil {
+		holder = f.holder
+	}
+	p.mu.Unlock()
+	if holder != "" && !p.ended(p.ctx, holder) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f == nil || p.all[port] != f || f.listener != nil {
+		return true
+	}
+	return f.holder == holder && p.open(port, f) == nil
+}
+
+// close frees all ports.
+func (p *publish) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.all {
+		if f.listener != nil {
+			_ = f.listener.Close()
+		}
+	}
+	clear(p.all)
+	p.stop()
+}
