@@ -39,6 +39,8 @@ func TestRead(t *testing.T) {
 		"unknown mode":        {`{"name":"a","backend":"jail","stdin_mode":"x"}`, 1},
 		"all":                 {`{"name":"a b","backend":"x","stdin_mode":"x","timeout_seconds":-1,"memory_mb":-1}`, 6},
 		"too much":            {`{"name":"a","backend":"jail","timeout_seconds":1e12,"memory_mb":17592186044416}`, 3},
+		"types":               {`{"name":"a b","backend":"jail","stdin_mode":1,"timeout_seconds":"x","memory_mb":-1}`, 5},
+		"types below":         {`{"name":"a","backend":"jail","sandbox_agent":{"image":1,"inherit_vars":"x","project_mount":"y"}}`, 3},
 		"no JSON":             {`{`, 1},
 		"a list":              {`[]`, 1},
 	} {
@@ -109,6 +111,7 @@ func TestDefinition(t *testing.T) {
 		"mount":           {"{name: a, project_mount: /usr/}", 1},
 		"relative mount":  {"{name: a, project_mount: x}", 1},
 		"unknown":         {"{name: a, x: 1, backend_options: {y: 1}}", 2},
+		"types":           {"{name: a, memory_mb: much, backend: microvm}", 2},
 		"words":           {"{name: a, interpreter: 'bash \"'}", 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,8 @@ func replaceable(dir string) error {
 	if err != nil {
 		return fmt.Errorf("build the artifact: %w", err)
 	}
-	if m, err := readMetadata(filepath.Join(dir, MetadataFile)); err != nil || m.Own == nil {
+	var m Metadata
+	if b, err := readMetadata(filepath.Join(dir, MetadataFile)); err != nil || m.decode(b) != nil || m.Own == nil {
 		return fmt.Errorf("build the artifact: %w: %s has something in it that is no artifact of sandbox-agent's: name another folder", fs.ErrExist, dir)
 	}
 	return nil

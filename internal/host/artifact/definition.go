@@ -44,8 +44,10 @@ func ReadDefinition(file string) (Definition, error) {
 		Own: &Own{ProjectMount: defaultProjectMount},
 	}}
 	b, err := keyed.Open(file)
+	read := false
 	if err == nil {
 		err = keyed.Read(file, b, func(r *keyed.Reader, n *yaml.Node) {
+			read = true
 			const least = 0.001
 			r.Mapping(n, "", keyed.Keys{
 				"name": r.String("name", &d.Name), "packages": r.Strings("packages", &d.Packages), "interpreter": r.String("interpreter", &d.Interpreter),
@@ -58,8 +60,8 @@ func ReadDefinition(file string) (Definition, error) {
 			})
 		})
 	}
-	if err == nil {
-		err = d.check()
+	if read { // a value of a wrong type hides no other mistake
+		err = errors.Join(err, d.check())
 	}
 	if err != nil {
 		return d, fmt.Errorf("read the definition: %w", err)

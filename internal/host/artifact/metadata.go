@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -71,11 +72,12 @@ func Read(dir string) (code.Environment, error) {
 	if err != nil {
 		return code.Environment{}, err
 	}
-	m, err := readMetadata(filepath.Join(dir, MetadataFile))
+	b, err := readMetadata(filepath.Join(dir, MetadataFile))
 	if err != nil {
 		return code.Environment{}, err
 	}
-	errs := []error{m.check()}
+	var m Metadata
+	errs := []error{m.decode(b), m.check()}
 	run := filepath.Join(dir, filepath.FromSlash(runFile))
 	switch st, err := os.Stat(run); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -108,25 +110,48 @@ func Read(dir string) (code.Environment, error) {
 	return e, nil
 }
 
-func readMetadata(file string) (Metadata, error) {
+func readMetadata(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes to is empty
 	if err != nil {
-		return Metadata{}, fmt.Errorf("read the artifact: %w", err)
+		return nil, fmt.Errorf("read the artifact: %w", err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxMetadata+1))
 	if err == nil && len(b) > maxMetadata {
 		err = fmt.Errorf("%s has more than %d bytes", MetadataFile, maxMetadata)
 	}
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(b)).Decode(&map[string]json.RawMessage{})
+	}
 	if err != nil {
-		return Metadata{}, fmt.Errorf("read the artifact: %w", err)
+		return nil, fmt.Errorf("read the artifact: %s: %w", MetadataFile, err)
 	}
-	var m Metadata
-	// Other builders may say more than is asked for here.
-	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
-		return Metadata{}, fmt.Errorf("%s: %w", MetadataFile, err)
+	return b, nil
+}
+
+// decode reads a document value by value, so that one of a wrong type hides no other. Other builders may say more than is asked for here.
+func (m *Metadata) decode(b []byte) error {
+	var errs []error
+	var read func(b []byte, within func(string) string)
+	read = func(b []byte, within func(string) string) {
+		var values map[string]json.RawMessage
+		if json.NewDecoder(bytes.NewReader(b)).Decode(&values) != nil || len(values) == 0 {
+			return
+		}
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			name, _ := json.Marshal(key) // a text can be written
+			one := func(value string) string { return within("{" + string(name) + ":" + value + "}") }
+			if err := json.Unmarshal([]byte(one(string(values[key]))), m); err != nil {
+				before := len(errs)
+				read(values[key], one)
+				if len(errs) == before {
+					errs = append(errs, fmt.Errorf("%s: %w", MetadataFile, err))
+				}
+			}
+		}
 	}
-	return m, nil
+	read(b, func(s string) string { return s })
+	return errors.Join(errs...)
 }
 
 // check returns what of the metadata itself is wrong.

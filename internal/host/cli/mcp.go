@@ -57,6 +57,7 @@ const (
 type mcpOptions struct {
 	tools     []string
 	listen    string
+	stdio     bool
 	listens   bool
 	tokenFile string
 	runtime   string
@@ -96,6 +97,7 @@ names. docs/mcp.md has the lines that agents need.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.tools, "tools", []string{toolsRun}, "what is offered: "+strings.Join(toolsets(), ", "))
+	f.BoolVar(&o.stdio, "stdio", false, "serve on standard input and output, which is the default")
 	f.StringVar(&o.listen, "listen", "", "serve over HTTP at an address of the loopback, instead; port 0 takes a free one, an empty value means "+mcpAddress)
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the token of --listen (default: "+mcpToken+" in the state folder)")
 	f.BoolVar(&o.single, "single", false, "with the tools env: a client works in one environment, and need not name it")
@@ -143,6 +145,9 @@ func (o *mcpOptions) check() error {
 	}
 	if len(o.tools) == 0 {
 		errs = append(errs, fmt.Errorf("--tools: use some of %s", strings.Join(toolsets(), ", ")))
+	}
+	if o.stdio && o.listens {
+		errs = append(errs, errors.New("give --stdio or --listen, not both"))
 	}
 	if o.listens {
 		o.listen = cmp.Or(o.listen, mcpAddress)

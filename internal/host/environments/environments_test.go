@@ -72,6 +72,7 @@ environments:
   ref: {sandbox: "github:a/b#c"}
   vm: {preset: shell, backend: microvm}
   gone: {sandbox: /no/such}
+  unset: {preset: shell, env: {A: "${NOT_SET}", B: "${HOME}"}, description: "${NOT_SET}"}
   tight: {preset: shell, memory_mb: 10}
   few: {preset: shell, pids: 10, cpus: 0.005}
   jpy: {interpreter: [python3, "-"], session: jupyter, kernel: ir}
@@ -84,7 +85,7 @@ environments:
 	if got := names(r.Environments()); got != "a b jpy node python shell" {
 		t.Error(got)
 	}
-	if len(warned) != 7 || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
+	if len(warned) != 8 || r.Problem("unset") == nil || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
 		t.Errorf("%q", warned)
 	}
 	if e := find(t, r, "python"); e.Timeout != 1500*time.Millisecond || e.MemoryBytes != 64<<20 || e.Driver != sandbox.DriverPython || e.Source != file {
@@ -116,7 +117,7 @@ environments:
 other: 1
 `, 0o644)
 	r, err := Open(Options{File: file, Getenv: func(string) string { return "" }})
-	if err == nil || len(strings.Split(err.Error(), "\n")) != 9 {
+	if err == nil || len(strings.Split(err.Error(), "\n")) != 8 {
 		t.Error(err)
 	}
 	if got := names(r.Environments()); got != "node python shell" {

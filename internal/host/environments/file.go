@@ -33,6 +33,7 @@ type entry struct {
 	memory, pids            int64
 	cpus                    float64
 	env, inherit            []string
+	unset                   []string // variables of this program that it names and that are not set
 }
 
 // sources are the keys of which an entry has one.
@@ -58,6 +59,11 @@ func (l *loader) readFile(file string) error {
 				var e entry
 				e.read(r, key, value, l.o.Getenv)
 				if !r.OK() { // none of it will hold
+					return
+				}
+				if len(e.unset) > 0 {
+					slices.Sort(e.unset)
+					l.problem(name, fmt.Sprintf("%s:%d", file, key.Line), fmt.Errorf("not set: %s", strings.Join(slices.Compact(e.unset), ", ")))
 					return
 				}
 				if e.artifact != "" {
@@ -111,7 +117,7 @@ func (e *entry) read(r *keyed.Reader, key, n *yaml.Node, getenv func(string) str
 				if !workorder.ValidEnvName(key.Value) {
 					r.Wrong(key, "%q is no name of a variable", key.Value)
 				}
-				e.env = append(e.env, key.Value+"="+expand(r, value, v, getenv))
+				e.env = append(e.env, key.Value+"="+e.expand(v, getenv))
 			})
 		},
 	}
@@ -136,7 +142,7 @@ func (e *entry) read(r *keyed.Reader, key, n *yaml.Node, getenv func(string) str
 		r.Wrong(n, "%ssession is %s or one of %v", above, noSessions, d)
 	}
 	for _, to := range []*string{&e.artifact, &e.image, &e.project, &e.descr} {
-		*to = expand(r, n, *to, getenv)
+		*to = e.expand(*to, getenv)
 	}
 }
 
@@ -154,8 +160,8 @@ func keyedBy(keys keyed.Keys, tell func(name string)) keyed.Keys {
 
 var reference = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
 
-// expand puts variables of this program in place of ${NAME}, and $ in place of $$. One that is not set is an error.
-func expand(r *keyed.Reader, n *yaml.Node, s string, getenv func(string) string) string {
+// expand puts variables of this program in place of ${NAME}, and $ in place of $$. One that is not set keeps the entry from being used.
+func (e *entry) expand(s string, getenv func(string) string) string {
 	return reference.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "$$" {
 			return "$"
@@ -163,7 +169,7 @@ func expand(r *keyed.Reader, n *yaml.Node, s string, getenv func(string) string)
 		name := m[2 : len(m)-1]
 		v := getenv(name)
 		if v == "" {
-			r.Wrong(n, "the variable %s is not set", name)
+			e.unset = append(e.unset, name)
 		}
 		return v
 	})
