@@ -184,11 +184,11 @@ func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int
 	if err == nil {
 		err = w.finish(ctx, at, uid, gid)
 	}
-	if err == nil && name != "" {
-		err = os.WriteFile(filepath.Join(w.own(), "sandbox-agent"), []byte(name+"\n"), 0o644)
-	}
-	if err == nil && uid >= 0 {
-		err = os.Lchown(filepath.Join(w.own(), "sandbox-agent"), uid, gid)
+	if file := filepath.Join(w.own(), "sandbox-agent"); err == nil && name != "" {
+		err = os.WriteFile(file, []byte(name+"\n"), 0o644)
+		if err == nil && uid >= 0 {
+			err = os.Lchown(file, uid, gid)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -207,7 +207,7 @@ func (w *Worktree) aside() error {
 
 // path is one of a repository's own, absolute.
 func path(ctx context.Context, r git.Repo, name string) (string, error) {
-	out, err := r.Output(ctx, "rev-parse", "--git-path", name)
+	out, err := r.Output(ctx, "-c", "safe.directory="+r.Dir, "rev-parse", "--git-path", name) // a tree may be the sandbox's user's
 	p := strings.TrimSuffix(string(out), "\n")
 	if !filepath.IsAbs(p) {
 		p = filepath.Join(r.Dir, p)

@@ -126,3 +126,53 @@ func TestBare(t *testing.T) {
 		}
 	}
 }
+
+// What was deleted of a worktree is made anew from its branch, also where its files belong to the sandbox's user.
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	repo := filepath.Join(t.TempDir(), "repo")
+	gittest.Git(t, "", "init", "-q", "-b", "main", repo)
+	gittest.Git(t, repo, "commit", "-q", "--allow-empty", "-m", "base")
+	uid := -1
+	if os.Geteuid() == 0 {
+		uid = 54321
+	}
+	state := t.TempDir()
+	w := Of(state, "dev", repo)
+	if _, err := w.Add(t.Context(), "main", uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Guard(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if w.Gone() || Find(state, "dev").Repo == "" || Find(state, "other") != nil {
+		t.Error("it is not what it is")
+	}
+	for _, gone := range []string{w.Tree(), w.own(), filepath.Join(w.Tree(), ".git"), w.dir} {
+		if err := os.RemoveAll(gone); err != nil {
+			t.Fatal(err)
+		}
+		if !w.Gone() {
+			t.Errorf("%s is not missed", gone)
+		}
+		if err := w.Rebuild(t.Context(), "", "CLONE base", uid, uid); err != nil {
+			t.Fatal(err)
+		}
+		name, err := os.ReadFile(filepath.Join(w.own(), "sandbox-agent"))
+		if err != nil || string(name) != "CLONE base\n" || w.Gone() {
+			t.Errorf("%s: %q, %v", gone, name, err)
+		}
+	}
+	// With its branch gone, too, it is the commit that was saved.
+	saved := w.Head(t.Context())
+	gittest.Git(t, repo, "update-ref", "-d", "refs/heads/"+w.Branch)
+	if err := os.RemoveAll(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Rebuild(t.Context(), "", "", uid, uid); err == nil {
+		t.Error("it was made of nothing")
+	}
+	if err := w.Rebuild(t.Context(), saved, "", uid, uid); err != nil || w.Head(t.Context()) != saved {
+		t.Errorf("%v", err)
+	}
+}
