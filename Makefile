@@ -80,8 +80,8 @@ ROUNDS ?= 100
 SEED   ?= 20261121
 
 .PHONY: chaos
-chaos: build ## runs destroyed at random moments, and finished: ROUNDS=100 SEED=20261121
-	./scripts/chaos.sh $(ROUNDS) $(SEED)
+chaos: build ## runs destroyed at random moments, and finished: ROUNDS=100 SEED=20261121; KIND=ChaosSandbox kills standalone sandboxes
+	./scripts/chaos.sh $(ROUNDS) $(SEED) $(KIND)
 
 .PHONY: attack
 attack: build ## an agent that means harm, inside real boxes: prints attempt, expected, got

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Destroys runs at random moments of a seed, finishes each by the same command again, and
 # prints what was lost. `make nightly` has a round of every kind; this is the long one.
-# Usage: chaos.sh ROUNDS SEED
+# With ChaosSandbox it kills standalone sandboxes instead. Usage: chaos.sh ROUNDS SEED [ChaosSandbox]
 set -eu
 cd "$(dirname "$0")/.."
 out=$(mktemp)
@@ -18,9 +18,9 @@ trap 'exit 143' TERM HUP
 limit=$((20 + $1 / 4))m
 code=0
 SANDBOX_AGENT_CHAOS_ROUNDS=$1 SANDBOX_AGENT_CHAOS_SEED=$2 \
-	go test -tags e2e -count=1 -parallel 4 -timeout "$limit" -run '^TestChaos$' -v ./e2e >"$out" 2>&1 || code=$?
+	go test -tags e2e -count=1 -parallel 4 -timeout "$limit" -run "^Test${3:-Chaos}\$" -v ./e2e >"$out" 2>&1 || code=$?
 if [ "$code" -ne 0 ]; then
 	cat "$out"
 	exit "$code"
 fi
-grep -E '^(chaos:|\|)' "$out"
+grep -E '^(chaos:|\||ok)' "$out"

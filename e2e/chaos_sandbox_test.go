@@ -1,0 +1,86 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+)
+
+// TestChaosSandbox kills the command line, the keeper or guest, and the container of a sandbox at random moments while commands change files in its clone: what a command
+// that ended well has written is on the branch, the next command works, and nothing is left at the end. `make chaos` sets the rounds and the seed.
+func TestChaosSandbox(t *testing.T) {
+	t.Parallel()
+	rounds, seed := 3, uint64(time.Now().UnixNano())
+	if n, err := strconv.Atoi(os.Getenv("SANDBOX_AGENT_CHAOS_ROUNDS")); err == nil {
+		rounds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("SANDBOX_AGENT_CHAOS_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	for _, kind := range []string{"jail", "container"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a seed that can be given again
+			t.Logf("seed %d", seed)
+			u := newCarefulUser(t)
+			repo := u.newRepo()
+			const name = "chaos"
+			up := []string{"up", name, "--repo", ".", "--runtime", kind}
+			if kind == "container" {
+				up = append(up, "--image", strings.TrimSpace(u.run("", "image", "build").stdout))
+			}
+			if c := u.run("", up...); c.code != 0 {
+				t.Fatalf("exit code %d: %s", c.code, c.stderr)
+			}
+			var written []string
+			for round := range rounds {
+				file := fmt.Sprintf("f%d", round)
+				s := u.start("", "exec", name, "--", "sh", "-c", "echo "+file+" >"+file+"; mkdir -p d"+file+"; echo x >d"+file+"/x")
+				time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
+				switch blow := rng.IntN(3); {
+				case blow == 0:
+					s.Signal(syscall.SIGKILL)
+				case kind == "jail":
+					pid, _ := u.keeper(name)
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				case blow == 1:
+					_ = eng.ContainerKill(t.Context(), "sandbox-agent-sandbox-"+name, "KILL")
+				default:
+					_ = eng.ContainerRemove(t.Context(), "sandbox-agent-sandbox-"+name, container.RemoveOptions{Force: true})
+				}
+				if s.wait().code == 0 {
+					written = append(written, file)
+				}
+				if c := u.run("", "exec", name, "--", "true"); c.code != 0 {
+					t.Errorf("round %d: the next command: exit code %d: %s", round, c.code, c.stderr)
+				}
+			}
+			for _, file := range written {
+				if got := gittest.Git(t, repo, "show", "sandbox/"+name+":"+file); got != file {
+					t.Errorf("%s: %q", file, got)
+				}
+			}
+			gittest.Git(t, repo, "fsck", "--strict")
+			if c := u.run("", "down", "--force", name); c.code != 0 {
+				t.Errorf("down: exit code %d: %s", c.code, c.stderr)
+			}
+			if kind == "jail" {
+				if left, err := filepath.Glob(filepath.Join(u.state, "sandboxes", "*")); err != nil || len(left) > 0 {
+					t.Errorf("left: %s, %v", strings.Join(left, " "), err)
+				}
+			}
+		})
+	}
+}
