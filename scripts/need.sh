@@ -70,7 +70,13 @@ for purpose; do
 	*) die "unknown purpose $purpose" ;;
 	esac
 done
-[ -n "$packages$need_go" ] || exit 0
+# An installation that was interrupted leaves packages whose files are there and do not work, or are there in part: they pass the checks above.
+half=
+if command -v dpkg-query >/dev/null && [ "$(id -u)" = 0 ]; then
+	# shellcheck disable=SC2016 # the names are dpkg's
+	half=$(dpkg-query -W -f='${db:Status-Status} ${db:Status-Eflag} ${binary:Package}\n' | sed -n 's/^\(unpacked\|half-[a-z]*\) .* //p; s/^[a-z-]* reinstreq //p' | sort -u | tr '\n' ' ')
+fi
+[ -n "$packages$need_go$half" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
 	[ -z "$need_go" ] || die "Go is missing or too old: $go_hint"
@@ -79,7 +85,7 @@ fi
 [ "$(id -u)" = 0 ] || die "missing:$packages${need_go:+ go}: run as root, or install them by hand"
 
 export DEBIAN_FRONTEND=noninteractive
-echo "need.sh: installing$packages${need_go:+ go}" >&2
+echo "need.sh: installing$packages${need_go:+ go}${half:+, and what was left half installed: $half}" >&2
 # The deadline is for a mirror that stalls; a download of 300 MB passes on a slow line.
 log=$(mktemp)
 quietly() {
@@ -100,8 +106,12 @@ if [ ! -e /usr/sbin/policy-rc.d ]; then
 	printf '#!/bin/sh\nexit 101\n' >$policy
 	chmod 755 $policy
 fi
-# shellcheck disable=SC2086 # a list of packages
-quietly timeout 1200 apt-get install -q -y --no-install-recommends $packages
+if [ -n "$half" ]; then
+	# What is only unpacked is whole then; the rest is unpacked once more.
+	timeout 600 dpkg --configure -a >"$log" 2>&1 || true
+fi
+# shellcheck disable=SC2086 # lists of packages
+quietly timeout 1200 apt-get -o DPkg::Lock::Timeout=600 install -q -y --fix-broken --no-install-recommends ${half:+--reinstall} $packages $half
 if [ -n "$need_go" ]; then
 	# A versioned package is not on PATH.
 	newest=$(ls -d /usr/lib/go-*/bin/go 2>/dev/null | sort -V | tail -n 1)
