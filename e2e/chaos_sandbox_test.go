@@ -36,7 +36,7 @@ func TestChaosSandbox(t *testing.T) {
 			t.Logf("seed %d", seed)
 			u := newCarefulUser(t)
 			repo := u.newRepo()
-			const name = "chaos"
+			name := fmt.Sprintf("chaos-%d", os.Getpid()) // an engine gives a name once
 			up := []string{"up", name, "--repo", ".", "--runtime", kind}
 			if kind == "container" {
 				up = append(up, "--image", strings.TrimSpace(u.run("", "image", "build").stdout))
