@@ -1,21 +1,10 @@
 package proc
 
-import (
-	"errors"
+import "strconv"
 
-	"golang.org/x/sys/unix"
-)
-
-// limitData bounds the memory of a process that was just started. It needs no privilege: a limit may always be lowered.
-func limitData(pid int, bytes uint64) error {
-	var now unix.Rlimit
-	err := unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &now)
-	if err == nil {
-		bytes = min(bytes, now.Cur, now.Max)
-		err = unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: bytes, Max: bytes}, nil)
-	}
-	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended
-	}
-	return err
+// limitData returns the command line that starts path with argv in bounds of memory. The shell sets the limit before it becomes the program: one that is set from outside comes too late for
+// a child that the program starts at once. A lower limit that was inherited stays.
+func limitData(path string, argv []string, bytes uint64) (string, []string) {
+	const script = `ulimit -d "$0" || [ "$(ulimit -d)" -le "$0" ] || exit 126; exec "$@"`
+	return "/bin/sh", append([]string{"sh", "-c", script, strconv.FormatUint(bytes>>10, 10), path}, argv[1:]...)
 }

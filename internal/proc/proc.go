@@ -120,9 +120,13 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
+	argv := s.Argv
+	if s.DataBytes > 0 {
+		path, argv = limitData(path, argv, s.DataBytes)
+	}
 	// Cancellation is ours (group, grace), so the command does not get ctx.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path)
-	cmd.Args = s.Argv
+	cmd.Args = argv
 	cmd.Dir, cmd.Env = s.Dir, s.Env
 	cmd.Stdin, cmd.ExtraFiles = s.Stdin, s.ExtraFiles
 	cmd.WaitDelay = pipeDelay // of the input, which a child need not read
@@ -153,10 +157,6 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err := out.started(own.add(start, cmd)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
-	var limit error
-	if s.DataBytes > 0 {
-		limit = limitData(cmd.Process.Pid, s.DataBytes)
-	}
 	if s.OOMScoreAdj > 0 {
 		// Best effort: a kernel that refuses leaves the default, which is correct too.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), fmt.Appendf(nil, "%d", s.OOMScoreAdj), 0)
@@ -170,11 +170,6 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		p.err = p.result(errors.Join(err, out.end()), s.Argv[0])
 		close(p.done)
 	}()
-	if limit != nil {
-		p.Signal(syscall.SIGKILL)
-		<-p.done
-		return nil, fmt.Errorf("start %s: limit its memory: %w", s.Argv[0], limit)
-	}
 	go p.stopWith(ctx, s)
 	if s.Started != nil {
 		s.Started(p)
