@@ -207,13 +207,13 @@ func TestInvalidNames(t *testing.T) {
 	for _, name := range []string{"", " ", "-", ".", "..", "a/b", "../a", "A", "a\n", "a b", "ä", "a=b", strings.Repeat("a", 64)} {
 		_, get := m.Get(t.Context(), name)
 		_, peek := m.Peek(t.Context(), name)
-		_, make := m.Create(t.Context(), Spec{Name: name, Image: "i"})
+		_, created := m.Create(t.Context(), Spec{Name: name, Image: "i"})
 		_, fork := find(t, m, "a").Fork(t.Context(), name)
 		_, list := m.SnapshotsOf(t.Context(), name)
 		_, restore := m.Restore(t.Context(), name, "s")
 		_, again := m.Restore(t.Context(), "a", name)
 		_, snapshot := find(t, m, "a").Snapshot(t.Context(), name)
-		for i, err := range []error{get, peek, make, fork, list, restore, again, snapshot, m.Forget(t.Context(), name), m.RemoveSnapshot(t.Context(), name, "s"), m.RemoveSnapshot(t.Context(), "a", name)} {
+		for i, err := range []error{get, peek, created, fork, list, restore, again, snapshot, m.Forget(t.Context(), name), m.RemoveSnapshot(t.Context(), name, "s"), m.RemoveSnapshot(t.Context(), "a", name)} {
 			if !errors.Is(err, ErrName) || !errors.Is(err, ErrSpec) {
 				t.Errorf("%q: %d: %v", name, i, err)
 			}

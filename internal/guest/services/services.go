@@ -16,10 +16,10 @@ import (
 	"sync"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
-	"github.com/docker/docker/errdefs"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -199,7 +199,7 @@ func (s *Stack) ended(ctx context.Context, id string) bool {
 	defer cancel()
 	in, err := s.cfg.Client.ContainerInspect(ctx, id)
 	if err != nil {
-		return errdefs.IsNotFound(err)
+		return cerrdefs.IsNotFound(err)
 	}
 	return in.State == nil || slices.Contains([]string{container.StateCreated, container.StateExited, container.StateDead}, in.State.Status)
 }

@@ -25,7 +25,9 @@ type volumes struct {
 
 var _ runtime.Volumes = (*volumes)(nil)
 
-func (v *volumes) Volumes(context.Context, map[string]string) ([]runtime.Volume, error) { return nil, nil }
+func (v *volumes) Volumes(context.Context, map[string]string) ([]runtime.Volume, error) {
+	return nil, nil
+}
 
 func (v *volumes) RemoveVolume(_ context.Context, name string) error {
 	i := slices.Index(v.names, name)
