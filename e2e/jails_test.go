@@ -374,7 +374,7 @@ func TestJailBadInput(t *testing.T) {
 		{[]string{"up", "x", "--runtime", "nspawn"}, workorder.ExitInvalid},
 		{[]string{"up", "x", "--runtime", "podman"}, workorder.ExitInvalid},
 		{[]string{"up", "x", "--runtime", "nope"}, workorder.ExitUsage},
-		{[]string{"up", "../x", "--runtime", "jail"}, workorder.ExitInvalid},
+		{[]string{"up", "../x", "--runtime", "jail"}, workorder.ExitUsage},
 	} {
 		if c := u.run("", row.args...); c.code != row.want || strings.Count("\n"+c.stderr, "\nerror: ") != 1 {
 			t.Errorf("%q: exit code %d, want %d", row.args, c.code, row.want)

@@ -44,6 +44,7 @@ harness:
     fi
 validate:
   there: ls | grep -q de$
+strict: true # the check fails on base, and a revision that breaks it is to fail
 `
 
 // reviewed is a task with a pull request that people write about.

@@ -255,7 +255,7 @@ func TestSandboxBadInput(t *testing.T) {
 		args []string
 		want int
 	}{
-		{[]string{"up", "Not_A_Name!", "--image", plainImage}, workorder.ExitInvalid},
+		{[]string{"up", "Not_A_Name!", "--image", plainImage}, workorder.ExitUsage},
 		{[]string{"up", name, "--image", "no.such/image:1"}, workorder.ExitNotFound},
 		{[]string{"up"}, workorder.ExitUsage},
 		{up("--memory", "0x"), workorder.ExitUsage},

@@ -163,7 +163,7 @@ func TestSandboxFiles(t *testing.T) {
 		{[]string{name + ":a", name + ":b"}, workorder.ExitUsage},
 		{[]string{":a", "."}, workorder.ExitUsage},
 		{[]string{"", name + ":"}, workorder.ExitUsage},
-		{[]string{"Not A Name:a", "."}, workorder.ExitInvalid},
+		{[]string{"Not A Name:a", "."}, workorder.ExitUsage},
 		{[]string{name + ":a"}, workorder.ExitUsage},
 		{[]string{"--json", name + ":src", "-"}, workorder.ExitUsage},
 	} {
@@ -205,7 +205,7 @@ func TestSandboxFilesOfOthers(t *testing.T) {
 
 	// A name that is the user's file and the guest's in turn.
 	u.exec(name, "", "--background", "--", "sh", "-c", "while :; do ln -sfn /.sandbox-agent/config.json race; ln -sfn /tmp/own race; ln -sfn /.sandbox-agent d; ln -sfn /tmp d; done")
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.Open(sandbox.Options{StateDir: u.state})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,12 +188,12 @@ func TestSandboxSnapshots(t *testing.T) {
 		want int
 	}{
 		{[]string{"snapshot", "create", name, "s"}, workorder.ExitUsage},
-		{[]string{"snapshot", "create", name, "../evil"}, workorder.ExitInvalid},
+		{[]string{"snapshot", "create", name, "../evil"}, workorder.ExitUsage},
 		{[]string{"snapshot", "restore", name, "nope"}, workorder.ExitNotFound},
 		{[]string{"snapshot", "rm", name, "nope"}, workorder.ExitNotFound},
 		{[]string{"snapshot", "rm", name, "before-restore"}, workorder.ExitGeneral}, // the sandbox is made of it
 		{[]string{"fork", name, fork}, workorder.ExitUsage},
-		{[]string{"fork", name, "Not A Name"}, workorder.ExitInvalid},
+		{[]string{"fork", name, "Not A Name"}, workorder.ExitUsage},
 	} {
 		if c := u.run("", row.args...); c.code != row.want || strings.Count("\n"+c.stderr, "\nerror: ") != 1 {
 			t.Errorf("%q: exit code %d, want %d", row.args, c.code, row.want)

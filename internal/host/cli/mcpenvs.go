@@ -257,8 +257,8 @@ func beginning(ctx context.Context, repo *localrepo.Repo, ref string) (string, e
 		return "", wrong("from_git_ref %.80q is neither branch, tag nor commit", ref)
 	}
 	begin, err := repo.Base(ctx, ref)
-	if err != nil {
-		return "", wrongCall(err)
+	if errors.Is(err, localrepo.ErrNoRevision) {
+		return "", wrong("from_git_ref: %v", err)
 	}
-	return begin, nil
+	return begin, err
 }

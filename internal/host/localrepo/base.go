@@ -2,6 +2,7 @@ package localrepo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+// ErrNoRevision is a name that no branch, tag or commit of the repository has.
+var ErrNoRevision = errors.New("no branch, tag or commit")
 
 // Base verifies that a run can start from ref, and returns its name: that of a branch, or else of a tag, or else the id of a commit. An empty ref is
 // what is checked out, which is a commit where HEAD is detached, as in most CI jobs.
@@ -41,7 +45,7 @@ func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("look for %q in %s: %w", base, r.Path, context.Cause(ctx))
 	}
-	return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no branch, tag or commit %q", r.Path, base), r.branchHint(ctx))
+	return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has %w %q", r.Path, ErrNoRevision, base), r.branchHint(ctx))
 }
 
 // IsBranch reports whether a name that Base has returned is a branch's.
