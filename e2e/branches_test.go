@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -107,6 +108,14 @@ func TestBranch(t *testing.T) {
 			gittest.Git(t, repo, "reset", "-q", "--hard")
 			ok(0, "checkout", e, "-b", "try")
 			gittest.Git(t, repo, "switch", "-q", "main")
+			if kind == "container" { // without the engine nothing is gone
+				env := u.env
+				u.env = append(slices.Clone(env), "DOCKER_HOST=unix:///no/such/socket")
+				for _, args := range [][]string{{"list"}, {"list", "--json"}, {"ps"}, {"up", e + "-2", "--image", "x"}} {
+					ok(5, args...)
+				}
+				u.env = env
+			}
 			ok(0, "down", e)
 			count(1) // of three, the two of before are merged
 			list := jsonOf[[]struct{ Name, Title, State string }](u, "list")
@@ -169,6 +178,19 @@ func TestBranchCorners(t *testing.T) {
 			t.Errorf("%q: exit code %d, not %d: %s", args, c.code, code, c.stderr)
 		}
 	}
+	// unsaved makes a file in a jail's clone that no command has made, and so none saves.
+	unsaved := func(name, file string) string {
+		t.Helper()
+		clone, err := filepath.Glob(filepath.Join(u.state, "sandboxes", name, "*", "f"))
+		if err != nil || len(clone) != 1 {
+			t.Fatalf("%q, %v", clone, err)
+		}
+		path := filepath.Join(filepath.Dir(clone[0]), file)
+		if err := os.WriteFile(path, []byte("2\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
 	ok(0, "up", "e", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "--", "sh", "-c", "echo 2 >f") // the one that stands on what is checked out
 	before := gittest.Git(t, repo, "rev-parse", "sandbox/e")
@@ -186,6 +208,18 @@ func TestBranchCorners(t *testing.T) {
 	gittest.Git(t, ours, "merge-base", "--is-ancestor", before, before)
 	if got := gittest.Git(t, ours, "for-each-ref", "--points-at="+before, "--format=%(refname:strip=2)", "refs/sandbox-agent/earlier/e"); !strings.HasPrefix(got, "earlier/e/") {
 		t.Error(got)
+	}
+	// Work that cannot be saved is neither left out of a merge nor merged in part.
+	late := unsaved("e", "unsaved")
+	lock := filepath.Join(ours, "refs/heads/e.lock")
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"merge", "apply", "checkout"} {
+		ok(1, verb, "e")
+	}
+	if err := errors.Join(os.Remove(lock), os.Remove(late)); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(repo, "f"), []byte("mine\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -249,8 +283,7 @@ func TestBranchCorners(t *testing.T) {
 	ok(1, "down", "h")
 	ok(0, "exec", "h", "--", "grep", "1", "work")
 	// By force nothing is saved first.
-	ok(0, "exec", "h", "--", "sh", "-c", "(sleep 0.2; echo 2 >late) >/dev/null 2>&1 &")
-	time.Sleep(time.Second)
+	unsaved("h", "late")
 	ok(0, "down", "--force", "h")
 	if got := gittest.Git(t, repo, "ls-tree", "--name-only", "sandbox/h", "late"); got != "" {
 		t.Errorf("%s was saved", got)
