@@ -31,11 +31,7 @@ func TestHostAttack(t *testing.T) {
 	gittest.Git(t, repo, "update-index", "--add", "--cacheinfo", "160000,"+gittest.Git(t, repo, "rev-parse", "HEAD")+",sub")
 	gittest.Git(t, repo, "commit", "-qm", "a submodule")
 	const owner = 54321
-	for at := filepath.Dir(filepath.Dir(repo)); ; at = filepath.Dir(at) {
-		if err := os.Chmod(at, 0o755); err != nil || at == filepath.Dir(u.dir) || at == "/" {
-			break
-		}
-	}
+	reachable(t, repo)
 	err := filepath.WalkDir(repo, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -28,11 +28,7 @@ func TestWorkspace(t *testing.T) {
 			gittest.Git(t, repo, "add", "libs/sub")
 			gittest.Git(t, repo, "commit", "-qm", "a repository in it")
 			const owner = 54321
-			for _, dir := range []string{filepath.Dir(filepath.Dir(repo)), filepath.Dir(repo), repo} {
-				if err := os.Chmod(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
+			reachable(t, repo)
 			for _, dir := range []string{repo, filepath.Join(repo, "libs"), filepath.Join(repo, "libs", "sub"), filepath.Join(repo, "libs", "sub", ".git", "hooks")} {
 				if err := os.Chown(dir, owner, owner); err != nil {
 					t.Skipf("only root gives folders away: %v", err)
@@ -109,11 +105,7 @@ func TestWorktree(t *testing.T) {
 			t.Parallel()
 			u := newCarefulUser(t)
 			repo := u.newRepo()
-			for dir := u.state; len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-				if err := os.Chmod(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
+			reachable(t, u.state)
 			e := u.claim(fmt.Sprintf("tree-%s-%d", kind, os.Getpid()))
 			template := filepath.Join(t.TempDir(), "tpl.yaml")
 			if err := os.WriteFile(template, []byte("name: tpl\nharness: {name: command, command: [sleep, '1000']}\nenv: {OF_TEMPLATE: there}\n"), 0o644); err != nil {
@@ -205,5 +197,15 @@ git config core.fsmonitor evil; git config core.hooksPath /tmp; echo x >.git; mv
 				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
 		})
+	}
+}
+
+// reachable lets other users into a directory of a test. What is above the tests' own directories keeps its mode: it is the machine's.
+func reachable(t *testing.T, dir string) {
+	t.Helper()
+	for ; len(dir) > len(filepath.Clean(os.TempDir())); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
