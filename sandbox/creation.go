@@ -86,7 +86,10 @@ func (m *Manager) createNamed(ctx context.Context, p *place, r runtime.Stander, 
 		return nil, err
 	}
 	c.New = true
-	if err := errors.Join(m.worktreeFree(ctx, s), m.begin(s, c)); err != nil {
+	if err := m.worktreeFree(ctx, s); err != nil {
+		return nil, err // with nothing begun: what is begun is undone by the next command, with the worktree
+	}
+	if err := m.begin(s, c); err != nil {
 		return nil, err
 	}
 	undo, err := m.addWorktree(ctx, &s)
@@ -312,6 +315,11 @@ func (sb *Sandbox) repair(ctx context.Context) (*wireclient.Client, error) {
 // refill makes the deleted directories of a sandbox anew, and fills them with what was saved.
 func (sb *Sandbox) refill(ctx context.Context) error {
 	s := sb.Spec()
+	r, id := sb.at()
+	// A sandbox that runs has the deleted directory, and could change what is made for another start.
+	if err := r.Stop(ctx, id, s.Runtime.grace()); err != nil {
+		return err
+	}
 	if s.Worktree != "" {
 		b := branch.New(sb.m.state).Of(s.Name, s.Worktree)
 		uid, gid := worktreeOwner(s.Name)
@@ -335,11 +343,6 @@ func (sb *Sandbox) refill(ctx context.Context) error {
 		if err := sb.m.begin(s, registry.Creation{Snapshot: sb.from, Restore: true, Event: registry.Renewed, Detail: s.Image}); err != nil {
 			return err
 		}
-	}
-	r, id := sb.at()
-	// A sandbox that runs has the deleted directory, and another start has the new one.
-	if err := r.Stop(ctx, id, s.Runtime.grace()); err != nil {
-		return err
 	}
 	if err := r.StartAgain(ctx, id); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -61,6 +62,10 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	repo := spec.BranchOf()
 	if repo == "" {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+	}
+	// What has to be repaired first needs the lock that a save holds.
+	if err := sb.use(ctx, func(*wireclient.Client) error { return nil }); err != nil {
+		return Saved{}, err
 	}
 	b := branch.New(sb.m.state).Of(spec.Name, repo)
 	s, err := b.Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))

@@ -236,11 +236,11 @@ func traces() []trace {
 			_, err := proc.Start(ctx, proc.Spec{Argv: []string{"sh", "-c", "while :; do :; done"}})
 			return err
 		}, func() (string, bool) {
-			const while = 500 * time.Millisecond // others share the processors: a twentieth is enough
+			const while = 500 * time.Millisecond
 			before, err := usedProcessor()
 			time.Sleep(while)
 			after, aerr := usedProcessor()
-			return outcome(errors.Join(err, aerr)), errors.Join(err, aerr) != nil || after-before > while/20
+			return outcome(errors.Join(err, aerr)), errors.Join(err, aerr) != nil || after-before > while/5
 		}},
 	}
 }

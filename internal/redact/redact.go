@@ -48,6 +48,16 @@ func Named(values map[string]string) *Set {
 	return b.set()
 }
 
+// Whole returns a set that finds the values as a whole. Named also takes a line of a value for the value: that hides too much rather than too little, and says nothing
+// about where a line that other texts have as well comes from.
+func Whole(values map[string]string) *Set {
+	b := newBuilder()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		b.whole(name, strings.TrimSpace(values[name]))
+	}
+	return b.set()
+}
+
 // Ignored lists the names of the values that are not looked for because they
 // are shorter than MinValue; empty values are not listed.
 func (s *Set) Ignored() []string {
@@ -82,18 +92,8 @@ func newBuilder() *builder { return &builder{t: newTrie()} }
 
 func (b *builder) add(name, value string) {
 	value = strings.TrimSpace(value) // the line end of a secret's file is no part of it
-	if len(value) < MinValue {
-		if value != "" {
-			b.ignored = append(b.ignored, name)
-		}
-		return
-	}
-	id := int32(len(b.marks))
-	b.marks = append(b.marks, []byte("[redacted:"+name+"]"))
-	for _, f := range forms(value) {
-		b.t.insert(f, id)
-	}
-	if !strings.ContainsRune(value, '\n') {
+	id, ok := b.whole(name, value)
+	if !ok || !strings.ContainsRune(value, '\n') {
 		return
 	}
 	for line := range strings.Lines(value) {
@@ -104,6 +104,22 @@ func (b *builder) add(name, value string) {
 			}
 		}
 	}
+}
+
+// whole adds a value, unless it is too short.
+func (b *builder) whole(name, value string) (id int32, ok bool) {
+	if len(value) < MinValue {
+		if value != "" {
+			b.ignored = append(b.ignored, name)
+		}
+		return 0, false
+	}
+	id = int32(len(b.marks))
+	b.marks = append(b.marks, []byte("[redacted:"+name+"]"))
+	for _, f := range forms(value) {
+		b.t.insert(f, id)
+	}
+	return id, true
 }
 
 func (b *builder) set() *Set {

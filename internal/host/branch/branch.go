@@ -440,7 +440,7 @@ func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	if b.git().Run(ctx, "diff", "--quiet", bases+b.Sandbox, head, "--") == nil { // nothing has changed
 		return false, nil
 	}
-	out, err := b.line(ctx, "rev-list", "--count", head, "--not", "--exclude="+heads+b.Sandbox, "--all")
+	out, err := b.line(ctx, "rev-list", "--count", head, "--not", "--exclude="+heads+b.Sandbox, "--glob=refs/*") // --all has HEAD as well, which may be this branch
 	if err != nil {
 		return true, fmt.Errorf("look for the commits of sandbox %s: %w", b.Sandbox, err)
 	}

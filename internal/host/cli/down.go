@@ -111,7 +111,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		switch {
 		case err == nil:
 			err = removeSandbox(ctx, sb, o.force)
-		case o.force && !errors.Is(err, sandbox.ErrUnavailable):
+		case o.force && !errors.Is(err, sandbox.ErrUnavailable) && !errors.Is(err, sandbox.ErrOtherOwner):
 			err = m.Forget(ctx, name)
 		}
 		if err != nil {

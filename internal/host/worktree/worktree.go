@@ -184,16 +184,28 @@ func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int
 	if err == nil {
 		err = w.finish(ctx, at, uid, gid)
 	}
-	if file := filepath.Join(w.own(), "sandbox-agent"); err == nil && name != "" {
-		err = os.WriteFile(file, []byte(name+"\n"), 0o644)
-		if err == nil && uid >= 0 {
-			err = os.Lchown(file, uid, gid)
-		}
+	if err == nil && name != "" {
+		err = w.writeName(name, uid, gid)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// writeName writes the name of the clone into the sandbox's git directory.
+func (w *Worktree) writeName(name string, uid, gid int) error {
+	root, err := os.OpenRoot(w.own())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	const file = "sandbox-agent"
+	err = replace(root, file, name+"\n")
+	if err == nil && uid >= 0 {
+		err = root.Lchown(file, uid, gid)
+	}
+	return err
 }
 
 // aside moves a tree away that is in the way, unless it is empty.
@@ -239,17 +251,34 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 		"git/HEAD": "ref: refs/heads/" + w.Branch + "\n", "git/refs/heads/" + w.Branch: base + "\n", "git/objects/info/alternates": insideObjects + "\n", "git/index": string(known),
 		"git/config": config + settings, "git/info/sparse-checkout": sparse, "gitfile": "gitdir: " + insideGit + "\n",
 	}
+	root, err := os.OpenRoot(w.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	for file, content := range files {
-		file = filepath.Join(w.dir, filepath.FromSlash(file))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		if err := replace(root, filepath.FromSlash(file), content); err != nil {
 			return err
 		}
 	}
 	// By its time git knows the files that may have changed since.
-	return os.Chtimes(filepath.Join(w.dir, "git", "index"), st.ModTime(), st.ModTime())
+	return root.Chtimes(filepath.Join("git", "index"), st.ModTime(), st.ModTime())
+}
+
+// replace writes a new file in place of what has its name. A sandbox that had the directory can have left links there: none is followed out of it.
+func replace(root *os.Root, name, content string) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
 }
 
 // sparse are the patterns of a worktree of a sparse repository, which are the user's, with their settings: what is written outside of them counts for a git that knows them.

@@ -22,15 +22,27 @@ type Conflicts struct {
 // operations are those that git remembers in the repository until they are done.
 var operations = []struct{ name, file string }{
 	{"git am", "rebase-apply/applying"}, // before the rebase, whose directory it shares
-	{"rebase", "rebase-merge"}, {"rebase", "rebase-apply"}, {"merge", "MERGE_HEAD"}, {"cherry-pick", "CHERRY_PICK_HEAD"}, {"revert", "REVERT_HEAD"},
+	{"rebase", "rebase-merge"},
+	{"rebase", "rebase-apply"},
+	{"merge", "MERGE_HEAD"},
+	{"cherry-pick", "CHERRY_PICK_HEAD"},
+	{"revert", "REVERT_HEAD"},
+	{"cherry-pick", remaining}, // of several, some of which are done
 }
+
+// remaining lists the commits that a cherry-pick or revert has still to make.
+const remaining = "sequencer/todo"
 
 // during is the operation that the work tree is in the middle of. unfinished reports one whose remaining commits are in no commit of the
 // branch yet, so that it matters without a conflict, too.
 func (c *Committer) during() (name string, unfinished bool) {
+	there := func(file string) bool {
+		_, err := os.Lstat(filepath.Join(c.repos.Workspace, ".git", file))
+		return err == nil
+	}
 	for _, o := range operations {
-		if _, err := os.Lstat(filepath.Join(c.repos.Workspace, ".git", o.file)); err == nil {
-			return o.name, strings.HasPrefix(o.file, "rebase-")
+		if there(o.file) {
+			return o.name, strings.HasPrefix(o.file, "rebase-") || there(remaining)
 		}
 	}
 	return "", false

@@ -262,7 +262,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: why}
 	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
 	cs = ld.pusher.Aside(ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head})
-	if kerr := ld.tries(ctx, cs, nil); remote.SecretIn(kerr) != nil {
+	if kerr := ld.tries(ctx, cs, nil); remote.SecretIn(kerr) != nil && remote.SecretIn(err) != nil {
 		return err // it says so
 	} else if kerr != nil {
 		return errors.Join(err, kerr)

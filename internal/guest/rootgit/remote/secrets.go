@@ -67,7 +67,7 @@ func (r *Remote) Guard(secrets map[string]string) {
 			values[name] = value
 		}
 	}
-	r.scan = &scanner{set: redact.Named(values), values: values, dirty: map[string][]Leak{}, public: map[string]bool{}}
+	r.scan = &scanner{set: redact.Whole(values), values: values, dirty: map[string][]Leak{}, public: map[string]bool{}}
 }
 
 // Leaks lists what was found so far.

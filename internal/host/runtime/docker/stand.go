@@ -78,7 +78,8 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 	}
 	// Made here and not by the image's VOLUME, so that they have our labels in case somebody removes the container without them.
 	for _, at := range slices.Sorted(maps.Keys(volumes)) {
-		if !slices.ContainsFunc(hc.Mounts, func(m mount.Mount) bool { return path.Clean(m.Target) == path.Clean(at) }) {
+		at = path.Join("/", at) // an image may name a relative one, which a mount must not be
+		if !slices.ContainsFunc(hc.Mounts, func(m mount.Mount) bool { return path.Clean(m.Target) == at }) {
 			hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeVolume, Target: at, VolumeOptions: &mount.VolumeOptions{Labels: s.Labels}})
 		}
 	}
