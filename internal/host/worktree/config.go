@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/gitguard"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
 // settings are those of the worktree alone, which count after all others: the sandbox writes every file in it, so that no hook runs there, wherever core.hooksPath leads, and git
@@ -40,6 +41,11 @@ func (w *Worktree) configure(ctx context.Context) error {
 // allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the file of that one before.
 func (w *Worktree) allow(ctx context.Context) error {
 	user := localrepo.Git(w.Repo)
+	lock, err := lockfile.Take(ctx, filepath.Dir(w.dir)+".lock") // git does not wait for another command that changes the file
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
 	if out, err := user.Output(ctx, "config", "--bool", "extensions.worktreeConfig"); err == nil && string(out) == "true\n" {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
@@ -174,5 +175,26 @@ func TestRebuild(t *testing.T) {
 	}
 	if err := w.Rebuild(t.Context(), saved, "", uid, uid); err != nil || w.Head(t.Context()) != saved {
 		t.Errorf("%v", err)
+	}
+}
+
+// The first worktrees of a repository, made at once, all change its settings.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	repo, state := filepath.Join(t.TempDir(), "repo"), t.TempDir()
+	gittest.Git(t, "", "init", "-q", "-b", "main", repo)
+	gittest.Git(t, repo, "commit", "-q", "--allow-empty", "-m", "base")
+	const most = 8
+	made := make(chan error, most)
+	for i := range most {
+		go func() {
+			_, err := Of(state, "dev"+strconv.Itoa(i), repo).Add(t.Context(), "main", -1, -1)
+			made <- err
+		}()
+	}
+	for range most {
+		if err := <-made; err != nil {
+			t.Error(err)
+		}
 	}
 }
