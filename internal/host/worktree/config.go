@@ -21,7 +21,7 @@ const settings = "[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n" +
 
 // configure writes settings to the worktree's own file, which the repository has to allow.
 func (w *Worktree) configure(ctx context.Context) error {
-	if err := w.allow(ctx); err != nil {
+	if err := w.alone(ctx, func() error { return w.allow(ctx) }); err != nil {
 		return fmt.Errorf("let worktrees have settings of their own: %w", err)
 	}
 	file, err := path(ctx, localrepo.Git(w.Tree()), "config.worktree")
@@ -38,14 +38,19 @@ func (w *Worktree) configure(ctx context.Context) error {
 	return os.WriteFile(file, append(had, "\n"+settings...), 0o644)
 }
 
-// allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the file of that one before.
-func (w *Worktree) allow(ctx context.Context) error {
-	user := localrepo.Git(w.Repo)
-	lock, err := lockfile.Take(ctx, filepath.Dir(w.dir)+".lock") // git does not wait for another command that changes the file
+// alone waits for other commands that add worktrees: git fails where another one has not finished with the repository's settings, or with a worktree that it lists.
+func (w *Worktree) alone(ctx context.Context, f func() error) error {
+	lock, err := lockfile.Take(ctx, filepath.Dir(w.dir)+".lock")
 	if err != nil {
 		return err
 	}
 	defer lock.Release()
+	return f()
+}
+
+// allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the file of that one before.
+func (w *Worktree) allow(ctx context.Context) error {
+	user := localrepo.Git(w.Repo)
 	if out, err := user.Output(ctx, "config", "--bool", "extensions.worktreeConfig"); err == nil && string(out) == "true\n" {
 		return nil
 	}

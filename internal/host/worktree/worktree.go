@@ -105,7 +105,7 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 			err = errors.Join(err, w.remove(context.WithoutCancel(ctx), true))
 		}
 	}()
-	if err := user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base); err != nil {
+	if err := w.alone(ctx, func() error { return user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base) }); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := w.finish(ctx, base, uid, gid); err != nil {
@@ -178,7 +178,7 @@ func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int
 			err = user.Run(ctx, "worktree", "prune", "--expire", "now")
 		}
 		if err == nil {
-			err = user.Run(ctx, args...)
+			err = w.alone(ctx, func() error { return user.Run(ctx, args...) })
 		}
 	}
 	if err == nil {
