@@ -398,13 +398,18 @@ func notEOF(err error) error {
 	return err
 }
 
-// aside lists what the branches and the stash of the clone $1 have that is not checked out.
+// aside lists the commits of branches, tags and stashes of the clone $1 that are not checked out, as lines COMMIT TREE NAME. Of many tags the newest count: the user's own are older.
 const aside = `cd "$1" && [ -e .git ] || exit 0
 c=$(git rev-parse --quiet --verify HEAD) || c=
-git for-each-ref --count=100 --format="%(objectname) %(tree) %(refname)" ${c:+--no-merged=$c} refs/heads refs/stash
-git log -1 --format="%H %T refs/stash" refs/stash^3 -- 2>/dev/null || :`
+for in in refs/heads refs/tags; do
+	git for-each-ref --count=100 --sort=-creatordate --format="%(if)%(*tree)%(then)%(*objectname) %(*tree)%(else)%(objectname) %(tree)%(end) %(refname)" ${c:+--no-merged=$c} $in
+done
+git log -g -n 100 --format="%H %T %gD %P" refs/stash -- 2>/dev/null | while read -r commit tree name _ _ untracked; do
+	echo "$commit $tree $name"
+	[ -z "$untracked" ] || echo "$untracked $(git rev-parse "$untracked^{tree}") $name"
+done`
 
-// Aside are branches and stashes of the sandbox's clone that no save has seen: neither is their last commit checked out or in the user's repository, nor has a commit of the branch its files.
+// Aside are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit checked out or in the user's repository, nor has a commit of the branch its files.
 func (b *Branch) Aside(ctx context.Context, in Inside, dir string) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()

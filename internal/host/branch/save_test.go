@@ -386,8 +386,11 @@ func TestAside(t *testing.T) {
 		{"git checkout -qb more; echo 3 >f; " + commit, ""},
 		{"git checkout -q main", ""}, // its files are those of a commit
 		{"git checkout -qb lost; echo 4 >f; " + commit + "git checkout -q main", "refs/heads/lost"},
-		{"echo 5 >new; git -c user.name=x -c user.email=x@x stash -q -u", "refs/heads/lost refs/stash"},
+		{"echo 5 >new; git -c user.name=x -c user.email=x@x stash -q -u", "refs/heads/lost refs/stash@{0}"},
 		{"git stash pop -q; git checkout -q lost", ""},
+		{"echo 6 >f; git -c user.name=x -c user.email=x@x stash -q; echo 2 >f; git -c user.name=x -c user.email=x@x stash -q", "refs/stash@{1}"}, // a save has the files of the newest
+		{"git stash clear; echo 7 >f; " + commit + "git tag light; git -c user.name=x -c user.email=x@x tag -a -m x annotated; git reset -q --hard HEAD~1", "refs/tags/annotated refs/tags/light"},
+		{"git tag -d light annotated >/dev/null", ""},
 		{"rm -rf .git", ""},
 	} {
 		p.do(c.script)

@@ -266,7 +266,7 @@ func (a *App) savedPlace(ctx context.Context, verb string, b *branch.Branch, del
 			cmp.Or(fault.Hint(err), "mend that; its commits so far are on "+branch.Remote+"/"+b.Sandbox+", for git itself"))
 	}
 	if len(left) > 0 {
-		err := fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, it is in a submodule, or in a branch or stash of the clone", b.Sandbox, strings.Join(left, ", ")),
+		err := fault.New(workorder.ExitGeneral, fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, it is in a submodule, or in a branch, tag or stash of the clone", b.Sandbox, strings.Join(left, ", ")),
 			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
 		if deleted {
 			return nil, err
