@@ -22,6 +22,7 @@ begin() {
 	# What the clone's index knows is not read again, but for files as young as it is: by its time git knows those.
 	[ "${1-}" = anew ] || cp -p "$own/index" "$d/index" 2>/dev/null || :
 	echo 'ref: refs/heads/none' >"$d/HEAD"
+	built >"$d/built"
 	exclude
 	# What somebody told the clone's git not to look at counts here.
 	for bit in assume-unchanged skip-worktree; do
@@ -34,9 +35,11 @@ g() {
 	git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 -c core.compression=1 -c pack.window=2 -c core.bigFileThreshold=10m -c core.fsync=none -c core.quotePath=false -c core.excludesFile="$own/info/exclude" \
 		-c core.untrackedCache=false -c core.protectHFS=true -c status.showUntrackedFiles=all "$@"
 }
+# What no clone keeps, ignored or not.
+built() { printf '%s\n' node_modules/ __pycache__/ .venv/ venv/; }
 exclude() {
 	{
-		printf '%s\n' node_modules/ __pycache__/ .venv/ venv/
+		built
 		[ ! -s "$d/large" ] || sed 's/[][\\*?!#]/\\&/g; s/^\.//; s/ $/\\ /' "$d/large"
 		# A line break in a name is any character there.
 		[ ! -s "$d/closed" ] || sed -z 's/[][\\*?!#]/\\&/g; s/^/\//; s/ $/\\ /; s/\n/?/g' "$d/closed" | tr '\0' '\n'
@@ -182,10 +185,10 @@ echo "$t $clone $head"
 	g ls-files --error-unmatch -- "${f#./}" >/dev/null 2>&1 || printf 'large\t%s\n' "${f#./}"
 done <"$d/large"
 [ ! -f .gitmodules ] || g ls-files -s -z | sed -zn 's/^160000 [^\t]*\t//p' | env -u GIT_DIR -u GIT_WORK_TREE xargs -0 sh -c 'for p; do
-	[ -e "$p/.git" ] || continue
-	git -C "$p" -c core.fsmonitor=false diff --quiet --no-ext-diff HEAD -- 2>/dev/null || [ "$?" != 1 ] || { printf "submodule\t%s/\n" "$p"; continue; }
+	[ -e "$p/.git" ] || { [ -z "$(ls -A "$p" 2>/dev/null)" ] || printf "submodule\t%s/\n" "$p"; continue; }
+	files=$(git -C "$p" --no-optional-locks -c core.fsmonitor=false -c core.excludesFile="$0" status --porcelain --untracked-files=normal 2>/dev/null) && [ -z "$files" ] || { printf "submodule\t%s/\n" "$p"; continue; }
 	[ -z "$(git -C "$p" rev-list -n 1 HEAD --branches --glob="refs/stas[h]" --not --remotes --tags --glob="refs/sandbox-agent/*" 2>/dev/null)" ] || printf "submodule\t%s/\n" "$p"
-done' sh
+done' "$d/built"
 [ ! -s "$d/unmerged" ] || sed 's/^/unmerged\t/' "$d/unmerged"
 echo .
 [ ! -s "$d/commits" ] || sed 's/ .*//' "$d/commits" | g cat-file --batch

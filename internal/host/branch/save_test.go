@@ -282,14 +282,16 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 	}
 	p.do("git -C 's u' remote remove origin; git -C 's u' update-ref refs/sandbox-agent/base HEAD; git -C 's u' branch -q -D main master 2>/dev/null || :")
 	now("a submodule as this machine brings it", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
-	p.do("touch -d 2001-01-01 's u/f'; : >'s u/built'")
+	p.do("touch -d 2001-01-01 's u/f'; mkdir 's u/node_modules'; : >'s u/node_modules/built'")
 	now("built", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
-	for _, script := range []string{"echo 9 >'s u/f'", "git -C 's u' -c user.name=x -c user.email=x@x commit -qam own"} {
+	for _, script := range []string{"echo 9 >'s u/f'", "git -C 's u' -c user.name=x -c user.email=x@x commit -qam own", "git -C 's u' checkout -q HEAD~1; : >'s u/new'", "rm -rf 's u/.git'"} {
 		p.do(script)
 		if s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil || !slices.Equal(paths(s), []string{"s u/"}) {
 			t.Errorf("%s: %+v, %v", script, s, err)
 		}
 	}
+	p.do("rm -r 's u'; mkdir 's u'")
+	now("one that is not checked out", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
 }
 
 // A file for which git ends is an error, and no commit has lost the others.
