@@ -110,7 +110,7 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 			asked, onEngine = true, boxes
 		}
 		for _, b := range boxes {
-			if !p.onEngine() && b.Damaged == nil && !json.Valid([]byte(b.Labels[labelSpec])) {
+			if !p.onEngine() && b.Damaged == nil && !local(known(b).Runtime) {
 				b.Damaged = fmt.Errorf("the record of sandbox %s has no valid spec", b.Name)
 			}
 			if b.Damaged != nil && !ValidName(b.Name) { // another program's
@@ -126,6 +126,9 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 	}
 	return errors.Join(errs...)
 }
+
+// local reports whether a runtime's sandboxes are processes of this machine.
+func local(k Kind) bool { return k == KindJail || k == KindHost }
 
 // clash says more of an error of a new sandbox whose name is taken: whose it is.
 func (m *Manager) clash(ctx context.Context, name string, err error) error {
