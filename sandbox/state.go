@@ -74,7 +74,7 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 			err = b.Lend(ctx)
 		}
 		if err == nil {
-			err = sb.moveWorktree(ctx, b.Head(ctx), s.Commit != "")
+			err = sb.moveWorktree(ctx, b, s.Commit != "")
 		}
 	}
 	saved := Saved{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, Earlier: s.Earlier}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
@@ -65,20 +66,13 @@ func worktreeOwner(sandbox string) (uid, gid int) {
 	return uid, uid
 }
 
-// moveWorktree moves the branch of a sandbox's worktree to the last commit of its own branch, also where an earlier save was killed before. That the user has moved it is
-// said where there is a new commit.
-func (sb *Sandbox) moveWorktree(ctx context.Context, to string, anew bool) error {
+// moveWorktree moves the branch of a sandbox's worktree to the last commit of its own branch, also where an earlier save was killed before. A branch that the user has
+// moved is an error where there is a new commit.
+func (sb *Sandbox) moveWorktree(ctx context.Context, b *branch.Branch, committed bool) error {
 	s := sb.Spec()
 	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
-	at := w.Head(ctx)
-	if at == to {
-		return nil
-	}
-	if localrepo.Git(s.Worktree).Run(ctx, "merge-base", "--is-ancestor", at, to) == nil {
-		return w.Move(ctx, at, to)
-	}
-	if !anew {
-		return nil
+	if diverged, err := w.Follow(ctx, func() string { return b.Head(ctx) }); err != nil || !diverged || !committed {
+		return err
 	}
 	return fmt.Errorf("sandbox %s: the branch %s has commits of its own: it stays, and the sandbox's are in sandbox/%s", s.Name, w.Branch, s.Name)
 }

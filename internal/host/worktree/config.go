@@ -38,7 +38,7 @@ func (w *Worktree) configure(ctx context.Context) error {
 	return os.WriteFile(file, append(had, "\n"+settings...), 0o644)
 }
 
-// alone waits for other commands that add worktrees: git fails where another one has not finished with the repository's settings, or with a worktree that it lists.
+// alone waits for other commands that add or move worktrees: git fails where another one has not finished with the repository's settings, with a worktree that it lists, or with a branch.
 func (w *Worktree) alone(ctx context.Context, f func() error) error {
 	lock, err := lockfile.Take(ctx, filepath.Dir(w.dir)+".lock")
 	if err != nil {

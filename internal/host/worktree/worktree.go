@@ -208,13 +208,13 @@ func (w *Worktree) writeName(name string, uid, gid int) error {
 	return err
 }
 
-// aside moves a tree away that is in the way, unless it is empty.
+// aside moves a tree away that is in the way, unless it is empty: beside the worktree's directory, which goes with the sandbox.
 func (w *Worktree) aside() error {
 	err := os.Remove(w.Tree())
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return os.Rename(w.Tree(), w.Tree()+".before-"+time.Now().UTC().Format("20060102-150405.000"))
+	return os.Rename(w.Tree(), w.dir+".before-"+time.Now().UTC().Format("20060102-150405.000"))
 }
 
 // path is one of a repository's own, absolute.
@@ -323,10 +323,24 @@ func give(uid, gid int, dirs ...string) error {
 	return nil
 }
 
-// Move moves the worktree's branch on to a commit that its files are at. A branch that the user has moved stays.
-func (w *Worktree) Move(ctx context.Context, from, to string) error {
+// Follow moves the worktree's branch on to the last commit of the sandbox's own branch, which its files are at. A branch to which the user has committed stays, and diverged is true.
+func (w *Worktree) Follow(ctx context.Context, last func() string) (diverged bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
+	err = w.alone(ctx, func() error { // one command after the other: the branch and the index move together
+		from, to := w.Head(ctx), last()
+		if from == to {
+			return nil
+		}
+		if diverged = localrepo.Git(w.Repo).Run(ctx, "merge-base", "--is-ancestor", from, to) != nil; diverged {
+			return nil
+		}
+		return w.move(ctx, from, to)
+	})
+	return diverged, err
+}
+
+func (w *Worktree) move(ctx context.Context, from, to string) error {
 	user := localrepo.Git(w.Repo)
 	if err := user.Run(ctx, "update-ref", "refs/heads/"+w.Branch, to, from); err != nil {
 		return fmt.Errorf("move the branch %s of %s: %w", w.Branch, w.Repo, err)
