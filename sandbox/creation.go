@@ -107,7 +107,9 @@ func (m *Manager) createNamed(ctx context.Context, p *place, r runtime.Stander, 
 	defer cancel()
 	if sb != nil {
 		sb.drop()
-		err = errors.Join(err, public(r.Remove(clean, sb.id)))
+		if rerr := r.Remove(clean, sb.id); rerr != nil { // the creation stays: the next command removes what is there of it
+			return nil, errors.Join(err, public(rerr))
+		}
 	}
 	return nil, errors.Join(err, undo(clean), m.kept.Complete(s.Name))
 }
@@ -130,7 +132,7 @@ func (m *Manager) taken(ctx context.Context, p *place, name string) error {
 func (m *Manager) build(ctx context.Context, r runtime.Stander, s Spec, c registry.Creation) (*Sandbox, error) {
 	sb, err := m.make(ctx, r, s, c.Snapshot)
 	if err != nil {
-		return nil, err
+		return sb, err
 	}
 	if err := m.keep(ctx, sb); err != nil {
 		return sb, err

@@ -32,6 +32,8 @@ type fake struct {
 	volumes  []runtime.Volume            // that no sandbox has
 	stands   int
 	away     error // of Info
+	stuck    error // of Remove
+	stood    func()
 }
 
 type fakeBox struct {
@@ -140,6 +142,9 @@ func (f *fake) Stand(_ context.Context, s runtime.StandSpec) (string, error) {
 	}
 	f.next++
 	f.stands++
+	if f.stood != nil {
+		f.stood()
+	}
 	b := &fakeBox{Box: runtime.Box{ID: fmt.Sprint(f.next), Name: s.Name, Labels: s.Labels, Created: time.Now(), Network: workorder.NetworkFull}, image: s.Image}
 	if s.NetworkNone {
 		b.Network = workorder.NetworkNone
@@ -215,6 +220,9 @@ func (f *fake) Stop(_ context.Context, id string, _ time.Duration) error {
 }
 
 func (f *fake) Remove(_ context.Context, id string) error {
+	if f.stuck != nil {
+		return f.stuck
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b, err := f.get(id); err == nil {

@@ -197,6 +197,26 @@ func TestOfOthers(t *testing.T) {
 	}
 }
 
+// A sandbox that could not be finished nor removed is no sandbox: the next command makes it.
+func TestUnfinished(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	m := f.newManager(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	f.stood, f.stuck = cancel, errors.New("the engine does not answer")
+	if _, err := m.Create(ctx, Spec{Name: "a", Image: "i"}); !errors.Is(err, context.Canceled) || !errors.Is(err, f.stuck) {
+		t.Fatal(err)
+	}
+	if m.incomplete("a") == nil {
+		t.Error("it counts as finished")
+	}
+	f.stood, f.stuck = nil, nil
+	create(t, m, Spec{Name: "a"})
+	if got := states(t, m); got != "a running" {
+		t.Error(got)
+	}
+}
+
 // No method takes an invalid name for another one, or for all.
 func TestInvalidNames(t *testing.T) {
 	t.Parallel()

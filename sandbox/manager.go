@@ -228,11 +228,14 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	s.Limits.hold(has)
 	if s.Lifetime != Named {
 		sb, err := m.make(ctx, r, s, "")
-		if err == nil && s.Silence != NoLimit {
+		if err != nil {
+			return nil, err
+		}
+		if s.Silence != NoLimit {
 			sb.own = true
 			sb.live(context.WithoutCancel(ctx))
 		}
-		return sb, err
+		return sb, nil
 	}
 	unlock, err := m.lock(ctx, s.Name)
 	if err != nil {
@@ -242,7 +245,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	return m.createNamed(ctx, p, r, s, registry.Creation{Event: registry.Created, Detail: s.Image})
 }
 
-// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers.
+// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers. With an error it returns the sandbox only if that could not be removed.
 func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
 	if err := sameMounts(s.Mounts); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -291,7 +294,11 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
-		return nil, errors.Join(sb.explain(clean, err), r.Remove(clean, id))
+		err = sb.explain(clean, err)
+		if rerr := r.Remove(clean, id); rerr != nil {
+			return sb, errors.Join(err, public(rerr))
+		}
+		return nil, err
 	}
 	sb.making = s.Lifetime == Named // until the caller has kept it
 	return sb, nil

@@ -437,7 +437,9 @@ func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	if head == "" {
 		return false, nil
 	}
-	if b.git().Run(ctx, "diff", "--quiet", bases+b.Sandbox, head, "--") == nil { // nothing has changed
+	base, berr := b.line(ctx, "rev-parse", bases+b.Sandbox+"^{tree}")
+	trees, terr := b.line(ctx, "log", "--format=%T", head, "--not", bases+b.Sandbox)
+	if berr == nil && terr == nil && !slices.ContainsFunc(strings.Fields(trees), func(tree string) bool { return tree != base }) { // no commit has changed a file
 		return false, nil
 	}
 	out, err := b.line(ctx, "rev-list", "--count", head, "--not", "--exclude="+heads+b.Sandbox, "--glob=refs/*") // --all has HEAD as well, which may be this branch

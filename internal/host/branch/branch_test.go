@@ -463,3 +463,27 @@ func TestTurn(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 }
+
+// Commits that exist nowhere else are told from those that the user's repository has, and from none, whatever the branch is called.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	repo, s := newRepo(t), New(t.TempDir())
+	first := newBranch(t, s, "first", repo)
+	for _, name := range []string{"first", gittest.Git(t, first.dir, "symbolic-ref", "--short", "HEAD")} {
+		p, b := newPlace(t, repo), newBranch(t, s, name, repo)
+		for _, c := range []struct {
+			script string
+			want   bool
+		}{{"", false}, {"echo work >w", true}, {"rm w", true}} {
+			p.do(c.script)
+			save(t, b, p, "", 0)
+			if got, err := b.Unmerged(t.Context()); got != c.want || err != nil {
+				t.Errorf("%s: %q: %v, %v", name, c.script, got, err)
+			}
+		}
+		gittest.Git(t, repo, "branch", "merged-"+name, "sandbox/"+name)
+		if got, err := b.Unmerged(t.Context()); got || err != nil {
+			t.Errorf("%s, merged: %v, %v", name, got, err)
+		}
+	}
+}

@@ -105,7 +105,9 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 			err = errors.Join(err, w.remove(context.WithoutCancel(ctx), true))
 		}
 	}()
-	if err := w.alone(ctx, func() error { return user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base) }); err != nil {
+	if err := w.alone(ctx, func() error {
+		return user.Run(ctx, "worktree", "add", "--quiet", "--no-track", "-b", w.Branch, w.Tree(), base)
+	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := w.finish(ctx, base, uid, gid); err != nil {
