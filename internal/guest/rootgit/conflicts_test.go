@@ -33,6 +33,8 @@ func TestConflictsAreKnown(t *testing.T) {
 		"am -3":          {both + "git format-patch -q -1 side -o ..; git am -3 ../0001-s.patch", "git am", []string{"a"}},
 		"stash pop":      {"echo s >a; git stash -q; echo m >a; git commit -qam m; git stash pop", "", []string{"a"}},
 		"several files":  {both + "git checkout -q side; echo s >'b ü'; git add .; git commit -qm s; git checkout -q -; echo m >'b ü'; git add .; git commit -qm m; git merge side", "merge", []string{"a", "b ü"}},
+		"staged":         {both + "git merge side; git add -A", "merge", []string{"a"}},
+		"cherry-picks":   {"git checkout -qb side; echo s >a; git commit -qam s; echo 1 >n; git add n; git commit -qm n; git checkout -q -; echo m >a; git commit -qam m; git cherry-pick side~1 side; echo ok >a; git add a; git commit -qm ok", "cherry-pick", nil},
 		"resolved":       {both + "git merge side; echo both >a; git add a", "", nil},
 		"none":           {"echo x >new", "", nil},
 	} {
@@ -59,7 +61,7 @@ func TestConflictsAreKnown(t *testing.T) {
 				t.Errorf("%+v", l)
 			}
 			// A repair resolves it.
-			_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "for p in a 'b ü'; do echo resolved >\"$p\"; done; git add -A; git commit -qm resolved; rm -rf .git/rebase-*"}, Dir: f.Repos.Workspace, Env: env})
+			_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "for p in a 'b ü'; do echo resolved >\"$p\"; done; git add -A; git commit -qm resolved; rm -rf .git/rebase-* .git/sequencer"}, Dir: f.Repos.Workspace, Env: env})
 			if got := f.Commits.Unresolved(t.Context()); got != nil {
 				t.Errorf("after a repair: %+v", got)
 			}

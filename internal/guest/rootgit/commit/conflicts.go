@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Conflicts is what the agent left unresolved when its leftovers were committed.
@@ -58,10 +59,29 @@ func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 		}
 	}, "ls-files", "-z", "--unmerged")
 	unfinished := false
-	if found.During, unfinished = c.during(); len(found.Paths) == 0 && !unfinished {
+	if found.During, unfinished = c.during(); len(found.Paths) == 0 && found.During != "" {
+		found.Paths = c.marked(ctx)
+	}
+	if len(found.Paths) == 0 && !unfinished {
 		return nil
 	}
 	return &found
+}
+
+// marked lists files that the agent staged with the markers of conflicts, and so said that they are resolved.
+func (c *Committer) marked(ctx context.Context) (paths []string) {
+	const marker, most = ": leftover conflict marker", 1 << 20
+	out := text.NewEnds(most)
+	// It fails where it finds some, and what it prints counts.
+	_, _ = c.repos.Tree().Stream(ctx, nil, out, 0, "-c", "core.quotePath=false", "diff", "--cached", "--check", "--no-ext-diff", "--no-textconv", "HEAD")
+	for line := range strings.Lines(string(out.Bytes())) {
+		at, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), marker)
+		path := at[:max(0, strings.LastIndexByte(at, ':'))]
+		if ok && path != "" && !slices.Contains(paths, path) && len(paths) < maxConflicts {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // maxConflicts bounds the paths that are looked at, which all are in the commit.
