@@ -65,6 +65,8 @@ type CheckProof struct {
 	Base       *CheckRun  `json:"base"`
 	Head       *CheckRun  `json:"head"`
 	Transition Transition `json:"transition"`
+	// BaseVaries reports that runs of base ended differently. A Flaky check whose base does not vary became flaky by the task.
+	BaseVaries bool `json:"base_varies,omitempty"`
 	// Report is the format of the test report, empty when there was none.
 	Report string `json:"report"`
 	// Counts has the number of tests by transition, Tests those that are not

@@ -153,7 +153,7 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 func (r *run) checkProof(c *check) workorder.CheckProof {
 	p := workorder.CheckProof{
 		Name: r.shown(c.Name, shownText), Command: r.Redact.String(c.Run),
-		Base: c.base.last(), Head: c.head.last(), Transition: transition(&c.base, &c.head),
+		Base: c.base.last(), Head: c.head.last(), Transition: transition(&c.base, &c.head), BaseVaries: varies(&c.base),
 	}
 	p.Tests, p.Counts = testreport.Compare(c.base.reports, c.head.reports)
 	if p.Tests == nil {

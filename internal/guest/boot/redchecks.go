@@ -45,7 +45,7 @@ func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) jud
 		return judged{checkRed, at + ": the task changed nothing", fixed}
 	case p.Base == nil:
 		return judged{checkWorse, at, fixed}
-	case p.Transition == workorder.Flaky:
+	case p.BaseVaries:
 		return judged{checkRed, at + ": it passes at one time and fails at another", fixed}
 	case p.Base.Passed:
 		return judged{checkWorse, at + ": it passed before the task", fixed}

@@ -45,20 +45,23 @@ func TestRedChecks(t *testing.T) {
 		// The statuses without a word of the project's, with strict: true, and with strict: false.
 		want, strict, lax workorder.Status
 	}{
-		"green on both":            {true, check(green, green, workorder.StillPasses, nil), success, success, success},
-		"green, no proof":          {true, nil, success, success, success},
-		"green, base is not known": {true, check(nil, green, workorder.NotCompared, nil), success, success, success},
-		"red to green":             {true, check(red, green, fixed, nil), success, success, success},
-		"green to red":             {false, check(green, red, broken, nil), failed, failed, failed},
-		"green to a timeout":       {false, check(green, timedOut, broken, nil), failed, failed, failed},
-		"red, no proof":            {false, nil, failed, failed, failed},
-		"red, of another check":    {false, []workorder.CheckProof{{Name: "lint", Base: red, Head: red, Transition: still}}, failed, failed, failed},
-		"red, base is not known":   {false, check(nil, red, workorder.NotCompared, nil), failed, failed, failed},
-		"red on both":              {false, check(red, red, still, nil), unproven, failed, success},
-		"a timeout on both":        {false, check(timedOut, timedOut, still, nil), unproven, failed, success},
-		"red, head is not known":   {false, check(red, nil, workorder.NotCompared, nil), unproven, failed, success},
-		"flaky, and red":           {false, check(red, red, flaky, nil), unproven, failed, success},
-		"flaky, and green":         {true, check(red, green, flaky, nil), success, success, success},
+		"green on both":             {true, check(green, green, workorder.StillPasses, nil), success, success, success},
+		"green, no proof":           {true, nil, success, success, success},
+		"green, base is not known":  {true, check(nil, green, workorder.NotCompared, nil), success, success, success},
+		"red to green":              {true, check(red, green, fixed, nil), success, success, success},
+		"green to red":              {false, check(green, red, broken, nil), failed, failed, failed},
+		"green to a timeout":        {false, check(green, timedOut, broken, nil), failed, failed, failed},
+		"red, no proof":             {false, nil, failed, failed, failed},
+		"red, of another check":     {false, []workorder.CheckProof{{Name: "lint", Base: red, Head: red, Transition: still}}, failed, failed, failed},
+		"red, base is not known":    {false, check(nil, red, workorder.NotCompared, nil), failed, failed, failed},
+		"red on both":               {false, check(red, red, still, nil), unproven, failed, success},
+		"a timeout on both":         {false, check(timedOut, timedOut, still, nil), unproven, failed, success},
+		"red, head is not known":    {false, check(red, nil, workorder.NotCompared, nil), unproven, failed, success},
+		"flaky on base, and red":    {false, varying(check(red, red, flaky, nil)), unproven, failed, success},
+		"flaky on base, last green": {false, varying(check(green, red, flaky, nil)), unproven, failed, success},
+		"flaky by the task":         {false, check(green, green, flaky, nil), failed, failed, failed},
+		"red, flaky by the task":    {false, check(red, green, flaky, nil), unproven, failed, success},
+		"flaky, and green":          {true, check(red, green, flaky, nil), success, success, success},
 		// What the agent did not commit does not count.
 		"red on both in clean checkouts":     {true, check(red, red, still, nil), unproven, failed, success},
 		"green to red in clean checkouts":    {true, check(green, red, broken, nil), failed, failed, failed},
@@ -129,4 +132,10 @@ func TestRedChecks(t *testing.T) {
 			t.Errorf("%s: %s, want %s: %+v", name, c.got.Status, c.want, c.got.Reasons)
 		}
 	}
+}
+
+// varying is a proof whose runs of base ended differently.
+func varying(checks []workorder.CheckProof) []workorder.CheckProof {
+	checks[0].BaseVaries = true
+	return checks
 }
