@@ -188,9 +188,9 @@ func checkFile(d *decoder, root *value) {
 	checkAccess(d, root)
 }
 
-// imageVariables are what a value of env can refer to in the image built by the CLI.
+// imageVariables are what a value of env can refer to in the image built by the CLI, in a task and in a standalone sandbox.
 var imageVariables = []string{
-	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "CI", "PWD", "GIT_TERMINAL_PROMPT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+	"PATH", "HOME", "USER", "LOGNAME", "LANG", "GIT_TERMINAL_PROMPT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 	"PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_DRIVER_PATH", "PLAYWRIGHT_NODEJS_PATH", "PLAYWRIGHT_SKIP_BROWSER_GC",
 	"PUPPETEER_EXECUTABLE_PATH", "PUPPETEER_SKIP_DOWNLOAD", "CHROME_BIN", "CHROME_PATH", "AGENT_BROWSER_EXECUTABLE_PATH", "AGENT_BROWSER_NO_VERSION_CHECK", "DISABLE_AUTOUPDATER",
 }
