@@ -27,7 +27,8 @@ type publish struct {
 type forward struct {
 	to       netip.AddrPort
 	listener net.Listener // nil while a container has the port
-	holder   string       // that container
+	holder   string       // that container, the last one to start
+	starting int          // containers that the engine is starting on the port
 }
 
 const (
@@ -93,18 +94,29 @@ func (p *publish) give(id string, ports []string) (started func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var given []int
+	var wanted []*forward
 	for port, f := range p.all {
-		if f.listener == nil || !wants(ports, port) {
+		if !wants(ports, port) {
 			continue
 		}
-		_ = f.listener.Close()
+		if f.listener != nil {
+			_ = f.listener.Close()
+			given = append(given, port)
+		}
 		f.listener, f.holder = nil, id
-		given = append(given, port)
+		f.starting++
+		wanted = append(wanted, f)
 	}
-	if len(given) == 0 {
-		return func() {}
+	return func() {
+		p.mu.Lock()
+		for _, f := range wanted {
+			f.starting--
+		}
+		p.mu.Unlock()
+		if len(given) > 0 {
+			go p.take(given)
+		}
 	}
-	return func() { go p.take(given) }
 }
 
 // wants reports whether a list has a port.
@@ -145,12 +157,12 @@ func (p *publish) take(ports []int) {
 
 func (p *publish) retaken(port int) bool {
 	p.mu.Lock()
-	f, holder := p.all[port], ""
+	f, holder, starting := p.all[port], "", 0
 	if f != nil {
-		holder = f.holder
+		holder, starting = f.holder, f.starting
 	}
 	p.mu.Unlock()
-	if holder != "" && !p.ended(p.ctx, holder) {
+	if starting > 0 || holder != "" && !p.ended(p.ctx, holder) {
 		return false
 	}
 	p.mu.Lock()
@@ -158,7 +170,7 @@ func (p *publish) retaken(port int) bool {
 	if f == nil || p.all[port] != f || f.listener != nil {
 		return true
 	}
-	return f.holder == holder && p.open(port, f) == nil
+	return f.starting == 0 && f.holder == holder && p.open(port, f) == nil
 }
 
 // close frees all ports.

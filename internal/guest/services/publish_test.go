@@ -40,7 +40,7 @@ func TestPortGivesWay(t *testing.T) {
 
 	var gone atomic.Bool
 	ctx, stop := context.WithCancel(t.Context())
-	p := &publish{ctx: ctx, stop: stop, all: map[int]*forward{}, ended: func(_ context.Context, id string) bool { return id == "c" && gone.Load() }}
+	p := &publish{ctx: ctx, stop: stop, all: map[int]*forward{}, ended: func(_ context.Context, id string) bool { return id == "d" || id == "c" && gone.Load() }}
 	defer p.close()
 	if err := p.add(port, netip.MustParseAddrPort(service.Addr().String())); err != nil {
 		t.Fatal(err)
@@ -72,6 +72,12 @@ func TestPortGivesWay(t *testing.T) {
 	started()
 	_ = taken.Close()
 	gone.Store(true)
+	// Another container that starts on the port keeps it, also while the one before has ended.
+	started = p.give("d", []string{strconv.Itoa(port)})
+	if p.retaken(port) {
+		t.Error("the port was taken from a container that starts")
+	}
+	started()
 	for by := time.Now().Add(time.Minute); !echoes(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(by) {
 			t.Fatal("the port does not lead to the service again")
