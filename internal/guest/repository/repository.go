@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -250,7 +251,16 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 		return nil, err
 	}
 	found, err := surface.Report(ctx, repo, base, head)
-	for _, l := range r.Git.Remote.Leaks() {
+	// What was pushed beside the branch, as a checkpoint is, is not in it. Without the list a finding too many is better than one too few.
+	var objects map[string]bool
+	if out, err := repo.Output(ctx, "rev-list", "--objects", head, "--not", base, "--"); err == nil {
+		objects = map[string]bool{}
+		for line := range strings.Lines(string(out)) {
+			id, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			objects[id] = true
+		}
+	}
+	for _, l := range r.Git.Remote.Leaks(objects) {
 		if !l.Refused {
 			found = append([]workorder.SurfaceFinding{{Kind: surface.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true}}, found...)
 		}

@@ -32,6 +32,7 @@ type Leak struct {
 	Path string // of the file; empty in a message, or a name
 	// Refused reports that it was not pushed.
 	Refused bool
+	object  string
 }
 
 func (l Leak) String() string {
@@ -70,14 +71,15 @@ func (r *Remote) Guard(secrets map[string]string) {
 	r.scan = &scanner{set: redact.Whole(values), values: values, dirty: map[string][]Leak{}, public: map[string]bool{}}
 }
 
-// Leaks lists what was found so far.
-func (r *Remote) Leaks() (list []Leak) {
+// Leaks lists what was found so far: in these objects, or in all if objects is nil.
+func (r *Remote) Leaks(objects map[string]bool) (list []Leak) {
 	if r.scan == nil {
 		return nil
 	}
 	for _, leaks := range r.scan.dirty {
 		for _, l := range leaks {
-			if !slices.Contains(list, l) {
+			there := objects == nil || objects[l.object]
+			if l.object = ""; there && !slices.Contains(list, l) {
 				list = append(list, l)
 			}
 		}
@@ -105,7 +107,7 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 			return nil, nil, fmt.Errorf("look for secrets in what is to be pushed: %w", err)
 		}
 		for _, l := range leaks {
-			if l.Refused {
+			if l.object = ""; l.Refused {
 				refused[c.Ref] = "has the value of a secret"
 				if !slices.Contains(all.Leaks, l) {
 					all.Leaks = append(all.Leaks, l)
@@ -181,7 +183,7 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 	var list []Leak
 	for _, name := range names {
 		list = append(list, Leak{
-			Name: name, Path: text.Words(text.Printable(r.repos.Mask(paths[ids[0]]))),
+			object: ids[0], Name: name, Path: text.Words(text.Printable(r.repos.Mask(paths[ids[0]]))),
 			Refused: name != placeholderName && r.repos.Order.PushSecrets != workorder.PushSecretsAllow,
 		})
 	}
