@@ -1,6 +1,7 @@
 package localrepo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -87,12 +88,12 @@ func (r *Repo) whole(ctx context.Context, base string) error {
 	ctx, found := context.WithCancel(ctx)
 	defer found()
 	missing := false
-	_, err := Git(r.Path).Stream(ctx, nil, lines(func(line string) {
-		if strings.HasPrefix(line, "?") {
+	_, err := Git(r.Path).Stream(ctx, nil, writer(func(b []byte) {
+		if bytes.ContainsRune(b, '?') { // before the id of an object that is missing
 			missing = true
 			found()
 		}
-	}), time.Second, "rev-list", "--objects", "--missing=print", "--branches", "--tags", "--end-of-options", base)
+	}), time.Second, "rev-list", "--objects", "--no-object-names", "--missing=print", "--branches", "--tags", "--end-of-options", base)
 	if err == nil && !missing {
 		return nil
 	}
@@ -100,13 +101,11 @@ func (r *Repo) whole(ctx context.Context, base string) error {
 		"`git -C "+r.Path+" fetch --refetch --no-filter` brings them (git 2.36 or newer), or make a clone without --filter")
 }
 
-// lines calls itself for the first bytes of each line.
-type lines func(string)
+// writer is a function as an io.Writer.
+type writer func([]byte)
 
-func (f lines) Write(b []byte) (int, error) {
-	for line := range strings.Lines(string(b)) {
-		f(line)
-	}
+func (f writer) Write(b []byte) (int, error) {
+	f(b)
 	return len(b), nil
 }
 
