@@ -117,25 +117,8 @@ func traces() []trace {
 		pinned   = 48 * megabyte
 		spare    = 40 * megabyte
 	)
-	at := func(dir string) string { return filepath.Join(dir, leftName) }
 	return []trace{
-		{"files in all folders", func(context.Context) error {
-			wrote := errors.New("no folder can be written to")
-			for _, d := range writable {
-				if os.WriteFile(at(d), nil, 0o600) == nil || os.Mkdir(at(d), 0o700) == nil {
-					wrote = nil
-				}
-			}
-			return wrote
-		}, func() (string, bool) {
-			var all []string
-			for _, d := range writable {
-				if _, err := os.Lstat(at(d)); err == nil {
-					all = append(all, d)
-				}
-			}
-			return strings.Join(all, " "), len(all) > 0
-		}},
+		{"files in all folders", touchFolders, touchedFolders},
 		{"a process that ignores signals, in a session of its own", func(context.Context) error { return nil }, processesLike("linger")},
 		{"a process that is stopped", func(ctx context.Context) error { return stopped(ctx, false) }, processesLike("9871")},
 		{"a process that is traced", func(ctx context.Context) error { return stopped(ctx, true) }, processesLike("9872")},
@@ -248,6 +231,31 @@ func traces() []trace {
 			return outcome(nil), false
 		}},
 	}
+}
+
+// inFolder is what is left in a folder.
+func inFolder(dir string) string { return filepath.Join(dir, leftName) }
+
+// touchFolders leaves a file or a folder wherever it can.
+func touchFolders(context.Context) error {
+	err := errors.New("no folder can be written to")
+	for _, d := range writable {
+		if os.WriteFile(inFolder(d), nil, 0o600) == nil || os.Mkdir(inFolder(d), 0o700) == nil {
+			err = nil
+		}
+	}
+	return err
+}
+
+// touchedFolders looks for what touchFolders leaves.
+func touchedFolders() (string, bool) {
+	var all []string
+	for _, d := range writable {
+		if _, err := os.Lstat(inFolder(d)); err == nil {
+			all = append(all, d)
+		}
+	}
+	return strings.Join(all, " "), len(all) > 0
 }
 
 // touchNode sets the times of a device node to now, later than all were made.
