@@ -214,6 +214,9 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 	if err := p.keepUntracked(ctx, what, tree); err != nil {
 		return false, err
 	}
+	if err := p.keepAside(ctx, what); err != nil {
+		return false, err
+	}
 	aside, err := p.git.Resolve(ctx, "refs/stash")
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", what, err)

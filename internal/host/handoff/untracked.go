@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -57,7 +58,85 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	lost = append(lost, inTheWay...)
+	return refuse(what, append(lost, inTheWay...))
+}
+
+// keepAside refuses to put the user's changes aside, as `git merge --autostash` does, where that would lose files: it first makes the work tree that of HEAD, over what git
+// does not track, and over changes of files of which git was told to assume that they have none.
+func (p *Place) keepAside(ctx context.Context, what string) error {
+	replaced := map[string]bool{} // whether it is a submodule, by path
+	for _, args := range [][]string{{"--cached"}, nil} {
+		var change []string // modes, ids and kind of the path that follows
+		if err := p.git.Each(ctx, func(field string) {
+			if change == nil {
+				change = strings.Fields(strings.TrimPrefix(field, ":"))
+				return
+			}
+			replaced[field] = replaced[field] || change[0] == gitlink || change[1] == gitlink
+			change = nil
+		}, slices.Concat([]string{"diff-index", "-z", "--raw", "--no-renames"}, args, []string{"HEAD", "--"})...); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	lost, err := p.inTheWay(ctx, replaced)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	assumed, err := p.assumed(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return refuse(what, append(lost, assumed...))
+}
+
+// assumed are the changed files of which git was told to assume that they are not (`git update-index --assume-unchanged`).
+func (p *Place) assumed(ctx context.Context) (changed []string, err error) {
+	told := map[string]bool{}
+	if err := p.git.Each(ctx, func(line string) {
+		if tag, name, ok := strings.Cut(line, " "); ok && strings.ToLower(tag) == tag && tag != "s" { // s has no file
+			told[name] = true
+		}
+	}, "ls-files", "-v", "-z"); err != nil || len(told) == 0 {
+		return nil, err
+	}
+	out, err := p.git.Output(ctx, "rev-parse", "--git-path", "index")
+	if err != nil {
+		return nil, err
+	}
+	index := strings.TrimSuffix(string(out), "\n")
+	if !filepath.IsAbs(index) {
+		index = filepath.Join(p.repo.Path, index)
+	}
+	known, err := os.ReadFile(index)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "sandbox-agent-index-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	r := p.git
+	r.Env = append(slices.Clone(r.Env), "GIT_INDEX_FILE="+filepath.Join(dir, "index"))
+	r.Stdin = strings.Join(slices.Collect(maps.Keys(told)), "\x00")
+	if err := os.WriteFile(filepath.Join(dir, "index"), known, 0o600); err != nil {
+		return nil, err
+	}
+	if err := r.Run(ctx, "update-index", "-z", "--no-assume-unchanged", "--stdin"); err != nil {
+		return nil, err
+	}
+	r.Stdin = ""
+	_ = r.Run(ctx, "update-index", "-q", "--refresh") // it fails where a file has changed
+	err = r.Each(ctx, func(name string) {
+		if told[name] {
+			changed = append(changed, name)
+		}
+	}, "diff-files", "-z", "--name-only")
+	return changed, err
+}
+
+// refuse is the error for files that would be lost; nil if there are none.
+func refuse(what string, lost []string) error {
 	slices.Sort(lost)
 	lost = slices.Compact(lost)
 	if len(lost) == 0 {
@@ -71,15 +150,15 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 }
 
 // ErrUntracked is the error where files that git does not track are in the way of those of the work.
-var ErrUntracked = errors.New("these files in your work tree are not tracked, or ignored, and would be overwritten")
+var ErrUntracked = errors.New("these files in your work tree are not tracked, ignored, or assumed to be unchanged, and would be overwritten")
 
 // inTheWay returns what writing these paths would replace although the index does not have it.
 func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []string, err error) {
-	var there []string
+	there := map[string]bool{} // whether it is a folder
 	dirs := map[string]bool{".": true}
 	for name, submodule := range added {
 		if at, dir := p.existing(name, dirs); at != "" && (!dir || !submodule) {
-			there = append(there, at)
+			there[at] = dir
 		}
 	}
 	if len(there) == 0 {
@@ -89,8 +168,8 @@ func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []str
 	if err != nil {
 		return nil, err
 	}
-	for _, at := range there {
-		if tracked[fold(at)] {
+	for at, dir := range there {
+		if tracked[fold(at)] && !dir {
 			continue // git itself looks whether it has changes
 		}
 		err := filepath.WalkDir(p.file(at), func(file string, d fs.DirEntry, err error) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -135,5 +136,59 @@ func TestUntrackedIsKept(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A merge puts the user's changes aside and brings them back: nothing that it cannot bring back is touched.
+func TestMergeKeepsAll(t *testing.T) {
+	t.Parallel()
+	base := map[string]string{"config": "conf\n", "trk/t": "t\n", "f": "f\n", ".gitignore": "*.log\n", "s": "submodule"}
+	for name, c := range map[string]struct {
+		script string
+		work   map[string]string
+		file   string // that must not change
+		free   bool
+	}{
+		"a folder for a tracked file":         {script: "rm config; mkdir config; echo mine >config/new", file: "config/new"},
+		"a repository for a tracked file":     {script: "rm config; git init -q config; echo mine >config/new", file: "config/new"},
+		"ignored files for a tracked file":    {script: "rm config; mkdir config; echo mine >config/x.log", file: "config/x.log"},
+		"a file for a tracked folder":         {script: "rm -r trk; echo mine >trk", file: "trk"},
+		"an ignored file for a removed one":   {script: "git rm -qr trk; echo mine >trk; echo trk >>.git/info/exclude", file: "trk"},
+		"a file that the index lacks":         {script: "git rm -q --cached f; echo mine >f", file: "f"},
+		"staged, then a folder":               {script: "echo x >n; git add n; rm n; mkdir n; echo mine >n/x", file: "n/x"},
+		"assumed to be unchanged":             {script: "git update-index --assume-unchanged f; echo mine >f", file: "f"},
+		"assumed, and in the work":            {script: "git update-index --assume-unchanged f; echo mine >f", work: map[string]string{"f": "theirs\n"}, file: "f"},
+		"assumed, and not changed":            {script: "git update-index --assume-unchanged f; touch f; echo mine >u", file: "u", free: true},
+		"changed":                             {script: "echo mine >f", file: "f", free: true},
+		"changed and staged":                  {script: "echo mine >f; git add f; echo mine >n; git add n", file: "n", free: true},
+		"a link for a file":                   {script: "ln -sf config f; echo mine >config", file: "f", free: true},
+		"removed":                             {script: "rm -r trk config; echo mine >f", file: "f", free: true},
+		"files in a submodule's folder":       {script: "echo mine >s/mine", file: "s/mine", free: true},
+		"untracked beside what is removed":    {script: "rm trk/t; echo mine >trk/mine", file: "trk/mine", free: true},
+		"a folder of untracked for a removed": {script: "rm config; mkdir config; echo mine >f", file: "f", free: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			work := c.work
+			if work == nil {
+				work = map[string]string{"new": "theirs\n"}
+			}
+			dir, w := plain(t, base, work)
+			sh(t, dir, "mkdir -p s; "+c.script)
+			_, err := open(t, w, "/").Merge(t.Context(), "m")
+			if c.free != (err == nil) || !c.free && !errors.Is(err, handoff.ErrUntracked) {
+				t.Errorf("%v", err)
+			}
+			if read(t, filepath.Join(dir, filepath.FromSlash(c.file))) != "mine\n" {
+				t.Error("lost")
+			}
+		})
+	}
+}
+
+func sh(t *testing.T, dir, script string) {
+	t.Helper()
+	if out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"sh", "-ec", script}, Dir: dir}); err != nil {
+		t.Fatalf("%s: %v", out, err)
 	}
 }
