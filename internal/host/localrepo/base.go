@@ -32,9 +32,15 @@ func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 		if base == "" {
 			break
 		}
-		if _, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "--end-of-options", space+base+"^{commit}"); err == nil {
+		out, err := gitOut(ctx, r.Path, "rev-parse", "--verify", "--quiet", "--end-of-options", space+base+"^{commit}")
+		if err != nil {
+			continue
+		}
+		id := strings.TrimSpace(out)
+		if _, err := gitOut(ctx, r.Path, "show-ref", "--verify", "--quiet", "--", space+base); err == nil {
 			return base, r.whole(ctx, space+base)
 		}
+		return id, r.whole(ctx, id) // as of main~1
 	}
 	if base == "" {
 		base = "HEAD"
