@@ -428,29 +428,48 @@ func (b *Branch) shows(ctx context.Context, commit string) bool {
 	return at == commit
 }
 
-// Unmerged reports whether the branch has changes in commits that exist nowhere else: on no other branch, tag or remote of the user's repository, and under no other name in
-// ours, such as a checkpoint.
+// Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the user's repository, and under no other name in ours, such as a
+// checkpoint. Those that it began at, the user's repository may also have under a name that has moved on.
 func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	head := b.Head(ctx)
+	head, base := b.Head(ctx), b.Base(ctx)
 	if head == "" {
 		return false, nil
 	}
-	base, berr := b.line(ctx, "rev-parse", bases+b.Sandbox+"^{tree}")
-	trees, terr := b.line(ctx, "log", "--format=%T", head, "--not", bases+b.Sandbox)
-	if berr == nil && terr == nil && !slices.ContainsFunc(strings.Fields(trees), func(tree string) bool { return tree != base }) { // no commit has changed a file
-		return false, nil
+	if base == "" {
+		return b.only(ctx, false, head)
 	}
-	out, err := b.line(ctx, "rev-list", "--count", head, "--not", "--exclude="+heads+b.Sandbox, "--glob=refs/*") // --all has HEAD as well, which may be this branch
+	// The first save makes a commit although nothing has changed.
+	was, werr := b.line(ctx, "rev-parse", base+"^{tree}")
+	if trees, err := b.line(ctx, "log", "--format=%T", head, "^"+base); err == nil && werr == nil && trees == was {
+		head = base
+	}
+	own, err := b.only(ctx, false, head, "^"+base)
+	if own || err != nil {
+		return own, err
+	}
+	return b.only(ctx, true, base)
+}
+
+// only reports whether commits are under the branch's own names alone. With past set, what the user's names were at counts as well.
+func (b *Branch) only(ctx context.Context, past bool, commits ...string) (bool, error) {
+	args := append([]string{"rev-list", "--count"}, commits...)
+	args = append(args, "--not")
+	out, err := b.line(ctx, append(slices.Clone(args), "--exclude="+heads+b.Sandbox, "--exclude="+bases+b.Sandbox, "--exclude="+inside+b.Sandbox,
+		"--glob=refs/*")...) // --all has HEAD as well, which may be this branch
 	if err != nil {
 		return true, fmt.Errorf("look for the commits of sandbox %s: %w", b.Sandbox, err)
 	}
 	if out == "0" {
 		return false, nil
 	}
+	args = append(args, "--exclude=refs/remotes/"+Remote+"/"+b.Sandbox, "--all")
+	if past {
+		args = append(args, "--reflog")
+	}
 	// A repository that is not there or does not show the branch has none of its commits.
-	list, err := localrepo.Git(b.Repo).Output(ctx, "rev-list", "--count", head, "--not", "--exclude=refs/remotes/"+Remote+"/"+b.Sandbox, "--all")
+	list, err := localrepo.Git(b.Repo).Output(ctx, args...)
 	return err != nil || strings.TrimSpace(string(list)) != "0", nil
 }
 

@@ -487,3 +487,34 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// A branch that begins at another's work has the only name of that work once the other is gone. A commit without a change is work, too, and a base that the user's branch has left
+// is not.
+func TestElsewhereOfAnother(t *testing.T) {
+	t.Parallel()
+	repo, s := newRepo(t), New(t.TempDir())
+	p, b := newPlace(t, repo), newBranch(t, s, "first", repo)
+	save(t, b, p, "", 0)
+	gittest.Git(t, repo, "commit", "-q", "--amend", "-m", "another")
+	unmerged := func(b *Branch, want bool) {
+		t.Helper()
+		if got, err := b.Unmerged(t.Context()); got != want || err != nil {
+			t.Errorf("%s: %v, %v", b.Sandbox, got, err)
+		}
+	}
+	unmerged(b, false)
+	p.do(asIn + "git commit -q --allow-empty -m Analysis")
+	save(t, b, p, "", 0)
+	unmerged(b, true)
+	head := b.Head(t.Context())
+	after := s.Of("after", repo)
+	if err := after.Cloned(t.Context(), head); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Git(t, b.dir, "update-ref", heads+after.Sandbox, head)
+	unmerged(b, false)
+	if err := b.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	unmerged(after, true)
+}

@@ -121,8 +121,11 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 		on = []string{p.Head}
 	case within(p.Head, at): // commits of the user's lie on top
 		on = []string{at}
-	case within(at, p.Head): // an earlier attempt's
+	case within(at, p.Head) && (p.made(ctx) || at != p.Base && within(p.Base, at)): // an earlier checkout's
 		on = []string{at, p.Head}
+	case within(at, p.Head):
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: there is a branch of that name, which is not of %s", p.Branch, p.Of),
+			"give the work another name, with -b; `sandbox-agent merge` brings it into the branch that is checked out")
 	default:
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last commit %.10s", p.Branch, at, p.Head),
 			"rename that branch, or look at the work alone: `git switch --detach "+p.Head+"`")
@@ -132,7 +135,9 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 	}
 	// Git itself refuses to overwrite uncommitted changes.
 	if at == "" {
-		err = p.git.Run(ctx, "switch", "--quiet", "--no-track", "--create", p.Branch, p.Head)
+		if err = p.git.Run(ctx, "switch", "--quiet", "--no-track", "--create", p.Branch, p.Head); err == nil {
+			err = p.git.Run(ctx, "config", p.mark(), p.Of)
+		}
 	} else {
 		err = p.git.Run(ctx, "switch", "--quiet", p.Branch)
 	}
@@ -143,6 +148,15 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
 	}
 	return before, nil
+}
+
+// mark is the setting of a branch that a checkout has made. It goes with the branch.
+func (p *Place) mark() string { return "branch." + p.Branch + ".sandbox-agent" }
+
+// made reports whether an earlier checkout of the work has made its branch here.
+func (p *Place) made(ctx context.Context) bool {
+	of, err := p.git.Output(ctx, "config", p.mark())
+	return err == nil && strings.TrimSpace(string(of)) == p.Of
 }
 
 // ErrConflict is the error of Apply for changes that do not fit.

@@ -132,6 +132,7 @@ func TestCheckoutAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		at      func(first, last string, commit func(parent string) string) string
 		want    func(at, last string) string
+		of      string // whose checkout made it
 		refused bool
 	}{
 		"an earlier attempt's": {
@@ -141,6 +142,14 @@ func TestCheckoutAgain(t *testing.T) {
 		"the user's on top": {
 			at:   func(_, last string, commit func(string) string) string { return commit(last) },
 			want: func(at, _ string) string { return at },
+		},
+		"an earlier checkout's, without work": {
+			at:   func(first, _ string, _ func(string) string) string { return first + "~1" },
+			want: func(_, last string) string { return last }, of: "task T-A1B2C3D4",
+		},
+		"the user's": {
+			at:   func(first, _ string, _ func(string) string) string { return first + "~1" },
+			want: func(at, _ string) string { return at }, of: "task T-A1B2C3D5", refused: true,
 		},
 		"another": {
 			at:   func(first, _ string, commit func(string) string) string { return commit(first) },
@@ -157,7 +166,10 @@ func TestCheckoutAgain(t *testing.T) {
 				}
 			}
 			w.Head = commit("later")(first)
-			at := c.at(first, w.Head, commit("mine"))
+			at := gittest.Git(t, dir, "rev-parse", c.at(first, w.Head, commit("mine")))
+			if c.of != "" {
+				gittest.Git(t, dir, "config", "branch."+branch+".sandbox-agent", c.of)
+			}
 			gittest.Git(t, dir, "update-ref", "refs/heads/"+branch, at)
 			_, err := open(t, w, "/").Checkout(t.Context())
 			if (err != nil) != c.refused || c.refused && (fault.Code(err) != workorder.ExitGit || fault.Hint(err) == "") {
