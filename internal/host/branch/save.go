@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
@@ -308,7 +309,57 @@ func (b *Branch) bring(ctx context.Context, in Inside, dir string, a ask) (f fou
 	for _, c := range f.commits {
 		trees = append(trees, c.tree)
 	}
-	return f, b.take(ctx, r, trees)
+	if err := b.take(ctx, r, trees); err != nil {
+		return f, err
+	}
+	return f, b.leaveBriefing(ctx, &f, a.base)
+}
+
+// leaveBriefing takes the briefing, which this machine writes into the clone, out of the trees that were found, unless the commit base has such a file.
+func (b *Branch) leaveBriefing(ctx context.Context, f *found, base string) error {
+	trees := []*string{&f.tree}
+	for i := range f.commits {
+		trees = append(trees, &f.commits[i].tree)
+	}
+	r := b.git()
+	r.Stdin = base + ":" + briefing.File + "\n"
+	for _, tree := range trees {
+		r.Stdin += *tree + ":" + briefing.File + "\n"
+	}
+	out, err := r.Output(ctx, "cat-file", "--batch-check=%(objecttype)")
+	if err != nil {
+		return err
+	}
+	has := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(has) != len(trees)+1 || !strings.HasSuffix(has[0], " missing") {
+		return nil
+	}
+	for i, tree := range trees {
+		if !strings.HasSuffix(has[i+1], " missing") {
+			if *tree, err = b.without(ctx, *tree, briefing.File); err != nil {
+				return fmt.Errorf("leave %s out: %w", briefing.File, err)
+			}
+		}
+	}
+	return nil
+}
+
+// without makes the tree that another is without a file.
+func (b *Branch) without(ctx context.Context, tree, path string) (string, error) {
+	r := b.git()
+	index := filepath.Join(b.dir, "sandbox-agent-index-"+rand.Text())
+	defer os.Remove(index)
+	r.Env = []string{"GIT_INDEX_FILE=" + index}
+	if err := r.Run(ctx, "read-tree", tree); err != nil {
+		return "", err
+	}
+	remove := r
+	remove.Stdin = "0 " + zero(tree) + "\t" + path + "\n"
+	if err := remove.Run(ctx, "update-index", "--index-info"); err != nil {
+		return "", err
+	}
+	out, err := r.Output(ctx, "write-tree")
+	return strings.TrimSpace(string(out)), err
 }
 
 func (f *found) readHead(r *bufio.Reader, what bool) error {

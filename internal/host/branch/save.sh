@@ -12,7 +12,20 @@ cd "$1" 2>/dev/null || { chmod u+rwx "$1" && cd "$1"; }
 # The clone's git directory, which a file names where it is a worktree.
 own=$PWD/.git
 [ ! -f .git ] || own=$(sed -n 's/^gitdir: //p' .git)
+# Git waits forever for a FIFO that it opens, and what it opens first is what a command may have replaced.
+irregular() {
+	for f; do
+		[ ! -e "$f" ] || [ -f "$f" ] || [ -d "$f" ] || [ "${f##*/}" = fsmonitor--daemon.ipc ] || [ "$f" -ef /dev/null ] || return 0
+	done
+	return 1
+}
+ref=
+! irregular "$own"/* "$own"/info/* .gitignore .gitattributes .gitmodules && { [ ! -f "$own/HEAD" ] || read -r ref <"$own/HEAD" || :; } && ! irregular "$own/${ref#ref: }" || {
+	printf '%s is not a regular file: remove it in the sandbox, with: rm %s\n' "$f" "'$f'" >&2
+	exit 1
+}
 d="${HOME:-/tmp}/.sandbox-agent/git"
+! irregular "$d"/* "$d"/info/* || rm -rf "$d"
 [ -w "$d/info" ] || mkdir -p "$d/info" 2>/dev/null || { d="/tmp/.sandbox-agent-$(id -u)/git" && mkdir -p "$d/info"; }
 # A repository of its own beside the clone's: no setting, hook or filter of that one counts, and its index stays as it is.
 begin() {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 )
@@ -470,5 +471,75 @@ func TestHalf(t *testing.T) {
 	refused("of a sandbox that was made anew")
 	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != "" {
 		t.Error(got)
+	}
+}
+
+// A FIFO in the place of a file that git opens is an error that names it: git would wait for the FIFO.
+func TestFIFO(t *testing.T) {
+	t.Parallel()
+	repo := newRepo(t)
+	store := New(t.TempDir())
+	for i, file := range []string{".git/index", ".git/HEAD", ".git/packed-refs", ".git/MERGE_HEAD", ".git/refs/heads/main", ".git/info/exclude", ".gitignore", ".gitattributes"} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			p, b := newPlace(t, repo), newBranch(t, store, fmt.Sprint("dev", i), repo)
+			for _, replace := range []string{"mkfifo", "mkfifo ../fifo; ln -s $PWD/../fifo"} {
+				p.do("[ ! -e " + file + " ] || mv " + file + " ../saved; " + replace + " " + file)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				s, err := b.Save(ctx, p.in, p.dir, "", Ran{})
+				cancel()
+				if err == nil || !strings.Contains(err.Error(), file) {
+					t.Fatalf("%s: %+v, %v", replace, s, err)
+				}
+				p.do("rm " + file + "; [ ! -e ../saved ] || mv ../saved " + file + "; echo x >>f")
+				if s := save(t, b, p, "x", 0); s.Commit == "" {
+					t.Error("nothing was saved")
+				}
+			}
+		})
+	}
+	p, b := newPlace(t, repo), newBranch(t, store, "own", repo)
+	save(t, b, p, "", 0)
+	p.do(`rm "$HOME/.sandbox-agent/git/index"; mkfifo "$HOME/.sandbox-agent/git/index"; ln -s /dev/null .gitattributes; echo x >f`)
+	if s := save(t, b, p, "x", 0); s.Commit == "" {
+		t.Error("nothing was saved")
+	}
+}
+
+// The briefing that this machine writes into the clone is in no commit, unless the user's own commits have such a file.
+func TestBriefing(t *testing.T) {
+	t.Parallel()
+	const write = "mkdir -p .claude; echo x >>.claude/sandbox-agent.md; echo x >>f; "
+	repo := newRepo(t)
+	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
+	save(t, b, p, "", 0)
+	for name, script := range map[string]string{
+		"not ignored": write, "added": write + "git add -A -f", "committed": write + "git add -A -f; git -c user.name=x -c user.email=x@x commit -qm with; echo y >>f",
+		"a repository anew": write + "rm -rf .git; git init -q", "one with commits": write + "rm -rf .git; git init -q; git add -A; git -c user.name=x -c user.email=x@x commit -qm anew",
+	} {
+		p.do(script)
+		if s := save(t, b, p, name, 0); s.Commit == "" {
+			t.Errorf("%s: nothing was saved", name)
+		}
+		if s := save(t, b, p, name, 0); s.Commit != "" {
+			t.Errorf("%s: it is saved twice", name)
+		}
+		if got := gittest.Git(t, b.dir, "log", "--all", "--format=%s", "--", ".claude"); got != "" {
+			t.Errorf("%s: commits have it: %q", name, got)
+		}
+		want, err := os.ReadFile(filepath.Join(p.dir, "f"))
+		if got := gittest.Git(t, repo, "show", "sandbox/dev:f"); err != nil || got+"\n" != string(want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	p.do(write)
+	p.do("git add -A -f; git -c user.name=x -c user.email=x@x commit -qm with")
+	repo = p.dir
+	q, c := newPlace(t, repo), newBranch(t, New(t.TempDir()), "own", repo)
+	save(t, c, q, "", 0)
+	q.do(write)
+	save(t, c, q, "x", 0)
+	if got := gittest.Git(t, repo, "diff", "--name-only", "HEAD", "sandbox/own"); got != ".claude/sandbox-agent.md\nf" {
+		t.Errorf("the user's own: %q", got)
 	}
 }

@@ -186,7 +186,9 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	go hand(ctx, p, c, over)
 	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
 	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
-		_, _ = g.sb.SaveRunning(context.WithoutCancel(ctx), ranNow(what.Argv, started, exitOurs))
+		ctx, cancel := outlast(ctx, saveGrace)
+		defer cancel()
+		_, _ = g.sb.SaveRunning(ctx, ranNow(what.Argv, started, exitOurs))
 		return 0, err
 	}
 	g.a.save(ctx, g.sb, ranNow(what.Argv, started, r.ExitCode))

@@ -21,12 +21,33 @@ func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) st
 	return commit
 }
 
+// saveGrace is how long a save goes on after the command line, or the client that it serves, has been interrupted.
+const saveGrace = 10 * time.Second
+
+// outlast returns a context that ends grace after ctx.
+func outlast(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(grace):
+			cancel(fmt.Errorf("not done %s after %w", grace, context.Cause(ctx)))
+		case <-long.Done():
+		}
+	})
+	return long, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // saved is save, for who has more to say of an error.
 func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (commit string, err error) {
 	if sb.Spec().BranchOf() == "" {
 		return "", nil
 	}
-	s, err := sb.Save(context.WithoutCancel(ctx), ran)
+	ctx, cancel := outlast(ctx, saveGrace)
+	defer cancel()
+	s, err := sb.Save(ctx, ran)
 	if errors.Is(err, sandbox.ErrNoClone) {
 		err = nil
 	}

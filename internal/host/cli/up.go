@@ -150,7 +150,9 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	defer sb.Close(context.WithoutCancel(ctx))
 	if len(ports) > 0 {
 		if ports, err = a.expose(ctx, name, ports); err != nil {
-			return errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
+			clean, cancel := outlast(ctx, saveGrace) // it saves a worktree
+			defer cancel()
+			return errors.Join(err, sb.Discard(clean))
 		}
 	}
 	if err := a.settle(ctx, sb); err != nil {
