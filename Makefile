@@ -37,12 +37,11 @@ need-build:
 entrypoint-%: need-build
 	@mkdir -p $(OUT)
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/entrypoint ./cmd/entrypoint
-	gzip -9 -n -c $(OUT)/entrypoint >image/entrypoint/entrypoint-linux-$*.gz.new
-	mv image/entrypoint/entrypoint-linux-$*.gz.new image/entrypoint/entrypoint-linux-$*.gz
+	gzip -9 -n -c $(OUT)/entrypoint >$(OUT)/entrypoint-linux-$*.gz
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GUEST_FLAGS) -o $(OUT)/guest ./cmd/guest
-	gzip -9 -n -c $(OUT)/guest >image/entrypoint/guest-linux-$*.gz.new
-	mv image/entrypoint/guest-linux-$*.gz.new image/entrypoint/guest-linux-$*.gz
-	{ sha256sum $(OUT)/guest 2>/dev/null || shasum -a 256 $(OUT)/guest; } | cut -c 1-64 >image/entrypoint/guest-linux-$*.sum
+	gzip -9 -n -c $(OUT)/guest >$(OUT)/guest-linux-$*.gz
+	{ sha256sum $(OUT)/guest 2>/dev/null || shasum -a 256 $(OUT)/guest; } | cut -c 1-64 >$(OUT)/guest-linux-$*.sum
+	mv $(OUT)/entrypoint-linux-$*.gz $(OUT)/guest-linux-$*.gz $(OUT)/guest-linux-$*.sum image/entrypoint/
 
 .PHONY: image
 image: build ## build the box's image on the engine
