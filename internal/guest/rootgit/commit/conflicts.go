@@ -60,7 +60,10 @@ func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 	}, "ls-files", "-z", "--unmerged")
 	unfinished := false
 	if found.During, unfinished = c.during(); len(found.Paths) == 0 && found.During != "" {
-		found.Paths = c.marked(ctx)
+		found.Paths = c.marked(ctx, "--cached")
+	}
+	if len(found.Paths) == 0 && found.During == "" {
+		found.Paths = c.popped(ctx)
 	}
 	if len(found.Paths) == 0 && !unfinished {
 		return nil
@@ -68,12 +71,27 @@ func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 	return &found
 }
 
-// marked lists files that the agent staged with the markers of conflicts, and so said that they are resolved.
-func (c *Committer) marked(ctx context.Context) (paths []string) {
+// popped lists files with the markers of a stash that did not fit, which git keeps then: the agent staged or reset them, and the index has no conflict any more.
+func (c *Committer) popped(ctx context.Context) (paths []string) {
+	if at, err := c.repos.Tree().Resolve(ctx, "refs/stash"); err != nil || at == "" {
+		return nil
+	}
+	marked := c.marked(ctx)
+	if len(marked) == 0 {
+		return nil
+	}
+	// It fails where no file has the marker.
+	_ = c.repos.Tree().Each(ctx, func(path string) { paths = append(paths, path) },
+		append([]string{"grep", "--no-index", "-l", "-z", "--full-name", "-F", "-e", ">>>>>>> Stashed changes", "--"}, marked...)...)
+	return paths
+}
+
+// marked lists files that have the markers of conflicts and HEAD does not, in the work tree, or with --cached in the index: the agent said by staging them that they are resolved.
+func (c *Committer) marked(ctx context.Context, options ...string) (paths []string) {
 	const marker, most = ": leftover conflict marker", 1 << 20
 	out := text.NewEnds(most)
 	// It fails where it finds some, and what it prints counts.
-	_, _ = c.repos.Tree().Stream(ctx, nil, out, 0, "-c", "core.quotePath=false", "diff", "--cached", "--check", "--no-ext-diff", "--no-textconv", "HEAD")
+	_, _ = c.repos.Tree().Stream(ctx, nil, out, 0, slices.Concat([]string{"-c", "core.quotePath=false", "diff"}, options, []string{"--check", "--no-ext-diff", "--no-textconv", "HEAD"})...)
 	for line := range strings.Lines(string(out.Bytes())) {
 		at, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), marker)
 		path := at[:max(0, strings.LastIndexByte(at, ':'))]
