@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,8 +70,21 @@ func TestWorkspace(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(repo, "libs", "sub", ".git", "hooks", "x")); err == nil {
 				t.Error("a hook is there")
 			}
-			if c := u.run("", "down", e); c.code != 0 {
-				t.Errorf("exit code %d", c.code)
+			// One that the sandbox makes is named once it has ended.
+			u.run("", "exec", e, "--", "git", "init", "-q", "made")
+			made, err := filepath.EvalSymlinks(repo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made = filepath.Join(made, "made", ".git")
+			var stopped struct {
+				NewRepositories []string `json:"new_repositories"`
+			}
+			if c := u.run("", "stop", e, "--json"); json.Unmarshal([]byte(c.stdout), &stopped) != nil || !slices.Contains(stopped.NewRepositories, made) {
+				t.Errorf("exit code %d, %s", c.code, c.stdout)
+			}
+			if c := u.run("", "down", e); c.code != 0 || !strings.Contains(c.stderr, made) {
+				t.Errorf("exit code %d: %s", c.code, c.stderr)
 			}
 			two := u.claim(fmt.Sprintf("two-%s-%d", kind, os.Getpid()))
 			for _, wrong := range [][]string{{".", "a=."}, {"/no/such"}, {"f"}} {

@@ -120,6 +120,24 @@ func writable(all []Mount) (paths []string) {
 	return paths
 }
 
+// protected are the paths of this machine that can only be read.
+func protected(all []Mount) (paths []string) {
+	for _, m := range all {
+		if m.ReadOnly {
+			paths = append(paths, m.Host)
+		}
+	}
+	return paths
+}
+
+// NewRepositories returns what makes repositories of directories of this machine that the sandbox can write to, and was not there when the sandbox was made: each .git, and the HEAD of each bare
+// repository. Their settings may be the sandbox's, and git on this machine runs programs by them. It returns at most 100 paths after at most 10 seconds; all is false if there may be more.
+func (sb *Sandbox) NewRepositories(ctx context.Context) (paths []string, all bool) {
+	s := sb.Spec()
+	mounts := s.named()
+	return gitguard.Appeared(ctx, writable(mounts), protected(mounts))
+}
+
 // guard completes the mounts of a complete spec.
 func (s *Spec) guard(ctx context.Context) error {
 	own := s.named()
@@ -153,16 +171,10 @@ func (sb *Sandbox) mountable(ctx context.Context) error {
 
 // stillGuarded returns an error if git on this machine takes something since the mounts were made that can be written to there.
 func stillGuarded(ctx context.Context, all []Mount) error {
-	var protected []string
 	if len(writable(all)) == 0 {
 		return nil
 	}
-	for _, m := range all {
-		if m.ReadOnly {
-			protected = append(protected, m.Host)
-		}
-	}
-	if err := gitguard.Check(ctx, writable(all), protected); err != nil {
+	if err := gitguard.Check(ctx, writable(all), protected(all)); err != nil {
 		return &kindError{ErrSpec, fmt.Errorf("%w: %w", runtime.ErrMount, err)}
 	}
 	return nil

@@ -355,6 +355,9 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 	if sb != nil && err != nil {
 		return sandboxError(err)
 	}
+	if sb != nil {
+		a.warnOfRepositories(ctx, sb)
+	}
 	if now := b.Head(ctx); !d.force && now != was {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox), "`sandbox-agent merge` it, or `sandbox-agent delete` it")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,7 @@ command has committed are committed first. Where they cannot be, the sandbox sta
 			if err != nil {
 				return sandboxError(err)
 			}
+			a.warnOfRepositories(ctx, old)
 			if err := a.settle(ctx, sb); err != nil {
 				a.warn(err.Error())
 			}
@@ -110,7 +112,9 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		sb, err := m.Get(ctx, name)
 		switch {
 		case err == nil:
-			err = removeSandbox(ctx, sb, o.force)
+			if err = removeSandbox(ctx, sb, o.force); err == nil {
+				a.warnOfRepositories(ctx, sb)
+			}
 		case o.force && !errors.Is(err, sandbox.ErrUnavailable) && !errors.Is(err, sandbox.ErrOtherOwner):
 			err = m.Forget(ctx, name)
 		}
@@ -129,4 +133,33 @@ func removeSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
 		return sb.DiscardUnsaved(ctx)
 	}
 	return sb.Remove(ctx)
+}
+
+// warnOfRepositories names the repositories that a sandbox has left in directories of this machine, once it has ended.
+func (a *App) warnOfRepositories(ctx context.Context, sb *sandbox.Sandbox) (paths []string) {
+	const most = 10
+	paths, all := sb.NewRepositories(ctx)
+	if len(paths) == 0 {
+		return nil
+	}
+	var shown, remove []string
+	for _, path := range paths[:min(len(paths), most)] {
+		shown = append(shown, text.Printable(path))
+		if text.Printable(path) == path {
+			remove = append(remove, path)
+		}
+	}
+	what := strings.Join(shown, ", ")
+	if more := len(paths) - most; more > 0 {
+		what += fmt.Sprintf(" and %d more", more)
+	}
+	if !all {
+		what += " (the search ended early: there may be more)"
+	}
+	what = fmt.Sprintf("directories that sandbox %s could write to have new repositories: %s. Git on this machine runs programs by their settings: look at them, or remove them, before you use git in these directories", sb.Name(), what)
+	if len(remove) > 0 {
+		what += ": `" + text.Shell(append([]string{"rm", "-rf", "--"}, remove...)...) + "` removes them"
+	}
+	a.warn(what)
+	return paths
 }

@@ -98,6 +98,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 	if err != nil {
 		return sandboxError(err)
 	}
+	a.warnOfRepositories(ctx, sb)
 	fmt.Fprintln(a.Stdout, sb.Name())
 	return nil
 }

@@ -70,8 +70,12 @@ func (o *stopOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) 
 	if err := sb.Stop(ctx); err != nil {
 		return sandboxError(err)
 	}
+	repositories := a.warnOfRepositories(ctx, sb)
 	if o.json {
-		return a.json(sb.Info())
+		return a.json(struct {
+			sandbox.Info
+			NewRepositories []string `json:"new_repositories,omitempty"`
+		}{sb.Info(), repositories})
 	}
 	fmt.Fprintln(a.Stdout, sb.Name()+" is stopped")
 	return nil

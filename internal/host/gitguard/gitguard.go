@@ -2,6 +2,7 @@
 package gitguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 const (
@@ -97,6 +99,9 @@ func Programs(ctx context.Context, tree string) ([]string, error) {
 // result reads what the repositories name.
 func (f *finder) result(ctx context.Context) ([]string, error) {
 	if _, err := proc.Find("git"); err == nil {
+		if err := f.own(); err != nil {
+			return nil, err
+		}
 		if len(f.repos) == 0 {
 			if err := f.global(ctx); err != nil {
 				return nil, err
@@ -211,6 +216,22 @@ func (f *finder) global(ctx context.Context) error {
 		return fmt.Errorf("read git's settings: %w", err)
 	}
 	return f.settings(ctx, "/", "", originEntries(string(out), "/"))
+}
+
+// own protects the files in which git looks for the settings of the user and of the machine, also files that are empty or do not exist yet.
+func (f *finder) own() error {
+	files := []string{cmp.Or(os.Getenv("GIT_CONFIG_SYSTEM"), "/etc/gitconfig")}
+	home, _ := os.UserHomeDir() // without one git reads no file there
+	if file, only := os.LookupEnv("GIT_CONFIG_GLOBAL"); only {
+		files = append(files, file)
+	} else if home != "" {
+		files = append(files, filepath.Join(home, ".gitconfig"), filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "git", "config"))
+	}
+	var errs []error
+	for _, file := range files {
+		errs = append(errs, f.protect(file, "git reads settings there (`"+text.Shell("mkdir", "-p", filepath.Dir(file))+" && "+text.Shell("touch", file)+"` makes an empty file)"))
+	}
+	return errors.Join(errs...)
 }
 
 // submodules protects where submodules of a work tree are, or will be: git runs in each repository that it finds there.

@@ -1,6 +1,7 @@
 package gitguard
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -262,5 +263,95 @@ func TestCheck(t *testing.T) {
 	gittest.Git(t, dir, "config", "core.hooksPath", "hooks")
 	if err := Check(t.Context(), []string{dir}, all); err == nil {
 		t.Error("hooks that are not protected")
+	}
+}
+
+// Files in which git would look for settings are protected, also empty ones, and a directory that could get one is refused.
+func TestGlobal(t *testing.T) {
+	for name, row := range map[string]struct {
+		env  string // NAME=VALUE, with TOP for the directory
+		make []string
+		want []string
+	}{
+		"none":           {"", nil, []string{"refused"}},
+		"the first":      {"", []string{".gitconfig"}, []string{"refused"}},
+		"the second":     {"", []string{".config/git/config"}, []string{"refused"}},
+		"both, empty":    {"", []string{".gitconfig", ".config/git/config"}, []string{".config/git/config", ".gitconfig"}},
+		"XDG, none":      {"XDG_CONFIG_HOME=TOP/x", []string{".gitconfig", ".config/git/config"}, []string{"refused"}},
+		"XDG":            {"XDG_CONFIG_HOME=TOP/x", []string{".gitconfig", "x/git/config"}, []string{".gitconfig", "x/git/config"}},
+		"another alone":  {"GIT_CONFIG_GLOBAL=TOP/own", []string{"own"}, []string{"own"}},
+		"another, none":  {"GIT_CONFIG_GLOBAL=TOP/own", []string{".gitconfig", ".config/git/config"}, []string{"refused"}},
+		"another beside": {"GIT_CONFIG_GLOBAL=/dev/null", nil, nil},
+		"system, none":   {"GIT_CONFIG_SYSTEM=TOP/s", []string{".gitconfig", ".config/git/config"}, []string{"refused"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("HOME", dir)
+			for _, key := range []string{"XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL"} {
+				t.Setenv(key, "") // what it was comes back
+				if err := os.Unsetenv(key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if key, value, ok := strings.Cut(row.env, "="); ok {
+				t.Setenv(key, strings.ReplaceAll(value, "TOP", dir))
+			}
+			for _, file := range row.make {
+				write(t, dir, file, "")
+			}
+			if got := find(t, dir); !slices.Equal(got, row.want) {
+				t.Errorf("%q, not %q", got, row.want)
+			}
+			if err := Check(t.Context(), []string{dir}, nil); (err == nil) != (len(row.want) == 0) {
+				t.Errorf("check: %v", err)
+			}
+		})
+	}
+}
+
+// Repositories that appear in a directory are found, and those that were there are not.
+func TestAppeared(t *testing.T) {
+	t.Parallel()
+	dir := repo(t)
+	gittest.Git(t, dir, "init", "-q", filepath.Join(dir, "old"))
+	before, err := Find(t.Context(), []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, all := Appeared(t.Context(), []string{dir}, before); len(got) > 0 || !all {
+		t.Errorf("nothing has appeared: %q, %t", got, all)
+	}
+	gittest.Git(t, dir, "rm", "-q", "f")
+	gittest.Git(t, dir, "init", "-q", filepath.Join(dir, "f"))
+	gittest.Git(t, dir, "init", "-q", "--bare", filepath.Join(dir, "a/b"))
+	write(t, dir, "file/.git", "gitdir: ../a/b\n")
+	write(t, dir, "case/.GiT/config", "")
+	if err := os.Symlink("a/b", filepath.Join(dir, "old/x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../a/b", filepath.Join(dir, "file/.GIT")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "refs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "HEAD", "ref: refs/heads/main\n")
+	write(t, dir, "objects/x", "")
+	got, all := Appeared(t.Context(), []string{dir, filepath.Join(dir, "a")}, before)
+	for i := range got {
+		got[i], _ = filepath.Rel(dir, got[i])
+	}
+	if want := []string{"HEAD", "a/b/HEAD", "case/.GiT", "f/.git", "file/.GIT", "file/.git"}; !slices.Equal(got, want) || !all {
+		t.Errorf("%q, not %q, %t", got, want, all)
+	}
+	many := t.TempDir()
+	for i := range maxPaths + 1 {
+		write(t, many, fmt.Sprint(i, "/.git"), "")
+	}
+	if got, all := Appeared(t.Context(), []string{many}, nil); len(got) != maxPaths || all {
+		t.Errorf("%d, %t", len(got), all)
 	}
 }
