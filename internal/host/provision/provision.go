@@ -46,7 +46,7 @@ const (
 	buildDeadline = 40 * time.Minute
 )
 
-// Engine is the part of the Docker API that provisioning needs; *client.Client implements it.
+// Engine is the part of the Docker API that provisioning needs; docker.Client and *client.Client implement it.
 type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 	ImageInspect(ctx context.Context, ref string, o ...client.ImageInspectOption) (imagetypes.InspectResponse, error)

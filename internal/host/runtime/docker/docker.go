@@ -83,9 +83,6 @@ func New(getenv func(string) string) (*Engine, error) {
 	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout, answerTime: answerTimeout, createTime: createTimeout}, nil
 }
 
-// Client is the API client, for work without boxes (building images).
-func (e *Engine) Client() *client.Client { return e.c }
-
 // Close drops idle connections.
 func (e *Engine) Close() error { return e.c.Close() }
 
