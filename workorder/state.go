@@ -49,13 +49,18 @@ func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint
 // branch or tag of its own, or commits that it rewrote. A slash in the name becomes =2F: git
 // has no room for a/b beside a, which may be what an earlier attempt left.
 func KeptRef(taskID, name string) string {
-	name = strings.NewReplacer("=", "=3D", "/", "=2F").Replace(name)
+	name = EscapeRef(name)
 	if len(name) > maxKeptName {
 		sum := sha256.Sum256([]byte(name))
 		name = strings.ToValidUTF8(name[:maxKeptName-17], "") + "=" + hex.EncodeToString(sum[:8])
 	}
 	return TaskRefs(taskID) + "heads/" + name
 }
+
+// EscapeRef is a name as KeptRef writes it.
+func EscapeRef(name string) string { return refEscapes.Replace(name) }
+
+var refEscapes = strings.NewReplacer("=", "=3D", "/", "=2F")
 
 // maxKeptName bounds a name of KeptRef, in bytes: a remote that keeps refs as files has
 // room for 255, with its lock's suffix.

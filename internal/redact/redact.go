@@ -4,7 +4,7 @@
 //
 // A value is also found in the forms in which programs usually print it: JSON
 // and URL escaped, in base64 (standard and URL alphabet, at each of the three
-// positions it can have within an encoded text) and in hexadecimal. Of a value of several
+// positions it can have within an encoded text) and in hexadecimal, and each of these as a part of a ref that workorder.KeptRef names. Of a value of several
 // lines, such as a private key, each long line is a secret of its own. Not found are
 // forms that nobody listed: encoded twice, compressed, reversed, base64 broken
 // into lines. Redaction protects from accidents, not from an agent that means to leak.
@@ -19,6 +19,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -149,6 +151,9 @@ func forms(v string) []string {
 	out = append(out, hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v))))
 	for before := range 3 {
 		out = append(out, base64At(base64.RawStdEncoding, v, before), base64At(base64.RawURLEncoding, v, before))
+	}
+	for _, f := range out {
+		out = append(out, workorder.EscapeRef(f))
 	}
 	slices.Sort(out[1:])
 	return slices.Compact(out)

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const canary = `sk-ant/api+03 "Zürich"&<x>`
@@ -32,6 +34,7 @@ func TestForms(t *testing.T) {
 		"json with escaped slash": strings.ReplaceAll(string(j), "/", `\/`),
 		"query":                   url.QueryEscape(canary), "path": url.PathEscape(canary),
 		"query lower": lowerEscapes(url.QueryEscape(canary)),
+		"ref":         strings.TrimPrefix(workorder.KeptRef("", "a/"+canary), workorder.KeptRef("", "")),
 		"hex":         hex.EncodeToString([]byte(canary)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(canary))),
 	}
 	for name, f := range forms {

@@ -105,7 +105,7 @@ func (h *Heads) Find(ctx context.Context, base string) (Work, []string, error) {
 	for _, o := range others {
 		keep := workorder.KeptRef(h.repos.Order.TaskID, o.Ref)
 		w.Names[keep] = o.Ref
-		w.More = append(w.More, remote.Change{Ref: keep, SHA: o.SHA})
+		w.More = append(w.More, remote.Change{Ref: keep, SHA: o.SHA, Name: o.Ref})
 	}
 	return w, warnings, nil
 }

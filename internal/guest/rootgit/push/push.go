@@ -278,7 +278,7 @@ func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change)
 // it gets a name with its id: it never blocks the branch.
 func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change) []remote.Change {
 	taken := func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA != c.SHA }
-	if slices.Contains(cs, c) {
+	if slices.ContainsFunc(cs, func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA == c.SHA }) {
 		return cs
 	}
 	if !slices.ContainsFunc(cs, taken) {

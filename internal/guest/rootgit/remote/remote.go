@@ -31,7 +31,10 @@ func New(repos *repos.Repos, book *ledger.Book) *Remote {
 }
 
 // Change is a new value for one ref of the remote; an empty sha deletes it.
-type Change struct{ Ref, SHA string }
+type Change struct {
+	Ref, SHA string
+	Name     string // the agent's name of a ref beside the branch, of which Ref may have a part; else empty
+}
 
 // RefusedError means that the remote, or a lease, refused some refs of a push.
 type RefusedError struct {

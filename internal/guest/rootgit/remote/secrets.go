@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,13 +31,18 @@ func (e *SecretError) Error() string {
 type Leak struct {
 	Name string // of the secret
 	Path string // of the file; empty in a message, or a name
+	// Ref reports that it is in the name of a branch or tag.
+	Ref bool
 	// Refused reports that it was not pushed.
 	Refused bool
 	object  string
 }
 
 func (l Leak) String() string {
-	if l.Path == "" {
+	switch {
+	case l.Ref:
+		return l.Name + " in the name of a branch or tag"
+	case l.Path == "":
 		return l.Name + " in a commit's message or a file's name"
 	}
 	return l.Name + " in " + l.Path
@@ -102,7 +108,7 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 		if c.SHA == "" || c.Ref == workorder.StateRef(id) || c.Ref == workorder.AliveRef(id) {
 			continue
 		}
-		leaks, err := r.leaks(ctx, c.SHA)
+		leaks, err := r.leaks(ctx, c)
 		if err != nil {
 			return nil, nil, fmt.Errorf("look for secrets in what is to be pushed: %w", err)
 		}
@@ -121,8 +127,14 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 	return refused, all, nil
 }
 
-// leaks looks at the objects of a commit that the remote does not have.
-func (r *Remote) leaks(ctx context.Context, sha string) ([]Leak, error) {
+// leaks looks at the name of a ref and at the objects and paths of its commit that the remote does not have.
+func (r *Remote) leaks(ctx context.Context, c Change) ([]Leak, error) {
+	named := r.inName(ctx, c)
+	found, err := r.inCommits(ctx, c.SHA)
+	return append(named, found...), err
+}
+
+func (r *Remote) inCommits(ctx context.Context, sha string) ([]Leak, error) {
 	s := r.scan
 	if known, seen := s.dirty[sha]; seen {
 		return known, nil
@@ -130,13 +142,9 @@ func (r *Remote) leaks(ctx context.Context, sha string) ([]Leak, error) {
 	if slices.Contains(s.clean, sha) {
 		return nil, nil
 	}
-	args := []string{"rev-list", "--objects", "--ignore-missing", sha, "--not", r.book.State.BaseSHA}
-	for _, there := range r.book.Refs {
-		args = append(args, there)
-	}
-	args = append(args, s.clean...)
-	args = slices.DeleteFunc(args, func(a string) bool { return a == "" })
-	out, err := r.repos.Outbox().Output(ctx, append(args, "--")...)
+	fresh := append([]string{"--ignore-missing", sha, "--not", r.book.State.BaseSHA}, slices.Collect(maps.Values(r.book.Refs))...)
+	fresh = append(slices.DeleteFunc(append(fresh, s.clean...), func(a string) bool { return a == "" }), "--")
+	out, err := r.repos.Outbox().Output(ctx, append([]string{"rev-list", "--objects"}, fresh...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +158,11 @@ func (r *Remote) leaks(ctx context.Context, sha string) ([]Leak, error) {
 	if err != nil {
 		return nil, err
 	}
+	inPaths, err := r.inPaths(ctx, sha, fresh)
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, inPaths...)
 	if len(found) > 0 {
 		s.dirty[sha] = found
 	}
@@ -168,7 +181,7 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 	if err := r.contents(ctx, ids, f); err != nil {
 		return nil, err
 	}
-	names := slices.DeleteFunc(f.Names(), func(name string) bool { return r.isPublic(ctx, name) })
+	names := r.private(ctx, f)
 	switch {
 	case len(names) == 0:
 		return nil, nil
@@ -182,10 +195,7 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 	}
 	var list []Leak
 	for _, name := range names {
-		list = append(list, Leak{
-			object: ids[0], Name: name, Path: text.Words(text.Printable(r.repos.Mask(paths[ids[0]]))),
-			Refused: name != placeholderName && r.repos.Order.PushSecrets != workorder.PushSecretsAllow,
-		})
+		list = append(list, r.leak(name, Leak{object: ids[0], Path: text.Words(text.Printable(r.repos.Mask(paths[ids[0]])))}))
 	}
 	return list, nil
 }
@@ -193,25 +203,6 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 func (r *Remote) contents(ctx context.Context, ids []string, w io.Writer) error {
 	_, err := r.repos.Outbox().Stream(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), w, time.Second, "cat-file", "--batch", "--buffer")
 	return err
-}
-
-// isPublic reports whether base has a value in its files: then it is no secret of the task's, but a word of the repository's.
-func (r *Remote) isPublic(ctx context.Context, name string) bool {
-	s := r.scan
-	if known, asked := s.public[name]; asked {
-		return known
-	}
-	base, value := r.book.State.BaseSHA, s.values[name]
-	if base == "" || strings.Contains(value, "\n") {
-		return false
-	}
-	m := r.repos.Mirror()
-	m.Stdin = value
-	err := m.Run(ctx, "grep", "--quiet", "--text", "--fixed-strings", "-f", "-", base)
-	if ctx.Err() == nil {
-		s.public[name] = err == nil
-	}
-	return err == nil
 }
 
 // refusedSecrets is the refusal of a push because of secrets; nil if there are none.

@@ -111,7 +111,7 @@ func (sv *Saver) commits(ctx context.Context, s *Saved, cs *[]remote.Change) (at
 func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([]remote.Change, error) {
 	others, err := sv.heads.Others(ctx, sv.book.State.BaseSHA, head, head)
 	for _, o := range others[:min(len(others), heads.MaxRefs)] {
-		cs = sv.pusher.Aside(ctx, cs, remote.Change{Ref: workorder.KeptRef(sv.repos.Order.TaskID, o.Ref), SHA: o.SHA})
+		cs = sv.pusher.Aside(ctx, cs, remote.Change{Ref: workorder.KeptRef(sv.repos.Order.TaskID, o.Ref), SHA: o.SHA, Name: o.Ref})
 	}
 	return cs, err
 }
