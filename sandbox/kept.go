@@ -163,6 +163,22 @@ func (m *Manager) remember(ctx context.Context, name string, notFound error) (*S
 	return nil, fmt.Errorf("sandbox %s: %w: it is of runtime %q, which is not here", name, ErrNotFound, rec.Runtime)
 }
 
+// recall adds what is kept of a sandbox whose own record is damaged, if that can be read: the branch that it has, for one.
+func (m *Manager) recall(i *Info) {
+	if m.state == "" {
+		return
+	}
+	rec, err := m.kept.Load(i.Name)
+	if err != nil {
+		return
+	}
+	i.Created = rec.Created
+	var spec Spec
+	if json.Unmarshal(rec.Spec, &spec) == nil && spec.Name == i.Name {
+		i.Spec, i.Image, i.Runtime = spec, spec.Image, Kind(rec.Runtime)
+	}
+}
+
 // gone are the sandboxes of which there is no more than what is kept, beside those that are there. Of a runtime that does not answer, as lookErr says, they are
 // not gone but unknown.
 func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []Info, err error) {

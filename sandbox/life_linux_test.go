@@ -563,6 +563,36 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// The list shows of a damaged sandbox what the registry has of it.
+func TestDamagedSandboxKeepsWhatIsKept(t *testing.T) {
+	t.Parallel()
+	f, state := newFake(t), t.TempDir()
+	m := f.newManager(state)
+	create(t, m, Spec{Name: "s", Env: []string{"A=b"}})
+	f.mu.Lock()
+	for _, b := range f.boxes {
+		b.Damaged, b.Created, b.Labels = errors.New("damaged"), time.Time{}, map[string]string{labelName: "s", labelOwner: b.Labels[labelOwner]}
+	}
+	f.mu.Unlock()
+	look := func() Info {
+		t.Helper()
+		all, err := m.List(t.Context())
+		if err != nil || len(all) != 1 || all[0].State != StateDamaged || all[0].Error == "" || all[0].Runtime == "" {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		return all[0]
+	}
+	if i := look(); i.Created.IsZero() || len(i.Spec.Env) != 1 {
+		t.Errorf("%+v", i)
+	}
+	if err := m.kept.Forget("s"); err != nil {
+		t.Fatal(err)
+	}
+	if i := look(); !i.Created.IsZero() || i.Spec.Name != "s" {
+		t.Errorf("%+v", i)
+	}
+}
+
 // An engine lists a container until its removal is done: a command that comes meanwhile waits for that, and recreates the sandbox.
 func TestBeingRemoved(t *testing.T) {
 	t.Parallel()

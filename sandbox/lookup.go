@@ -172,7 +172,11 @@ func (sb *Sandbox) usable() error {
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
 	err := m.each(ctx, func(sb *Sandbox, _ runtime.Box) (more bool) {
-		all = append(all, sb.Info())
+		i := sb.Info()
+		if i.State == StateDamaged && i.Own {
+			m.recall(&i)
+		}
+		all = append(all, i)
 		return true
 	})
 	rest, gerr := m.gone(ctx, all, err)

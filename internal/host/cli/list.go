@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := map[[2]string]sandbox.State{} // by name and repository
+	var there []sandbox.Info
 	var unseen error
 	if len(list) > 0 {
 		m, err := a.sandboxes()
@@ -46,20 +47,13 @@ func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
 			return nil, err
 		}
 		defer m.Close()
-		running, err := m.List(ctx)
+		there, err = m.List(ctx)
 		unseen = sandboxError(err)
-		for _, i := range running {
-			states[[2]string{i.Name, i.Spec.BranchOf()}] = i.State
-		}
 	}
 	rows, unknown := []environmentRow{}, false
-	for _, i := range list {
-		if !all && top != "" && i.Repo != top {
+	for _, row := range environmentRows(list, there) {
+		if !all && top != "" && row.Repo != top {
 			continue
-		}
-		row := environmentRow{i, states[[2]string{i.Name, i.Repo}]}
-		if row.State == "" {
-			row.State = sandbox.StateGone
 		}
 		unknown = unknown || row.State == sandbox.StateUnknown
 		rows = append(rows, row)
@@ -68,6 +62,20 @@ func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
 		unseen = nil
 	}
 	return rows, unseen
+}
+
+// environmentRows adds the states of sandboxes to their branches.
+func environmentRows(list []branch.Info, there []sandbox.Info) (rows []environmentRow) {
+	states := map[[2]string]sandbox.State{} // by name and repository, which is not known of a damaged sandbox if nothing of it can be read
+	for _, i := range there {
+		if repo := i.Spec.BranchOf(); repo != "" || i.State == sandbox.StateDamaged {
+			states[[2]string{i.Name, repo}] = i.State
+		}
+	}
+	for _, i := range list {
+		rows = append(rows, environmentRow{i, cmp.Or(states[[2]string{i.Name, i.Repo}], states[[2]string{i.Name, ""}], sandbox.StateGone)})
+	}
+	return rows
 }
 
 type listOptions struct{ quiet, whole, json, all bool }

@@ -185,6 +185,14 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// since is the age of what was created then; "-" if that is not known.
+func since(created time.Time) string {
+	if created.IsZero() {
+		return orDash("")
+	}
+	return age(time.Since(created))
+}
+
 // present is the engine's part of the list.
 type present struct {
 	id    string // the engine's identity

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -125,7 +124,7 @@ func (a *App) printSandboxes(all []sandboxRow) error {
 		if i.Owner != "" {
 			i.State += sandbox.State(" (of " + text.Clean(i.Owner) + ")")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), i.State, age(time.Since(i.Created)),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), i.State, since(i.Created),
 			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")))
 	}
 	return w.Flush()

@@ -280,7 +280,7 @@ func TestForeign(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, name := range bad {
-		if b := named(name); b.Damaged == nil || b.ID != name || b.Labels[runtime.LabelSandbox] != name || !strings.Contains(b.Damaged.Error(), string(filepath.Separator)+name) {
+		if b := named(name); b.Damaged == nil || b.ID != name || b.Labels[runtime.LabelSandbox] != name || !strings.Contains(b.Damaged.Error(), string(filepath.Separator)+name) || strings.Count(b.Damaged.Error(), recordFile) > 1 {
 			t.Errorf("%+v", b)
 		}
 		if err := s.StartAgain(t.Context(), name); err == nil {

@@ -153,6 +153,9 @@ func (f *folder) read(name string, v any) error {
 	if err == nil {
 		err = json.Unmarshal(b, v)
 	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err // its operation and path are those of the open folder
+	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", filepath.Join(f.path, name), err)
 	}
