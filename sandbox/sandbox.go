@@ -151,10 +151,14 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 	return sb.Discard(ctx)
 }
 
-// SaveForRemoval is SaveLast, and an ErrUnsaved where something would be lost with the sandbox all the same.
+// SaveForRemoval is SaveLast, and an ErrUnsaved where something would be lost with the sandbox all the same. A sandbox that had ended does not run then, either.
 func (sb *Sandbox) SaveForRemoval(ctx context.Context) error {
+	ended := sb.Info().State == StateStopped
 	saved, err := sb.SaveLast(ctx)
 	if err = cmp.Or(err, saved.lost()); err != nil {
+		if ended {
+			err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+		}
 		return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: what no command has committed cannot be saved: %w", sb.spec.Name, err)}
 	}
 	return nil

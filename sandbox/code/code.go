@@ -225,10 +225,18 @@ func (r *Runner) environment(q Request) (Environment, error) {
 	if len(q.Code) > MaxCode {
 		return e, fmt.Errorf("the code is %w: it has %d bytes, more than %d", sandbox.ErrSpec, len(q.Code), MaxCode)
 	}
-	if q.Session != "" && !validName.MatchString(q.Session) {
-		return e, fmt.Errorf("session %.80q is %w: use letters, digits, dot, - and _, a letter or digit first, 64 at most", q.Session, sandbox.ErrSpec)
+	if q.Session != "" {
+		return e, CheckSession(q.Session)
 	}
 	return e, nil
+}
+
+// CheckSession returns a sandbox.ErrSpec unless a session can have the name.
+func CheckSession(name string) error {
+	if validName.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("session %.80q is %w: use letters, digits, dot, - and _, a letter or digit first, 64 at most", name, sandbox.ErrSpec)
 }
 
 // Run runs code to its end. The errors say what was wrong with the request (UnknownError, BoundError, sandbox.ErrSpec) or with what runs it.

@@ -34,12 +34,15 @@ func TestRead(t *testing.T) {
 		"least":               {`{"name":"a","backend":"jail"}`, 0},
 		"type of interpreter": {`{"name":"a","interpreter_type":"python","description":null}`, 0},
 		"more":                {`{"name":"a","backend":"jail","microvm":{"vcpus":2}}`, 0},
-		"nothing":             {`{}`, 3},
+		"nothing":             {`{}`, 2},
 		"unknown backend":     {`{"name":"a","backend":"microvm"}`, 1},
 		"unknown mode":        {`{"name":"a","backend":"jail","stdin_mode":"x"}`, 1},
 		"all":                 {`{"name":"a b","backend":"x","stdin_mode":"x","timeout_seconds":-1,"memory_mb":-1}`, 6},
 		"too much":            {`{"name":"a","backend":"jail","timeout_seconds":1e12,"memory_mb":17592186044416}`, 3},
 		"types":               {`{"name":"a b","backend":"jail","stdin_mode":1,"timeout_seconds":"x","memory_mb":-1}`, 5},
+		"type of the name":    {`{"name":5,"backend":"jail"}`, 1},
+		"types of both":       {`{"name":null,"backend":[],"interpreter_type":true}`, 3},
+		"fractions":           {`{"name":"a","backend":"jail","memory_mb":0.5}`, 1},
 		"types below":         {`{"name":"a","backend":"jail","sandbox_agent":{"image":1,"inherit_vars":"x","project_mount":"y"}}`, 3},
 		"no JSON":             {`{`, 1},
 		"a list":              {`[]`, 1},
@@ -61,6 +64,11 @@ func TestRead(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		})
+	}
+	known := t.TempDir()
+	put(t, filepath.Join(known, MetadataFile), `{"name":"a","Backend":"jail","packages":"y","sandbox_agent":{"image":"i","zone":1}}`, 0o644)
+	if got, err := Unknown(known); err != nil || strings.Join(got, " ") != "packages sandbox_agent.zone" {
+		t.Errorf("unknown: %q, %v", got, err)
 	}
 	if _, err := Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)

@@ -14,7 +14,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-shellwords"
@@ -29,6 +31,7 @@ const (
 	MetadataFile = "metadata.json"
 	runFile      = "bin/run"
 	rootLink     = "root"
+	ownKey       = "sandbox_agent" // in metadata.json
 )
 
 // Files are those of an artifact that say what it is.
@@ -78,6 +81,9 @@ func Read(dir string) (code.Environment, error) {
 	}
 	var m Metadata
 	errs := []error{m.decode(b), m.check()}
+	if m.Name == "" { // which is said
+		m.standIn("name")
+	}
 	run := filepath.Join(dir, filepath.FromSlash(runFile))
 	switch st, err := os.Stat(run); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -145,13 +151,78 @@ func (m *Metadata) decode(b []byte) error {
 				before := len(errs)
 				read(values[key], one)
 				if len(errs) == before {
-					errs = append(errs, fmt.Errorf("%s: %w", MetadataFile, err))
+					errs = append(errs, wrongType(err))
+					m.standIn(key)
 				}
 			}
 		}
 	}
 	read(b, func(s string) string { return s })
 	return errors.Join(errs...)
+}
+
+// wrongType says in plain words which value is of a wrong type.
+func wrongType(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", MetadataFile, err)
+	}
+	needed := map[reflect.Kind]string{reflect.String: "a string", reflect.Int64: "a number", reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "an object"}[wrong.Type.Kind()]
+	number, isNumber := strings.CutPrefix(wrong.Value, "number ")
+	switch {
+	case isNumber && wrong.Type.Kind() == reflect.Int64:
+		return fmt.Errorf("%s: a whole number of at most 18 digits is needed, not %.80s", wrong.Field, number)
+	case isNumber && wrong.Type.Kind() == reflect.Float64:
+		return fmt.Errorf("%s: a smaller number is needed, not %.80s", wrong.Field, number)
+	case isNumber:
+		wrong.Value = "number"
+	}
+	got := map[string]string{"string": "a string", "number": "a number", "array": "a list", "object": "an object", "bool": "true or false"}[wrong.Value]
+	return fmt.Errorf("%s: %s is needed, not %s", wrong.Field, needed, got)
+}
+
+// standIn gives a key whose value is of a wrong type one that check has nothing to say of.
+func (m *Metadata) standIn(key string) {
+	switch {
+	case strings.EqualFold(key, "name"):
+		m.Name = "x"
+	case strings.EqualFold(key, "backend"):
+		m.Backend = string(sandbox.KindJail)
+	case strings.EqualFold(key, "interpreter_type"):
+		m.InterpreterType = "bash"
+	}
+}
+
+// Unknown are the keys of an artifact's metadata that mean nothing here. Artifacts of other builders may have some; in others they are mistakes.
+func Unknown(dir string) ([]string, error) {
+	b, err := readMetadata(filepath.Join(dir, MetadataFile))
+	if err != nil {
+		return nil, err
+	}
+	var values map[string]json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&values); err != nil {
+		return nil, err
+	}
+	unknown := unknownKeys(values, reflect.TypeFor[Metadata](), "")
+	var own map[string]json.RawMessage
+	if json.Unmarshal(values[ownKey], &own) == nil { // another type is a mistake that Read reports
+		unknown = append(unknown, unknownKeys(own, reflect.TypeFor[Own](), ownKey+".")...)
+	}
+	return unknown, nil
+}
+
+// unknownKeys are the keys that a type has no field for.
+func unknownKeys(values map[string]json.RawMessage, t reflect.Type, within string) (unknown []string) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if _, ok := t.FieldByNameFunc(func(name string) bool {
+			f, _ := t.FieldByName(name)
+			known, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return strings.EqualFold(known, key)
+		}); !ok {
+			unknown = append(unknown, within+key)
+		}
+	}
+	return unknown
 }
 
 // check returns what of the metadata itself is wrong.

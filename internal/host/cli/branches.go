@@ -95,7 +95,7 @@ func (a *App) meantBranch(ctx context.Context, args []string) (*branch.Branch, e
 	if len(args) == 1 {
 		b, err := a.branch(ctx, args[0])
 		if errors.Is(err, branch.ErrNone) {
-			err = notFound(err, "`sandbox-agent list --all` lists them; `sandbox-agent up NAME --repo .` makes one")
+			err = noneNamed(args[0])
 		}
 		return b, err
 	}
@@ -276,7 +276,7 @@ func (a *App) savedPlace(ctx context.Context, verb string, b *branch.Branch, del
 	return a.branchPlace(ctx, b)
 }
 
-// saveLast commits what no command has committed in a sandbox, and returns what cannot be. One that had ended runs then only where it is to be deleted.
+// saveLast commits what no command has committed in a sandbox, and returns what cannot be. One that had ended runs then only where it can be deleted.
 func (a *App) saveLast(ctx context.Context, b *branch.Branch, deleted bool) (left []string, err error) {
 	m, err := a.sandboxes()
 	if err != nil {
@@ -295,7 +295,7 @@ func (a *App) saveLast(ctx context.Context, b *branch.Branch, deleted bool) (lef
 		return nil, nil
 	}
 	saved, err := sb.SaveLast(ctx)
-	if sb.Info().State == sandbox.StateStopped && !deleted {
+	if refused := err != nil || len(saved.Left) > 0; sb.Info().State == sandbox.StateStopped && (!deleted || refused) {
 		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 	}
 	return saved.Left, sandboxError(err)
@@ -335,7 +335,7 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 	}
 	if sb != nil && !d.force {
 		if err := sb.SaveForRemoval(ctx); err != nil {
-			return sandboxError(err)
+			return deleteError(b.Sandbox, err)
 		}
 	}
 	was := b.Head(ctx)
@@ -353,7 +353,7 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 		err = sb.Remove(ctx)
 	}
 	if sb != nil && err != nil {
-		return sandboxError(err)
+		return deleteError(b.Sandbox, err)
 	}
 	if sb != nil {
 		a.warnOfRepositories(ctx, sb)
@@ -369,6 +369,14 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 	}
 	fmt.Fprintf(a.Stdout, "deleted %s%s\n", b.Sandbox, was)
 	return nil
+}
+
+// deleteError is sandboxError, of a command that deletes the branch, too.
+func deleteError(name string, err error) error {
+	if errors.Is(err, sandbox.ErrUnsaved) {
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent delete --force "+name+"` deletes it all the same")
+	}
+	return sandboxError(err)
 }
 
 // mayDelete refuses to delete the only name of commits, unless a person agrees.
@@ -414,7 +422,7 @@ func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string, 
 		return a.deleteBranch(ctx, m, all.Of(name, sb.Spec().BranchOf()), d)
 	case err == nil:
 		if err := removeSandbox(ctx, sb, d.force); err != nil {
-			return sandboxError(err)
+			return deleteError(name, err)
 		}
 		fmt.Fprintf(a.Stdout, "deleted %s\n", name)
 		return nil
@@ -437,12 +445,12 @@ func newDeleteCmd(a *App) *cobra.Command {
 		Use: "delete SANDBOX... | --all", Short: "Remove sandboxes with their files and their branches", ValidArgsFunction: a.completeBranches,
 		Long:    "Removes sandboxes as `sandbox-agent down` does, and their branches, here and as sandbox/NAME in your repository. What was merged stays.\nA branch with commits that exist nowhere else is not deleted without --force; on a terminal it asks.",
 		Example: "  sandbox-agent delete dev\n  sandbox-agent delete --all",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: each(func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != all {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent list --all` lists them")
-		},
+		}, checkSandbox),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			m, err := a.sandboxes()

@@ -157,6 +157,11 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 	}, nil
 }
 
+// checkSession returns a usage error for a name that no session can have.
+func checkSession(name string) error {
+	return fault.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run --env python --session s 'x = 1'")
+}
+
 func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 	if o.q.Env == "" {
 		return fault.New(workorder.ExitUsage, errors.New("name an environment with --env"), "`sandbox-agent env list` lists them")
@@ -167,6 +172,9 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 		err = errors.New("--memory: a call has a limit")
 	}
 	errs = append(errs, err, negative(o.q.Timeout))
+	if o.q.Session != "" {
+		errs = append(errs, code.CheckSession(o.q.Session))
+	}
 	if o.runtime != "" {
 		o.q.Backend, err = sandbox.ParseKind(o.runtime)
 		errs = append(errs, err)
@@ -270,12 +278,12 @@ func newSessionListCmd(a *App) *cobra.Command {
 func newSessionRmCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with all that they remember: the next call starts anew", Example: "  sandbox-agent session rm s",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: each(func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
-		},
+		}, checkSession),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			r, done, err := a.codeRunner(nil)
 			if err != nil {

@@ -55,6 +55,7 @@ command has committed are committed first. Where they cannot be, the sandbox sta
 
 // saveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
 func (a *App) saveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
+	ended := sb.Info().State == sandbox.StateStopped
 	saved, err := sb.SaveLast(ctx)
 	a.warnSaved(saved)
 	switch {
@@ -62,6 +63,9 @@ func (a *App) saveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
 		return nil
 	case err == nil:
 		err = errors.New("not all of its files can be saved")
+	}
+	if ended {
+		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 	}
 	return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err), "`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
 }
@@ -74,7 +78,7 @@ func newDownCmd(a *App) *cobra.Command {
 		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
 		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.\nWith --force --all-users it also removes sandboxes that other state directories made on this engine, without saving their files.",
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: each(func(_ *cobra.Command, args []string) error {
 			switch {
 			case o.allUsers && !o.force:
 				return fault.New(workorder.ExitUsage, errors.New("--all-users needs --force"), "a sandbox of another state directory is removed without saving its files")
@@ -82,7 +86,7 @@ func newDownCmd(a *App) *cobra.Command {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
-		},
+		}, checkSandbox),
 		ValidArgsFunction: a.completeSandboxes(true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}

@@ -159,7 +159,7 @@ func newArtifactCmd(a *App) *cobra.Command {
 		Long: `An artifact is a folder with bin/run, which runs the code of its standard input, and metadata.json. Those that are
 built here work without sandbox-agent; those of others are run as they are, with our limits of time and memory.`,
 	}
-	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(), newArtifactListCmd(a))
+	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(a), newArtifactListCmd(a))
 	return cmd
 }
 
@@ -216,7 +216,7 @@ func (a *App) buildArtifact(ctx context.Context, file, out string) error {
 	return err
 }
 
-func newArtifactValidateCmd() *cobra.Command {
+func newArtifactValidateCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "validate FOLDER...", Short: "List all that is wrong with artifacts", Example: "  sandbox-agent artifact validate ./data",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -231,6 +231,10 @@ func newArtifactValidateCmd() *cobra.Command {
 			for _, dir := range args {
 				if _, err := artifact.Read(dir); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+				}
+				unknown, _ := artifact.Unknown(dir) // Read reports metadata that cannot be read
+				for _, key := range unknown {
+					a.warn(fmt.Sprintf("%s: %s: the key %q is unknown and means nothing", dir, artifact.MetadataFile, key))
 				}
 			}
 			return fault.New(workorder.ExitInvalid, errors.Join(errs...), "")

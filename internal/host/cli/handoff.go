@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -226,6 +227,30 @@ func (d *diffWriter) flush() error {
 	return err
 }
 
+// commitID is the full ID of a commit.
+var commitID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// checkBranchName returns a usage error for the name of a local branch that git refuses, or that means something else as well: names below sandbox/ are those of
+// sandboxes' own branches.
+func (a *App) checkBranchName(ctx context.Context, name string) error {
+	const hint = "for example: -b try"
+	switch {
+	case !workorder.ValidRefName(name) || name == "HEAD":
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is not a valid name of a branch", name), hint)
+	case commitID.MatchString(name) || strings.HasPrefix(name, "refs/") || strings.HasPrefix(name, "sandbox/"):
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
+	}
+	top, err := a.top()
+	if err != nil || top == "" {
+		return err
+	}
+	remote, err := localrepo.Git(top).Resolve(ctx, "refs/remotes/"+name)
+	if err == nil && remote != "" {
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q is the name of a remote's branch", name), hint)
+	}
+	return err
+}
+
 func newCheckoutCmd(a *App) *cobra.Command {
 	name := ""
 	cmd := &cobra.Command{
@@ -235,19 +260,25 @@ on. Uncommitted changes and ignored files are never overwritten, nor commits of 
 Without a task it is the last one of the repository that you are in. A work tree that you are not in is never changed.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if name != "" {
+				if err := a.checkBranchName(cmd.Context(), name); err != nil {
+					return err
+				}
+			}
 			p, err := a.placeToCheckOut(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
-			if name != "" {
-				p.Branch = name
-			}
+			p.Branch = cmp.Or(name, p.Branch)
 			before, err := p.Checkout(cmd.Context())
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(a.Stdout, "%s is at %s\n", text.Clean(p.Path()), text.Clean(p.Branch))
 			if before != p.Branch {
+				if commitID.MatchString(before) { // no branch was checked out
+					before = "--detach " + before
+				}
 				fmt.Fprintf(a.Stdout, "back: git -C %s switch %s\n", text.Clean(p.Path()), text.Clean(before))
 			}
 			return nil

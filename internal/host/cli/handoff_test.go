@@ -78,6 +78,20 @@ func TestHandoff(t *testing.T) {
 		t.Errorf("diff: %q", got)
 	}
 	at = repo
+	git("update-ref", "refs/remotes/origin/x", base)
+	for _, name := range []string{"", "a b", "@", "HEAD", "-x", "refs/heads/x", "sandbox/x", "origin/x", base} {
+		run(workorder.ExitUsage, "checkout", "a1b2", "--branch="+name)
+	}
+	git("switch", "-q", "--detach", base)
+	back := strings.Fields(run(0, "checkout", "a1b2", "-b", "try"))
+	if got := git("branch", "--show-current"); got != "try" {
+		t.Errorf("on %q", got)
+	}
+	git(back[len(back)-3:]...) // as git itself takes it
+	if got := git("branch", "--show-current"); got != "" || git("rev-parse", "HEAD") != base {
+		t.Errorf("not back: on %q", got)
+	}
+	git("switch", "-q", "main")
 	run(0, "checkout", "a1b2")
 	if got := git("branch", "--show-current"); got != result.Branch {
 		t.Errorf("on %q", got)

@@ -105,6 +105,7 @@ names. docs/mcp.md has the lines that agents need.`,
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(envKinds(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("tools", completeList(toolsets()...))
+	_ = f.SetAnnotation("listen", mayBeEmpty, []string{"true"})
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.FixedCompletions([]string{mcpAddress}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

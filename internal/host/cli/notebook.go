@@ -101,6 +101,9 @@ func (o *notebookOptions) check() error {
 	if o.session != "" && o.sandbox == "" && o.env == "" {
 		errs = append(errs, errors.New("--session needs --sandbox or --env: a fresh jail is gone when the notebook has run"))
 	}
+	if o.env != "" && o.session != "" {
+		errs = append(errs, code.CheckSession(o.session))
+	}
 	if o.env != "" && o.sandbox != "" {
 		errs = append(errs, errors.New("--env and --sandbox each say where the notebook runs"))
 	}

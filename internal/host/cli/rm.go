@@ -35,7 +35,7 @@ func newRmCmd(a *App) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Args = someTasks
+	cmd.Args = each(someTasks, checkTask)
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a sandbox that runs, and leave one that is on another engine")
 	return cmd
 }

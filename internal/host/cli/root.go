@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -38,6 +41,9 @@ func newRootCmd(a *App) *cobra.Command {
 	root.PersistentFlags().BoolVar(&a.debug, "debug", false, "log what is done, on standard error")
 	root.PersistentFlags().BoolVar(&a.verbose, "verbose", false, "a log without a terminal has all events, not steps and failures only; a summary has all of it")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := noEmptyFlag(cmd.Flags()); err != nil {
+			return err
+		}
 		_, err := fromEnvironment(cmd.Flags(), a.Getenv, "verbose")
 		return err
 	}
@@ -107,6 +113,39 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		hint = "give the task with --task; " + hint
 	}
 	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint)
+}
+
+// mayBeEmpty annotates a flag whose empty value has a meaning.
+const mayBeEmpty = "sandbox-agent-may-be-empty"
+
+// noEmptyFlag returns a usage error for a flag that was given an empty value. An unset variable of a script has one, and its author does not mean the default.
+func noEmptyFlag(given *pflag.FlagSet) error {
+	var errs []error
+	given.Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
+		}
+		if empty && f.Annotations[mayBeEmpty] == nil {
+			errs = append(errs, usage("--%s is empty: give it a value, or leave it out", f.Name))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// each is a rule for the arguments of a command that changes what each of them names: all names are checked before anything is changed.
+func each(rule cobra.PositionalArgs, check func(name string) error) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := rule(cmd, args); err != nil {
+			return err
+		}
+		for _, name := range args {
+			if err := check(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // someTasks accepts one task id or more.

@@ -20,6 +20,56 @@ func TestHowATaskIsGiven(t *testing.T) {
 	}
 }
 
+// A command line with a name or a value that cannot be is refused before anything is changed, and whatever else it names.
+func TestNamesAndValuesAreCheckedFirst(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	for _, line := range [][]string{
+		{"delete", "--force", "a", "", "b"}, {"down", "a", ""}, {"down", "--force", "a", "../x"}, {"resume", "missing", ""}, {"snapshot", "rm", "a", "s", ""},
+		{"stop", "b", ""}, {"rm", "--force", "b", ""}, {"stop", "T-00000000", "é"}, {"session", "rm", "s", " "}, {"session", "rm", "../x"},
+		{"run", "--env", "python", "--session", " ", "1"}, {"run", "--env", "python", "--session", "../x", "1"}, {"run", "--env", "python", "--session", "é", "1"},
+		{"run", "--env", "python", "--session", "", "1"}, {"up", "a", "--repo", ""}, {"up", "a", "--repo", ".", "--from-ref", ""}, {"up", "a", "--env", ""},
+		{"create", "--task", "x", "--task-id", ""}, {"policy", "learn", tid, "--status", ""}, {"result", tid, "--attempt", "1", ""},
+	} {
+		var errs bytes.Buffer
+		a := &App{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs, Getenv: func(name string) string {
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
+		}}
+		if code := Main(t.Context(), a, line); code != workorder.ExitUsage {
+			t.Errorf("%q: exit %d, %s", line, code, errs.String())
+		}
+	}
+	serve, args, err := newRootCmd(&App{}).Find([]string{"mcp", "--listen", ""})
+	if err == nil {
+		err = serve.ParseFlags(args)
+	}
+	if err == nil {
+		err = noEmptyFlag(serve.Flags()) // it means the default address
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Who names something that does not exist is told so in the same words by all commands that take sandboxes and tasks.
+func TestNothingOfThatName(t *testing.T) {
+	t.Parallel()
+	state, said := t.TempDir(), map[string]bool{}
+	for _, verb := range []string{"diff", "apply", "checkout", "result", "open", "merge", "log"} {
+		var errs bytes.Buffer
+		a := &App{dir: t.TempDir(), Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs, Getenv: func(name string) string {
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
+		}}
+		if code := Main(t.Context(), a, []string{verb, "none-a"}); code != workorder.ExitNotFound {
+			t.Errorf("%s: exit %d", verb, code)
+		}
+		said[errs.String()] = true
+	}
+	if len(said) != 1 {
+		t.Errorf("%d sentences: %v", len(said), said)
+	}
+}
+
 // Outside of any repository there is nothing that a project file would help.
 func TestOutsideOfARepository(t *testing.T) {
 	t.Parallel()

@@ -179,6 +179,14 @@ func oneSandbox(cmd *cobra.Command, args []string) error {
 	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one sandbox's name, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps` lists sandboxes")
 }
 
+// checkSandbox returns a usage error for a name that neither a sandbox nor a snapshot can have.
+func checkSandbox(name string) error {
+	if sandbox.ValidName(name) {
+		return nil
+	}
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, sandbox.ErrName), "`sandbox-agent ps` lists sandboxes")
+}
+
 // someSandboxes accepts one name of a sandbox or more.
 func someSandboxes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

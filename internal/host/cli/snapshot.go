@@ -153,12 +153,12 @@ func newSnapshotRmCmd(a *App) *cobra.Command {
 		Use: "rm SANDBOX SNAPSHOT...", Short: "Remove snapshots of a sandbox",
 		Long:    "Removes snapshots. One that a sandbox was restored to stays until that is removed or reset.",
 		Example: "  sandbox-agent snapshot rm dev before-upgrade",
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: each(func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return nil
 			}
 			return sandboxAndSnapshot(false)(cmd, args)
-		},
+		}, checkSandbox),
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := a.sandboxes()

@@ -101,7 +101,7 @@ func newResumeCmd(a *App) *cobra.Command {
 		Use: "resume SANDBOX...", Short: "Start sandboxes without a task that have ended, with their files",
 		Long:              "Starts sandboxes that were stopped, or have ended by --idle or --ttl. Any command in one does so as well.",
 		Example:           "  sandbox-agent resume dev",
-		Args:              someSandboxes,
+		Args:              each(someSandboxes, checkSandbox),
 		ValidArgsFunction: a.completeSandboxes(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error

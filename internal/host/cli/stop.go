@@ -22,7 +22,7 @@ type stopOptions struct {
 func newStopCmd(a *App) *cobra.Command {
 	o := &stopOptions{}
 	cmd := &cobra.Command{
-		Use: "stop TASK | SANDBOX...", Short: "Stop tasks; the work so far is pushed. Or sandboxes without a task; their files stay", Args: someTasks,
+		Use: "stop TASK | SANDBOX...", Short: "Stop tasks; the work so far is pushed. Or sandboxes without a task; their files stay", Args: each(someTasks, checkTask),
 		ValidArgsFunction: a.completeEither(true),
 		Long:              "Stop asks the sandbox to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.\n\nA sandbox without a task, by its name, ends with everything in it and keeps its files; the next command\nstarts it again.",
 		Example:           "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s\n  sandbox-agent stop dev",

@@ -128,11 +128,20 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 		return nil, p.r.Untrusted // a rehearsal asks the remote, too, whose address the project sets
 	}
 	p.reachForge(p.r)
-	if err := p.credentials(ctx, p.r); err != nil {
+	if s.Record != nil {
+		err = p.r.Lacks()
+	}
+	if err = cmp.Or(err, p.credentials(ctx, p.r)); err != nil {
 		return nil, err
 	}
-	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known || s.Verb != tasks.Revise {
+	if on, err = p.askRemote(ctx, s.Task); err != nil || !on.Known {
 		return on, err
+	}
+	if err := p.r.Lacks(); err != nil { // not before it is known that there is such a task
+		return nil, err
+	}
+	if s.Verb != tasks.Revise {
+		return on, nil
 	}
 	if p.pull == nil {
 		return on, on.ReadReview(ctx, nil, nil, p.feedback)
@@ -169,7 +178,7 @@ func (s served) State(ctx context.Context, id string) (*workorder.State, error) 
 // credentials prepares secrets for a job that is made later.
 func (p *taskJob) credentials(ctx context.Context, r *resolve.Resolved) error {
 	r.Job = &job.Job{Order: workorder.Order{Repo: r.Project.Repo, CloneURL: r.Project.Repo, PR: r.Project.PR}}
-	return r.FindSecrets(ctx, p.find)
+	return r.FindCredentials(ctx, p.find)
 }
 
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
@@ -207,7 +216,7 @@ func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
 		return err
 	}
 	p.reachForge(p.r)
-	return p.credentials(ctx, p.r)
+	return cmp.Or(p.r.Lacks(), p.credentials(ctx, p.r))
 }
 
 // remember takes the settings of the last attempt that this command does not give.

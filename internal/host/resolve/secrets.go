@@ -70,10 +70,15 @@ func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []
 
 // FindSecrets prepares what must not be in the order. The git credential is needed to read the remote; the
 // secrets are read right before the box starts, and only those that are seen to be missing are reported now.
-func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) (err error) {
+func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) error {
 	if g.lacks != nil {
 		return g.lacks
 	}
+	return g.FindCredentials(ctx, find)
+}
+
+// FindCredentials is FindSecrets, also of a project that lacks some: its remote can be asked without them.
+func (g *Resolved) FindCredentials(ctx context.Context, find *credentials.Finder) (err error) {
 	g.Job.Secrets = func(ctx context.Context) (map[string]string, error) { return g.secrets(ctx, find) }
 	o, job := &g.Job.Order, g.Job
 	if g.Local == nil && o.Repo != "" {
