@@ -290,9 +290,13 @@ func TestBranchCorners(t *testing.T) {
 	}
 	ok(0, "up", "l", "--repo", ".", "--runtime", "jail")
 	ok(0, "exec", "l", "--", "truncate", "-s", "11M", "large")
-	ok(1, "apply", "l", "-d")
-	ok(1, "down", "l")
-	ok(1, "delete", "l")
+	for _, line := range [][]string{{"apply", "l", "-d"}, {"down", "l"}, {"delete", "l"}, {"reset", "l"}} {
+		ok(0, "stop", "l")
+		ok(1, line...)
+		if c := u.run("", "inspect", "l"); c.code != 0 || !strings.Contains(c.stdout, `"state": "stopped"`) { // as it was
+			t.Errorf("after %q: %s%s", line, c.stdout, c.stderr)
+		}
+	}
 	ok(0, "delete", "--force", "l")
 	gittest.Git(t, repo, "config", "remote.sandbox.url", "https://example.com/other")
 	ok(0, "up", "e2", "--repo", ".", "--runtime", "jail") // told, and the user's remote stays

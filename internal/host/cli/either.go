@@ -35,7 +35,7 @@ func (a *App) eitherSandbox(ctx context.Context, name string) (sb *sandbox.Sandb
 		return nil, nil, nil // its own error is told by who looks for tasks
 	}
 	if errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrOtherOwner) {
-		return nil, nil, notFound(fmt.Errorf("there is no task and no sandbox %s", name), "`sandbox-agent ps --all` lists them")
+		return nil, nil, notFound(fmt.Errorf("there is neither a task nor a sandbox named %s", name), "`sandbox-agent ps --all` lists them")
 	}
 	return nil, nil, err
 }
