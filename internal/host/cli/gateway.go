@@ -186,7 +186,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	go hand(ctx, p, c, over)
 	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
 	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
-		ctx, cancel := outlast(ctx, saveGrace)
+		ctx, cancel := outlast(ctx)
 		defer cancel()
 		_, _ = g.sb.SaveRunning(ctx, ranNow(what.Argv, started, exitOurs))
 		return 0, err

@@ -24,13 +24,13 @@ func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) st
 // saveGrace is how long a save goes on after the command line, or the client that it serves, has been interrupted.
 const saveGrace = 10 * time.Second
 
-// outlast returns a context that ends grace after ctx.
-func outlast(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+// outlast returns a context that ends saveGrace after ctx.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
-		case <-time.After(grace):
-			cancel(fmt.Errorf("not done %s after %w", grace, context.Cause(ctx)))
+		case <-time.After(saveGrace):
+			cancel(fmt.Errorf("not done %s after %w", saveGrace, context.Cause(ctx)))
 		case <-long.Done():
 		}
 	})
@@ -45,7 +45,7 @@ func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (
 	if sb.Spec().BranchOf() == "" {
 		return "", nil
 	}
-	ctx, cancel := outlast(ctx, saveGrace)
+	ctx, cancel := outlast(ctx)
 	defer cancel()
 	s, err := sb.Save(ctx, ran)
 	if errors.Is(err, sandbox.ErrNoClone) {

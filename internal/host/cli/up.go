@@ -150,7 +150,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	defer sb.Close(context.WithoutCancel(ctx))
 	if len(ports) > 0 {
 		if ports, err = a.expose(ctx, name, ports); err != nil {
-			clean, cancel := outlast(ctx, saveGrace) // it saves a worktree
+			clean, cancel := outlast(ctx) // it saves a worktree
 			defer cancel()
 			return errors.Join(err, sb.Discard(clean))
 		}

@@ -16,8 +16,8 @@ const (
 	batch = 1000
 )
 
-// Appeared returns what makes repositories of directories in dirs, apart from what is in the read-only paths protected: each .git, whatever it is, and the HEAD of each bare repository. It returns at most
-// 100 paths; all is false if there may be more.
+// Appeared returns what makes repositories of directories in dirs, apart from what is in the read-only paths protected: each .git, whatever it is, and the HEAD of each bare
+// repository. It returns at most 100 paths; all is false if there may be more.
 func Appeared(ctx context.Context, dirs, protected []string) (found []string, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, appearedTime)
 	defer cancel()
@@ -33,8 +33,8 @@ func Appeared(ctx context.Context, dirs, protected []string) (found []string, al
 		if bare(dir) {
 			found = append(found, filepath.Join(dir, "HEAD"))
 		}
-		repos, below := names(ctx, dir, protected)
-		found, rest = append(found, repos...), append(rest, below...)
+		repos, inner := names(ctx, dir, protected)
+		found, rest = append(found, repos...), append(rest, inner...)
 		if ctx.Err() != nil || len(found) > maxPaths {
 			slices.Sort(found)
 			return found[:min(len(found), maxPaths)], false
