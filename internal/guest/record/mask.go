@@ -13,11 +13,11 @@ type Masker interface{ String(s string) string }
 // plainFields have values that we made and programs read: masking a value that occurs there by
 // chance would only make the result useless.
 func plainFields() []string {
-	return []string{"TaskID", "BaseSHA", "HeadSHA", "SHA", "Log", "Path"}
+	return []string{"TaskID", "BaseSHA", "HeadSHA", "SHA", "Log", "Evidence.Path", "PageProof.Path"}
 }
 
 // maskResult removes the secrets from every text of the result, whatever its
-// source: commit subjects, a service's output, warnings of the landing. Strings of
+// source: commit subjects, names of files, a service's output, warnings of the landing. Strings of
 // other types are our own words, such as a status.
 func maskResult(res *workorder.Result, m Masker) {
 	if m != nil {
@@ -39,9 +39,14 @@ func maskValue(v reflect.Value, m Masker, plain []string) {
 		for i := range v.Len() {
 			maskValue(v.Index(i), m, plain)
 		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			maskValue(v.MapIndex(key), m, plain)
+		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && !slices.Contains(plain, f.Name) {
+			f := v.Type().Field(i)
+			if own := v.Type().Name() + "." + f.Name; f.IsExported() && !slices.Contains(plain, f.Name) && !slices.Contains(plain, own) {
 				maskValue(v.Field(i), m, plain)
 			}
 		}

@@ -268,6 +268,8 @@ func TestResultIsMasked(t *testing.T) {
 		res.Commits = []workorder.Commit{{SHA: "s3cret", Subject: "add s3cret \"x\" & <y>", Author: "s3cret"}}
 		res.Services = []workorder.ServiceEnd{{Name: "db", Log: "logs/s3cret", Tail: "password s3cret\n"}}
 		res.Warnings = []string{"landing: s3cret"}
+		res.Changes = map[string][]workorder.FileChange{"s3cret": {{Path: "a/s3cret"}}}
+		res.Surface = []workorder.SurfaceFinding{{Path: "s3cret"}}
 		res.PR = &workorder.PR{URL: "https://s3cret@x"}
 		res.Agent.Final = "s3cret"
 	})
@@ -282,8 +284,11 @@ func TestResultIsMasked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(b), "s3cret"); n != 6 || res.Status != "s3cret" || res.TaskID != "T-s3cret" || res.Services[0].Log != "logs/s3cret" {
+	if n := strings.Count(string(b), "s3cret"); n != 7 || res.Status != "s3cret" || res.TaskID != "T-s3cret" || res.Services[0].Log != "logs/s3cret" {
 		t.Errorf("the secret is there %d times:\n%s", n, b)
+	}
+	if res.Changes["s3cret"][0].Path != "a/***" || res.Surface[0].Path != "***" {
+		t.Errorf("got %+v, %+v", res.Changes, res.Surface)
 	}
 	if res.Commits[0].Subject != `add *** "x" & <y>` || res.PR.URL != "https://***@x" {
 		t.Errorf("got %+v, %+v", res.Commits, res.PR)
