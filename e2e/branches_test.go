@@ -200,6 +200,9 @@ func TestBranchCorners(t *testing.T) {
 	ok(1, "down", "e")
 	ok(0, "exec", "e", "--", "sh", "-c", "chmod 700 p; rm -r p")
 	ok(0, "reset", "e")
+	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/e"); got != "" {
+		t.Errorf("after a reset: %s", got)
+	}
 	ok(0, "exec", "e", "--", "sh", "-c", "echo 3 >f")
 	if got := gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/e"); got != "2" {
 		t.Error(got)

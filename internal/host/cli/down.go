@@ -45,6 +45,7 @@ command has committed are committed first. Where they cannot be, the sandbox sta
 				a.warn(err.Error())
 			}
 			defer sb.Close(context.WithoutCancel(ctx))
+			a.save(ctx, sb, sandbox.Ran{}) // its branch begins anew
 			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
 			return nil
 		},
