@@ -25,11 +25,26 @@ func TestNamesAndValuesAreCheckedFirst(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	for _, line := range [][]string{
-		{"delete", "--force", "a", "", "b"}, {"down", "a", ""}, {"down", "--force", "a", "../x"}, {"resume", "missing", ""}, {"snapshot", "rm", "a", "s", ""},
-		{"stop", "b", ""}, {"rm", "--force", "b", ""}, {"stop", "T-00000000", "é"}, {"session", "rm", "s", " "}, {"session", "rm", "../x"},
-		{"run", "--env", "python", "--session", " ", "1"}, {"run", "--env", "python", "--session", "../x", "1"}, {"run", "--env", "python", "--session", "é", "1"},
-		{"run", "--env", "python", "--session", "", "1"}, {"up", "a", "--repo", ""}, {"up", "a", "--repo", ".", "--from-ref", ""}, {"up", "a", "--env", ""},
-		{"create", "--task", "x", "--task-id", ""}, {"policy", "learn", tid, "--status", ""}, {"result", tid, "--attempt", "1", ""},
+		{"delete", "--force", "a", "", "b"},
+		{"down", "a", ""},
+		{"down", "--force", "a", "../x"},
+		{"resume", "missing", ""},
+		{"snapshot", "rm", "a", "s", ""},
+		{"stop", "b", ""},
+		{"rm", "--force", "b", ""},
+		{"stop", "T-00000000", "é"},
+		{"session", "rm", "s", " "},
+		{"session", "rm", "../x"},
+		{"run", "--env", "python", "--session", " ", "1"},
+		{"run", "--env", "python", "--session", "../x", "1"},
+		{"run", "--env", "python", "--session", "é", "1"},
+		{"run", "--env", "python", "--session", "", "1"},
+		{"up", "a", "--repo", ""},
+		{"up", "a", "--repo", ".", "--from-ref", ""},
+		{"up", "a", "--env", ""},
+		{"create", "--task", "x", "--task-id", ""},
+		{"policy", "learn", tid, "--status", ""},
+		{"result", tid, "--attempt", "1", ""},
 	} {
 		var errs bytes.Buffer
 		a := &App{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs, Getenv: func(name string) string {

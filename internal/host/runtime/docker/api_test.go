@@ -33,7 +33,7 @@ func TestClientSaysThatTheEngineDoesNotAnswer(t *testing.T) {
 			args = append(args, v)
 		}
 		out := call.Call(args)
-		if err, _ := out[len(out)-1].Interface().(error); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), socket) {
+		if err, _ := reflect.TypeAssert[error](out[len(out)-1]); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), socket) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
