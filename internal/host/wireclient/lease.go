@@ -60,6 +60,7 @@ type leaseStream struct {
 	tunnel
 	answer *http.Response
 	begun  atomic.Bool
+	ending atomic.Bool
 	once   sync.Once
 	over   chan struct{} // closed once nothing more comes
 	err    error         // why, once it is closed
@@ -79,7 +80,7 @@ func (s *leaseStream) Read(p []byte) (int, error) {
 // lastWord bounds the wait for what a guest says of a lease that did not begin.
 const lastWord = time.Second
 
-// Close ends the stream. Of a lease that did not begin it waits for the guest's last word.
+// Close ends the stream. Of a lease that did not begin it waits for the guest's last word, and one that is ending reads on to it: the transport over it may close it earlier.
 func (s *leaseStream) Close() error {
 	if !s.begun.Swap(true) {
 		_ = s.CloseWrite()
@@ -87,11 +88,17 @@ func (s *leaseStream) Close() error {
 		_, _ = io.Copy(io.Discard, s)
 		late.Stop()
 	}
+	if s.ending.Load() {
+		go func() { _, _ = io.Copy(io.Discard, s) }()
+		return nil
+	}
 	return s.tunnel.Close()
 }
 
-// end ends the request, and waits for the guest's word that nothing of the lease is left. The transport over it reads until then.
+// end ends the request, waits for the guest's word that nothing of the lease is left, and closes the stream.
 func (s *leaseStream) end(ctx context.Context) error {
+	s.ending.Store(true)
+	defer s.tunnel.Close()
 	_ = s.CloseWrite() // an error is that of an end that came before
 	select {
 	case <-s.over:
