@@ -19,7 +19,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 )
 
-// TestChaosSandbox kills the command line, the keeper or guest, and the container of a sandbox at random moments while commands change files in its clone: what a command
+// descendants are the processes that descend from one.
+func descendants(pid int) (all []int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // one that has ended has none
+	for _, f := range strings.Fields(string(b)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			all = append(append(all, child), descendants(child)...)
+		}
+	}
+	return all
+}
+
+// TestChaosSandbox kills the command line, the porter, the keeper, the guest or what else is in a jail, and the container of a sandbox at random moments while commands change files in its clone: what a command
 // that ended well has written is on the branch, the next command works, and nothing is left at the end. `make chaos` sets the rounds and the seed.
 func TestChaosSandbox(t *testing.T) {
 	t.Parallel()
@@ -38,7 +49,7 @@ func TestChaosSandbox(t *testing.T) {
 			u := newCarefulUser(t)
 			repo := u.newRepo()
 			name := fmt.Sprintf("chaos-%d", os.Getpid()) // an engine gives a name once
-			up := []string{"up", name, "--repo", ".", "--runtime", kind}
+			up := []string{"up", name, "--repo", ".", "--runtime", kind, "--port", "3000"}
 			if kind == "container" {
 				up = append(up, "--image", strings.TrimSpace(u.run("", "image", "build").stdout))
 			}
@@ -51,12 +62,17 @@ func TestChaosSandbox(t *testing.T) {
 				s := u.start("", "exec", name, "--", "sh", "-c", "echo "+file+" >"+file+"; mkdir -p d"+file+"; echo x >d"+file+"/x")
 				time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
 				removed := false
-				switch blow := rng.IntN(3); {
+				switch blow := rng.IntN(4); {
 				case blow == 0:
 					s.Signal(syscall.SIGKILL)
+				case blow == 3:
+					if pid := u.porterOf(name); pid > 1 {
+						_ = syscall.Kill(pid, syscall.SIGKILL)
+					}
 				case kind == "jail":
-					pid, _ := u.keeper(name)
-					_ = syscall.Kill(pid, syscall.SIGKILL)
+					keeper, _ := u.keeper(name)
+					all := append(descendants(keeper), keeper) // the guest, what holds it, what runs in it
+					_ = syscall.Kill(all[rng.IntN(len(all))], syscall.SIGKILL)
 				case blow == 1:
 					_ = eng.ContainerKill(t.Context(), "sandbox-agent-sandbox-"+name, "KILL")
 				default:
@@ -70,6 +86,9 @@ func TestChaosSandbox(t *testing.T) {
 				if c := u.run("", "exec", name, "--", "true"); c.code != 0 {
 					t.Errorf("round %d: the next command: exit code %d: %s", round, c.code, c.stderr)
 				}
+				if u.porterOf(name) == 0 {
+					t.Errorf("round %d: nobody holds the port", round)
+				}
 				have := strings.Fields(gittest.Git(t, repo, "ls-tree", "-r", "--name-only", "sandbox/"+name))
 				for _, file := range written {
 					if !slices.Contains(have, file) || !slices.Contains(have, "d"+file+"/x") {
@@ -80,6 +99,9 @@ func TestChaosSandbox(t *testing.T) {
 			gittest.Git(t, repo, "fsck", "--strict")
 			if c := u.run("", "down", "--force", name); c.code != 0 {
 				t.Errorf("down: exit code %d: %s", c.code, c.stderr)
+			}
+			if pid := u.porterOf(name); pid != 0 {
+				t.Errorf("the port is held by process %d", pid)
 			}
 			if kind == "jail" {
 				if left, err := filepath.Glob(filepath.Join(u.state, "sandboxes", "*")); err != nil || len(left) > 0 {
