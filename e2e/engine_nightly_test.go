@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -22,8 +23,9 @@ func TestEngineAwayForGood(t *testing.T) {
 	if r := w.u.plainResult(w.id); r.Status != workorder.StatusLost || r.EndedBy != workorder.ByHost {
 		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 	}
-	if rows := w.u.ps(); len(rows) != 1 || rows[0].Status != "unknown" {
-		t.Errorf("ps without an engine: %+v", rows)
+	var rows []psRow
+	if p := w.u.run("", "ps", "--json"); p.code != workorder.ExitBox || json.Unmarshal([]byte(p.stdout), &rows) != nil || len(rows) != 1 || rows[0].Status != "unknown" {
+		t.Errorf("ps without an engine: exit code %d, %+v", p.code, rows)
 	}
 	if p := w.u.run("", "result", w.id); p.code != workorder.ExitBox {
 		t.Errorf("result without an engine: exit code %d", p.code)
