@@ -22,7 +22,7 @@ import (
 // descendants are the processes that descend from one.
 func descendants(pid int) (all []int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // one that has ended has none
-	for _, f := range strings.Fields(string(b)) {
+	for f := range strings.FieldsSeq(string(b)) {
 		if child, err := strconv.Atoi(f); err == nil {
 			all = append(append(all, child), descendants(child)...)
 		}
