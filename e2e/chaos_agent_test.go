@@ -3,13 +3,13 @@
 package e2e
 
 import (
-	"bytes"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // Blows that the agent of a round deals to its own box. It first acknowledges the command.
@@ -30,13 +30,15 @@ func told(script string, then func(*testing.T, *chaosUser, *started, *rand.Rand)
 	return func(t *testing.T, u *chaosUser, s *started, rng *rand.Rand) bool {
 		t.Helper()
 		box := u.box(t.Context())
-		var b bytes.Buffer
-		writeTar(&b, "blow", 0o644, []byte(script))
-		if box == "" || u.client().CopyToContainer(t.Context(), box, "/tmp", &b, container.CopyToContainerOptions{}) != nil {
+		// By commands: what is mounted in the box, as /tmp is, the engine's copies do not see.
+		inBox := func(stdin string, argv ...string) error {
+			return proc.Run(t.Context(), proc.Spec{Argv: append([]string{"docker", "exec", "-i", box}, argv...), Stdin: strings.NewReader(stdin)})
+		}
+		if box == "" || inBox(script, "sh", "-c", "cat >/tmp/blow") != nil {
 			return false
 		}
 		for {
-			if _, err := u.client().ContainerStatPath(t.Context(), box, "/tmp/blown"); err == nil {
+			if inBox("", "test", "-e", "/tmp/blown") == nil {
 				return then == nil || then(t, u, s, rng)
 			}
 			select {
