@@ -227,7 +227,18 @@ func makeImage() error {
 	return nil
 }
 
-// container runs the program in a container and returns what it printed.
+// printed runs the program in a container until its log has output, at most three times: an engine that has to wait for
+// a processor closes the log of a short command after a few seconds, whether or not the output has reached it.
+func printed(host string, args ...string) (out string, err error) {
+	for range 3 {
+		if out, err = container(host, args...); err != nil || out != "" {
+			break
+		}
+	}
+	return out, err
+}
+
+// container runs the program in a container and returns its log.
 func container(host string, args ...string) (string, error) {
 	cmd, err := json.Marshal(args)
 	if err != nil {
@@ -256,7 +267,7 @@ func control(*Config) (string, bool) {
 	if err := makeImage(); err != nil {
 		return short(err), false
 	}
-	out, err := container("", "version")
+	out, err := printed("", "version")
 	return strings.TrimSpace(out) + short(err), strings.Contains(out, "attack as uid 0")
 }
 
@@ -271,7 +282,7 @@ func ownWorkspace(*Config) (string, bool) {
 }
 
 func socketInContainer(*Config) (string, bool) {
-	out, err := container(`"Binds":["`+socket+`:`+socket+`"]`, "privileged")
+	out, err := printed(`"Binds":["`+socket+`:`+socket+`"]`, "privileged")
 	return strings.TrimSpace(out) + short(err), strings.Contains(out, "403")
 }
 

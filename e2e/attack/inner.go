@@ -72,7 +72,7 @@ func innerNetwork(c *Config, each func(Row) error) error {
 	}
 	defer func() { _, _, _ = docker("DELETE", apiVersion+"/networks/"+r.ID, "") }()
 	for _, place := range places(c) {
-		out, err := container(place.host, "network", "/config.json")
+		out, err := printed(place.host, "network", "/config.json")
 		tried := 0
 		for line := range strings.Lines(out) {
 			var r Row
