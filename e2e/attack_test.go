@@ -19,8 +19,8 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -77,7 +77,7 @@ func buildAttack(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "attack")
 	if _, err := proc.Output(t.Context(), proc.Spec{
-		Argv: []string{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./attack"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
+		Argv: []string{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "../internal/test/attack"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // newRepo is a repository of the user's, in which they are.

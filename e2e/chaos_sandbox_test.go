@@ -16,7 +16,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // descendants are the processes that descend from one.

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -22,7 +22,7 @@ func privilegedEngine(t *testing.T) *ownEngine {
 	t.Helper()
 	nores := filepath.Join(shortDir(t), "nores")
 	if _, err := proc.Output(t.Context(), proc.Spec{
-		Argv: []string{"go", "build", "-o", nores, "./internal/nores"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
+		Argv: []string{"go", "build", "-o", nores, "../internal/test/nores"}, Env: append(os.Environ(), "CGO_ENABLED=0"),
 	}); err != nil {
 		t.Fatal(err)
 	}

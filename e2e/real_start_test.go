@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // The real programs at a terminal work on their prompt without a question, with a key that the box does not have, and again once that is another. They are told what is so in the sandbox.

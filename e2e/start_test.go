@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // An agent of a template runs in tmux, is told of its sandbox where git does not see it, and has what nobody else has; it goes on when its terminal is gone.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 func TestMounts(t *testing.T) {

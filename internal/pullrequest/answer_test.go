@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

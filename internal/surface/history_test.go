@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // historyCommits is how many commits of this repository's own history the test reads.

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
 
 // TestCreatedOnce: whatever GitHub answers to the request that creates, there is one.

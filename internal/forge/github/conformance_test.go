@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
 
 // TestConformance: what forge.Forge promises. The other tests here are about GitHub.

@@ -3,7 +3,7 @@ package github_test
 import (
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
 
 // TestAssociation: a token that may not ask for permissions believes only what is certain.

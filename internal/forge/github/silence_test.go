@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
 
 // TestManyStrangers: questions for permissions are bounded, and who may write is asked for first.

@@ -3,7 +3,7 @@ package github_test
 import (
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
 
 // TestTitle: a title pings nobody and closes nothing, nor does the commit that a squash makes of it, and one that stays

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

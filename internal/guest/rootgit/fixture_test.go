@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

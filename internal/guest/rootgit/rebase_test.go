@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rangediff"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rebase"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

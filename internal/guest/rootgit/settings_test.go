@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // baseSettings is what the base branch of these tests has.

@@ -10,9 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
@@ -22,6 +20,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // The briefing is where git does not see it, wherever commands begin, and nothing is written through a link.

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 )
 
 // wire is a neighbour on the bridge who hears all that is said with an address.

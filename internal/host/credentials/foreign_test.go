@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // TestHelperOfARepository: the credential helper is asked that the user configured, and none that the repository of the current

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // A pack is taken by git, and one that is none is an error of the writer, which does not wait.

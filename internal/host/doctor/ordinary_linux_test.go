@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 )
 
 // denied is an engine whose socket this user may not open.

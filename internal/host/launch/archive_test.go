@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/runtimetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 

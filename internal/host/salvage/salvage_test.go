@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // folder is a stopped box whose /workspace is a folder.

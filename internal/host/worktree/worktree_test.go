@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git/gittest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
 // What a killed process left is said, and when it is removed as was said, a worktree can be made again.

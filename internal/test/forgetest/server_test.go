@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
 
 // TestStrict: what GitHub would refuse, or ignore to the harm of whoever mistyped it, is refused and noted.
