@@ -23,25 +23,25 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// labelTask has the name under which a box's own engine knows its services. It looks like a task's, and is none.
+// labelTask names a box to its inner engine's services. It resembles a task's label, but no task has it.
 const labelTask = "sandbox-agent.sandbox.task"
 
-// Secrets are what a box gets beside its Spec. They are in no label and in no file of this machine.
+// Secrets are the secrets of a box. They are not part of its Spec, and no label or file of the host contains them.
 type Secrets struct {
-	// Values are by the names of Spec.Box.SecretNames.
+	// Values has the secrets by the names in Spec.Box.SecretNames.
 	Values map[string]string
-	// Git opens the repository; nil where it needs nothing.
+	// Git opens the repository; nil if it needs no credential.
 	Git *workorder.GitCredential
 }
 
-// wantsBox reports whether a spec asks for what a box alone has.
+// wantsBox reports whether only a box can provide the spec.
 func (s Spec) wantsBox() bool { return s.Box != nil }
 
-// boxes makes sandboxes of kind box.
+// boxes returns the runtime of kind box.
 func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
 	dir, err := o.stateDir()
 	if err != nil {
-		dir = os.TempDir() // only a lock lies there
+		dir = os.TempDir() // it holds only a lock
 	}
 	log := slog.New(slog.DiscardHandler)
 	if o.Log != nil {
@@ -52,14 +52,15 @@ func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
 		volume = start.CacheVolume
 	}
 	return &standing.Boxes{
-		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: m.programs}, CacheVolume: volume, Log: log, Progress: progress(o.Progress),
+		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: m.programs},
+		CacheVolume: volume, Log: log, Progress: progress(o.Progress),
 		Order: func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error) {
 			return m.envelope(ctx, known(b), b.Labels[labelTask])
 		},
 	}
 }
 
-// progress tells of events in a line each.
+// progress adapts a line callback to task events.
 func progress(say func(string)) func(workorder.Event) {
 	if say == nil {
 		return nil
@@ -76,10 +77,11 @@ func progress(say func(string)) func(workorder.Event) {
 	}
 }
 
-// envelope is the standing order of a box, with its secrets.
+// envelope is the work order of a standalone box, with its secrets.
 func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
 	o := workorder.Order{
-		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand, Project: s.Name, Author: projects.DefaultAuthor(),
+		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand,
+		Project: s.Name, Author: projects.DefaultAuthor(),
 		Stand: &workorder.Stand{IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(), SilenceMS: s.Silence.Milliseconds()},
 	}
 	if s.Box != nil {
@@ -100,7 +102,8 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 	if s.Network != NetworkRestricted {
 		o.Network.Allow = nil
 	}
-	o.Limits.MemoryBytes, o.Limits.CPUs, o.Limits.PIDs = limit(s.Limits.MemoryBytes), float64(limit(int64(s.Limits.CPUs*1000)))/1000, limit(s.Limits.PIDs)
+	o.Limits.MemoryBytes, o.Limits.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
+	o.Limits.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
 	if s.Repo != "" {
 		o.Repo, o.CloneURL, o.Branch, o.TargetBranch = s.Repo, s.Repo, s.Ref, "sandbox/"+s.Name
 		if filepath.IsAbs(s.Repo) {
@@ -115,7 +118,7 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 		}
 		env.Secrets, env.Git = got.Values, got.Git
 	}
-	// A secret that is optional may not be there.
+	// An optional secret may be missing.
 	var gone []string
 	for _, name := range o.SecretNames {
 		if _, there := env.Secrets[name]; !there {
@@ -129,13 +132,14 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 	return env, nil
 }
 
-// local reports whether its repository is one of this machine.
+// local reports whether the repository is on this machine.
 func (s Spec) local() bool {
 	t, err := projects.RepoTransport(s.Repo)
 	return err == nil && t == projects.TransportLocal
 }
 
-// bundle copies the commits of a repository of this machine into a file, which remove deletes, and completes the spec's names of it. base is the commit that a clone of it begins at.
+// bundle copies the commits of a local repository into a file, which remove deletes, and completes the spec's
+// repository, title and ref. base is the commit at which the clone begins.
 func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), err error) {
 	t, err := projects.RepoTransport(s.Repo)
 	if err != nil {
@@ -167,10 +171,11 @@ func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), er
 	return file, base, remove, nil
 }
 
-// copyPrefix begins the names of directories with copies of commits, in the directory for temporary files.
+// copyPrefix begins the names of the temporary directories for commit copies.
 const copyPrefix = "sandbox-agent-copy-"
 
-// copyDir makes a directory for a copy, which remove takes away, and removes those that killed programs have left: their users hold a lock of them.
+// copyDir makes a locked directory for a copy, which remove deletes. It also removes directories of killed programs:
+// nothing holds their lock.
 func copyDir() (dir string, remove func(), err error) {
 	sweepCopies()
 	const tries = 10
@@ -178,26 +183,27 @@ func copyDir() (dir string, remove func(), err error) {
 		if dir, err = os.MkdirTemp("", copyPrefix); err != nil {
 			return "", nil, err
 		}
-		// Another program may have taken it for one that was left before it was locked.
+		// Before it was locked, another program may have removed it as a leftover.
 		if f := lockDir(dir); f != nil {
 			return dir, func() { _, _ = os.RemoveAll(dir), f.Close() }, nil // a copy
 		}
 		_ = os.Remove(dir)
 	}
-	return "", nil, fmt.Errorf("lock %s: the file system has no locks: set TMPDIR to a directory of another", dir)
+	return "", nil, fmt.Errorf("lock %s: file system without locks: set TMPDIR to a directory on another file system", dir)
 }
 
-// sweepCopies removes directories of copies that no program uses.
+// sweepCopies removes leftover copies that no program has locked.
 func sweepCopies() {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), copyPrefix+"*")) // a folder with such letters keeps them
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), copyPrefix+"*")) // with such characters in the path nothing is swept
 	for _, dir := range left {
 		if f := lockDir(dir); f != nil {
-			_, _ = os.RemoveAll(dir), f.Close() // somebody else's stays
+			_, _ = os.RemoveAll(dir), f.Close() // fails for another user's directory
 		}
 	}
 }
 
-// lockDir opens and locks a directory; nil if another program has it locked, or it is gone or no directory.
+// lockDir opens and locks a directory. It returns nil if the directory is missing, locked by another program or not a
+// directory.
 func lockDir(dir string) *os.File {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -12,48 +12,49 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Action is what Collect does, as reports name it.
+// Action is an action of Collect.
 type Action string
 
-// The actions.
+// Actions of Collect.
 const (
-	// RemoveSandbox is of a container that a dead program made and never started, or of a session that has ended.
+	// RemoveSandbox removes a container that was created and never started, or a session that has ended.
 	RemoveSandbox Action = "remove sandbox"
-	// KeepRecord writes what is kept of a sandbox that is there anew.
+	// KeepRecord rewrites the record of an existing sandbox.
 	KeepRecord Action = "keep record"
-	// ForgetSandbox is of one whose container somebody has removed; only with Force: until then its next use makes it anew.
+	// ForgetSandbox forgets a sandbox whose container was removed. It needs Force, since the next use would recreate
+	// the sandbox.
 	ForgetSandbox Action = "forget sandbox"
-	// EndEndpoints is of a sandbox that is not known any more.
+	// EndEndpoints closes the endpoints of an unknown sandbox.
 	EndEndpoints Action = "end endpoints"
-	// RemoveVolume is of a volume whose container somebody removed without it.
+	// RemoveVolume removes a volume whose container was removed without it.
 	RemoveVolume Action = "remove volume"
-	// RemoveFork is of the image of a sandbox that is not any more.
+	// RemoveFork removes the image of a fork that no longer exists.
 	RemoveFork Action = "remove image of fork"
 )
 
-// Collected is one action that was carried out, or would be.
+// Collected is an action that was, or with DryRun would be, carried out.
 type Collected struct {
 	Action Action `json:"action"`
 	Target string `json:"target"`
-	// NeedsForce reports that it is done with Force alone.
+	// NeedsForce reports that the action is carried out only with Force.
 	NeedsForce bool `json:"needs_force,omitempty"`
 }
 
-// CollectOptions are how far Collect goes.
+// CollectOptions are options of Collect.
 type CollectOptions struct {
-	DryRun bool // only say what would be done
-	Force  bool // also what takes away that a sandbox can be made anew
+	DryRun bool // report actions without carrying them out
+	Force  bool // also forget sandboxes that could be recreated
 }
 
 const (
-	// neverStarted is the age at which a container that was created and not started has surely lost who made it.
+	// neverStarted is the age at which the creator of a container that never started has surely died.
 	neverStarted = 5 * time.Minute
-	// beingMade bounds the wait for a sandbox that another command makes or removes: it is let be.
+	// beingMade bounds the wait for a sandbox that another command creates or removes. After it the sandbox is skipped.
 	beingMade = 100 * time.Millisecond
 )
 
-// Collect removes what dead programs have left, and puts right what is kept of sandboxes: of those that were made with this state folder and are on this engine. What
-// a living program uses is let be. With the error there is what was done.
+// Collect removes leftovers of dead programs and repairs the records of sandboxes, for the Manager's state directory
+// and engine. It skips what a running program uses. On error it also returns the actions carried out so far.
 func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, error) {
 	c := &collector{m: m, o: o, done: []Collected{}, forgotten: map[string]bool{}, used: map[string]bool{}}
 	if m.state == "" {
@@ -71,7 +72,7 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 		}
 		return true
 	})
-	if err != nil { // what cannot be seen is not gone
+	if err != nil { // unreachable is not missing
 		return c.done, errors.Join(append(c.errs, err)...)
 	}
 	c.folders(ctx, there)
@@ -88,13 +89,13 @@ type collector struct {
 	o    CollectOptions
 	done []Collected
 	errs []error
-	// forgotten are those of this round.
+	// forgotten are the sandboxes forgotten by this call.
 	forgotten map[string]bool
-	// used are the snapshots of which there is a sandbox.
+	// used are the snapshots that a sandbox is made of.
 	used map[string]bool
 }
 
-// do carries out an action, unless it is only said.
+// do carries out an action, or only reports it in a dry run.
 func (c *collector) do(a Action, target string, f func() error) {
 	if !c.o.DryRun {
 		if err := f(); err != nil {
@@ -105,7 +106,7 @@ func (c *collector) do(a Action, target string, f func() error) {
 	c.done = append(c.done, Collected{Action: a, Target: target})
 }
 
-// sandbox looks at one that is there.
+// sandbox checks an existing sandbox.
 func (c *collector) sandbox(ctx context.Context, sb *Sandbox, b runtime.Box) {
 	session := sb.spec.Lifetime == Session
 	switch {
@@ -113,13 +114,13 @@ func (c *collector) sandbox(ctx context.Context, sb *Sandbox, b runtime.Box) {
 		c.do(RemoveSandbox, sb.spec.Name, func() error { return sb.Discard(ctx) })
 	case session, b.State == "created":
 	default:
-		if _, err := c.m.kept.Load(sb.spec.Name); err != nil { // none, or a damaged one: its labels are the truth
+		if _, err := c.m.kept.Load(sb.spec.Name); err != nil { // missing or damaged: the labels are authoritative
 			c.do(KeepRecord, sb.spec.Name, func() error { return c.m.keep(ctx, sb) })
 		}
 	}
 }
 
-// folders looks at what is kept of sandboxes that are not there.
+// folders checks the records of sandboxes that do not exist.
 func (c *collector) folders(ctx context.Context, there map[string]bool) {
 	names, err := c.m.kept.Names()
 	c.errs = append(c.errs, err)
@@ -150,7 +151,7 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 			c.do(EndEndpoints, name, func() error { return c.m.endpoints(ctx, name) })
 		}
 		return
-	case err != nil: // what was on which engine is not known any more
+	case err != nil: // its engine is unknown
 		c.forget(ctx, name)
 		return
 	}
@@ -163,13 +164,13 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 		engines[rec.Runtime] = here
 	}
 	switch {
-	case here != rec.Engine: // it may be there
+	case here != rec.Engine: // it may still exist there
 	default:
 		c.forget(ctx, name)
 	}
 }
 
-// volumes looks at volumes that no container has.
+// volumes removes volumes without a container.
 func (c *collector) volumes(ctx context.Context, owner string) {
 	v, err := c.m.volumes()
 	c.errs = append(c.errs, err)
@@ -179,13 +180,13 @@ func (c *collector) volumes(ctx context.Context, owner string) {
 	list, err := v.Volumes(ctx, map[string]string{labelOwner: owner})
 	c.errs = append(c.errs, public(err))
 	for _, left := range list {
-		if time.Since(left.Created) > neverStarted { // a container that is being made has its volume first
+		if time.Since(left.Created) > neverStarted { // a new container's volume is created first
 			c.do(RemoveVolume, left.Name, func() error { return public(v.RemoveVolume(ctx, left.Name)) })
 		}
 	}
 }
 
-// forget forgets a sandbox that is not there, with Force alone.
+// forget forgets a missing sandbox, only with Force.
 func (c *collector) forget(ctx context.Context, name string) {
 	if !c.o.Force {
 		c.done = append(c.done, Collected{Action: ForgetSandbox, Target: name, NeedsForce: true})
@@ -198,7 +199,7 @@ func (c *collector) forget(ctx context.Context, name string) {
 	})
 }
 
-// images looks at images of forks that are not there, and at those whose name another has now.
+// images removes images of forks that do not exist, and images that lost their name to another.
 func (c *collector) images(ctx context.Context, owner string) {
 	for _, p := range c.m.all {
 		r, err := p.open()
@@ -217,7 +218,9 @@ func (c *collector) images(ctx context.Context, owner string) {
 		}
 		for _, i := range list {
 			name := i.Labels[labelSnapshotOf]
-			if c.used[i.Ref] || !strings.HasPrefix(i.Ref, forkRef) && i.Ref != i.ID || !c.forgotten[name] && time.Since(i.Created) < neverStarted { // a fork that is being made has its image first
+			if c.used[i.Ref] || !strings.HasPrefix(i.Ref, forkRef) && i.Ref != i.ID ||
+				// A new fork's image is created before the fork.
+				!c.forgotten[name] && time.Since(i.Created) < neverStarted {
 				continue
 			}
 			if c.o.DryRun {

@@ -15,55 +15,56 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// DefaultMaxOutput bounds each stream of a Result, in bytes.
+// DefaultMaxOutput is the default limit of each stream of a Result, in bytes.
 const DefaultMaxOutput = 1 << 20
 
-// Command is what runs in a sandbox.
+// Command is a program to run in a sandbox.
 type Command struct {
-	// Argv has the program first. No shell is between.
+	// Argv is the program and its arguments. No shell interprets it.
 	Argv []string
-	// Dir is where it begins, absolute or below the sandbox's; "" is that one.
+	// Dir is the working directory, absolute or relative to the sandbox's; "" means the sandbox's.
 	Dir string
-	// Env is NAME=value, added to the sandbox's.
+	// Env has NAME=value entries, added to the sandbox's environment.
 	Env []string
-	// Stdin is copied to it; nil is an empty one. When the command has ended, a pending read of it is not waited for.
+	// Stdin is copied to the command; nil means empty input. A read of Stdin that is pending when the command ends is
+	// not waited for.
 	Stdin io.Reader
-	// Timeout ends the command and everything it started, whatever that did to get away; 0 never does. It is the sandbox's clock. A sandbox that says nothing for some
-	// seconds more is not waited for.
+	// Timeout ends the command and every process it started, including detached ones; 0 means no timeout. The sandbox
+	// measures it. If the sandbox does not answer within some seconds after it, Wait returns without it.
 	Timeout time.Duration
-	// MaxOutput bounds each stream of a Result, in bytes: three quarters of it are the beginning, the rest is the end. 0 means
-	// DefaultMaxOutput, NoLimit all.
+	// MaxOutput limits each stream of a Result, in bytes: the first three quarters are the beginning of the output, the
+	// rest is its end. 0 means DefaultMaxOutput, NoLimit everything.
 	MaxOutput int
-	// Background lets it outlive the connection of who started it: see Start and Attach.
+	// Background keeps the command running after its client disconnects: see Start and Attach.
 	Background bool
-	// Terminal gives it a terminal of that size; nil means pipes.
+	// Terminal, if non-nil, gives the command a terminal of this size instead of pipes.
 	Terminal *Size
-	// Unrecorded keeps it out of the sandbox's history: nobody has asked for it, a program needs it for something else.
+	// Unrecorded omits the command from the sandbox's history. It is for commands that no user requested.
 	Unrecorded bool
 }
 
-// Size is that of a terminal, in characters.
+// Size is a terminal's size in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Result is how a command ended.
+// Result is the outcome of a command.
 type Result struct {
-	Stdout []byte // of Run; with a Terminal all output
+	Stdout []byte // set by Run; with a Terminal all output
 	Stderr []byte
-	// Truncated reports that more was printed than MaxOutput.
+	// Truncated reports that the output exceeded MaxOutput.
 	Truncated bool
-	ExitCode  int // as a shell's: 128+n after signal n, 127 for a program that is not there, 126 for one that cannot be run
+	ExitCode  int // as a shell's: 128+n after signal n, 127 program not found, 126 not executable
 	Signal    syscall.Signal
 	TimedOut  bool
-	// OutOfMemory reports that the kernel ended the command, or something it started, for the sandbox's memory limit.
+	// OutOfMemory reports that the kernel killed the command, or a process it started, at the sandbox's memory limit.
 	OutOfMemory bool
 	Duration    time.Duration
-	// ID was the command's, for Attach.
+	// ID is the command's id, for Attach.
 	ID string
-	// Reason is why the command could not be started, or how it ended is not known; "" if neither.
+	// Reason is why the command did not start, or why its end is unknown; otherwise "".
 	Reason string
 }
 
-// Check returns what keeps the command from being run, all of it: an ErrSpec.
+// Check validates the command. Its error is an ErrSpec with all mistakes.
 func (c Command) Check() error {
 	if err := c.wire().Check(); err != nil {
 		return fmt.Errorf("command is %w: %w", ErrSpec, err)
@@ -79,8 +80,8 @@ func (c Command) wire() wire.Command {
 	return what
 }
 
-// Run runs a command to its end. A command that fails is no error: see Result.ExitCode. When ctx ends, the command is ended, unless it is of
-// the background.
+// Run runs a command to its end. A failing command is not an error: see Result.ExitCode. The end of ctx ends the
+// command, unless Background is set.
 func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
@@ -99,7 +100,7 @@ func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	return r, nil
 }
 
-// Start starts a command. The caller calls Wait or Close of the Process.
+// Start starts a command. The caller must call Wait or Close.
 func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// timeout in milliseconds; one that is shorter is not none.
+// timeout returns d in milliseconds, at least 1 if d is positive.
 func timeout(d time.Duration) int64 {
 	if d > 0 && d < time.Millisecond {
 		return 1
@@ -136,8 +137,8 @@ func timeout(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// Attach is a command's output from an offset in bytes on, and whatever comes after it: of one that runs, or of one of the background that
-// has ended. id may be the beginning of one.
+// Attach returns a command's output from an offset in bytes. The command is running, or is an ended background command.
+// id may be an unambiguous prefix.
 func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process, error) {
 	var p *Process
 	err := sb.use(ctx, func(client *wireclient.Client) error {
@@ -151,7 +152,7 @@ func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process,
 	return p, nil
 }
 
-// Commands are those that run, and the last of the background that have ended, oldest first.
+// Commands lists running commands and the latest ended background commands, oldest first.
 func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
 	var list []wire.Execution
 	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
@@ -176,19 +177,19 @@ func commandInfos(list []wire.Execution) []CommandInfo {
 	return all
 }
 
-// CommandInfo is a row of Commands.
+// CommandInfo describes a command in the list of Commands.
 type CommandInfo struct {
 	ID         string    `json:"id"`
 	Argv       []string  `json:"argv"`
 	Started    time.Time `json:"started"`
 	Background bool      `json:"background"`
 	Running    bool      `json:"running"`
-	ExitCode   int       `json:"exit_code"` // once it does not run any more
+	ExitCode   int       `json:"exit_code"` // once it has ended
 	Output     int64     `json:"output"`    // bytes so far
 }
 
-// Dial connects to a port (tcp, host:port) or a socket (unix, path) in the sandbox, whatever its network. ctx bounds the attempt, not the connection,
-// which has no deadlines.
+// Dial connects to a port (network "tcp", address host:port) or a socket ("unix", path) in the sandbox, in any network
+// mode. ctx bounds the connection attempt. The connection does not support deadlines.
 func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
@@ -198,31 +199,32 @@ func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn,
 	return conn, err
 }
 
-// lateReason is that of a command whose sandbox is paused, or stuck, and lateCode its exit code, as GNU timeout has it.
+// lateReason and lateCode are for a command whose sandbox is paused or stuck. The code is GNU timeout's.
 const (
-	lateReason = "the sandbox did not answer within the command's timeout: whether the command has ended is not known"
+	lateReason = "the sandbox did not answer within the command's timeout: the command may still run"
 	lateCode   = 124
 )
 
-// Process is a command that was started, or attached to.
+// Process is a command that was started or attached to.
 type Process struct {
 	client  *wireclient.Client
 	p       *wireclient.Process
 	late    bool     // the sandbox did not answer within the command's timeout
-	sb      *Sandbox // that notes the end; nil where another does
+	sb      *Sandbox // records the end; nil if another process does
 	program string
 	began   time.Time
 	lost    func(bytes int64)
 }
 
-// OnLost makes Wait report, before what comes after them, how many bytes of the output the sandbox does not keep any more. It is called before Wait.
+// OnLost sets a function that Wait calls, before it writes further output, with the number of bytes that the sandbox
+// dropped. Call it before Wait.
 func (p *Process) OnLost(report func(bytes int64)) { p.lost = report }
 
-// ID names the command for Attach, as long as the sandbox runs.
+// ID returns the command's id for Attach. It is valid until the sandbox stops.
 func (p *Process) ID() string { return p.p.ID() }
 
-// Wait passes output on until the command ends; a writer that is nil drops its stream. When ctx ends, or a writer fails, a command that Start
-// has started is ended, unless it is of the background. It is called once.
+// Wait copies output to the writers until the command ends; a nil writer discards its stream. The end of ctx, or a
+// failing writer, ends a command that Start started, unless Background is set. Call Wait once.
 func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, error) {
 	var lost int64
 	var exit wire.Exit
@@ -255,12 +257,13 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return public(p.client.Signal(ctx, p.p.ID(), sig))
 }
 
-// Resize changes the size of the command's terminal.
+// Resize sets the size of the command's terminal.
 func (p *Process) Resize(ctx context.Context, s Size) error {
 	return public(p.client.Resize(ctx, p.p.ID(), wire.Size{Rows: s.Rows, Cols: s.Cols}))
 }
 
-// End ends the command and everything it started: SIGTERM, and SIGKILL two seconds later. It returns when it has ended; that it had ended before is no error.
+// End ends the command and every process it started: SIGTERM, then SIGKILL after two seconds. It returns when they have
+// ended, with nil if they had ended before.
 func (p *Process) End(ctx context.Context) error {
 	if err := public(p.client.End(ctx, p.p.ID())); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
@@ -268,5 +271,5 @@ func (p *Process) End(ctx context.Context) error {
 	return nil
 }
 
-// Close takes no more output. A command that Start has started is ended by it, unless it is of the background.
+// Close detaches from the command. It ends a command that Start started, unless Background is set.
 func (p *Process) Close() error { return p.p.Close() }

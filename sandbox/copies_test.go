@@ -38,7 +38,8 @@ func TestCloneWithoutTmp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := `set -e
-git init -q -b main "$1/src"; cd "$1/src"; echo x >f; git add f; git -c user.name=n -c user.email=e commit -qm c; git bundle create -q ../bundle main; mkdir "$1/to" "$1/to/.sandbox-agent-clone"
+git init -q -b main "$1/src"; cd "$1/src"; echo x >f; git add f; git -c user.name=n -c user.email=e commit -qm c
+ git bundle create -q ../bundle main; mkdir "$1/to" "$1/to/.sandbox-agent-clone"
 export TMPDIR="$1/missing"; sh -c "$2" sh "$1/to" main n e <"$1/bundle"; ls -A "$1/to"`
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", dir, cloneScript)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")

@@ -16,32 +16,32 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Bounds of CopyOut: what a sandbox sends is not to fill this machine's disk.
+// Limits of CopyOut. They keep a sandbox from filling the host's disk.
 const (
-	MaxCopyFiles = 1_000_000 // folders count
+	MaxCopyFiles = 1_000_000 // including directories
 	MaxCopyBytes = 64 << 30
 )
 
-// Copied is what was copied.
+// Copied is the outcome of a copy.
 type Copied struct {
-	Files int64 `json:"files"` // and links
-	Bytes int64 `json:"bytes"` // of files
-	// Left counts what was left out: devices, pipes and sockets and, by CopyOut, links that lead out of the copied folder. FirstLeft is the name of one, where
-	// it is known.
+	Files int64 `json:"files"` // including links
+	Bytes int64 `json:"bytes"` // in files
+	// Left counts skipped entries: devices, pipes, sockets and, in CopyOut, links that lead out of the copied
+	// directory. FirstLeft is the name of one of them, if known.
 	Left      int64  `json:"left_out"`
 	FirstLeft string `json:"first_left_out,omitempty"`
 }
 
-// target is where a copy goes: a folder that is there, and a name in it; "." is the folder itself.
+// target is the destination of a copy: an existing directory and a name in it; "." is the directory itself.
 type target struct{ dir, name string }
 
-// whole reports whether a path names a folder by what is in it, as dir/. does.
+// whole reports whether a path means a directory's content, as dir/. does.
 func whole(path string) bool {
 	last := path[strings.LastIndexByte(path, '/')+1:]
 	return last == "." || last == ".." || strings.Trim(path, "/") == ""
 }
 
-// base is a path's last name.
+// base returns a path's last element.
 func base(path string) string {
 	if whole(path) {
 		return "."
@@ -49,7 +49,8 @@ func base(path string) string {
 	return filepath.Base(path)
 }
 
-// targetOf decides where a copy of a source goes, as cp -r does: into a folder that is there, else to the path itself. there is nil where nothing is.
+// targetOf returns the destination of a copy, by the rules of cp -r: into an existing directory, otherwise the path
+// itself. there is nil if the path does not exist.
 func targetOf(source string, folder bool, path string, there *fs.FileMode) (target, error) {
 	trimmed := strings.TrimRight(path, "/")
 	dir, name := trimmed[:strings.LastIndexByte(trimmed, '/')+1], base(trimmed)
@@ -60,18 +61,19 @@ func targetOf(source string, folder bool, path string, there *fs.FileMode) (targ
 	case there != nil && there.IsDir():
 		return target{path, base(source)}, nil
 	case there != nil && folder:
-		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is no folder, and %s is one", path, source)}
+		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is not a directory, but %s is", path, source)}
 	case there != nil && !there.IsRegular():
 		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is a device, a pipe or a socket", path)}
 	case there == nil && (trimmed != path && !folder || name == "."):
-		return target{}, &kindError{ErrNotFound, fmt.Errorf("there is no folder %s", path)}
+		return target{}, &kindError{ErrNotFound, fmt.Errorf("no directory %s", path)}
 	}
 	return target{dir, name}, nil
 }
 
-// CopyIn copies a file or folder of this machine into the sandbox, with its permissions; links in a folder stay links. Where path is a folder, the copy is in
-// it, under the source's name, or with local ending in /. all that is in the source; else path is the copy's own, in a folder that is there. What is there
-// of the same name is replaced, and folders are filled.
+// CopyIn copies a file or directory of the host into the sandbox, with its permissions; links in a directory stay
+// links. If path is a directory, the copy goes into it under the source's name, or with local ending in "/." as its
+// content. Otherwise path names the copy, in an existing directory. Existing files are replaced, existing directories
+// are merged.
 func (f *Files) CopyIn(ctx context.Context, local, path string) (Copied, error) {
 	info, err := os.Stat(local)
 	if err != nil {
@@ -99,7 +101,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (Copied, error) 
 		sum, err = tree.Pack(ctx, w, local, to.name)
 		_, unread := errors.AsType[*tree.UnreadError](err)
 		if unread {
-			w.Close() // all others are there
+			w.Close() // the others exist already
 		} else {
 			w.CloseWithError(err)
 		}
@@ -136,9 +138,10 @@ func (f *Files) fileIn(ctx context.Context, local, path string) (Copied, error) 
 	return Copied{Files: 1, Bytes: src.n}, nil
 }
 
-// CopyOut copies a file or folder of the sandbox to this machine; where it goes is as for CopyIn, and permissions are less what the umask takes. The sandbox is not
-// trusted: nothing is written outside of the copy, links that lead out of it are left out, and it has at most MaxCopyFiles files and MaxCopyBytes bytes, or ends
-// in ErrTooMuch. After an error, some of it may be there, each file whole.
+// CopyOut copies a file or directory of the sandbox to the host. The destination follows the rules of CopyIn; the umask
+// applies. It does not trust the sandbox: it writes nothing outside of the copy and skips links that lead out of it.
+// More than MaxCopyFiles files or MaxCopyBytes bytes are an ErrTooMuch. After an error the copy may be incomplete, but
+// has no partial file.
 func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error) {
 	info, err := f.Stat(ctx, path)
 	if err != nil {
@@ -149,7 +152,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error)
 		return Copied{}, hostError(err)
 	}
 	to, err := targetOf(path, info.Mode.IsDir(), local, there)
-	if err == nil && there != nil && !there.IsDir() { // through a link of this machine's
+	if err == nil && there != nil && !there.IsDir() { // through a link on the host
 		var file string
 		if file, err = filepath.EvalSymlinks(local); err == nil {
 			to = target{filepath.Dir(file), filepath.Base(file)}
@@ -174,7 +177,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error)
 	return Copied{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + left, FirstLeft: sum.FirstLeft}, err
 }
 
-// lookFor is the type of what is at a path in the sandbox; nil if nothing is.
+// lookFor returns the type of a path in the sandbox; nil if it does not exist.
 func (f *Files) lookFor(ctx context.Context, path string) (*fs.FileMode, error) {
 	i, err := f.Stat(ctx, path)
 	if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CodeNotFound {
@@ -183,7 +186,7 @@ func (f *Files) lookFor(ctx context.Context, path string) (*fs.FileMode, error) 
 	return &i.Mode, err
 }
 
-// lookHere is the type of what is at a path on this machine; nil if nothing is.
+// lookHere returns the type of a path on the host; nil if it does not exist.
 func lookHere(path string) (*fs.FileMode, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,15 +199,18 @@ func lookHere(path string) (*fs.FileMode, error) {
 	return &m, nil
 }
 
-// of says that an error is of a path in the sandbox.
+// of adds the sandbox's name to an error.
 func (f *Files) of(err error) error { return fmt.Errorf("in sandbox %s: %w", f.sb.spec.Name, err) }
 
-// hostError says that an error is of this machine's files, and of which kind.
+// hostError marks an error as one of the host's files and maps it to this package's errors.
 func hostError(err error) error {
 	if err == nil {
 		return nil
 	}
-	for from, to := range map[error]error{fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists, tree.ErrNoFile: ErrFileKind, syscall.ENOTDIR: ErrFileKind, syscall.EISDIR: ErrFileKind} {
+	for from, to := range map[error]error{
+		fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists,
+		tree.ErrNoFile: ErrFileKind, syscall.ENOTDIR: ErrFileKind, syscall.EISDIR: ErrFileKind,
+	} {
 		if errors.Is(err, from) {
 			err = &kindError{to, err}
 			break
@@ -213,7 +219,7 @@ func hostError(err error) error {
 	return fmt.Errorf("on this machine: %w", err)
 }
 
-// unpacked is the error of unpacking what a sandbox has sent.
+// unpacked returns the error of unpacking the sandbox's archive.
 func unpacked(err, read error) error {
 	switch {
 	case err == nil || read != nil:
@@ -221,12 +227,12 @@ func unpacked(err, read error) error {
 	case errors.Is(err, tree.ErrBounds):
 		return &kindError{ErrTooMuch, err}
 	case errors.Is(err, tree.ErrOutside) || errors.Is(err, tree.ErrArchive):
-		return fmt.Errorf("unpack what the sandbox sends: %w", err)
+		return fmt.Errorf("unpack the sandbox's archive: %w", err)
 	}
 	return hostError(err)
 }
 
-// source is a reader that remembers how much it has read, and its error.
+// source is a reader that counts its bytes and remembers its error.
 type source struct {
 	r   io.Reader
 	n   int64

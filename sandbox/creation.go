@@ -17,16 +17,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
-// A named sandbox is complete when its clone is, and the work that it had before. What is about to be made is written first and removed last (registry.Creation): a
-// command that finds it written while no other has the lock of the name makes the sandbox anew, since no command of the user's has run in what is there.
+// A named sandbox is complete when it has its clone and its earlier work. registry.Creation is written before a sandbox
+// is created and removed last. A command that finds it, while no other command holds the name's lock, recreates the
+// sandbox: no user command has run in it yet.
 
-// errIncomplete is of a sandbox that a command would have to complete and must not start.
-var errIncomplete = errors.New("its creation was interrupted: the next command in it completes it")
+// errIncomplete means that a sandbox must be completed before use, by a command that may start it.
+var errIncomplete = errors.New("creation interrupted: the next command in it completes it")
 
-// errRenewing is the errIncomplete of a sandbox that was there before.
-var errRenewing = fmt.Errorf("%w, with the work that was saved", errIncomplete)
+// errRenewing is the errIncomplete of a sandbox that existed before.
+var errRenewing = fmt.Errorf("%w, with its saved work", errIncomplete)
 
-// incomplete returns an errIncomplete where a named sandbox is being made, or the command that made it was killed.
+// incomplete returns an errIncomplete if a named sandbox is being created, or the command that created it was killed.
 func (m *Manager) incomplete(name string) error {
 	if m.state == "" {
 		return nil
@@ -48,7 +49,7 @@ func (sb *Sandbox) incomplete() error {
 	return sb.m.incomplete(sb.spec.Name)
 }
 
-// unfit is why no command may run in the sandbox as it is: errIncomplete or errFilesGone.
+// unfit returns why no command may run in the sandbox: errIncomplete or errFilesGone.
 func (sb *Sandbox) unfit() error {
 	if err := sb.incomplete(); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (sb *Sandbox) ready(ctx context.Context) error {
 	return sb.Resume(ctx)
 }
 
-// begin writes what is about to be made.
+// begin records the creation before it starts.
 func (m *Manager) begin(s Spec, c registry.Creation) error {
 	spec, err := json.Marshal(s)
 	if err != nil {
@@ -77,7 +78,8 @@ func (m *Manager) begin(s Spec, c registry.Creation) error {
 	return m.kept.Begin(s.Name, c)
 }
 
-// createNamed makes a named sandbox of a complete spec, of a snapshot if the creation names one. After an error there is none. The caller has the lock of its name.
+// createNamed creates a named sandbox from a complete spec, or from the creation's snapshot. It leaves none after an
+// error. The caller holds the name's lock.
 func (m *Manager) createNamed(ctx context.Context, p *place, r runtime.Stander, s Spec, c registry.Creation) (*Sandbox, error) {
 	if err := m.abandon(ctx, s.Name); err != nil {
 		return nil, err
@@ -87,7 +89,7 @@ func (m *Manager) createNamed(ctx context.Context, p *place, r runtime.Stander, 
 	}
 	c.New = true
 	if err := m.worktreeFree(ctx, s); err != nil {
-		return nil, err // with nothing begun: what is begun is undone by the next command, with the worktree
+		return nil, err // before the creation is recorded: the next command would undo a recorded one, with its worktree
 	}
 	if err := m.begin(s, c); err != nil {
 		return nil, err
@@ -107,28 +109,29 @@ func (m *Manager) createNamed(ctx context.Context, p *place, r runtime.Stander, 
 	defer cancel()
 	if sb != nil {
 		sb.drop()
-		if rerr := r.Remove(clean, sb.id); rerr != nil { // the creation stays: the next command removes what is there of it
+		if rerr := r.Remove(clean, sb.id); rerr != nil { // the creation record stays: the next command removes the rest
 			return nil, errors.Join(err, public(rerr))
 		}
 	}
 	return nil, errors.Join(err, undo(clean), m.kept.Complete(s.Name))
 }
 
-// taken returns an ErrExists where a sandbox has the name: of any runtime of this state directory, and on the same engine also of another one. A runtime that does not
-// answer has none that could be used now.
+// taken returns an ErrExists if the name is in use: in this state directory by any runtime, or on the same engine by
+// another state directory. A runtime that does not answer is skipped.
 func (m *Manager) taken(ctx context.Context, p *place, name string) error {
 	own, other, _ := m.byName(ctx, name)
 	err := fmt.Errorf("sandbox %s: %w", name, ErrExists)
 	switch {
 	case own != nil && own.damaged == nil && own.spec.Runtime != p.kind:
-		return fmt.Errorf("%w, of runtime %s", err, own.spec.Runtime)
+		return fmt.Errorf("%w (runtime %s)", err, own.spec.Runtime)
 	case own != nil || other != nil && p.onEngine():
 		return m.clash(ctx, name, err)
 	}
 	return nil
 }
 
-// build makes a sandbox whose creation has begun, and keeps what it is made of. With an error it returns the sandbox if that is there.
+// build creates a sandbox whose creation record exists, and stores its record. With an error it returns the sandbox if
+// that exists.
 func (m *Manager) build(ctx context.Context, r runtime.Stander, s Spec, c registry.Creation) (*Sandbox, error) {
 	sb, err := m.make(ctx, r, s, c.Snapshot)
 	if err != nil {
@@ -138,7 +141,7 @@ func (m *Manager) build(ctx context.Context, r runtime.Stander, s Spec, c regist
 		return sb, err
 	}
 	if c.Restore {
-		// The context may end: who leaves now would leave a clone without the work for the next command to make anew.
+		// A context that ended here would leave a clone without the work, to be recreated by the next command.
 		if _, err := sb.RestoreWork(context.WithoutCancel(ctx)); err != nil {
 			return sb, err
 		}
@@ -151,7 +154,7 @@ func (m *Manager) build(ctx context.Context, r runtime.Stander, s Spec, c regist
 	return sb, nil
 }
 
-// complete makes a sandbox whose creation has begun, in place of what is there of it. The caller has the lock of its name.
+// complete recreates a sandbox whose creation was interrupted. The caller holds the name's lock.
 func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 	c, _ := m.kept.Begun(name)
 	half, _, err := m.byName(ctx, name)
@@ -159,7 +162,7 @@ func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 		return nil, err
 	}
 	var s Spec
-	if err := json.Unmarshal(c.Spec, &s); err != nil { // damaged: what is there says what it was to be
+	if err := json.Unmarshal(c.Spec, &s); err != nil { // damaged: use the labels of the existing sandbox
 		if half == nil || half.damaged != nil {
 			if half, err = m.remember(ctx, name, ErrNotFound); err != nil {
 				return nil, errors.Join(err, m.kept.Complete(name))
@@ -185,7 +188,7 @@ func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 		}
 	}
 	owner, err := m.owner(false)
-	if err == nil { // a container that somebody else removed has left them
+	if err == nil { // a container removed without its volumes left them
 		err = m.removeVolumes(ctx, s.Runtime, name, owner)
 	}
 	if err != nil {
@@ -197,11 +200,11 @@ func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 	return m.build(ctx, r, s, c)
 }
 
-// currentBase is the branch that a clone begins at whose work is restored: any other does where that one is gone.
+// currentBase returns the branch at which a clone with restored work begins: any branch, if the spec's is gone.
 func currentBase(ctx context.Context, s Spec) string {
 	repo, err := localrepo.Open(ctx, s.Repo)
 	if err != nil {
-		return s.Ref // its error is told by who opens it next
+		return s.Ref // the next use reports the error
 	}
 	if _, err := repo.Base(ctx, s.Ref); err != nil {
 		if other, err := repo.Base(ctx, ""); err == nil {
@@ -211,14 +214,15 @@ func currentBase(ctx context.Context, s Spec) string {
 	return s.Ref
 }
 
-// abandon removes what the killed command has left that made a new sandbox of the name, in which nobody has worked. The caller has the lock of the name.
+// abandon removes leftovers of a killed command that created a new sandbox, which is unused. The caller holds the
+// name's lock.
 func (m *Manager) abandon(ctx context.Context, name string) error {
 	c, begun := m.kept.Begun(name)
 	if !begun {
 		return nil
 	}
 	if !c.New {
-		return fmt.Errorf("sandbox %s: %w", name, ErrExists) // an earlier one is being made anew
+		return fmt.Errorf("sandbox %s: %w", name, ErrExists) // an existing sandbox is being recreated
 	}
 	half, _, err := m.byName(ctx, name)
 	if half == nil && err != nil {
@@ -241,7 +245,8 @@ func (m *Manager) abandon(ctx context.Context, name string) error {
 	return m.kept.Forget(name)
 }
 
-// again connects to the sandbox of a name: as another command has just made it, or made now where it is gone or was never finished. The caller has the lock of the name.
+// again connects to a sandbox that another command has just created, or recreates it if it is missing or incomplete.
+// The caller holds the name's lock.
 func (m *Manager) again(ctx context.Context, name string) (now *Sandbox, c *wireclient.Client, err error) {
 	if m.incomplete(name) != nil {
 		return connected(m.complete(ctx, name))
@@ -263,7 +268,7 @@ func (m *Manager) again(ctx context.Context, name string) (now *Sandbox, c *wire
 	return connected(m.complete(ctx, name))
 }
 
-// connected is a sandbox that was just made, with its connection.
+// connected returns a sandbox that was just created, with its connection.
 func connected(sb *Sandbox, err error) (*Sandbox, *wireclient.Client, error) {
 	if err != nil {
 		return nil, nil, err
@@ -272,7 +277,7 @@ func connected(sb *Sandbox, err error) (*Sandbox, *wireclient.Client, error) {
 	return sb, c, nil
 }
 
-// filesGone reports whether somebody has deleted the directory of this machine that has the sandbox's files.
+// filesGone reports whether the directory on the host with the sandbox's files was deleted.
 func (sb *Sandbox) filesGone() bool {
 	r, id := sb.at()
 	if id == "" || sb.making || sb.spec.Lifetime == Session {
@@ -285,10 +290,11 @@ func (sb *Sandbox) filesGone() bool {
 	return ok && local.FilesGone(id)
 }
 
-// errFilesGone is of a sandbox that a command would have to repair and must not start.
+// errFilesGone means that a sandbox must be repaired before use, by a command that may start it.
 var errFilesGone = errors.New("the directory with its files was deleted: the next command in it brings back what was saved")
 
-// repair brings back the files of a sandbox whose directory was deleted, as they were saved last, and starts it anew. The turn to connect is the caller's.
+// repair restores the files of a sandbox whose directory was deleted from the last save, and restarts it. The caller
+// holds the connection turn.
 func (sb *Sandbox) repair(ctx context.Context) (*wireclient.Client, error) {
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
@@ -314,11 +320,11 @@ func (sb *Sandbox) repair(ctx context.Context) (*wireclient.Client, error) {
 	return c, nil
 }
 
-// refill makes the deleted directories of a sandbox anew, and fills them with what was saved.
+// refill recreates the deleted directories of a sandbox and fills them with the saved files.
 func (sb *Sandbox) refill(ctx context.Context) error {
 	s := sb.Spec()
 	r, id := sb.at()
-	// A sandbox that runs has the deleted directory, and could change what is made for another start.
+	// A running sandbox has the deleted directory open and could change the new one.
 	if err := r.Stop(ctx, id, s.Runtime.grace()); err != nil {
 		return err
 	}

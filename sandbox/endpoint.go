@@ -12,13 +12,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Port is what listens in a sandbox.
+// Port is a listening port of a sandbox.
 type Port struct {
 	Port    int    `json:"port"`
 	Address string `json:"address"` // in the sandbox
 }
 
-// Ports is what listens in the sandbox.
+// Ports lists the listening ports of the sandbox.
 func (sb *Sandbox) Ports(ctx context.Context) ([]Port, error) {
 	var list []wire.Port
 	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
@@ -39,7 +39,7 @@ func portsOf(list []wire.Port) []Port {
 	return all
 }
 
-// Endpoint is a port of a sandbox on this machine's loopback, as long as this program serves it.
+// Endpoint serves a port of a sandbox on the host's loopback until Close.
 type Endpoint struct {
 	Port  int    // in the sandbox
 	Local string // 127.0.0.1:port
@@ -47,15 +47,14 @@ type Endpoint struct {
 	e *endpoint.Endpoint
 }
 
-// highestPort is that of TCP.
 const highestPort = 65535
 
-// ErrPort means that a port of this machine cannot be had.
-var ErrPort = errors.New("the port cannot be had")
+// ErrPort means that a port of the host is unavailable.
+var ErrPort = errors.New("port unavailable")
 
-// Expose serves a port of the sandbox on this machine's loopback, whatever the sandbox's network; with a local port of 0 on any that is free. Something may
-// listen in the sandbox later; until then, and while the sandbox is stopped, connections end at once. ctx bounds the call and not the endpoint, which serves until
-// Close.
+// Expose serves a port of the sandbox on the host's loopback, in any network mode. A local port of 0 means any free
+// one. While nothing listens in the sandbox, or it is stopped, connections are closed at once. ctx bounds the call, not
+// the endpoint.
 func (sb *Sandbox) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
 	if port < 1 || port > highestPort || local < 0 || local > highestPort {
 		return nil, fmt.Errorf("port %d at %d is %w: ports are 1 to %d", port, local, ErrSpec, highestPort)
@@ -67,7 +66,8 @@ func (sb *Sandbox) Expose(ctx context.Context, port, local int) (*Endpoint, erro
 	return &Endpoint{Port: port, Local: e.Addr(), e: e}, nil
 }
 
-// Reach connects to a port of the sandbox's loopback as Dial does, but never starts a sandbox that has ended: nothing listens in one that has just begun.
+// Reach connects to a port of the sandbox's loopback, as Dial does, but never starts the sandbox: nothing listens in a
+// sandbox that has just started.
 func (sb *Sandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
 	var conn net.Conn
 	err := sb.useAsItIs(ctx, func(client *wireclient.Client) (err error) {
@@ -77,5 +77,5 @@ func (sb *Sandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
 	return conn, err
 }
 
-// Close ends the endpoint and its connections.
+// Close closes the endpoint and its connections.
 func (e *Endpoint) Close() error { return e.e.Close() }

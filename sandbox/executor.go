@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Executor runs commands in one sandbox, which it makes at the first command and keeps until Close. State stays from command to command: files, packages and what runs in
-// the background; not a shell's variables and folder, since each command is a process of its own.
+// Executor runs commands in one sandbox, which the first command creates and Close removes. State lasts from command to
+// command: files, packages and background processes, but not a shell's variables and working directory.
 type Executor struct {
 	m    *Manager
 	spec Spec
@@ -15,7 +15,7 @@ type Executor struct {
 	sb   *Sandbox
 }
 
-// NewExecutor returns an executor of sandboxes of the spec; one without a lifetime is a Session. It contacts nothing.
+// NewExecutor returns an executor for sandboxes of the spec; an empty Lifetime means Session. It contacts nothing.
 func NewExecutor(m *Manager, s Spec) *Executor {
 	if s.Lifetime == "" {
 		s.Lifetime = Session
@@ -23,7 +23,7 @@ func NewExecutor(m *Manager, s Spec) *Executor {
 	return &Executor{m: m, spec: s}
 }
 
-// Kind is what isolates the commands; Auto before the first of a spec that leaves it open.
+// Kind returns the runtime of the commands. If the spec leaves it open, it is Auto until the first command.
 func (e *Executor) Kind() Kind {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -33,13 +33,14 @@ func (e *Executor) Kind() Kind {
 	return e.spec.Runtime
 }
 
-// Healthy reports what keeps commands from running; nil if nothing does.
+// Healthy returns an error if commands cannot run.
 func (e *Executor) Healthy(ctx context.Context) error {
 	_, _, err := e.m.choose(ctx, e.spec)
 	return err
 }
 
-// Run runs a command to its end, as Sandbox.Run does. Where the sandbox of a Session is gone, it is made anew, with nothing of before in it.
+// Run runs a command to its end, as Sandbox.Run does. It replaces a Session sandbox that is gone by a new one without
+// earlier state.
 func (e *Executor) Run(ctx context.Context, c Command) (Result, error) {
 	sb, err := e.sandbox(ctx)
 	if err != nil {
@@ -50,9 +51,9 @@ func (e *Executor) Run(ctx context.Context, c Command) (Result, error) {
 		return r, err
 	}
 	if _, gone := e.m.Get(ctx, sb.Name()); !errors.Is(gone, ErrNotFound) {
-		return r, err // what was not found is in the sandbox
+		return r, err // the command was not found in the sandbox
 	}
-	sb.drop() // with its signs of life
+	sb.drop() // ends its keep-alive signals
 	e.mu.Lock()
 	if e.sb == sb {
 		e.sb = nil
@@ -64,7 +65,7 @@ func (e *Executor) Run(ctx context.Context, c Command) (Result, error) {
 	return sb.Run(ctx, c)
 }
 
-// sandbox is the one of now; a named one that is there already is used.
+// sandbox returns the current sandbox, an existing one if it is named.
 func (e *Executor) sandbox(ctx context.Context) (*Sandbox, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,7 +83,7 @@ func (e *Executor) sandbox(ctx context.Context) (*Sandbox, error) {
 	return sb, nil
 }
 
-// Close removes the sandbox of a Session, and lets a named one be.
+// Close removes the sandbox of a Session. A named sandbox stays.
 func (e *Executor) Close(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

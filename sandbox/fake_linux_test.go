@@ -97,7 +97,10 @@ func (f *fake) start(b *fakeBox) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.New(serve.Config{Dir: b.dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
+		served <- serve.New(serve.Config{
+			Dir: b.dir, Env: os.Environ(), Self: self, Reap: []string{"reap"},
+			OOMKills: func() int { return 0 },
+		}).Serve(ctx, l)
 	}()
 	b.State = "running"
 	b.end = func() {
@@ -123,7 +126,8 @@ func (f *fake) Info(context.Context) (runtime.Info, error) {
 
 func (f *fake) Capabilities(context.Context) ([]runtime.Capability, error) {
 	return []runtime.Capability{
-		runtime.CapAnyImage, runtime.CapUsers, runtime.CapNetworkFull, runtime.CapNetworkNone, runtime.CapNetworkSwitch, runtime.CapSnapshots, runtime.CapMemory, runtime.CapCPUs,
+		runtime.CapAnyImage, runtime.CapUsers, runtime.CapNetworkFull, runtime.CapNetworkNone, runtime.CapNetworkSwitch,
+		runtime.CapSnapshots, runtime.CapMemory, runtime.CapCPUs,
 		runtime.CapPIDs, runtime.CapMounts,
 	}, nil
 }
@@ -145,7 +149,10 @@ func (f *fake) Stand(_ context.Context, s runtime.StandSpec) (string, error) {
 	if f.stood != nil {
 		f.stood()
 	}
-	b := &fakeBox{Box: runtime.Box{ID: fmt.Sprint(f.next), Name: s.Name, Labels: s.Labels, Created: time.Now(), Network: workorder.NetworkFull}, image: s.Image}
+	b := &fakeBox{Box: runtime.Box{
+		ID: fmt.Sprint(f.next), Name: s.Name, Labels: s.Labels, Created: time.Now(),
+		Network: workorder.NetworkFull,
+	}, image: s.Image}
 	if s.NetworkNone {
 		b.Network = workorder.NetworkNone
 	}
@@ -283,7 +290,10 @@ func (f *fake) Snapshot(_ context.Context, id, ref string, labels map[string]str
 		return runtime.Snapshot{}, err
 	}
 	f.next++
-	s := runtime.Snapshot{Ref: ref, ID: filepath.Join(f.dir, fmt.Sprintf("image-%d", f.next)), Labels: maps.Clone(b.Labels), Created: time.Now(), Bytes: 1}
+	s := runtime.Snapshot{
+		Ref: ref, ID: filepath.Join(f.dir, fmt.Sprintf("image-%d", f.next)), Labels: maps.Clone(b.Labels),
+		Created: time.Now(), Bytes: 1,
+	}
 	maps.Copy(s.Labels, labels)
 	s.Labels[labelName] = ""
 	if err := os.CopyFS(s.ID, os.DirFS(b.dir)); err != nil {

@@ -13,31 +13,33 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Errors of files on which a caller branches, besides ErrNotFound, ErrExists and ErrLost.
+// Errors of files on which a caller branches, in addition to ErrNotFound, ErrExists and ErrLost.
 var (
-	// ErrPermission means that the sandbox's user has no right to a file.
-	ErrPermission = errors.New("the sandbox's user has no right to it")
-	// ErrFileKind means that there is a folder where a file is needed, or the other way round, or neither: a device, a pipe, a socket.
-	ErrFileKind = errors.New("it is of another kind")
-	// ErrFull means that the sandbox has no room, or no process, for it.
-	ErrFull = errors.New("the sandbox is at a limit")
-	// ErrTooMuch means that there is more than this package takes from a sandbox: see MaxList, MaxCopyFiles and MaxCopyBytes.
-	ErrTooMuch = errors.New("there is more than is taken from a sandbox")
+	// ErrPermission means that the sandbox's user may not access a file.
+	ErrPermission = errors.New("permission denied for the sandbox's user")
+	// ErrFileKind means that a file is of the wrong type, such as a directory instead of a file, or a device, pipe or
+	// socket.
+	ErrFileKind = errors.New("wrong file type")
+	// ErrFull means that the sandbox's disk is full or its process limit is reached.
+	ErrFull = errors.New("disk or process limit of the sandbox reached")
+	// ErrTooMuch means that a limit of this package is exceeded: MaxList, MaxCopyFiles or MaxCopyBytes.
+	ErrTooMuch = errors.New("more files or bytes than allowed from a sandbox")
 )
 
-// MaxList bounds List, in entries.
+// MaxList is the limit of List, in entries.
 const MaxList = 100_000
 
-// Files are the files of a sandbox, with the rights of its user: what that one cannot reach, nobody reaches by them, by whatever links and races. A path is absolute, or
-// below the sandbox's folder; a link at its end is followed, but where it says otherwise. Each method takes a context that bounds all of it, and starts a sandbox that was stopped.
+// Files accesses the files of a sandbox with the rights of its user; neither links nor races lead beyond them. A path
+// is absolute or relative to the sandbox's working directory. A link at the end of a path is followed unless a method
+// documents otherwise. The context of a method bounds all of it. Methods start a stopped sandbox.
 type Files struct{ sb *Sandbox }
 
-// Files are the sandbox's files.
+// Files returns access to the sandbox's files.
 func (sb *Sandbox) Files() *Files { return &Files{sb} }
 
-// FileInfo is what is known of a file.
+// FileInfo describes a file.
 type FileInfo struct {
-	Name     string      // without a folder; any bytes but zero and /
+	Name     string      // without directory; any bytes except zero and /
 	Mode     fs.FileMode // type and permissions
 	Size     int64
 	Modified time.Time
@@ -56,11 +58,12 @@ func fileInfo(i wire.FileInfo) FileInfo {
 	return FileInfo{Name: string(i.Name), Mode: m, Size: i.Size, Modified: i.Modified, UID: i.UID, GID: i.GID, Target: string(i.Target)}
 }
 
-// WriteOptions are how a file or folder is made.
+// WriteOptions control how a file or directory is created.
 type WriteOptions struct {
-	// Mode has the permissions; nil keeps those of a file that is there, and gives a new file 0644, a new folder 0755.
+	// Mode has the permissions; nil keeps those of an existing file and means 0644 for a new file, 0755 for a new
+	// directory.
 	Mode *fs.FileMode
-	// Parents makes folders above that are missing.
+	// Parents creates missing parent directories.
 	Parents bool
 }
 
@@ -78,7 +81,7 @@ func (o WriteOptions) query(path string) wireclient.Query {
 	return q
 }
 
-// use calls f with the connection; its error says of which sandbox.
+// use calls f with the connection and adds the sandbox's name to its error.
 func (f *Files) use(ctx context.Context, call func(*wireclient.Client) error) error {
 	err := f.sb.use(ctx, call)
 	if e, ok := errors.AsType[*wire.Error](err); ok {
@@ -87,7 +90,8 @@ func (f *Files) use(ctx context.Context, call func(*wireclient.Client) error) er
 	return err
 }
 
-// Open is the content of a regular file. It reads io.EOF only after all of it. The caller closes it.
+// Open returns the content of a regular file. It returns io.EOF only after all of it was read. The caller must close
+// it.
 func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	var content *wireclient.Content
 	err := f.use(ctx, func(c *wireclient.Client) (err error) {
@@ -100,7 +104,7 @@ func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	return reader{content}, nil
 }
 
-// reader has errors of this package.
+// reader maps errors to those of this package.
 type reader struct{ *wireclient.Content }
 
 func (r reader) Read(p []byte) (int, error) {
@@ -111,18 +115,18 @@ func (r reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write makes r, read to its end, the content of a file, whole or not at all. A file that is there is replaced by another of its name and
-// owner, so that further names of it (hard links) keep what they had; through a link, the file that it leads to is.
+// Write replaces a file's content by all of r, atomically. An existing file is replaced by a new one of the same name
+// and owner; its other hard links keep the old content. If path is a link, its target is replaced.
 func (f *Files) Write(ctx context.Context, path string, r io.Reader, o WriteOptions) error {
 	return f.use(ctx, func(c *wireclient.Client) error { return c.WriteFile(ctx, o.query(path), r) })
 }
 
-// Stat is what is known of a file.
+// Stat returns information about a file and follows a link at the path's end.
 func (f *Files) Stat(ctx context.Context, path string) (FileInfo, error) {
 	return f.stat(ctx, wireclient.Query{Path: path})
 }
 
-// Lstat is what is known of a file, or of the link at the path's end.
+// Lstat returns information about a file, or the link itself at the path's end.
 func (f *Files) Lstat(ctx context.Context, path string) (FileInfo, error) {
 	return f.stat(ctx, wireclient.Query{Path: path, Link: true})
 }
@@ -136,7 +140,8 @@ func (f *Files) stat(ctx context.Context, q wireclient.Query) (FileInfo, error) 
 	return fileInfo(info), err
 }
 
-// List is what a folder has, in the order of the names' bytes; what is a link is told as one. More than MaxList is ErrTooMuch.
+// List returns the entries of a directory, sorted by the bytes of their names, without following links. More than
+// MaxList entries are an ErrTooMuch.
 func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
 	var list []wire.FileInfo
 	err := f.use(ctx, func(c *wireclient.Client) (err error) {
@@ -153,26 +158,26 @@ func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
 	return all, nil
 }
 
-// Mkdir makes a folder. With Parents one that is there is no error.
+// Mkdir creates a directory. With Parents an existing one is not an error.
 func (f *Files) Mkdir(ctx context.Context, path string, o WriteOptions) error {
 	return f.use(ctx, func(c *wireclient.Client) error { return c.MakeFolder(ctx, o.query(path)) })
 }
 
-// Remove removes a file, a link itself, or an empty folder; one that is not empty is ErrExists.
+// Remove removes a file, a link itself or an empty directory. A directory that is not empty is an ErrExists.
 func (f *Files) Remove(ctx context.Context, path string) error {
 	return f.use(ctx, func(c *wireclient.Client) error { return c.RemoveFile(ctx, wireclient.Query{Path: path}) })
 }
 
-// RemoveAll removes a file, a link itself, or a folder with all below it. That there is nothing is ErrNotFound.
+// RemoveAll removes a file, a link itself or a directory tree. A missing path is an ErrNotFound.
 func (f *Files) RemoveAll(ctx context.Context, path string) error {
 	return f.use(ctx, func(c *wireclient.Client) error {
 		return c.RemoveFile(ctx, wireclient.Query{Path: path, All: true})
 	})
 }
 
-// TarOut writes a tar of a file, or of a folder and all below it, whose names begin with the path's last one. A link at the path's end is followed, links
-// below are links. Devices, pipes and sockets are left out. Where some files cannot be read, the tar has the others, and the error says so. Who unpacks it must
-// not trust it: CopyOut does not.
+// TarOut writes a tar of a file or directory tree; the names begin with the path's last element. It follows a link at
+// the path's end, and archives other links as links. It skips devices, pipes and sockets. Unreadable files are missing
+// in the tar and make an error. Do not trust the tar when you unpack it; CopyOut does not.
 func (f *Files) TarOut(ctx context.Context, path string, w io.Writer) error {
 	return f.use(ctx, func(c *wireclient.Client) error {
 		content, err := c.TarOut(ctx, wireclient.Query{Path: path})
@@ -185,8 +190,9 @@ func (f *Files) TarOut(ctx context.Context, path string, w io.Writer) error {
 	})
 }
 
-// TarIn unpacks a tar in a folder. Nothing of it is written outside of the folder, nor through links in it; devices and pipes are left out. What it has belongs to
-// the sandbox's user. After an error, some of it may be there, each file whole.
+// TarIn unpacks a tar in a directory. It writes nothing outside of the directory or through links in it, and skips
+// devices and pipes. The sandbox's user owns the files. After an error the files may be incomplete, but no file is
+// partial.
 func (f *Files) TarIn(ctx context.Context, path string, r io.Reader) error {
 	_, err := f.tarIn(ctx, path, r)
 	return err
@@ -201,7 +207,8 @@ func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.End, 
 	return e, err
 }
 
-// SFTP is a connection to a server of SFTP for these files, whose relative paths are below the sandbox's folder. ctx bounds the attempt, not the connection.
+// SFTP connects to an SFTP server for these files. Relative paths begin at the sandbox's working directory. ctx bounds
+// the connection attempt.
 func (f *Files) SFTP(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
 	err := f.use(ctx, func(c *wireclient.Client) (err error) {
@@ -211,32 +218,33 @@ func (f *Files) SFTP(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// ChangeType is what happened to a file.
+// ChangeType is the type of a Change.
 type ChangeType string
 
-// The types of changes.
+// Types of changes.
 const (
 	Made    ChangeType = "made"    // or moved here
-	Written ChangeType = "written" // some of it
+	Written ChangeType = "written" // content changed
 	Gone    ChangeType = "gone"    // or moved away
 	Rights  ChangeType = "rights"  // permissions, owner or times
-	// Missed means that there was more to tell than could be: look at all of it.
+	// Missed means that changes were dropped: read everything again.
 	Missed ChangeType = "missed"
 )
 
-// Change is one of a Watch.
+// Change is a change of a watched file.
 type Change struct {
 	Type   ChangeType
-	Path   string // below what is watched; "" is that itself
+	Path   string // relative to the watched path; "" is that path
 	Folder bool
 }
 
-// Watch is what changes in a folder, or of a file. Its methods are for one goroutine.
+// Watch reports the changes of a file or directory. Its methods are for one goroutine.
 type Watch struct {
 	w *wireclient.Watch
 }
 
-// Watch watches a folder, with all also those below it, or a file: whatever changes after it returns is told, by whomever. ctx ends it. The caller calls Close.
+// Watch watches a file or directory, with all also the directories below it. It reports every change made after it
+// returns. The end of ctx ends it. The caller must call Close.
 func (f *Files) Watch(ctx context.Context, path string, all bool) (*Watch, error) {
 	var w *wireclient.Watch
 	err := f.use(ctx, func(c *wireclient.Client) (err error) {
@@ -249,15 +257,17 @@ func (f *Files) Watch(ctx context.Context, path string, all bool) (*Watch, error
 	return &Watch{w}, nil
 }
 
-// Next waits for a change. What is watched and gone ends it with io.EOF.
+// Next waits for a change. It returns io.EOF when the watched path was removed.
 func (w *Watch) Next() (Change, error) {
 	c, err := w.w.Next()
 	if err != nil {
 		return Change{}, public(err)
 	}
-	kind := map[wire.ChangeType]ChangeType{wire.ChangeMade: Made, wire.ChangeWritten: Written, wire.ChangeGone: Gone, wire.ChangeRights: Rights, wire.ChangeLost: Missed}[c.Type]
+	kind := map[wire.ChangeType]ChangeType{
+		wire.ChangeMade: Made, wire.ChangeWritten: Written, wire.ChangeGone: Gone, wire.ChangeRights: Rights, wire.ChangeLost: Missed,
+	}[c.Type]
 	return Change{kind, string(c.Path), c.Folder}, nil
 }
 
-// Close ends it.
+// Close ends the watch.
 func (w *Watch) Close() error { return w.w.Close() }

@@ -57,7 +57,8 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(os.MkdirAll(filepath.Join(source, "src/d"), 0o755), os.WriteFile(filepath.Join(source, "src/d/f"), []byte("in"), 0o600), os.WriteFile(filepath.Join(source, "file"), []byte("f"), 0o755),
+	must(os.MkdirAll(filepath.Join(source, "src/d"), 0o755), os.WriteFile(filepath.Join(source, "src/d/f"), []byte("in"), 0o600),
+		os.WriteFile(filepath.Join(source, "file"), []byte("f"), 0o755),
 		os.Symlink("d", filepath.Join(source, "src/l")), os.Symlink("file", filepath.Join(source, "link")))
 	for name, row := range map[string]struct {
 		from, to string
@@ -86,7 +87,8 @@ func TestCopy(t *testing.T) {
 	} {
 		for _, out := range []bool{false, true} {
 			dir := t.TempDir()
-			must(os.Mkdir(filepath.Join(dir, "there"), 0o755), os.WriteFile(filepath.Join(dir, "old"), nil, 0o644), os.Mkdir(filepath.Join(dir, "has"), 0o755), os.WriteFile(filepath.Join(dir, "has/src"), nil, 0o644),
+			must(os.Mkdir(filepath.Join(dir, "there"), 0o755), os.WriteFile(filepath.Join(dir, "old"), nil, 0o644),
+				os.Mkdir(filepath.Join(dir, "has"), 0o755), os.WriteFile(filepath.Join(dir, "has/src"), nil, 0o644),
 				os.Symlink("old", filepath.Join(dir, "toold")))
 			before := look(t, dir)
 			from, to := source+"/"+row.from, dir+"/"+row.to
@@ -123,7 +125,8 @@ func TestCopy(t *testing.T) {
 	if sum, err := f.CopyOut(t.Context(), source+"/src", dir); err != nil || sum.Left != 1 || sum.FirstLeft != "src/out" {
 		t.Errorf("a link that leads out: %+v, %v", sum, err)
 	}
-	if sum, err := f.CopyIn(t.Context(), source+"/src", dir); err != nil || sum.Left != 0 || !slices.Contains(look(t, dir), "src/out->/etc/passwd") {
+	if sum, err := f.CopyIn(t.Context(), source+"/src", dir); err != nil || sum.Left != 0 || !slices.Contains(look(t, dir),
+		"src/out->/etc/passwd") {
 		t.Errorf("a link that leads out: %+v, %v", sum, err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "src/d/f")); err != nil || info.Mode().Perm() != 0o600 {
@@ -160,7 +163,8 @@ func TestFiles(t *testing.T) {
 	}
 	h.cut()
 	var b bytes.Buffer
-	if err := errors.Join(r.Close(), f.TarOut(ctx, dir+"/a", &b), f.Mkdir(ctx, dir+"/t", WriteOptions{}), f.TarIn(ctx, dir+"/t", &b)); err != nil {
+	if err := errors.Join(r.Close(), f.TarOut(ctx, dir+"/a", &b), f.Mkdir(ctx, dir+"/t", WriteOptions{}), f.TarIn(ctx, dir+"/t",
+		&b)); err != nil {
 		t.Error(err)
 	}
 	if list, err := f.List(ctx, dir+"/t/a/b"); err != nil || len(list) != 1 || list[0].Name != "c" || list[0].Size != 7 {
@@ -185,7 +189,8 @@ func TestFiles(t *testing.T) {
 		t.Errorf("a lost watch: %v", err)
 	}
 	for want, err := range map[error]error{
-		ErrNotFound: f.Remove(ctx, dir+"/none"), ErrExists: f.Remove(ctx, dir+"/a"), ErrFileKind: f.Write(ctx, dir, strings.NewReader(""), WriteOptions{}), ErrSpec: f.RemoveAll(ctx, "/"),
+		ErrNotFound: f.Remove(ctx, dir+"/none"), ErrExists: f.Remove(ctx, dir+"/a"), ErrFileKind: f.Write(ctx, dir, strings.NewReader(""),
+			WriteOptions{}), ErrSpec: f.RemoveAll(ctx, "/"),
 	} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
@@ -219,9 +224,10 @@ func TestHostileCopy(t *testing.T) {
 		want    error
 		fine    bool
 	}{
-		"up":                      {archive(tar.Header{Typeflag: tar.TypeReg, Name: "x/../../evil"}), whole, nil, false},
-		"absolute":                {archive(tar.Header{Typeflag: tar.TypeReg, Name: "/evil"}), whole, nil, false},
-		"a link beside":           {archive(folder, tar.Header{Typeflag: tar.TypeSymlink, Name: "x/l", Linkname: "../beside"}, tar.Header{Typeflag: tar.TypeReg, Name: "x/l/evil"}), whole, nil, true},
+		"up":       {archive(tar.Header{Typeflag: tar.TypeReg, Name: "x/../../evil"}), whole, nil, false},
+		"absolute": {archive(tar.Header{Typeflag: tar.TypeReg, Name: "/evil"}), whole, nil, false},
+		"a link beside": {archive(folder, tar.Header{Typeflag: tar.TypeSymlink, Name: "x/l", Linkname: "../beside"},
+			tar.Header{Typeflag: tar.TypeReg, Name: "x/l/evil"}), whole, nil, true},
 		"a link to the home":      {archive(tar.Header{Typeflag: tar.TypeSymlink, Name: "x", Linkname: "/root"}), whole, nil, true},
 		"more than may be":        {huge, whole, ErrTooMuch, false},
 		"cut":                     {archive(folder), "", ErrLost, false},
@@ -255,7 +261,8 @@ func TestHostileCopy(t *testing.T) {
 				t.Errorf("%v, want %v", err, row.want)
 			}
 			for _, what := range look(t, top) {
-				if strings.Contains(what, "beside/") && what != "in/beside/" || strings.Contains(what, "evil") && !strings.HasPrefix(what, "in/x/l/") || strings.Contains(what, "->") || strings.Contains(what, ".sandbox-agent") {
+				if strings.Contains(what, "beside/") && what != "in/beside/" || strings.Contains(what, "evil") && !strings.HasPrefix(what,
+					"in/x/l/") || strings.Contains(what, "->") || strings.Contains(what, ".sandbox-agent") {
 					t.Errorf("there is %s", what)
 				}
 			}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Several programs do the same to one sandbox: each reset makes it anew, and of forks to one name one succeeds, with the files of its own origin.
+// Several programs do the same to one sandbox: each reset makes it anew, and of forks to one name one succeeds, with
+// the files of its own origin.
 func TestManyHands(t *testing.T) {
 	t.Parallel()
 	f, state := newFake(t), t.TempDir()

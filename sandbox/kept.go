@@ -18,10 +18,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
-// errNoState means that nothing can be kept.
-var errNoState = errors.New("there is no state folder: set HOME or SANDBOX_AGENT_STATE_DIR, or Options.StateDir")
+// errNoState means that no record can be stored.
+var errNoState = errors.New("no state directory: set HOME or SANDBOX_AGENT_STATE_DIR, or Options.StateDir")
 
-// owner is what sets sandboxes of this state folder apart; for a first one it is drawn.
+// owner returns the id of this state directory; with first it is created if missing.
 func (m *Manager) owner(first bool) (string, error) {
 	if m.state == "" {
 		return "", nil
@@ -30,7 +30,7 @@ func (m *Manager) owner(first bool) (string, error) {
 	return o.ID, err
 }
 
-// lock keeps others from making or removing the sandbox.
+// lock locks the sandbox's name against other commands that create or remove it.
 func (m *Manager) lock(ctx context.Context, name string) (unlock func(), err error) {
 	if m.state == "" {
 		return nil, fmt.Errorf("sandbox %s: %w", name, errNoState)
@@ -38,13 +38,13 @@ func (m *Manager) lock(ctx context.Context, name string) (unlock func(), err err
 	return m.kept.Lock(ctx, name)
 }
 
-// endpoints ends those of a sandbox.
+// endpoints closes the sandbox's endpoints.
 func (m *Manager) endpoints(ctx context.Context, name string) error {
 	return porter.End(ctx, m.kept.Dir(name))
 }
 
-// Forget removes what is left of a sandbox that cannot be found or used any more: one that is on another engine or of another version, whose record is damaged, or whose
-// creation was interrupted. Its files go with it where they are on this machine.
+// Forget removes the remains of a sandbox that cannot be found or used: one on another engine or of another version,
+// with a damaged record or an interrupted creation. It deletes the sandbox's files if they are on the host.
 func (m *Manager) Forget(ctx context.Context, name string) error {
 	if err := checkName("sandbox", name); err != nil {
 		return err
@@ -87,14 +87,14 @@ func (m *Manager) Forget(ctx context.Context, name string) error {
 	return m.kept.Forget(name)
 }
 
-// hasEndpoints reports whether some are kept of a sandbox.
+// hasEndpoints reports whether the sandbox has recorded endpoints.
 func (m *Manager) hasEndpoints(name string) bool {
 	k := porter.Porter{Dir: m.kept.Dir(name)}
 	ports, err := k.Ports()
 	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
 }
 
-// keep keeps what a sandbox is made of.
+// keep stores the sandbox's record.
 func (m *Manager) keep(ctx context.Context, sb *Sandbox) error {
 	if m.state == "" {
 		return errNoState
@@ -111,7 +111,7 @@ func (m *Manager) keep(ctx context.Context, sb *Sandbox) error {
 	return m.kept.Keep(sb.spec.Name, rec)
 }
 
-// identity tells engines apart; a runtime without one has none.
+// identity returns the engine's id; "" for a runtime without an engine.
 func identity(ctx context.Context, r runtime.Stander) (id, host string, err error) {
 	e, ok := r.(interface {
 		Info(ctx context.Context) (runtime.Info, error)
@@ -126,7 +126,7 @@ func identity(ctx context.Context, r runtime.Stander) (id, host string, err erro
 	return i.Identity(), i.Host, nil
 }
 
-// remember finds a sandbox by what is kept of it; notFound is the error where there is nothing.
+// remember finds a sandbox by its record; notFound is the error if there is none.
 func (m *Manager) remember(ctx context.Context, name string, notFound error) (*Sandbox, error) {
 	if m.state == "" || !ValidName(name) {
 		return nil, notFound
@@ -151,19 +151,22 @@ func (m *Manager) remember(ctx context.Context, name string, notFound error) (*S
 			return nil, fmt.Errorf("sandbox %s: %w", name, err)
 		}
 		if id != rec.Engine {
-			return nil, fmt.Errorf("sandbox %s: %w on the engine at %s: it is on another, which was at %s", name, ErrNotFound, host, rec.Host)
+			return nil, fmt.Errorf("sandbox %s: %w on the engine at %s: it belongs to another engine, last seen at %s",
+				name, ErrNotFound, host, rec.Host)
 		}
 		sb := &Sandbox{m: m, r: r, created: rec.Created}
 		if err := json.Unmarshal(rec.Spec, &sb.spec); err != nil {
-			return nil, fmt.Errorf("what is kept of sandbox %s is of another version: %w: `sandbox-agent down --force %s` forgets it", name, err, name)
+			return nil, fmt.Errorf(
+				"the record of sandbox %s is of another version: %w: remove it with `sandbox-agent down --force %s`", name, err, name)
 		}
 		sb.owner, err = m.owner(false)
 		return sb, err
 	}
-	return nil, fmt.Errorf("sandbox %s: %w: it is of runtime %q, which is not here", name, ErrNotFound, rec.Runtime)
+	return nil, fmt.Errorf("sandbox %s: %w: its runtime %q is not available here", name, ErrNotFound, rec.Runtime)
 }
 
-// recall adds what is kept of a sandbox whose own record is damaged, if that can be read: the branch that it has, for one.
+// recall fills in the stored record of a sandbox whose runtime record is damaged, if that can be read. It names the
+// sandbox's branch, for one.
 func (m *Manager) recall(i *Info) {
 	if m.state == "" {
 		return
@@ -179,8 +182,8 @@ func (m *Manager) recall(i *Info) {
 	}
 }
 
-// gone are the sandboxes of which there is no more than what is kept, beside those that are there. Of a runtime that does not answer, as lookErr says, they are
-// not gone but unknown.
+// gone returns the sandboxes that have a record and are missing in their runtime. If the runtime does not answer
+// (lookErr), their state is unknown.
 func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []Info, err error) {
 	if m.state == "" {
 		return nil, nil
@@ -196,7 +199,7 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 		}
 		rec, err := m.kept.Load(name)
 		if err != nil {
-			continue // one without a record is being made, and of a damaged one there is nothing to tell
+			continue // without a record it is being created; a damaged one has no information
 		}
 		here, ok := engines[rec.Runtime]
 		if !ok && lookErr == nil {
@@ -221,7 +224,7 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 	return all, lookErr
 }
 
-// engine is the identity of the engine of a kind; "" where it has none.
+// engine returns the id of the engine of a kind; "" if it has none.
 func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
 	for _, p := range m.all {
 		if p.kind != k {
@@ -237,7 +240,8 @@ func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
 	return "", nil
 }
 
-// renew makes a sandbox anew whose container is gone, or was never finished, unless another command just did. The turn to connect is the caller's.
+// renew recreates a sandbox whose container is missing or incomplete, unless another command has just done so. The
+// caller holds the connection turn.
 func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, error) {
 	unlock, err := sb.m.lock(ctx, sb.spec.Name)
 	if err != nil {
@@ -256,12 +260,14 @@ func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, er
 }
 
 const (
-	// removalTime bounds the wait for a removal by another program, until which the runtime lists the sandbox: an engine may have a full disk of layers to delete.
+	// removalTime bounds the wait for a removal by another program, during which the runtime still lists the sandbox:
+	// an engine may have to delete a disk full of layers.
 	removalTime = time.Minute
 	removalPoll = 50 * time.Millisecond
 )
 
-// reconnect connects to a sandbox, which it recreates if it is missing or was never finished. The caller has the lock of its name, so nothing here may wait for it.
+// reconnect connects to a sandbox, which it recreates if it is missing or incomplete. The caller holds the name's lock,
+// so nothing here may wait for it.
 func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wireclient.Client, error) {
 	until := time.Now().Add(removalTime)
 	for {
@@ -277,7 +283,7 @@ func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wirecl
 	}
 }
 
-// note adds to the history of a named sandbox. That it cannot be written, on a full disk, keeps nobody from working.
+// note adds to the history of a named sandbox. It ignores errors: a full disk must not stop the user's work.
 func (sb *Sandbox) note(e registry.Event) {
 	if sb.spec.Lifetime != Session {
 		e.Sandbox = sb.spec.Name
@@ -292,11 +298,14 @@ func (m *Manager) note(e registry.Event) {
 	}
 }
 
-// Info is a row about the sandbox: as it was found, and used since by this program.
+// Info describes the sandbox as it was found and since used by this program.
 func (sb *Sandbox) Info() Info {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	i := Info{Name: sb.spec.Name, State: StateStopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created, Snapshot: sb.from, Spec: sb.spec}
+	i := Info{
+		Name: sb.spec.Name, State: StateStopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created,
+		Snapshot: sb.from, Spec: sb.spec,
+	}
 	switch {
 	case sb.damaged != nil:
 		i.State, i.Error = StateDamaged, sb.damaged.Error()

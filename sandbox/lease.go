@@ -8,18 +8,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 )
 
-// Lease is one clean turn in a sandbox whose Spec has Leases: it has the sandbox's image and limits, and files, processes, shared memory and a loopback of its own. Nothing of it is left
-// when it has ended. Its methods are those of a Sandbox, and may be called concurrently.
+// Lease is a nested sandbox. The outer sandbox's Spec has Leases. The nested sandbox has the same image and shares its
+// limits, with its own files, processes, shared memory and loopback. Its end discards them all. Methods are those of a
+// Sandbox and may be called concurrently.
 type Lease struct {
 	l  *wireclient.Lease
 	in *Sandbox
 }
 
-// leaseTime bounds the end of a lease: the guest says within five seconds whether all has ended.
+// leaseTime bounds the end of a lease: the guest answers within five seconds.
 const leaseTime = 15 * time.Second
 
-// Lease makes a lease, in some milliseconds. Leases of one sandbox share its limits. One is ended by End, and by the end of this program or of the connection at the latest. A sandbox
-// that cannot make any says so with ErrUnsupported.
+// Lease creates a nested sandbox in some milliseconds. It ends with End, with this program or with the connection. A
+// sandbox that cannot nest returns ErrUnsupported.
 func (sb *Sandbox) Lease(ctx context.Context) (*Lease, error) {
 	var l *wireclient.Lease
 	err := sb.use(ctx, func(c *wireclient.Client) (err error) {
@@ -30,12 +31,12 @@ func (sb *Sandbox) Lease(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	spec := sb.Spec()
-	spec.Lifetime = Session // it is not started again, and in no history
+	spec.Lifetime = Session // never restarted and not in the history
 	r, _ := sb.at()
 	return &Lease{l, &Sandbox{m: sb.m, r: r, spec: spec, c: l.Client}}, nil
 }
 
-// End ends the lease with all that runs in it. After an error something of it may be left: the sandbox is not clean, and to be removed.
+// End ends the nested sandbox and all its processes. After an error remains may be left: remove the outer sandbox.
 func (l *Lease) End(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTime)
 	defer cancel()
@@ -48,7 +49,7 @@ func (l *Lease) Run(ctx context.Context, c Command) (Result, error) { return l.i
 // Start is Sandbox.Start.
 func (l *Lease) Start(ctx context.Context, c Command) (*Process, error) { return l.in.Start(ctx, c) }
 
-// Files are those of the lease.
+// Files accesses the files of the lease.
 func (l *Lease) Files() *Files { return l.in.Files() }
 
 // Dial is Sandbox.Dial.

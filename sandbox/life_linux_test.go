@@ -126,7 +126,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// A sandbox of another state directory is neither found, listed nor changed; a name clash says whose it is, and it can be discarded on request.
+// A sandbox of another state directory is neither found, listed nor changed; a name clash says whose it is, and it
+// can be discarded on request.
 func TestOfOthers(t *testing.T) {
 	t.Parallel()
 	f, dir := newFake(t), t.TempDir()
@@ -183,7 +184,10 @@ func TestOfOthers(t *testing.T) {
 	_, reset := sb.Reset(t.Context())
 	_, snapshot := sb.Snapshot(t.Context(), "x")
 	_, fork := sb.Fork(t.Context(), "x")
-	for _, err := range []error{rerr, reset, snapshot, fork, sb.Stop(t.Context()), sb.SetNetwork(t.Context(), NetworkNone), sb.Resume(t.Context())} {
+	for _, err := range []error{
+		rerr, reset, snapshot, fork, sb.Stop(t.Context()), sb.SetNetwork(t.Context(), NetworkNone),
+		sb.Resume(t.Context()),
+	} {
 		whose(err, nil)
 	}
 	if run(t, find(t, mine, "a"), "echo x") != "x" {
@@ -233,7 +237,10 @@ func TestInvalidNames(t *testing.T) {
 		_, restore := m.Restore(t.Context(), name, "s")
 		_, again := m.Restore(t.Context(), "a", name)
 		_, snapshot := find(t, m, "a").Snapshot(t.Context(), name)
-		for i, err := range []error{get, peek, created, fork, list, restore, again, snapshot, m.Forget(t.Context(), name), m.RemoveSnapshot(t.Context(), name, "s"), m.RemoveSnapshot(t.Context(), "a", name)} {
+		for i, err := range []error{
+			get, peek, created, fork, list, restore, again, snapshot, m.Forget(t.Context(), name),
+			m.RemoveSnapshot(t.Context(), name, "s"), m.RemoveSnapshot(t.Context(), "a", name),
+		} {
 			if !errors.Is(err, ErrName) || !errors.Is(err, ErrSpec) {
 				t.Errorf("%q: %d: %v", name, i, err)
 			}
@@ -321,7 +328,10 @@ func TestHistoryOfSandbox(t *testing.T) {
 	m := f.newManager(state)
 	create(t, m, Spec{Name: "a", Env: []string{"KEY=canary"}})
 	sb := find(t, m, "a")
-	for _, c := range []Command{{Argv: []string{"sh", "-c", "exit 3", "canary"}, Env: []string{"B=canary"}}, {Argv: []string{"sleep", "0"}, Background: true}} {
+	for _, c := range []Command{
+		{Argv: []string{"sh", "-c", "exit 3", "canary"}, Env: []string{"B=canary"}},
+		{Argv: []string{"sleep", "0"}, Background: true},
+	} {
 		if _, err := sb.Run(t.Context(), c); err != nil {
 			t.Error(err)
 		}
@@ -381,7 +391,13 @@ func TestSetNetwork(t *testing.T) {
 		to    Network
 		allow []string
 		want  error
-	}{{NetworkRestricted, nil, ErrUnsupported}, {"x", nil, ErrSpec}, {NetworkNone, []string{"a"}, ErrSpec}, {NetworkNone, nil, nil}, {NetworkNone, nil, nil}} {
+	}{
+		{NetworkRestricted, nil, ErrUnsupported},
+		{"x", nil, ErrSpec},
+		{NetworkNone, []string{"a"}, ErrSpec},
+		{NetworkNone, nil, nil},
+		{NetworkNone, nil, nil},
+	} {
 		if err := find(t, m, "a").SetNetwork(t.Context(), c.to, c.allow...); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.to, err)
 		}
@@ -466,13 +482,20 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("a fork that is reset: %d images, %v", len(f.images), err)
 	}
 	// A fork of that name that was killed after its image was made leaves none.
-	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c", map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: "c"}); err != nil {
+	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c", map[string]string{
+		runtime.LabelSnapshot: "",
+		labelSnapshotOf:       "c",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := find(t, m, "b").Fork(t.Context(), "c"); err != nil || len(f.images) != 4 {
 		t.Fatalf("%d images, %v", len(f.images), err)
 	}
-	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c.late", map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: "c"}); err != nil { // and an engine may be late with it
+	// and an engine may be late with it
+	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c.late", map[string]string{
+		runtime.LabelSnapshot: "",
+		labelSnapshotOf:       "c",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c"} {
@@ -532,7 +555,8 @@ func TestCollect(t *testing.T) {
 	f.mu.Unlock()
 	want := map[Collected]bool{
 		{RemoveSandbox, "unstarted", false}: true, {KeepRecord, "unknown", false}: true, {KeepRecord, "damaged", false}: true,
-		{ForgetSandbox, "gone", true}: true, {ForgetSandbox, "forked", true}: true, {RemoveVolume, "of-gone", false}: true, {RemoveVolume, "of-forked", false}: true,
+		{ForgetSandbox, "gone", true}: true, {ForgetSandbox, "forked", true}: true, {RemoveVolume, "of-gone", false}: true,
+		{RemoveVolume, "of-forked", false}: true,
 	}
 	for _, o := range []CollectOptions{{DryRun: true}, {DryRun: true}, {}} {
 		done, err := m.Collect(t.Context(), o)

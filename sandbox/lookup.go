@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Get finds a sandbox by its name. If somebody else has removed a named sandbox's container, Get returns what is kept of the sandbox: its first use recreates it, with
-// the work that Save has saved and without other files (see Sandbox.Renewed).
+// Get finds a sandbox by its name. If a named sandbox's container was removed, Get returns the sandbox from its record.
+// Its first use recreates it with the work that Save has saved, without other files (see Sandbox.Renewed).
 func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	sb, err := m.find(ctx, name)
 	if errors.Is(err, ErrNotFound) {
@@ -23,7 +23,7 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 	return sb, err
 }
 
-// Peek finds a running sandbox, as Get does. No method of the result starts the sandbox, also if it ends meanwhile.
+// Peek finds a running sandbox, as Get does. No method of the result starts the sandbox, even if it stops meanwhile.
 func (m *Manager) Peek(ctx context.Context, name string) (*Sandbox, error) {
 	sb, err := m.find(ctx, name)
 	if err == nil {
@@ -32,20 +32,22 @@ func (m *Manager) Peek(ctx context.Context, name string) (*Sandbox, error) {
 	return sb, err
 }
 
-// checkName returns an ErrName unless a sandbox or a snapshot can have the name.
+// checkName returns an ErrName unless the name is valid for a sandbox or snapshot.
 func checkName(what, name string) error {
 	if ValidName(name) {
 		return nil
 	}
-	return &kindError{ErrName, fmt.Errorf("%s name %.80q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", what, name, ErrSpec)}
+	return &kindError{ErrName, fmt.Errorf("%s name %.80q is %w: use at most 63 letters a–z, digits, - and _, not - or _ first",
+		what, name, ErrSpec)}
 }
 
-// find finds an existing sandbox by its name: of this state directory, and with Options.AllUsers also of others.
+// find finds an existing sandbox of this state directory by its name, with Options.AllUsers also of others.
 func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 	own, other, err := m.byName(ctx, name)
 	switch {
 	case own != nil && other != nil && m.allUsers:
-		return nil, &kindError{ErrOtherOwner, fmt.Errorf("sandbox %s: there are two: one of this state directory, of runtime %s, and %w", name, own.spec.Runtime, belongs(other.owner))}
+		return nil, &kindError{ErrOtherOwner, fmt.Errorf("sandbox %s: ambiguous: one of this state directory, runtime %s, and another: %w",
+			name, own.spec.Runtime, belongs(other.owner))}
 	case own != nil && own.damaged != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, own.damaged)
 	case own != nil:
@@ -55,13 +57,13 @@ func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 	case err != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, err)
 	case other != nil:
-		return nil, &kindError{ErrNotFound, fmt.Errorf("sandbox %s: not found here: %w", name, belongs(other.owner))}
+		return nil, &kindError{ErrNotFound, fmt.Errorf("sandbox %s: not found in this state directory: %w", name, belongs(other.owner))}
 	}
 	return nil, fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 }
 
-// byName finds the sandboxes of a name: that of this state directory, and one of another; nil where there is none. With the error of a runtime that does not answer it
-// has found those of the others.
+// byName finds the sandboxes of a name: that of this state directory and one of another; nil if missing. If a runtime
+// does not answer, it returns an error and the sandboxes of the others.
 func (m *Manager) byName(ctx context.Context, name string) (own, other *Sandbox, err error) {
 	if err := checkName("sandbox", name); err != nil {
 		return nil, nil, err
@@ -77,8 +79,8 @@ func (m *Manager) byName(ctx context.Context, name string) (own, other *Sandbox,
 	return own, other, err
 }
 
-// each visits all sandboxes of this state directory, and with Options.AllUsers those of others, until visit returns false. With the error of a runtime that does not
-// answer it has visited those of the others.
+// each visits all sandboxes of this state directory, with Options.AllUsers also of others, until visit returns false.
+// If a runtime does not answer, it returns an error after it has visited the others.
 func (m *Manager) each(ctx context.Context, visit func(*Sandbox, runtime.Box) (more bool)) error {
 	return m.visit(ctx, map[string]string{labelName: ""}, func(sb *Sandbox, b runtime.Box) (more bool) {
 		if sb.foreign && !m.allUsers {
@@ -88,7 +90,7 @@ func (m *Manager) each(ctx context.Context, visit func(*Sandbox, runtime.Box) (m
 	})
 }
 
-// visit visits sandboxes with labels, of all state directories. An engine is asked once, for all runtimes that are on it.
+// visit visits sandboxes with labels, of all state directories. It queries each engine once for all of its runtimes.
 func (m *Manager) visit(ctx context.Context, labels map[string]string, visit func(*Sandbox, runtime.Box) (more bool)) error {
 	owner, err := m.owner(false)
 	errs := []error{err}
@@ -116,7 +118,8 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 			if b.Damaged != nil && !ValidName(b.Name) { // another program's
 				continue
 			}
-			if b.Damaged == nil && known(b).Runtime != p.kind || b.Labels[labelName] == "" { // of another runtime, or a container that somebody made of a snapshot
+			// of another runtime, or a container that a user made from a snapshot
+			if b.Damaged == nil && known(b).Runtime != p.kind || b.Labels[labelName] == "" {
 				continue
 			}
 			if !visit(m.known(p, r, b, owner), b) {
@@ -130,12 +133,12 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 // local reports whether a runtime's sandboxes are processes of this machine.
 func local(k Kind) bool { return k == KindJail || k == KindHost }
 
-// clash says more of an error of a new sandbox whose name is taken: whose it is.
+// clash adds to an error of a new sandbox whose name is taken who owns the name.
 func (m *Manager) clash(ctx context.Context, name string, err error) error {
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	own, other, _ := m.byName(ctx, name) // else there is no more to say
+	own, other, _ := m.byName(ctx, name) // otherwise the owner is unknown
 	switch {
 	case own != nil && own.damaged != nil:
 		return errors.Join(err, own.damaged)
@@ -145,21 +148,21 @@ func (m *Manager) clash(ctx context.Context, name string, err error) error {
 	return err
 }
 
-// foreign reports whether an instance was made with another state directory than the owner's. Jails are files of this one.
+// foreign reports whether an instance belongs to another state directory. Jails are files of this one.
 func (p *place) foreign(b runtime.Box, owner string) bool {
 	return p.onEngine() && b.Labels[labelOwner] != owner
 }
 
-// belongs is the ErrOtherOwner of what an owner has made.
+// belongs returns an ErrOtherOwner that names the owner.
 func belongs(owner string) error { return fmt.Errorf("%w: %s", ErrOtherOwner, ownerDir(owner)) }
 
-// ownerDir is the state directory of an owner, as it was called when it was first used.
+// ownerDir is the path of an owner's state directory at its first use.
 func ownerDir(owner string) string {
 	_, dir, _ := strings.Cut(owner, ":")
 	return cmp.Or(dir, "an unknown one")
 }
 
-// usable returns an ErrOtherOwner for a sandbox that Options.AllUsers has found.
+// usable returns an ErrOtherOwner for a sandbox that only Options.AllUsers finds.
 func (sb *Sandbox) usable() error {
 	if !sb.foreign {
 		return nil
@@ -167,8 +170,8 @@ func (sb *Sandbox) usable() error {
 	return fmt.Errorf("sandbox %s: %w", sb.spec.Name, belongs(sb.owner))
 }
 
-// List returns the sandboxes of this state directory, and with Options.AllUsers those of others, by name. With the error of a runtime that does not answer, it returns
-// those of the others.
+// List returns the sandboxes of this state directory, with Options.AllUsers also of others, by name. If a runtime does
+// not answer, it returns an error and the sandboxes of the others.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
 	err := m.each(ctx, func(sb *Sandbox, _ runtime.Box) (more bool) {
@@ -188,46 +191,47 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	return all, err
 }
 
-// State is whether a sandbox can be used as it is.
+// State is a sandbox's state.
 type State string
 
-// The states of sandboxes.
+// States of a sandbox.
 const (
 	StateRunning State = "running"
-	StateStopped State = "stopped" // the next use starts it again, with its files
-	StateGone    State = "gone"    // somebody removed what it was: the next use makes it anew, without the files that it had
-	// StateElsewhere is on another engine than this one: see Info.Engine.
+	StateStopped State = "stopped" // the next use restarts it, with its files
+	StateGone    State = "gone"    // its container was removed: the next use recreates it, without unsaved files
+	// StateElsewhere means that it is on another engine: see Info.Engine.
 	StateElsewhere State = "elsewhere"
-	// StateUnknown is of one whose engine does not answer.
+	// StateUnknown means that its engine does not answer.
 	StateUnknown State = "unknown"
-	// StateDamaged is of one whose record cannot be read: see Info.Error.
+	// StateDamaged means that its record cannot be read: see Info.Error.
 	StateDamaged State = "damaged"
 )
 
-// Info is a row of List.
+// Info describes a sandbox in a list.
 type Info struct {
 	Name    string    `json:"name"`
 	State   State     `json:"state"`
 	Runtime Kind      `json:"runtime"`
 	Image   string    `json:"image,omitempty"`
 	Created time.Time `json:"created"`
-	// Own reports that it was made with this state directory. Others are listed with Options.AllUsers alone.
+	// Own reports that it belongs to this state directory. Others are listed only with Options.AllUsers.
 	Own bool `json:"own"`
-	// Owner is the other state directory that it was made with.
+	// Owner is the other state directory to which it belongs.
 	Owner string `json:"owner,omitempty"`
 	// Error is why its record cannot be read.
 	Error string `json:"error,omitempty"`
-	// Snapshot is what it was made of, where that is not the image.
+	// Snapshot is the snapshot it was made from, if not from the image.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Engine is where one is that is elsewhere.
+	// Engine is the engine of a sandbox in StateElsewhere.
 	Engine string `json:"engine,omitempty"`
 	Spec   Spec   `json:"spec"`
 }
 
-// known makes a sandbox of what a runtime has.
+// known returns the sandbox of a runtime's instance.
 func (m *Manager) known(p *place, r runtime.Stander, b runtime.Box, owner string) *Sandbox {
 	sb := &Sandbox{
-		m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created, owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
+		m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created,
+		owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
 		foreign: p.foreign(b, owner),
 	}
 	if b.Damaged != nil {
@@ -238,7 +242,7 @@ func (m *Manager) known(p *place, r runtime.Stander, b runtime.Box, owner string
 	return sb
 }
 
-// known is the spec of a sandbox. One that does not decode is of another version: its name is all that is needed.
+// known decodes a sandbox's spec. One that does not decode is of another version: only its name is used.
 func known(b runtime.Box) Spec {
 	var s Spec
 	if err := json.Unmarshal([]byte(b.Labels[labelSpec]), &s); err != nil {

@@ -26,22 +26,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Labels of a sandbox. They are the truth about it.
+// Labels of a sandbox. They are authoritative.
 const (
 	labelName = runtime.LabelSandbox
 	labelSpec = "sandbox-agent.sandbox.spec"
-	// labelOwner names the state folder that it was made with.
+	// labelOwner names the owning state directory.
 	labelOwner = "sandbox-agent.sandbox.owner"
-	// labelImage is the snapshot that it was made of; empty for one that was made of its spec's image.
+	// labelImage is the snapshot it was made from; empty if it was made from its spec's image.
 	labelImage = "sandbox-agent.sandbox.image"
-	// namePrefix of a container sets sandboxes apart from the boxes of tasks.
+	// namePrefix distinguishes containers of standalone sandboxes from boxes of tasks.
 	namePrefix = "sandbox-agent-sandbox-"
 )
 
-// stopGrace is what a guest has to end its commands: it kills them at once.
+// stopGrace is the time a guest has to end its commands: it kills them at once.
 const stopGrace = 10 * time.Second
 
-// cleanup returns a context for undoing what was begun. It is short after ctx has ended: a user waits for the program's end, and gc finds the rest.
+// cleanup returns a context for undoing a failed operation. It is short after ctx has ended, since a user waits for the
+// program to exit; gc removes the rest.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := stopGrace
 	if ctx.Err() != nil {
@@ -50,10 +51,11 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// boxStopGrace is what a box has, whose services end by their own signals (keptGrace of internal/guest/dockerd) on what may be a busy machine.
+// boxStopGrace is the time a box has, whose services stop by their own signals (keptGrace of internal/guest/dockerd),
+// maybe on a busy machine.
 const boxStopGrace = 25 * time.Second
 
-// grace is what a sandbox of the kind has to end.
+// grace returns the time a sandbox of the kind has to stop.
 func (k Kind) grace() time.Duration {
 	if k == KindBox {
 		return boxStopGrace
@@ -61,35 +63,38 @@ func (k Kind) grace() time.Duration {
 	return stopGrace
 }
 
-// Options are how a Manager works. The zero value is what a command line uses.
+// Options configure a Manager. The zero value behaves as the command line does.
 type Options struct {
-	// Getenv reads the environment that names the engine (DOCKER_HOST and its like) and the folders of state and configuration; nil is os.Getenv.
+	// Getenv reads environment variables: DOCKER_HOST and its like, and those of the state and configuration
+	// directories; nil means os.Getenv.
 	Getenv func(string) string
-	// StateDir is where jails and their files are, and what is kept of named sandboxes beside their runtime; "" means the command line's. Sessions in containers need
-	// none.
+	// StateDir holds jails with their files, and the records of named sandboxes; "" means the command line's. Sessions
+	// in containers need none.
 	StateDir string
-	// AllUsers also finds and lists sandboxes of other state directories. They can be looked at and discarded, and not used.
+	// AllUsers also finds and lists sandboxes of other state directories. They can be inspected and discarded, not
+	// used.
 	AllUsers bool
-	// AllowHost allows sandboxes that nothing isolates (KindHost), whatever the configuration says.
+	// AllowHost allows sandboxes without isolation (KindHost), whatever the configuration says.
 	AllowHost bool
-	// Secrets is asked for the secrets of a box each time that it is started; nil: there are none.
+	// Secrets returns the secrets of a box at each of its starts; nil means no secrets.
 	Secrets func(ctx context.Context, s Spec) (Secrets, error)
-	// Programs, if non-nil, has the programs that run inside sandboxes, as files guest-linux-ARCH and entrypoint-linux-ARCH. If nil, they are those that this
-	// program carries, or they are built once with the Go toolchain on PATH, from the version of this module that this program was built with.
+	// Programs, if non-nil, has the guest programs as files guest-linux-ARCH and entrypoint-linux-ARCH. If nil, they
+	// are embedded in this program, or built once with the Go toolchain on PATH, from the version of this module that
+	// this program was built with.
 	Programs fs.FS
-	// Progress is told what is done until a sandbox is ready, a line each; nil tells nobody.
+	// Progress, if non-nil, receives one line per step of creation.
 	Progress func(text string)
-	// Log is for whoever looks for a fault; nil drops it.
+	// Log receives debug messages; nil discards them.
 	Log *slog.Logger
 }
 
-// Manager makes, finds and lists sandboxes.
+// Manager creates, finds and lists sandboxes.
 type Manager struct {
 	all     []*place // in the order in which Auto tries them
-	state   string   // folder; "" where there can be none
+	state   string   // state directory; "" if there is none
 	kept    *registry.Registry
 	secrets func(context.Context, Spec) (Secrets, error)
-	// programs finds the programs that run inside, and progress receives a line before one is built.
+	// programs finds the guest programs, and progress receives a line before one is built.
 	programs *programs.Finder
 	progress func(string)
 	close    func() error
@@ -118,7 +123,7 @@ func Open(o Options) (*Manager, error) {
 	})
 	state, err := o.stateDir()
 	if err != nil {
-		state = "" // who needs one is told
+		state = "" // operations that need it return an error
 	}
 	finder := programs.New(o.Programs, o.Getenv, state)
 	local := func(of func(jail.Options) runtime.Stander) func() (runtime.Stander, error) {
@@ -132,13 +137,16 @@ func Open(o Options) (*Manager, error) {
 			}, Allowed: o.allowsHost}), nil
 		})
 	}
-	m := &Manager{state: state, kept: registry.New(state), secrets: o.Secrets, programs: finder, progress: o.Progress, allUsers: o.AllUsers, close: func() error {
+	m := &Manager{
+		state: state, kept: registry.New(state), secrets: o.Secrets, programs: finder, progress: o.Progress, allUsers: o.AllUsers,
+	}
+	m.close = func() error {
 		var errs []error
 		for _, c := range used {
 			errs = append(errs, c())
 		}
 		return errors.Join(errs...)
-	}}
+	}
 	m.all = []*place{
 		{KindJail, "", local(jail.New)},
 		{KindContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
@@ -161,23 +169,23 @@ func (o Options) stateDir() (string, error) {
 	return store.DefaultDir(o.Getenv)
 }
 
-// allowsHost says why there must be no sandbox that nothing isolates.
+// allowsHost returns an error if sandboxes without isolation are not allowed.
 func (o Options) allowsHost() error {
 	if o.AllowHost {
 		return nil
 	}
 	s, err := settings.Load(o.Getenv)
 	if err == nil && s.Security.RequireSandbox {
-		err = &kindError{ErrUnsupported, fmt.Errorf("it isolates nothing: to allow it, write `security: {require_sandbox: false}` into %s", s.File)}
+		err = &kindError{ErrUnsupported, fmt.Errorf("no isolation: to allow it, write `security: {require_sandbox: false}` into %s", s.File)}
 	}
 	return err
 }
 
-// Close drops idle connections to the engine. Sandboxes stay; the caller closes those of sessions first.
+// Close drops idle connections to the engine. Sandboxes stay; close those of sessions first.
 func (m *Manager) Close() error { return m.close() }
 
-// Healthy reports what keeps sandboxes from being made; nil if there can be any of some kind. It builds the guest program where it is missing (see Options.Programs),
-// so that the first Create need not.
+// Healthy returns an error if no runtime can create sandboxes. It builds a missing guest program (see
+// Options.Programs), so that the first Create does not have to.
 func (m *Manager) Healthy(ctx context.Context) error {
 	var errs []error
 	for _, p := range m.all {
@@ -191,7 +199,7 @@ func (m *Manager) Healthy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ImageID is the id of an image of the engine, by a name that may be another's later.
+// ImageID returns the id of an image of the engine. The image's name may move to another image later.
 func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 	r, err := m.place(KindContainer).open()
 	if err != nil {
@@ -209,7 +217,7 @@ func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 	return id, nil
 }
 
-// Create makes a sandbox and waits until it answers. After an error there is none.
+// Create creates a sandbox and waits until it answers. It leaves none after an error.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	asked := s
 	s, err := s.complete()
@@ -245,7 +253,8 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	return m.createNamed(ctx, p, r, s, registry.Creation{Event: registry.Created, Detail: s.Image})
 }
 
-// make makes a sandbox of a complete spec, of a snapshot if one is named, and waits until it answers. With an error it returns the sandbox only if that could not be removed.
+// make creates a sandbox from a complete spec, or from a snapshot if one is named, and waits until it answers. With an
+// error it returns the sandbox only if that could not be removed.
 func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
 	if err := sameMounts(s.Mounts); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -258,7 +267,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	defer remove()
-	if base != "" && snapshot == "" { // a snapshot has its clone
+	if base != "" && snapshot == "" { // a snapshot contains its clone
 		if err := m.cloned(ctx, s, base); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
@@ -276,7 +285,8 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	stand.Name, stand.Image = m.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
 	stand.Root, stand.NetworkNone, stand.OCIRuntime, stand.Throwaway = s.Root, s.Network == NetworkNone, s.OCIRuntime, s.Lifetime == Session
-	stand.MemoryBytes, stand.CPUs, stand.PIDs = limit(s.Limits.MemoryBytes), float64(limit(int64(s.Limits.CPUs*1000)))/1000, limit(s.Limits.PIDs)
+	stand.MemoryBytes, stand.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
+	stand.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
 	if s.Runtime == KindBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
 		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
@@ -287,7 +297,8 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	if err != nil {
 		return nil, m.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
 	}
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true} // the caller has the lock that recreating it would wait for
+	// making: the caller has the lock that recreating it would wait for
+	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true}
 	if _, err = sb.client(ctx, false); err == nil {
 		err = sb.clone(ctx, file)
 	}
@@ -300,16 +311,17 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 		}
 		return nil, err
 	}
-	sb.making = s.Lifetime == Named // until the caller has kept it
+	sb.making = s.Lifetime == Named // until the caller has stored its record
 	return sb, nil
 }
 
-// guestOf is the part of a complete spec that the guest is told.
+// guestOf returns the part of a complete spec that the guest receives.
 func (m *Manager) guestOf(s Spec) runtime.StandSpec {
 	stand := runtime.StandSpec{
 		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
 		Config: wire.Config{
-			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv, IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv,
+			IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
 		},
 	}
 	for _, b := range s.Mounts {
@@ -319,7 +331,7 @@ func (m *Manager) guestOf(s Spec) runtime.StandSpec {
 		stand.Config.SilenceMS = max(s.Silence, 0).Milliseconds()
 	}
 	if s.Leases {
-		stand.Config.User = "" // who makes leases is root
+		stand.Config.User = "" // the process that makes leases is root
 		l := &wire.Leases{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
 		for _, b := range s.Mounts {
 			l.Mounts = append(l.Mounts, b.Inside)

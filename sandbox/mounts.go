@@ -15,26 +15,27 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Mount is a folder or file of this machine in a sandbox, under absolute paths of both. The repositories in a folder are read-only, also where the rest can be written to.
+// Mount is a directory or file of the host in a sandbox; both paths are absolute. Repositories in a directory are
+// read-only, even if the mount is writable.
 type Mount struct {
 	Host     string `json:"host"`
 	Inside   string `json:"inside"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// machine are folders with which a sandbox has the whole machine, or what the kernel makes of it.
+// machine are directories that would give a sandbox the whole host, or the kernel's view of it.
 var machine = []string{"/", "/proc", "/sys", "/dev", "/boot"}
 
-// memory is a folder below machine that has files like any other.
+// memory is a directory below one of machine with ordinary files.
 const memory = "/dev/shm"
 
-// taken are folders of the sandbox that are the guest's or the kernel's.
+// taken are directories of the sandbox that belong to the guest or the kernel.
 var taken = []string{"/", "/proc", "/sys", "/dev", wire.GuestDir}
 
-// engineSockets are where engines of this machine are reached, by whom has them, as root.
+// engineSockets are the sockets of engines on the host. Access to one is root access.
 var engineSockets = []string{"/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock"}
 
-// checkMounts returns all that is wrong with mounts; it looks at this machine's paths.
+// checkMounts validates mounts. It resolves paths of the host.
 func checkMounts(all []Mount) error {
 	var errs []error
 	wrong := func(m Mount, format string, args ...any) {
@@ -43,15 +44,16 @@ func checkMounts(all []Mount) error {
 	inside := map[string]bool{}
 	for _, m := range all {
 		in := filepath.Clean(m.Inside)
-		if !filepath.IsAbs(m.Inside) || slices.Contains(taken, in) || slices.ContainsFunc(taken[1:], func(t string) bool { return below(in, t) }) {
-			wrong(m, "it needs an absolute path in the sandbox that is not the guest's or the kernel's")
+		if !filepath.IsAbs(m.Inside) || slices.Contains(taken, in) ||
+			slices.ContainsFunc(taken[1:], func(t string) bool { return below(in, t) }) {
+			wrong(m, "use an absolute path in the sandbox outside of the guest's and the kernel's directories")
 		}
 		if inside[in] {
-			wrong(m, "something is mounted there already")
+			wrong(m, "another mount has this path")
 		}
 		inside[in] = true
 		if !filepath.IsAbs(m.Host) {
-			wrong(m, "it needs an absolute path of this machine")
+			wrong(m, "use an absolute path of this machine")
 			continue
 		}
 		target, err := filepath.EvalSymlinks(m.Host)
@@ -59,12 +61,13 @@ func checkMounts(all []Mount) error {
 			wrong(m, "%s", errors.Unwrap(err))
 			continue
 		}
-		if slices.Contains(machine, target) || !below(target, memory) && slices.ContainsFunc(machine[1:], func(t string) bool { return below(target, t) }) {
-			wrong(m, "it is the machine itself")
+		if slices.Contains(machine, target) ||
+			!below(target, memory) && slices.ContainsFunc(machine[1:], func(t string) bool { return below(target, t) }) {
+			wrong(m, "it would expose the machine itself")
 		}
 		for _, s := range engineSockets {
 			if s, err := filepath.EvalSymlinks(s); err == nil && below(s, target) {
-				wrong(m, "%s is in it, with which a sandbox has the machine", s)
+				wrong(m, "it contains %s, which gives a sandbox control of the machine", s)
 				break
 			}
 		}
@@ -72,8 +75,9 @@ func checkMounts(all []Mount) error {
 	return errors.Join(errs...)
 }
 
-// guarded are mounts with what git on this machine takes programs and settings from read-only, in each directory that can be written to. The directories above are mounts of
-// their own, which nothing in the sandbox can move away to put another in their place.
+// guarded returns mounts in which each writable directory has read-only mounts over the files from which the host's git
+// takes programs and settings. The directories above them are mounts, too, so that the sandbox cannot move them away
+// and replace them.
 func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 	if len(writable(all)) == 0 {
 		return all, nil
@@ -110,7 +114,7 @@ func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 	return all, nil
 }
 
-// writable are the paths of this machine that can be written to.
+// writable returns the host paths of writable mounts.
 func writable(all []Mount) (paths []string) {
 	for _, m := range all {
 		if !m.ReadOnly {
@@ -120,7 +124,7 @@ func writable(all []Mount) (paths []string) {
 	return paths
 }
 
-// protected are the paths of this machine that can only be read.
+// protected returns the host paths of read-only mounts.
 func protected(all []Mount) (paths []string) {
 	for _, m := range all {
 		if m.ReadOnly {
@@ -130,15 +134,16 @@ func protected(all []Mount) (paths []string) {
 	return paths
 }
 
-// NewRepositories returns what makes repositories of directories of this machine that the sandbox can write to, and was not there when the sandbox was made: each .git, and the HEAD of each bare
-// repository. Their settings may be the sandbox's, and git on this machine runs programs by them. It returns at most 100 paths after at most 10 seconds; all is false if there may be more.
+// NewRepositories returns what has made repositories, since the sandbox was created, in host directories that it can
+// write to: each .git, and the HEAD of each bare repository. The sandbox may control their settings, by which the
+// host's git runs programs. It returns at most 100 paths, after at most 10 seconds; all is false if there may be more.
 func (sb *Sandbox) NewRepositories(ctx context.Context) (paths []string, all bool) {
 	s := sb.Spec()
 	mounts := s.named()
 	return gitguard.Appeared(ctx, writable(mounts), protected(mounts))
 }
 
-// guard completes the mounts of a complete spec.
+// guard adds the protecting mounts to a complete spec.
 func (s *Spec) guard(ctx context.Context) error {
 	own := s.named()
 	all, err := guarded(ctx, own)
@@ -149,12 +154,12 @@ func (s *Spec) guard(ctx context.Context) error {
 	return nil
 }
 
-// named are the mounts without those that a worktree is made of.
+// named returns the mounts without those of the worktree.
 func (s *Spec) named() []Mount {
 	return slices.DeleteFunc(slices.Clone(s.Mounts), func(m Mount) bool { return s.Worktree != "" && worktree.IsPart(m.Inside) })
 }
 
-// mountable returns an error if the mounts of a sandbox that has ended are not what they were.
+// mountable returns an error if the mounts of a stopped sandbox have changed on the host.
 func (sb *Sandbox) mountable(ctx context.Context) error {
 	s := sb.Spec()
 	if err := sameMounts(s.Mounts); err != nil {
@@ -169,7 +174,8 @@ func (sb *Sandbox) mountable(ctx context.Context) error {
 	return worktree.Of(sb.m.state, s.Name, s.Worktree).Guard(ctx)
 }
 
-// stillGuarded returns an error if git on this machine takes something since the mounts were made that can be written to there.
+// stillGuarded returns an error if the host's git would take programs or settings from a writable file that appeared
+// since the mounts were made.
 func stillGuarded(ctx context.Context, all []Mount) error {
 	if len(writable(all)) == 0 {
 		return nil
@@ -180,7 +186,7 @@ func stillGuarded(ctx context.Context, all []Mount) error {
 	return nil
 }
 
-// resolved are mounts under the paths to which links of this machine lead.
+// resolved returns mounts with the host's links resolved.
 func resolved(all []Mount) []Mount {
 	all = slices.Clone(all)
 	for i, m := range all {
@@ -191,13 +197,15 @@ func resolved(all []Mount) []Mount {
 	return all
 }
 
-// sameMounts returns what is wrong with resolved mounts by now. A sandbox that may write to a folder can have put a link in the place of one below it, which is a
-// mount as well, of this sandbox or another: the next start would follow it.
+// sameMounts returns an error if resolved mounts now lead elsewhere. A sandbox that can write to a directory may have
+// replaced a directory below it by a link. If that is a mount of this or another sandbox, the next start would follow
+// the link.
 func sameMounts(all []Mount) error {
 	errs := []error{checkMounts(all)}
 	for i, now := range resolved(all) {
 		if was := all[i]; now.Host != was.Host {
-			errs = append(errs, fmt.Errorf("mount of %s at %s: %w: a link leads to %s since the sandbox was made", was.Host, was.Inside, runtime.ErrMount, now.Host))
+			errs = append(errs, fmt.Errorf("mount of %s at %s: %w: since the sandbox was created a link leads to %s",
+				was.Host, was.Inside, runtime.ErrMount, now.Host))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -206,7 +214,7 @@ func sameMounts(all []Mount) error {
 	return nil
 }
 
-// below reports whether a path is a folder or in it.
+// below reports whether a path is a directory or inside of it.
 func below(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, string(os.PathSeparator))+string(os.PathSeparator))
 }

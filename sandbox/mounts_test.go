@@ -50,7 +50,8 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// Every repository in a folder that can be written to is read-only, and so that nothing can be put in its place: the folders above it are mounts too.
+// Every repository in a folder that can be written to is read-only, and so that nothing can be put in its place: the
+// folders above it are mounts too.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -60,7 +61,10 @@ func TestGuarded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, content := range map[string]string{"a/c/.git": "gitdir: x", "bare/HEAD": "", ".gitmodules": "[submodule \"x\"]\n\tpath = libs/empty\n"} {
+	for name, content := range map[string]string{
+		"a/c/.git": "gitdir: x", "bare/HEAD": "",
+		".gitmodules": "[submodule \"x\"]\n\tpath = libs/empty\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +84,10 @@ func TestGuarded(t *testing.T) {
 		}
 		got = append(got, rel)
 	}
-	if want := []string{".git ro", "a", "a/b", "a/b/.git ro", "a/c", "a/c/.git ro", "bare ro", "libs", "libs/empty ro"}; !slices.Equal(got, want) {
+	if want := []string{
+		".git ro", "a", "a/b", "a/b/.git ro", "a/c", "a/c/.git ro", "bare ro", "libs",
+		"libs/empty ro",
+	}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	for _, in := range []string{"bare", "bare/refs"} {

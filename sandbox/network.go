@@ -13,22 +13,22 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Network is what a sandbox reaches.
+// Network is a network mode.
 type Network string
 
-// The networks of sandboxes.
+// Network modes.
 const (
-	// NetworkFull reaches what the engine's containers do.
+	// NetworkFull reaches everything that the engine's containers reach.
 	NetworkFull = Network(workorder.NetworkFull)
-	// NetworkRestricted reaches the hosts of Spec.Allow alone.
+	// NetworkRestricted reaches only the hosts of Spec.Allow.
 	NetworkRestricted = Network(workorder.NetworkRestricted)
-	// NetworkNone reaches nothing. Dial works all the same.
+	// NetworkNone reaches nothing. Dial still works.
 	NetworkNone = Network(workorder.NetworkNone)
 )
 
 var networks = map[Network]Capability{NetworkFull: CapNetworkFull, NetworkRestricted: CapNetworkRestricted, NetworkNone: CapNetworkNone}
 
-// check returns what is wrong with the name of a network.
+// check returns an error for an unknown network mode.
 func (n Network) check() error {
 	if _, ok := networks[n]; !ok {
 		return fmt.Errorf("network %q: use %s, %s or %s", n, NetworkFull, NetworkRestricted, NetworkNone)
@@ -36,8 +36,9 @@ func (n Network) check() error {
 	return nil
 }
 
-// SetNetwork changes what the sandbox reaches, at once: also connections that it has, as far as its runtime can cut them. Rules are for NetworkRestricted, and take
-// the place of Spec.Allow. Endpoints, Dial and commands that run go on. It stays so over a stop and a Reset.
+// SetNetwork changes the network policy of a running sandbox at once, including open connections if the runtime can cut
+// them. The allow rules are for NetworkRestricted and replace Spec.Allow. Endpoints, Dial and running commands are not
+// affected. The policy survives Stop and Reset.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) error {
 	err := n.check()
 	if len(allow) > 0 && n != NetworkRestricted {
@@ -46,7 +47,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w: %w", sb.spec.Name, ErrSpec, err)
 	}
-	// A runtime that cannot do it is named before anything is changed.
+	// Reject an unsupported runtime before anything is changed.
 	p := sb.m.place(sb.spec.Runtime)
 	if p == nil {
 		return fmt.Errorf("sandbox %s: runtime %s: %w", sb.spec.Name, sb.spec.Runtime, ErrUnsupported)
@@ -61,7 +62,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 	if err := sb.ready(ctx); err != nil {
 		return err
 	}
-	if _, id := sb.at(); id == "" { // there is nothing to change before it is made anew
+	if _, id := sb.at(); id == "" { // recreating it applies the policy
 		if err := sb.Resume(ctx); err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 	return sb.m.keep(ctx, sb)
 }
 
-// networkNow corrects the network in the spec of a sandbox that has another since it was made.
+// networkNow sets the current network policy in the spec of a sandbox.
 func (m *Manager) networkNow(sb *Sandbox, b runtime.Box) {
 	if _, ok := sb.r.(runtime.Networker); ok {
 		if b.Network != "" {
@@ -95,7 +96,7 @@ func (m *Manager) networkNow(sb *Sandbox, b runtime.Box) {
 		}
 		return
 	}
-	// Its guest holds it. What it was told last is kept.
+	// The guest enforces it. The record has its latest policy.
 	if m.state == "" || sb.foreign || !ValidName(sb.spec.Name) {
 		return
 	}

@@ -14,11 +14,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// backTime bounds the way back of a Rebuild that failed: a box with services is the slowest.
+// backTime bounds the rollback of a failed Rebuild. A box with services is slowest.
 const backTime = 10 * time.Minute
 
-// RestoreWork brings the clone of a sandbox that was made anew to what Save had saved last, so that the branch goes on, and reports whether it did: not where something was saved in it since, nor where
-// Reset made it. A command that finds its sandbox gone has that done before it begins.
+// RestoreWork restores the work that Save saved last into the clone of a recreated sandbox, so that its branch
+// continues. It reports whether it did so: not if something was saved in the clone since, or if Reset recreated it.
+// Commands on a missing sandbox restore its work before they begin.
 func (sb *Sandbox) RestoreWork(ctx context.Context) (bool, error) {
 	spec := sb.Spec()
 	if !filepath.IsAbs(spec.Repo) {
@@ -27,9 +28,10 @@ func (sb *Sandbox) RestoreWork(ctx context.Context) (bool, error) {
 	return branch.New(sb.m.state).Of(spec.Name, spec.Repo).Restore(ctx, sb.inside, CloneDir)
 }
 
-// Rebuild makes a named sandbox with a clone anew of another Spec, and keeps the work: what is in the clone is saved, and there again. Name, kind, repository and
-// branch stay what they are, and so do endpoints. All else that was in it is gone: files outside of the clone, what git ignores, commands of the background. What keeps it from being made is
-// looked for first, and so are files that cannot be saved; where it fails all the same, the sandbox is made anew as it was. The one that it returns takes this one's place.
+// Rebuild recreates a named sandbox with a clone from another Spec and keeps its work: it saves the clone and restores
+// it. Name, kind, repository, branch and endpoints stay. Everything else is lost: files outside of the clone, ignored
+// files, background commands. It checks beforehand whether the sandbox can be created and its files can be saved. If
+// creation fails nevertheless, it recreates the sandbox from its old Spec. The returned sandbox replaces sb.
 func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	old := sb.Spec()
 	if !filepath.IsAbs(old.Repo) || old.Lifetime != Named {
@@ -55,7 +57,7 @@ func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	return nil, errors.Join(err, berr)
 }
 
-// rebuildable completes a spec of which a sandbox can be made in another's place, or returns what keeps it from that.
+// rebuildable completes the spec for Rebuild, or returns an error if no sandbox can be created from it.
 func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 	s, err := asked.complete()
 	if err == nil {
@@ -73,7 +75,7 @@ func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	if _, err := repo.Base(ctx, s.Ref); err != nil { // the branch that it began at is gone: any other does, since the work takes its place
+	if _, err := repo.Base(ctx, s.Ref); err != nil { // the branch is gone: any other does, since the restored work replaces it
 		if s.Ref, err = repo.Base(ctx, ""); err != nil {
 			return s, err
 		}
@@ -86,7 +88,7 @@ func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 	return s, nil
 }
 
-// replaceWithWork makes the sandbox anew, with what was saved.
+// replaceWithWork recreates the sandbox with its saved work.
 func (sb *Sandbox) replaceWithWork(ctx context.Context, s Spec) (*Sandbox, error) {
 	return sb.replace(ctx, s, registry.Creation{Restore: true, Event: registry.Created, Detail: s.Image})
 }

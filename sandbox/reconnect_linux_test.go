@@ -87,7 +87,10 @@ func newHere(t *testing.T) (*Sandbox, *here) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.New(serve.Config{Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}).Serve(ctx, l)
+		served <- serve.New(serve.Config{
+			Dir: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"},
+			OOMKills: func() int { return 0 },
+		}).Serve(ctx, l)
 	}()
 	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
 	t.Cleanup(func() {

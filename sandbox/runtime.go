@@ -11,35 +11,39 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Kind names what isolates a sandbox.
+// Kind is a runtime: it isolates a sandbox.
 type Kind string
 
-// The kinds of sandboxes.
+// Runtimes.
 const (
-	// Auto is the first kind that can give what a Spec asks for.
+	// Auto is the first kind that meets a Spec.
 	Auto Kind = ""
-	// KindJail is processes of this machine in bubblewrap, with its programs: it needs no engine and has no image.
+	// KindJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no
+	// image.
 	KindJail Kind = "jail"
-	// KindContainer is a container of the engine, of any image.
+	// KindContainer is a container of the engine, from any image.
 	KindContainer Kind = "container"
-	// KindBox is a task's box without a task: our image, with an engine of its own inside, services, a network by names and a gateway to models.
+	// KindBox is the box of tasks for a standalone sandbox: our image with a Docker engine inside, services, a network
+	// by host names and a gateway to models.
 	KindBox Kind = "box"
-	// KindHost is this machine itself, with nothing between: never chosen by Auto, and refused unless Options.AllowHost or the configuration allows it.
+	// KindHost is the machine itself without isolation. Auto never chooses it, and it is refused unless
+	// Options.AllowHost or the configuration allows it.
 	KindHost Kind = "host"
 )
 
-// aliases are names that others give to our kinds.
+// aliases are other names of the kinds.
 var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "dind": KindBox, "bwrap": KindJail, "noop": KindHost}
 
-// refused are names of what could isolate a sandbox and does not here, with the reason.
+// refused are known isolation methods that are not supported, with the reason.
 var refused = map[string]string{
 	"podman":  "podman is an engine: point DOCKER_HOST at its API and use the runtime container",
-	"nspawn":  "systemd-nspawn gives nothing that a jail does not",
-	"apple":   "Apple's containers were never tried",
-	"microvm": "no machine with virtualization was there to try it",
+	"nspawn":  "systemd-nspawn has no advantage over a jail",
+	"apple":   "Apple's containers are untested",
+	"microvm": "microVMs are untested",
 }
 
-// ParseKind reads the name of a kind, or one that others give to it. The error holds ErrUnsupported for a name that is known and refused, else ErrSpec.
+// ParseKind parses a kind or an alias. The error is an ErrUnsupported for a known name without support, otherwise an
+// ErrSpec.
 func ParseKind(name string) (Kind, error) {
 	if k, ok := aliases[name]; ok {
 		return k, nil
@@ -50,13 +54,13 @@ func ParseKind(name string) (Kind, error) {
 	if why, ok := refused[name]; ok {
 		return "", fmt.Errorf("runtime %s: %w: %s", name, ErrUnsupported, why)
 	}
-	return "", fmt.Errorf("runtime %q is %w: there are %s", name, ErrSpec, strings.Join(kindNames(), ", "))
+	return "", fmt.Errorf("runtime %q is %w: use %s", name, ErrSpec, strings.Join(kindNames(), ", "))
 }
 
-// kinds are all, in the order in which Auto tries them; the last is chosen by name only.
+// kinds are all kinds in the order in which Auto tries them; the last must be named.
 var kinds = []Kind{KindJail, KindContainer, KindBox, KindHost}
 
-// Kinds are all kinds of sandboxes, in the order in which Auto tries them.
+// Kinds returns all kinds in the order in which Auto tries them.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
 func kindNames() []string {
@@ -67,33 +71,33 @@ func kindNames() []string {
 	return names
 }
 
-// Capability is something that a sandbox can be asked to have, and that not every kind of sandbox can give.
+// Capability is a feature that a Spec can require and not every runtime has.
 type Capability string
 
-// The capabilities of sandboxes.
+// Capabilities.
 const (
-	CapAnyImage          = Capability(runtime.CapAnyImage)          // made of any image of the engine
+	CapAnyImage          = Capability(runtime.CapAnyImage)          // any image of the engine
 	CapAnyRoot           = Capability(runtime.CapAnyRoot)           // Spec.Root
-	CapUsers             = Capability(runtime.CapUsers)             // commands as another user than the one that makes it
-	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts stay over a stop
-	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // nothing but the loopback
-	CapNetworkFull       = Capability(runtime.CapNetworkFull)       // what the machine reaches
-	CapNetworkRestricted = Capability(runtime.CapNetworkRestricted) // hosts of a list
-	CapNetworkSwitch     = Capability(runtime.CapNetworkSwitch)     // another network while it runs
+	CapUsers             = Capability(runtime.CapUsers)             // commands as another user than the caller
+	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts survive a stop
+	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // only the loopback
+	CapNetworkFull       = Capability(runtime.CapNetworkFull)       // everything that the machine reaches
+	CapNetworkRestricted = Capability(runtime.CapNetworkRestricted) // only listed hosts
+	CapNetworkSwitch     = Capability(runtime.CapNetworkSwitch)     // change of the network policy of a running sandbox
 	CapMemory            = Capability(runtime.CapMemory)            // Limits.MemoryBytes
 	CapCPUs              = Capability(runtime.CapCPUs)              // Limits.CPUs
 	CapPIDs              = Capability(runtime.CapPIDs)              // Limits.PIDs
-	CapMounts            = Capability(runtime.CapMounts)            // folders of this machine
+	CapMounts            = Capability(runtime.CapMounts)            // directories of the host
 	CapOCIRuntime        = Capability(runtime.CapOCIRuntime)        // Spec.OCIRuntime
-	CapSnapshots         = Capability(runtime.CapSnapshots)         // its files kept under a name, or in another sandbox
-	CapServices          = Capability(runtime.CapServices)          // Spec.Box: databases and the like beside it
-	CapDocker            = Capability(runtime.CapDocker)            // an engine of its own inside
-	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo of this machine
-	CapRemote            = Capability(runtime.CapRemote)            // Spec.Repo of another machine
+	CapSnapshots         = Capability(runtime.CapSnapshots)         // files can be kept as a snapshot or in a fork
+	CapServices          = Capability(runtime.CapServices)          // Spec.Box: services such as databases
+	CapDocker            = Capability(runtime.CapDocker)            // a Docker engine inside
+	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo on this machine
+	CapRemote            = Capability(runtime.CapRemote)            // Spec.Repo on another machine
 	CapLeases            = Capability(runtime.CapLeases)            // Spec.Leases
 )
 
-// UnsupportedError says which wishes of a Spec a kind of sandbox cannot fulfil here. It holds ErrUnsupported.
+// UnsupportedError lists the capabilities that a Spec requires and a runtime lacks here. It is an ErrUnsupported.
 type UnsupportedError struct {
 	Kind   Kind
 	Wishes []Capability
@@ -104,25 +108,25 @@ func (e *UnsupportedError) Error() string {
 	for _, w := range e.Wishes {
 		wishes = append(wishes, string(w))
 	}
-	return fmt.Sprintf("runtime %s cannot give %s here", e.Kind, strings.Join(wishes, ", "))
+	return fmt.Sprintf("runtime %s does not support %s here", e.Kind, strings.Join(wishes, ", "))
 }
 
-// Unwrap makes it an ErrUnsupported.
+// Unwrap returns ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }
 
-// RuntimeInfo is a row of Manager.Runtimes.
+// RuntimeInfo describes a runtime on this machine.
 type RuntimeInfo struct {
 	Kind    Kind `json:"kind"`
 	Healthy bool `json:"healthy"`
-	// Reason is why there can be no such sandbox here; "" where there can.
+	// Reason is why the runtime is unavailable; "" if it is available.
 	Reason       string       `json:"reason,omitempty"`
 	Capabilities []Capability `json:"capabilities,omitempty"`
 }
 
-// Runtimes says of each kind whether there can be such sandboxes here, and what they can have. They are asked at the same time.
+// Runtimes returns for each kind whether it is available here, and its capabilities. It checks the kinds concurrently.
 func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo { return m.RuntimesOf(ctx, kinds...) }
 
-// RuntimesOf is Runtimes of some kinds.
+// RuntimesOf is Runtimes for some kinds.
 func (m *Manager) RuntimesOf(ctx context.Context, some ...Kind) []RuntimeInfo {
 	all := make([]RuntimeInfo, 0, len(some))
 	for _, p := range m.all {
@@ -145,10 +149,10 @@ func (m *Manager) RuntimesOf(ctx context.Context, some ...Kind) []RuntimeInfo {
 	return all
 }
 
-// place is where sandboxes of a kind are. It opens what they are made by when it is used first.
+// place has the sandboxes of one kind. It opens the runtime at its first use.
 type place struct {
 	kind Kind
-	// prefix sets the names of sandboxes apart from those of others.
+	// prefix distinguishes our sandboxes from other containers.
 	prefix string
 	open   func() (runtime.Stander, error)
 }
@@ -169,7 +173,8 @@ func (p *place) capabilities(ctx context.Context) ([]Capability, error) {
 	return all, nil
 }
 
-// choose is the place for a spec as it was before defaults were filled in, with what it has: that of the kind, or the first that lacks nothing.
+// choose returns the place for a spec without defaults, and its capabilities: that of the spec's kind, or the first
+// that meets the spec.
 func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, error) {
 	var errs []error
 	wishes := s.wishes()
@@ -181,7 +186,8 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 			errs = append(errs, why)
 			continue
 		}
-		if s.Image != "" && s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() { // whoever names an image wants that, and a box is made of ours
+		// An image in the spec means a container: a box has its own image.
+		if s.Image != "" && s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() {
 			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapAnyImage}})
 			continue
 		}
@@ -196,7 +202,7 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 		}
 		return p, has, nil
 	}
-	// First what may be mended.
+	// Errors that a user can fix come first.
 	slices.SortStableFunc(errs, func(a, b error) int { return rank(a) - rank(b) })
 	err := errors.Join(errs...)
 	if errors.Is(err, ErrUnavailable) { // with the engine it may be possible, whatever the other runtimes lack
@@ -212,16 +218,17 @@ func rank(err error) int {
 	return 1
 }
 
-// imageError says that a spec without an image is no container; and that Auto makes no box of an image that is not a box's own, or for want of a jail.
+// imageError returns an error for a container without an image. It also keeps Auto from choosing a box for another
+// image, or only because no jail is available.
 func (p *place) imageError(s Spec) error {
 	boxless := s.Runtime == Auto && !s.wantsBox() && s.Repo == ""
 	switch {
 	case p.kind == KindContainer && s.Image == "":
-		return fmt.Errorf("runtime %s: it is %w: there is no image", p.kind, ErrSpec)
+		return fmt.Errorf("runtime %s: %w spec: no image", p.kind, ErrSpec)
 	case p.kind == KindBox && boxless && s.Image != "":
-		return fmt.Errorf("runtime %s: %w: it is named where image %s is a box's", p.kind, ErrUnsupported, s.Image)
+		return fmt.Errorf("runtime %s: %w: name the runtime if %s is the image of a box", p.kind, ErrUnsupported, s.Image)
 	case p.kind == KindBox && boxless && s.Network != NetworkRestricted:
-		return fmt.Errorf("runtime %s: %w: it is named, or chosen for a repository or a network by names", p.kind, ErrUnsupported)
+		return fmt.Errorf("runtime %s: %w: name the runtime, or use a repository or a network with rules", p.kind, ErrUnsupported)
 	}
 	return nil
 }
@@ -234,7 +241,7 @@ func lacks(k Kind, has, wishes []Capability) error {
 	return &UnsupportedError{k, wishes}
 }
 
-// place is where sandboxes of a kind are; nil for a kind that is not there.
+// place returns the place of a kind; nil if the kind is not available.
 func (m *Manager) place(k Kind) *place {
 	if i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == k }); i >= 0 {
 		return m.all[i]
@@ -242,5 +249,5 @@ func (m *Manager) place(k Kind) *place {
 	return nil
 }
 
-// onEngine reports whether its sandboxes are containers of the engine.
+// onEngine reports whether the sandboxes are containers of the engine.
 func (p *place) onEngine() bool { return p.prefix == namePrefix }

@@ -1,14 +1,14 @@
-// Package sandbox makes sandboxes without a task and runs commands in them.
+// Package sandbox creates standalone sandboxes and runs commands in them.
 //
-// A Manager makes, finds and lists sandboxes; a Sandbox runs commands, has files and brings connections to its ports. The engine is the one that
-// the docker command would use. Nothing is contacted before a method that needs it, and every method takes a context that bounds it.
-// Methods may be called concurrently.
+// A Manager creates, finds and lists sandboxes. A Sandbox runs commands, accesses files and connects to ports. The
+// engine is the one that the docker command would use. Open contacts nothing; methods connect when they need to. The
+// context of a method bounds it. Methods may be called concurrently.
 //
-// A sandbox runs a guest program, which a module does not contain. It is built once with the go command, from the version of this module that the program was
-// built with, or it is given by Options.Programs.
+// A sandbox runs a guest program, which the module does not contain. It is built once with the go command, from the
+// version of this module that the program was built with, unless Options.Programs provides it.
 //
-// A sandbox is named and stays until Remove (Named), or it belongs to the program that made it and ends with it (Session): also where that is killed, since
-// its guest ends it after a minute without a sign of life (Spec.Silence).
+// A sandbox with Lifetime Named stays until Remove. One with Lifetime Session ends with the program that created it,
+// even if that is killed: its guest ends it after a minute without a keep-alive signal (Spec.Silence).
 package sandbox
 
 import (
@@ -34,79 +34,83 @@ import (
 
 // Errors on which a caller branches.
 var (
-	// ErrNotFound means that there is no such sandbox, image, command or file.
+	// ErrNotFound means that a sandbox, image, command or file does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrExists means that there is a sandbox, or a file, of that name already.
-	ErrExists = errors.New("there is one of that name already")
-	// ErrName means that no sandbox or snapshot can have the name. It is an ErrSpec, too.
+	// ErrExists means that a sandbox or file of that name exists.
+	ErrExists = errors.New("already exists")
+	// ErrName means that the name is not valid for a sandbox or snapshot. It is also an ErrSpec.
 	ErrName = errors.New("not a valid name")
-	// ErrOtherOwner means that a sandbox was made with another state directory: it is neither found nor used. With Options.AllUsers it can be discarded.
-	ErrOtherOwner = errors.New("it belongs to another state directory")
-	// ErrDamaged means that a sandbox's record cannot be read. Forget removes the sandbox.
-	ErrDamaged = errors.New("its record is damaged")
-	// ErrUnsaved means that a sandbox has files that could not be saved.
-	ErrUnsaved = errors.New("its files are not saved")
-	// ErrUnavailable means that what runs sandboxes does not answer.
+	// ErrOtherOwner means that the sandbox belongs to another state directory and cannot be used. With Options.AllUsers
+	// it can be discarded.
+	ErrOtherOwner = errors.New("belongs to another state directory")
+	// ErrDamaged means that a sandbox's record cannot be read. Forget removes such a sandbox.
+	ErrDamaged = errors.New("damaged record")
+	// ErrUnsaved means that the sandbox has files that could not be saved.
+	ErrUnsaved = errors.New("unsaved files")
+	// ErrUnavailable means that the runtime does not answer.
 	ErrUnavailable = errors.New("the engine does not answer")
-	// ErrUnsupported means that the runtime cannot give what a Spec asks for.
-	ErrUnsupported = errors.New("the runtime cannot give that")
-	// ErrSpec means that a Spec or Command is wrong.
-	ErrSpec = errors.New("not valid")
-	// ErrLost means that the connection to the sandbox has ended. What runs in it may run on.
+	// ErrUnsupported means that the runtime does not support a requirement of the Spec.
+	ErrUnsupported = errors.New("not supported by the runtime")
+	// ErrSpec means that a Spec or Command is invalid.
+	ErrSpec = errors.New("invalid")
+	// ErrLost means that the connection to the sandbox broke. Its commands may still run.
 	ErrLost = errors.New("the connection to the sandbox was lost")
 	// ErrRefused means that nothing listens at an address in the sandbox.
-	ErrRefused = errors.New("nothing listens there")
+	ErrRefused = errors.New("connection refused")
 )
 
-// Sandbox is one sandbox. It connects when it is used first, starts again where it had ended, and connects anew where the connection was lost.
+// Sandbox is one sandbox. It connects at its first use, restarts a stopped sandbox and reconnects after a lost
+// connection.
 type Sandbox struct {
 	m       *Manager
 	r       runtime.Stander
 	id      string
 	spec    Spec
-	own     bool  // of a session that this program has made
-	asItIs  bool  // it is started by no use
-	foreign bool  // it was made with another state directory
-	making  bool  // the command that makes it is this one
+	own     bool  // a session that this program created
+	asItIs  bool  // never started by a use
+	foreign bool  // belongs to another state directory
+	making  bool  // this command is creating it
 	damaged error // why its record cannot be read
 
 	from, owner string // its labels
 	created     time.Time
 
-	mu      sync.Mutex    // of what follows; whoever has it waits for nothing
-	turn    chan struct{} // whoever connects has it: see take
-	running bool          // when it was seen last
-	ended   bool          // when it was seen first
+	mu      sync.Mutex    // guards the fields below; its holder must not block
+	turn    chan struct{} // held while connecting: see take
+	running bool          // when last seen
+	ended   bool          // when first seen
 	renewed bool
 	c       *wireclient.Client
-	stop    context.CancelFunc // of the signs of life
+	stop    context.CancelFunc // ends the keep-alive signals
 }
 
-// Name is the sandbox's name.
+// Name returns the sandbox's name.
 func (sb *Sandbox) Name() string { return sb.spec.Name }
 
-// Spec is what the sandbox was made of, with defaults filled in, and the network that it has now.
+// Spec returns the spec from which the sandbox was created, with defaults and its current network policy.
 func (sb *Sandbox) Spec() Spec {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.spec
 }
 
-// at is where the sandbox is now: renew changes it.
+// at returns the sandbox's runtime and id, which renew changes.
 func (sb *Sandbox) at() (r runtime.Stander, id string) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.r, sb.id
 }
 
-// Renewed reports whether the sandbox was made anew since Get, because somebody had removed what it was: the files are gone that were not on mounts.
+// Renewed reports whether the sandbox was recreated since Get because its container was missing. Files outside of
+// mounts are lost then.
 func (sb *Sandbox) Renewed() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.renewed
 }
 
-// Stop ends everything in the sandbox and keeps its files; the next use starts it again. To stop a stopped one is not an error.
+// Stop ends everything in the sandbox and keeps its files. The next use restarts it. Stopping a stopped sandbox is not
+// an error.
 func (sb *Sandbox) Stop(ctx context.Context) error {
 	if err := sb.usable(); err != nil {
 		return err
@@ -114,7 +118,7 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 	sb.drop()
 	r, id := sb.at()
 	if id == "" {
-		return nil // there is nothing that runs
+		return nil // nothing runs
 	}
 	err := public(r.Stop(ctx, id, sb.spec.Runtime.grace()))
 	if err != nil {
@@ -127,23 +131,25 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Logs writes what the guest of the sandbox says, to follow it until it ends: why it ended, and no command's output.
+// Logs writes the guest's log, with follow until the sandbox ends. It has the reason of its end and no output of
+// commands.
 func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
 	r, id := sb.at()
 	if id == "" {
-		return fmt.Errorf("sandbox %s: %w: what it was is gone", sb.spec.Name, ErrNotFound)
+		return fmt.Errorf("sandbox %s: %w: its container is gone", sb.spec.Name, ErrNotFound)
 	}
 	return public(r.Logs(ctx, id, runtime.LogOptions{Follow: follow, Stdout: w, Stderr: w}))
 }
 
-// Resume starts a sandbox that has ended. To resume a running one is not an error.
+// Resume starts a stopped sandbox. Resuming a running one is not an error.
 func (sb *Sandbox) Resume(ctx context.Context) error {
 	return sb.use(ctx, func(*wireclient.Client) error { return nil })
 }
 
-// Remove is Discard of a sandbox in which nothing is left that no commit has: SaveLast comes first, and where that fails nothing is removed, which is ErrUnsaved.
+// Remove removes the sandbox after SaveLast. If saving fails, or files would be lost, it removes nothing and returns
+// ErrUnsaved.
 func (sb *Sandbox) Remove(ctx context.Context) error {
-	if sb.Spec().Worktree == "" { // its files are outside, and what cannot be saved stays there
+	if sb.Spec().Worktree == "" { // its files are on the host, and unsaved files stay there
 		if err := sb.SaveForRemoval(ctx); err != nil {
 			return err
 		}
@@ -151,7 +157,7 @@ func (sb *Sandbox) Remove(ctx context.Context) error {
 	return sb.Discard(ctx)
 }
 
-// SaveForRemoval is SaveLast, and an ErrUnsaved where something would be lost with the sandbox all the same. A sandbox that had ended does not run then, either.
+// SaveForRemoval is SaveLast. It returns ErrUnsaved if a removal would lose files. A stopped sandbox is stopped again.
 func (sb *Sandbox) SaveForRemoval(ctx context.Context) error {
 	ended := sb.Info().State == StateStopped
 	saved, err := sb.SaveLast(ctx)
@@ -159,18 +165,18 @@ func (sb *Sandbox) SaveForRemoval(ctx context.Context) error {
 		if ended {
 			err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 		}
-		return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: what no command has committed cannot be saved: %w", sb.spec.Name, err)}
+		return &kindError{ErrUnsaved, fmt.Errorf("sandbox %s stays: uncommitted changes cannot be saved: %w", sb.spec.Name, err)}
 	}
 	return nil
 }
 
-// Discard ends the sandbox and removes it with its files and endpoints, and what is kept of it but the history. To discard one that is gone is not an error.
-// What has changed in a worktree is saved before.
+// Discard ends the sandbox and removes it with its files, endpoints and record; the history stays. It saves changes in
+// a worktree first. Discarding a missing sandbox is not an error.
 func (sb *Sandbox) Discard(ctx context.Context) error {
 	return sb.discard(ctx, sb.removeWorktree(ctx))
 }
 
-// DiscardUnsaved is Discard of a sandbox from which nothing is read any more: what no commit has is gone, also in a worktree.
+// DiscardUnsaved is Discard without reading the sandbox: uncommitted changes are lost, also in a worktree.
 func (sb *Sandbox) DiscardUnsaved(ctx context.Context) error {
 	return sb.discard(ctx, func() error {
 		if s := sb.Spec(); s.Worktree != "" {
@@ -180,9 +186,9 @@ func (sb *Sandbox) DiscardUnsaved(ctx context.Context) error {
 	})
 }
 
-// discard removes the sandbox, and calls after.
+// discard removes the sandbox, then calls after.
 func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
-	if sb.foreign { // what is kept of it is where it was made
+	if sb.foreign { // its record is in the other state directory
 		sb.drop()
 		r, id := sb.at()
 		return errors.Join(public(r.Remove(ctx, id)), sb.m.removeForks(ctx, r, sb.spec.Name, sb.owner))
@@ -214,8 +220,8 @@ func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
 	return after()
 }
 
-// Reset removes the sandbox and makes it anew of the same Spec, with nothing of before in it; its endpoints stay. The one that it returns takes this one's place;
-// after an error there may be none but what is kept.
+// Reset recreates the sandbox from its Spec, without its files; its endpoints stay. The returned sandbox replaces sb.
+// After an error the sandbox may exist only as a record.
 func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	if err := sb.usable(); err != nil {
 		return nil, err
@@ -227,7 +233,7 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 		return sb.m.Create(ctx, sb.Spec())
 	}
 	if repo := sb.spec.Repo; filepath.IsAbs(repo) {
-		// Before: the work of a reset that is killed is not brought back.
+		// First, so that a killed reset does not bring the work back.
 		if err := branch.New(sb.m.state).Of(sb.spec.Name, repo).Anew(ctx); err != nil {
 			return nil, err
 		}
@@ -235,7 +241,7 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	return sb.replace(ctx, sb.Spec(), registry.Creation{Event: registry.Created, Detail: sb.spec.Image})
 }
 
-// replace makes the sandbox anew.
+// replace recreates the sandbox.
 func (sb *Sandbox) replace(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
 	err := errors.Join(sb.usable(), sameMounts(s.Mounts))
 	if err == nil {
@@ -260,7 +266,7 @@ func (sb *Sandbox) replace(ctx context.Context, s Spec, c registry.Creation) (*S
 	return again, sb.m.removeForks(ctx, again.r, s.Name, sb.owner)
 }
 
-// Close removes the sandbox of a Session that Create has returned. Of any other it drops the connection: one that Get has found is somebody else's.
+// Close removes a Session that Create returned. For any other sandbox, including those of Get, it drops the connection.
 func (sb *Sandbox) Close(ctx context.Context) error {
 	if sb.own {
 		return sb.Remove(ctx)
@@ -269,7 +275,7 @@ func (sb *Sandbox) Close(ctx context.Context) error {
 	return nil
 }
 
-// drop forgets the connection.
+// drop closes the connection.
 func (sb *Sandbox) drop() {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -278,12 +284,13 @@ func (sb *Sandbox) drop() {
 		sb.stop = nil
 	}
 	if sb.c != nil {
-		_ = sb.c.Close() // it is not used any more
+		_ = sb.c.Close() // no longer used
 		sb.c = nil
 	}
 }
 
-// client is the connection, made where there is none. With wake a sandbox that has ended is started for it, and one that is gone is made anew.
+// client returns the connection and makes one if there is none. With wake it starts a stopped sandbox and recreates a
+// missing one.
 func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, error) {
 	if c, _, _ := sb.seen(); c != nil {
 		return c, nil
@@ -294,7 +301,7 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 	}
 	defer done()
 	c, running, ended := sb.seen()
-	if c != nil { // who had the turn before has made one
+	if c != nil { // the previous holder of the turn has connected
 		return c, nil
 	}
 	wake = wake && sb.spec.Lifetime != Session
@@ -333,22 +340,23 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 	return sb.connected(c), nil
 }
 
-// connected notes a new connection.
+// connected records a new connection.
 func (sb *Sandbox) connected(c *wireclient.Client) *wireclient.Client {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	sb.c, sb.running, sb.ended = c, false, false // when the connection is lost, it may have ended
+	sb.c, sb.running, sb.ended = c, false, false // a lost connection may mean that it has ended
 	return c
 }
 
-// seen is the connection, or nil, and what was seen of the sandbox last.
+// seen returns the connection, which may be nil, and the last known state.
 func (sb *Sandbox) seen() (c *wireclient.Client, running, ended bool) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.c, sb.running, sb.ended
 }
 
-// take takes the turn to connect, which ends with done. Who has it may wait for the lock of the sandbox's name: whoever has that lock takes no turn.
+// take acquires the connection turn; done releases it. Its holder may wait for the lock of the sandbox's name, but a
+// holder of that lock must not take the turn.
 func (sb *Sandbox) take(ctx context.Context) (done func(), err error) {
 	sb.mu.Lock()
 	if sb.turn == nil {
@@ -364,7 +372,7 @@ func (sb *Sandbox) take(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// connect makes a connection, to a sandbox that is started for it where it may have ended.
+// connect connects to a sandbox, and starts it first if it may have ended.
 func (sb *Sandbox) connect(ctx context.Context, start bool) (*wireclient.Client, error) {
 	r, id := sb.at()
 	if id == "" {
@@ -381,14 +389,14 @@ func (sb *Sandbox) connect(ctx context.Context, start bool) (*wireclient.Client,
 		c, err = wireclient.New(ctx, stream)
 	}
 	if err != nil && start && len(sb.spec.Mounts) > 0 {
-		if why := sb.explain(ctx, nil); why != nil { // its guest may have refused what was mounted
+		if why := sb.explain(ctx, nil); why != nil { // its guest may have rejected a mount
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 	}
 	return c, err
 }
 
-// startAgain starts a sandbox that has ended.
+// startAgain restarts a stopped sandbox.
 func (sb *Sandbox) startAgain(ctx context.Context, r runtime.Stander, id string) error {
 	s := sb.Spec()
 	if len(s.Mounts) > 0 {
@@ -404,12 +412,12 @@ func (sb *Sandbox) startAgain(ctx context.Context, r runtime.Stander, id string)
 	return r.StartAgain(ctx, id)
 }
 
-// use calls f with the connection, and again with a new one where that had ended before f's request was sent.
+// use calls f with the connection, and again with a new one if the connection was lost before f's request was sent.
 func (sb *Sandbox) use(ctx context.Context, f func(*wireclient.Client) error) error {
 	return sb.with(ctx, true, f)
 }
 
-// useAsItIs is use, of a sandbox that is not started for it.
+// useAsItIs is use without starting the sandbox.
 func (sb *Sandbox) useAsItIs(ctx context.Context, f func(*wireclient.Client) error) error {
 	return sb.with(ctx, false, f)
 }
@@ -424,7 +432,7 @@ func (sb *Sandbox) with(ctx context.Context, wake bool, f func(*wireclient.Clien
 		return public(err)
 	}
 	sb.mu.Lock()
-	if sb.c == c { // nobody else has made a new one
+	if sb.c == c { // unless another caller has reconnected
 		_ = c.Close()
 		sb.c = nil
 	}
@@ -435,14 +443,14 @@ func (sb *Sandbox) with(ctx context.Context, wake bool, f func(*wireclient.Clien
 	return public(f(c))
 }
 
-// live gives signs of life until drop.
+// live sends keep-alive signals until drop.
 func (sb *Sandbox) live(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	sb.mu.Lock()
 	sb.stop = cancel
 	sb.mu.Unlock()
 	go func() {
-		signEvery := sb.spec.Silence / 4 // one that is lost is made good by the next
+		signEvery := sb.spec.Silence / 4 // the next signal makes up for a lost one
 		tick := time.NewTicker(signEvery)
 		defer tick.Stop()
 		for {
@@ -458,10 +466,10 @@ func (sb *Sandbox) live(ctx context.Context) {
 	}()
 }
 
-// maxSaid bounds what is shown of a sandbox that ended at once, in characters: what runs there is not trusted to be brief.
+// maxSaid limits the shown output of a sandbox that ended at once, in characters: it is not trusted.
 const maxSaid = 500
 
-// explain is the error of a sandbox that did not answer: what it said itself, if it has ended.
+// explain returns the error of a sandbox that did not answer, with its own message if it has ended.
 func (sb *Sandbox) explain(ctx context.Context, err error) error {
 	var said strings.Builder
 	const lines = 5
@@ -472,12 +480,12 @@ func (sb *Sandbox) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// public makes an error of ours one of this package's.
+// public maps an internal error to one of this package.
 func public(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, row := range []struct{ from, to error }{ // the first one counts
+	for _, row := range []struct{ from, to error }{ // the first match counts
 		{runtime.ErrUnsupported, ErrUnsupported},
 		{runtime.ErrIsolation, ErrUnsupported},
 		{runtime.ErrInUse, ErrInUse},
@@ -516,7 +524,7 @@ func public(err error) error {
 	return err
 }
 
-// kindError is an error of a kind, which its text says already.
+// kindError is an error that matches kind; the text of err includes it.
 type kindError struct{ kind, err error }
 
 func (e *kindError) Error() string   { return e.err.Error() }
@@ -524,5 +532,5 @@ func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// ValidName reports whether a sandbox can have the name.
+// ValidName reports whether the name is valid for a sandbox.
 func ValidName(name string) bool { return validName.MatchString(name) }

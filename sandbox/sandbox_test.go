@@ -28,7 +28,8 @@ func TestSpec(t *testing.T) {
 	}
 	// Every mistake is told, all at once.
 	_, err = Spec{
-		Name: "A b", Runtime: KindContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, Idle: -1, Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
+		Name: "A b", Runtime: KindContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, Idle: -1,
+		Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
 	}.complete()
 	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 9 {
 		t.Errorf("%v", err)
@@ -57,9 +58,12 @@ func TestTimeout(t *testing.T) {
 func TestPublicErrors(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{
-		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable, runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrLost,
-		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrRefused, &wire.Error{Code: wire.CodeBadRequest}: ErrSpec,
-		&wire.Error{Code: wire.CodeDenied}: ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists, &wire.Error{Code: wire.CodeKind}: ErrFileKind, &wire.Error{Code: wire.CodeExhausted}: ErrFull,
+		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable,
+		runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrLost,
+		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrRefused,
+		&wire.Error{Code: wire.CodeBadRequest}: ErrSpec,
+		&wire.Error{Code: wire.CodeDenied}:     ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists,
+		&wire.Error{Code: wire.CodeKind}: ErrFileKind, &wire.Error{Code: wire.CodeExhausted}: ErrFull,
 		wireclient.ErrMany: ErrTooMuch, runtime.ErrEnded: ErrLost,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
@@ -83,7 +87,8 @@ func TestWriter(t *testing.T) {
 	}
 	write, read := Spec{Mounts: []Mount{{Host: dir, ReadOnly: true}, {Host: dir}}}, Spec{Mounts: []Mount{{Host: dir, ReadOnly: true}}}
 	for got, want := range map[string]string{
-		write.writer(0, 0): want, write.writer(5, 6): "5:6", "-" + read.writer(0, 0): "-", "--" + read.writer(5, 6): "--", "---" + (Spec{Worktree: "/r"}).writer(5, 6): "---5:6",
+		write.writer(0, 0): want, write.writer(5, 6): "5:6", "-" + read.writer(0, 0): "-", "--" + read.writer(5, 6): "--",
+		"---" + (Spec{Worktree: "/r"}).writer(5, 6): "---5:6",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

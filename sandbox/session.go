@@ -13,53 +13,55 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Driver is how a session's interpreter is run.
+// Driver is the type of a session's interpreter.
 type Driver string
 
-// The drivers.
+// Drivers.
 const (
 	DriverPython Driver = wire.DriverPython // python3
 	DriverNode   Driver = wire.DriverNode
 	DriverBash   Driver = wire.DriverBash
-	// DriverIPython has magics and rich output, as pictures; the sandbox has IPython.
+	// DriverIPython has magics and rich output such as pictures. The sandbox needs IPython.
 	DriverIPython Driver = wire.DriverIPython
-	// DriverJupyter runs a kernel of Jupyter; the sandbox has jupyter_client and the kernel.
+	// DriverJupyter runs a Jupyter kernel. The sandbox needs jupyter_client and the kernel.
 	DriverJupyter Driver = wire.DriverJupyter
 )
 
-// Drivers are all.
+// Drivers returns all drivers.
 func Drivers() []Driver {
 	return []Driver{DriverPython, DriverNode, DriverBash, DriverIPython, DriverJupyter}
 }
 
-// SessionOptions describe an interpreter.
+// SessionOptions describe an interpreter session.
 type SessionOptions struct {
-	// ID is letters, digits, dot, - and _, a letter or digit first, 64 at most; "" draws one.
+	// ID has at most 64 letters, digits, dots, - and _, with a letter or digit first; "" means a random one.
 	ID string
-	// Driver is one of this package's.
+	// Driver selects the interpreter.
 	Driver Driver
-	// Kernel is the name of the kernel of DriverJupyter; "" means python3.
+	// Kernel is the kernel's name for DriverJupyter; "" means python3.
 	Kernel string
-	// Argv is the interpreter's program with its first arguments, in place of the driver's own.
+	// Argv is the interpreter's program and first arguments; nil means the driver's.
 	Argv []string
-	// Env is NAME=value, added to the sandbox's.
+	// Env has NAME=value entries, added to the sandbox's environment.
 	Env []string
-	// Dir is where it begins, absolute or below the sandbox's; "" is that one.
+	// Dir is the working directory, absolute or relative to the sandbox's; "" means the sandbox's.
 	Dir string
 }
 
-// Interpreter is a session in a sandbox, which remembers from cell to cell. It ends with Close, with its own code's wish, and with the sandbox. Its methods may be called concurrently.
+// Interpreter is an interpreter session in a sandbox, which keeps its state from cell to cell. It ends with Close, when
+// its code exits, and with the sandbox. Its methods may be called concurrently.
 type Interpreter struct {
 	on   guest
 	info wire.Session
 }
 
-// guest is whatever has sessions.
+// guest is a Sandbox or Lease.
 type guest interface {
 	use(ctx context.Context, f func(*wireclient.Client) error) error
 }
 
-// Session is the session of an ID, which is started if it is not there: see Fresh. One of that ID with another driver is ErrExists.
+// Session returns the session of an ID and starts it if it does not exist: see Fresh. A session of that ID with another
+// driver is an ErrExists.
 func (sb *Sandbox) Session(ctx context.Context, o SessionOptions) (*Interpreter, error) {
 	return openSession(ctx, sb, o)
 }
@@ -88,17 +90,17 @@ func openSession(ctx context.Context, on guest, o SessionOptions) (*Interpreter,
 	return s, nil
 }
 
-// SessionInfo is a row of Sessions.
+// SessionInfo describes a session.
 type SessionInfo struct {
 	ID      string    `json:"id"`
 	Driver  Driver    `json:"driver"`
 	Started time.Time `json:"started"`
-	Used    time.Time `json:"used"` // last
+	Used    time.Time `json:"used"` // last use
 	Cells   int       `json:"cells"`
 	Busy    bool      `json:"busy"`
 }
 
-// Sessions are those that run in the sandbox, oldest first.
+// Sessions lists the sandbox's running sessions, oldest first.
 func (sb *Sandbox) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	var list []wire.Session
 	err := sb.use(ctx, func(c *wireclient.Client) (err error) {
@@ -112,58 +114,59 @@ func (sb *Sandbox) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	return all, err
 }
 
-// ID names the session in its sandbox.
+// ID returns the session's id, which is unique in its sandbox.
 func (s *Interpreter) ID() string { return s.info.ID }
 
-// Driver is the session's.
+// Driver returns the session's driver.
 func (s *Interpreter) Driver() Driver { return Driver(s.info.Driver) }
 
-// Fresh reports that it was started by the call that returned it.
+// Fresh reports whether the call that returned the session started it.
 func (s *Interpreter) Fresh() bool { return s.info.Fresh }
 
-// Cell is code that runs in a session.
+// Cell is code to run in a session.
 type Cell struct {
 	Code string
-	// Timeout interrupts it, and what the session remembers stays; 0 never does. A cell that goes on for two seconds after that costs the session.
+	// Timeout interrupts the cell; the session keeps its state. 0 means no timeout. The session ends if the cell
+	// continues for two more seconds.
 	Timeout time.Duration
-	// MaxOutput bounds each stream of a CellResult, as Command.MaxOutput does.
+	// MaxOutput limits each stream of a CellResult, as Command.MaxOutput does.
 	MaxOutput int
-	// Display takes rich output as it comes; nil drops it.
+	// Display, if non-nil, receives rich output as it arrives.
 	Display func(Display)
-	// Stdout and Stderr take output as it comes, and then it is not in the CellResult; nil collects it there.
+	// Stdout and Stderr, if non-nil, receive output as it arrives; the CellResult does not contain it then.
 	Stdout, Stderr io.Writer
 }
 
-// Display is something to look at.
+// Display is rich output of a cell.
 type Display struct {
-	// Data are the same thing by MIME type: a text, base64 of a picture, or JSON.
+	// Data has equivalent representations by MIME type: text, a picture in base64, or JSON.
 	Data     map[string]json.RawMessage
 	Metadata json.RawMessage
 	// Result reports that it is the value of the cell's last expression.
 	Result bool
 }
 
-// CellResult is how a cell ended: one that fails is no error.
+// CellResult is the outcome of a cell. A failed cell is not an error.
 type CellResult struct {
 	Stdout, Stderr []byte
-	// Truncated reports that more was printed than MaxOutput.
+	// Truncated reports that the output exceeded MaxOutput.
 	Truncated bool
 	OK        bool
-	// Value is the last expression's, as the interpreter shows it; "" for none.
+	// Value is the printed value of the last expression; "" if there is none.
 	Value string
-	// Error is the name of what was raised, and Message what it says; its traceback is on standard error.
+	// Error is the name of the raised exception, and Message its text. The traceback is in Stderr.
 	Error, Message string
-	// ExitCode is 0, 1 for an error, or what the code exited with; of bash that of its last command.
+	// ExitCode is 0, 1 after an exception, or the code's exit code; for bash that of the last command.
 	ExitCode    int
 	TimedOut    bool
 	Interrupted bool
-	// Ended reports that the interpreter is gone, and with it all that it remembered.
+	// Ended reports that the interpreter ended and its state is lost.
 	Ended       bool
 	OutOfMemory bool
 	Duration    time.Duration
 }
 
-// Run runs a cell to its end. Cells of a session run one at a time: others wait. When ctx ends, the cell is interrupted.
+// Run runs a cell to its end. Cells of a session run one at a time; others wait. The end of ctx interrupts the cell.
 func (s *Interpreter) Run(ctx context.Context, c Cell) (CellResult, error) {
 	most := c.MaxOutput
 	if most == 0 {
@@ -189,17 +192,18 @@ func (s *Interpreter) Run(ctx context.Context, c Cell) (CellResult, error) {
 		return CellResult{}, err
 	}
 	return CellResult{
-		Stdout: out.Bytes(), Stderr: errOut.Bytes(), Truncated: out.Cut() || errOut.Cut(), OK: end.OK, Value: end.Value, Error: end.Error, Message: end.Message, ExitCode: end.Code, TimedOut: end.TimedOut,
+		Stdout: out.Bytes(), Stderr: errOut.Bytes(), Truncated: out.Cut() || errOut.Cut(),
+		OK: end.OK, Value: end.Value, Error: end.Error, Message: end.Message, ExitCode: end.Code, TimedOut: end.TimedOut,
 		Interrupted: end.Interrupted, Ended: end.Ended, OutOfMemory: end.OutOfMemory, Duration: time.Duration(end.DurationMS) * time.Millisecond,
 	}, nil
 }
 
-// Interrupt interrupts what runs, as Ctrl-C does. That nothing runs is not an error.
+// Interrupt interrupts the running cell, as Ctrl-C does. It is not an error if none runs.
 func (s *Interpreter) Interrupt(ctx context.Context) error {
 	return s.on.use(ctx, func(c *wireclient.Client) error { return c.InterruptSession(ctx, s.info.ID) })
 }
 
-// Close ends the session with everything that it started. One that has ended is ErrNotFound.
+// Close ends the session with every process that it started. An ended session is an ErrNotFound.
 func (s *Interpreter) Close(ctx context.Context) error {
 	return s.on.use(ctx, func(c *wireclient.Client) error { return c.EndSession(ctx, s.info.ID) })
 }

@@ -60,15 +60,22 @@ func TestSessions(t *testing.T) {
 			{code: "input()", failed: "EOFError", exit: 1, stderr: -1},
 			{code: "print(open(0).read()+'|eof')", stdout: "|eof\n"},
 			{code: "x = 'unterminated", failed: "SyntaxError", exit: 1, stderr: -1},
-			{code: "import time\nwhile True: time.sleep(60)", timeout: 300 * time.Millisecond, failed: "KeyboardInterrupt", timedOut: true, exit: 1, stderr: -1},
+			{
+				code: "import time\nwhile True: time.sleep(60)", timeout: 300 * time.Millisecond, failed: "KeyboardInterrupt", timedOut: true,
+				exit: 1, stderr: -1,
+			},
 			{code: "while True: pass", timeout: 300 * time.Millisecond, failed: "KeyboardInterrupt", timedOut: true, exit: 1, stderr: -1},
 			{code: "print(x)", stdout: "1\n"},
 			{code: "import asyncio\nawait asyncio.sleep(0.01)\nprint('awaited')", stdout: "awaited\n"},
 			{code: "1/0", failed: "ZeroDivisionError", exit: 1, stderr: -1},
 			{code: "import os\nif os.fork() == 0: print('child', flush=True)\nelse: os.wait()", stdout: "child\n"},
 			{code: "os.write(4, b'rubbish\\n{\"id\":99,\"ok\":true}\\n'); print('on')", stdout: "on\n"},
-			{code: "def f(n): return n * 2\nimport multiprocessing as mp\nwith mp.get_context('fork').Pool(2) as p: print(p.map(f, [1, 2]))", stdout: "[2, 4]\n"},
-			{code: "import subprocess; print(len([n for n in os.listdir('/proc/self/fd') if int(n) > 2 and subprocess.run(['test', '-e', '/proc/self/fd/' + n]).returncode == 0 and n in '34']))", stdout: "0\n"},
+			{
+				code:   "def f(n): return n * 2\nimport multiprocessing as mp\nwith mp.get_context('fork').Pool(2) as p: print(p.map(f, [1, 2]))",
+				stdout: "[2, 4]\n",
+			},
+			{code: "import subprocess; print(len([n for n in os.listdir('/proc/self/fd') if int(n) > 2 and subprocess.run(['test', '-e', " +
+				"'/proc/self/fd/' + n]).returncode == 0 and n in '34']))", stdout: "0\n"},
 			{code: "", stdout: ""},
 			{code: strings.Repeat("# comment\n", 40000) + "print(7)", stdout: "7\n"},
 			{code: "x = '\x00'", failed: "SyntaxError|ValueError", exit: 1, stderr: -1}, // Python before 3.11.4 has the second
@@ -85,7 +92,10 @@ func TestSessions(t *testing.T) {
 			{code: "'x'.repeat(", failed: "SyntaxError", exit: 1, stderr: -1},
 			{code: "setTimeout(()=>{throw new RangeError('late')},5)", failed: "RangeError", exit: 1, stderr: -1},
 			{code: "while(true){}", timeout: 300 * time.Millisecond, failed: "Interrupted", timedOut: true, exit: 1, stderr: -1},
-			{code: "await new Promise(()=>setInterval(()=>{},1000))", timeout: 300 * time.Millisecond, failed: "Interrupted", timedOut: true, exit: 1, stderr: -1},
+			{
+				code: "await new Promise(()=>setInterval(()=>{},1000))", timeout: 300 * time.Millisecond, failed: "Interrupted", timedOut: true,
+				exit: 1, stderr: -1,
+			},
 			{code: "console.log(require('fs').readFileSync(0,'utf8')+'|eof')", stdout: "|eof\n"},
 			{code: "x", value: "1"},
 			// What a cell declares can be declared again, as something else too; a failed cell can be run again.
@@ -97,11 +107,15 @@ func TestSessions(t *testing.T) {
 			{code: "x = 3", failed: "TypeError", exit: 1, stderr: -1},
 			{code: "class A { v() { return x } }\nfunction f() { return new A().v() }\nlet get = () => f()"},
 			{code: "function x() {}\nclass A { v() { return 8 } }\nget()", value: "8"},
-			{code: "function outer() { return inner() } function inner() { return 1 }\nvar sum = 0\nfor (const i of [1, 2]) { sum += await i }\nsum", value: "3"},
+			{code: "function outer() { return inner() } function inner() { return 1 }\nvar sum = 0\n" +
+				"for (const i of [1, 2]) { sum += await i }\nsum", value: "3"},
 			{code: "function inner() { return 2 } outer()", value: "2"},
 			{code: "const before = 1\nthrow new Error('middle')\nconst after = 2", failed: "Error", exit: 1, stderr: -1},
 			{code: "const after = before\n;[after].length", value: "1"},
-			{code: "import p, { join as j } from 'node:path'; import * as os from 'os'; j('a', 'b') + typeof p.sep + typeof os.cpus", value: "'a/bstringfunction'"},
+			{
+				code:  "import p, { join as j } from 'node:path'; import * as os from 'os'; j('a', 'b') + typeof p.sep + typeof os.cpus",
+				value: "'a/bstringfunction'",
+			},
 			{code: "import { nothing } from 'fs'", failed: "SyntaxError", exit: 1, stderr: -1},
 			{code: "(await import('fs')).writeFileSync('x.json', '{\"k\":5}')"},
 			{code: "import j from './x.json' with { type: 'json' }\nj.k", value: "5"},
@@ -166,7 +180,8 @@ func TestSessionKilled(t *testing.T) {
 	t.Parallel()
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	for name, code := range map[string]string{
-		"deaf":   "import signal, time, subprocess\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\np = subprocess.Popen(['setsid', 'sleep', '987.25'])\nwhile True: time.sleep(1)",
+		"deaf": "import signal, time, subprocess\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" +
+			"p = subprocess.Popen(['setsid', 'sleep', '987.25'])\nwhile True: time.sleep(1)",
 		"killed": "import os, signal, subprocess\np = subprocess.Popen(['setsid', 'sleep', '987.25'])\nos.kill(os.getpid(), signal.SIGKILL)",
 		"silent": "import os, time\nos.close(4)\ntime.sleep(900)",
 	} {

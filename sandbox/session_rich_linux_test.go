@@ -78,17 +78,20 @@ func TestSessionIPython(t *testing.T) {
 	const shows = 20
 	var order strings.Builder
 	cell(t, s, Cell{
-		Code: fmt.Sprintf("from IPython.display import display\nfor i in range(%d):\n    print('printed', i, '.')\n    display(i)\n", shows), Timeout: most,
+		Code: fmt.Sprintf("from IPython.display import display\nfor i in range(%d):\n    print('printed', i, '.')\n    display(i)\n",
+			shows), Timeout: most,
 		Stdout: &order, Display: func(d Display) { fmt.Fprintf(&order, "shown %s .\n", textOf(t, d, "text/plain")) },
 	})
 	for i := range shows {
-		printed, shown := strings.Index(order.String(), fmt.Sprintf("printed %d .", i)), strings.Index(order.String(), fmt.Sprintf("shown %d .", i))
+		printed, shown := strings.Index(order.String(), fmt.Sprintf("printed %d .", i)), strings.Index(order.String(),
+			fmt.Sprintf("shown %d .", i))
 		if printed < 0 || shown < printed {
 			t.Errorf("%d: %q", i, order.String())
 		}
 	}
 	r, all := shown(t, s, "from IPython.display import display, HTML\ndisplay(HTML('<b>'))\nprint('between')\nHTML('<i>')", most)
-	if !r.OK || len(all) != 2 || textOf(t, all[0], "text/html") != "<b>" || all[0].Result || textOf(t, all[1], "text/html") != "<i>" || !all[1].Result || string(r.Stdout) != "between\n" {
+	if !r.OK || len(all) != 2 || textOf(t, all[0], "text/html") != "<b>" || all[0].Result || textOf(t, all[1], "text/html") != "<i>" ||
+		!all[1].Result || string(r.Stdout) != "between\n" {
 		t.Errorf("%+v, %+v", r, all)
 	}
 	r, all = shown(t, s, "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()", most)
@@ -103,7 +106,8 @@ func TestSessionIPython(t *testing.T) {
 		t.Errorf("%+v, %d", r, len(all))
 	}
 	// One that is too large is told of, and costs nothing else.
-	if r, all = shown(t, s, "class B:\n  def _repr_html_(self): return 'x' * 9_000_000\nB()", most); !r.OK || len(all) != 1 || all[0].Data["text/html"] != nil || all[0].Data["text/plain"] == nil {
+	if r, all = shown(t, s, "class B:\n  def _repr_html_(self): return 'x' * 9_000_000\nB()", most); !r.OK || len(all) != 1 ||
+		all[0].Data["text/html"] != nil || all[0].Data["text/plain"] == nil {
 		t.Errorf("%+v, %d", r, len(all))
 	}
 	check(t, want{code: "exit", exit: 0, ended: true}, cell(t, s, Cell{Code: "exit", Timeout: most}))
@@ -113,9 +117,11 @@ func TestSessionIPython(t *testing.T) {
 func check(t *testing.T, w want, r CellResult) {
 	t.Helper()
 	ok := w.exit == 0 && !w.timedOut && !w.ended
-	if string(r.Stdout) != w.stdout || w.value != "*" && r.Value != w.value || r.ExitCode != w.exit || r.OK != ok || r.Ended != w.ended || r.TimedOut != w.timedOut || w.failed != "" && !slices.Contains(strings.Split(w.failed, "|"), r.Error) ||
+	if string(r.Stdout) != w.stdout || w.value != "*" && r.Value != w.value || r.ExitCode != w.exit || r.OK != ok ||
+		r.Ended != w.ended || r.TimedOut != w.timedOut || w.failed != "" && !slices.Contains(strings.Split(w.failed, "|"), r.Error) ||
 		w.stderr >= 0 && len(r.Stderr) != w.stderr || w.stderr < 0 && len(r.Stderr) == 0 {
-		t.Errorf("%.60q after %s: %.80q, %d bytes of errors %.300q, %+v", w.code, r.Duration, r.Stdout, len(r.Stderr), r.Stderr, CellResult{Value: r.Value, OK: r.OK, ExitCode: r.ExitCode, Error: r.Error, Ended: r.Ended, TimedOut: r.TimedOut})
+		t.Errorf("%.60q after %s: %.80q, %d bytes of errors %.300q, %+v", w.code, r.Duration, r.Stdout, len(r.Stderr), r.Stderr,
+			CellResult{Value: r.Value, OK: r.OK, ExitCode: r.ExitCode, Error: r.Error, Ended: r.Ended, TimedOut: r.TimedOut})
 	}
 }
 
@@ -124,7 +130,10 @@ func TestSessionJupyter(t *testing.T) {
 	python := pythonWith(t, "jupyter_client", "ipykernel")
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	env := []string{"TMPDIR=" + t.TempDir()} // what a driver that is killed leaves is the test's
-	if _, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python}, Env: env}); err == nil || !strings.Contains(err.Error(), "No such kernel") {
+	if _, err := sb.Session(t.Context(), SessionOptions{
+		Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python},
+		Env: env,
+	}); err == nil || !strings.Contains(err.Error(), "No such kernel") {
 		t.Errorf("a kernel that is not there: %v", err)
 	}
 	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env})
@@ -145,11 +154,13 @@ func TestSessionJupyter(t *testing.T) {
 		r, _ := shown(t, s, row.code, cmp.Or(row.timeout, most))
 		check(t, row, r)
 	}
-	if r, all := shown(t, s, "from IPython.display import HTML\nHTML('<i>')", most); !r.OK || len(all) != 1 || textOf(t, all[0], "text/html") != "<i>" || !all[0].Result {
+	if r, all := shown(t, s, "from IPython.display import HTML\nHTML('<i>')", most); !r.OK || len(all) != 1 || textOf(t, all[0],
+		"text/html") != "<i>" || !all[0].Result {
 		t.Errorf("%+v, %+v", r, all)
 	}
 	// What the bridge and the kernel say to each other has paths. ipykernel has a port of its own for what its forks print.
-	if r := cell(t, s, Cell{Code: "import json, ipykernel.connect\nprint(json.loads(ipykernel.connect.get_connection_info())['transport'])", Timeout: most}); string(r.Stdout) != "ipc\n" {
+	if r := cell(t, s, Cell{Code: "import json, ipykernel.connect\n" +
+		"print(json.loads(ipykernel.connect.get_connection_info())['transport'])", Timeout: most}); string(r.Stdout) != "ipc\n" {
 		t.Errorf("%s, %s", r.Stdout, r.Stderr)
 	}
 	if r := cell(t, s, Cell{Code: "x?", Timeout: most}); !strings.Contains(string(r.Stdout), "int") {

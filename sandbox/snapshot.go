@@ -16,37 +16,39 @@ import (
 )
 
 const (
-	// labelSnapshotOf has the name of the sandbox whose snapshot it is, or that is made of a fork.
+	// labelSnapshotOf is the sandbox of a snapshot, or the fork of a fork's image.
 	labelSnapshotOf = "sandbox-agent.snapshot.of"
-	// snapshotRef and forkRef begin names of images. What follows has the characters of a tag, which a name of an image has not.
+	// snapshotRef and forkRef are prefixes of image references. The rest is a tag, in which, unlike in an image name,
+	// all characters of a sandbox's name are valid.
 	snapshotRef = "sandbox-agent-snapshot:"
 	forkRef     = "sandbox-agent-fork:"
-	// beforeRestore is the snapshot that a restore makes; of a restore of that one it is the other.
+	// beforeRestore is the snapshot that a restore makes. A restore of that snapshot makes the second.
 	beforeRestore, beforeThat = "before-restore", "before-restore-2"
 )
 
 // Errors of snapshots on which a caller branches.
 var (
-	// ErrInUse means that a sandbox is made of the snapshot.
-	ErrInUse = errors.New("a sandbox is made of it")
-	// ErrSnapshotExists means that there is a snapshot of that name already.
-	ErrSnapshotExists = errors.New("there is a snapshot of that name already")
+	// ErrInUse means that a sandbox uses the snapshot.
+	ErrInUse = errors.New("in use by a sandbox")
+	// ErrSnapshotExists means that a snapshot of that name exists.
+	ErrSnapshotExists = errors.New("a snapshot of that name exists")
 )
 
-// Snapshot is a sandbox's files at some time. It outlives its sandbox.
+// Snapshot holds a sandbox's files at one time. It outlives its sandbox.
 type Snapshot struct {
 	Sandbox string    `json:"sandbox"`
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
-	Bytes   int64     `json:"bytes"` // that it takes beside what its sandbox was made of
-	// Omitted are the folders of the sandbox that are not in it, since they are mounts or volumes; only of a snapshot that was just made.
+	Bytes   int64     `json:"bytes"` // in addition to its base image
+	// Omitted are mounted directories, which are not part of the snapshot. It is set only for a new snapshot.
 	Omitted []string `json:"omitted,omitempty"`
 
 	id, ref, owner string
 	spec           Spec
 }
 
-// Snapshot keeps the sandbox's files under a name: its first file system, and no folders of this machine and no volumes. It halts what runs for that time.
+// Snapshot keeps the sandbox's root file system under a name, without mounts and volumes. It pauses the sandbox
+// meanwhile.
 func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) {
 	if err := checkName("snapshot", name); err != nil {
 		return Snapshot{}, err
@@ -68,17 +70,21 @@ func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) 
 	return sb.snapshot(ctx, name)
 }
 
-// snapshot makes a snapshot, in the place of another of that name. The sandbox's lock is held.
+// snapshot makes a snapshot and replaces one of that name. The caller holds the sandbox's lock.
 func (sb *Sandbox) snapshot(ctx context.Context, name string) (Snapshot, error) {
-	s, err := sb.image(ctx, snapshotRef+sb.spec.Name+"."+name, map[string]string{runtime.LabelSnapshot: name, labelSnapshotOf: sb.spec.Name})
+	s, err := sb.image(ctx, snapshotRef+sb.spec.Name+"."+name,
+		map[string]string{runtime.LabelSnapshot: name, labelSnapshotOf: sb.spec.Name})
 	if err != nil {
 		return Snapshot{}, err
 	}
 	sb.note(registry.Event{Event: registry.Snapshot, Detail: name})
-	return Snapshot{Sandbox: sb.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted, id: s.ID, ref: s.Ref, spec: sb.Spec()}, nil
+	return Snapshot{
+		Sandbox: sb.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted,
+		id: s.ID, ref: s.Ref, spec: sb.Spec(),
+	}, nil
 }
 
-// image keeps the sandbox's files as an image.
+// image saves the sandbox's files as an image.
 func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
 	at, id := sb.at()
 	r, ok := at.(runtime.Snapshotter)
@@ -100,7 +106,7 @@ func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]stri
 	return s, nil
 }
 
-// Snapshots are those of this state directory, by sandbox and the oldest first: also of sandboxes that are gone.
+// Snapshots lists the snapshots of this state directory by sandbox, oldest first, including those of removed sandboxes.
 func (m *Manager) Snapshots(ctx context.Context) ([]Snapshot, error) {
 	owner, err := m.owner(false)
 	if err != nil {
@@ -110,7 +116,7 @@ func (m *Manager) Snapshots(ctx context.Context) ([]Snapshot, error) {
 	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.owner != owner }), err
 }
 
-// SnapshotsOf are the snapshots of a sandbox, as Snapshots lists them.
+// SnapshotsOf lists the snapshots of one sandbox.
 func (m *Manager) SnapshotsOf(ctx context.Context, sandbox string) ([]Snapshot, error) {
 	if err := checkName("sandbox", sandbox); err != nil {
 		return nil, err
@@ -119,7 +125,7 @@ func (m *Manager) SnapshotsOf(ctx context.Context, sandbox string) ([]Snapshot, 
 	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.Sandbox != sandbox }), err
 }
 
-// snapshots are those of all state directories; of one sandbox where it is named.
+// snapshots lists the snapshots of all state directories, or of one sandbox.
 func (m *Manager) snapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
 	all := []Snapshot{}
 	for _, p := range m.all {
@@ -136,12 +142,15 @@ func (m *Manager) snapshots(ctx context.Context, sandbox string) ([]Snapshot, er
 			return nil, public(err)
 		}
 		for _, i := range list {
-			if !strings.HasPrefix(i.Ref, snapshotRef) { // that of a fork, or an image without a name, which another has now
+			if !strings.HasPrefix(i.Ref, snapshotRef) { // a fork's image, or one that lost its name to another
 				continue
 			}
-			one := Snapshot{Sandbox: i.Labels[labelSnapshotOf], Name: i.Labels[runtime.LabelSnapshot], Created: i.Created, Bytes: i.Bytes, id: i.ID, ref: i.Ref, owner: i.Labels[labelOwner]}
+			one := Snapshot{
+				Sandbox: i.Labels[labelSnapshotOf], Name: i.Labels[runtime.LabelSnapshot],
+				Created: i.Created, Bytes: i.Bytes, id: i.ID, ref: i.Ref, owner: i.Labels[labelOwner],
+			}
 			if err := json.Unmarshal([]byte(i.Labels[labelSpec]), &one.spec); err != nil {
-				one.spec = Spec{} // of another version: its files are there all the same
+				one.spec = Spec{} // of another version: its files are still usable
 			}
 			all = append(all, one)
 		}
@@ -155,7 +164,7 @@ func (m *Manager) snapshots(ctx context.Context, sandbox string) ([]Snapshot, er
 	return all, nil
 }
 
-// snapshot finds one by its name. That of another state directory is an ErrOtherOwner.
+// snapshot finds a snapshot by its name. One of another state directory is an ErrOtherOwner.
 func (m *Manager) snapshot(ctx context.Context, sandbox, name string) (Snapshot, error) {
 	if err := errors.Join(checkName("sandbox", sandbox), checkName("snapshot", name)); err != nil {
 		return Snapshot{}, err
@@ -173,13 +182,13 @@ func (m *Manager) snapshot(ctx context.Context, sandbox, name string) (Snapshot,
 	switch {
 	case i < 0:
 		return Snapshot{}, fmt.Errorf("%s: %w", what, ErrNotFound)
-	case all[i].owner != owner: // one image has the name
+	case all[i].owner != owner: // the name is unique on the engine
 		return Snapshot{}, fmt.Errorf("%s: %w", what, belongs(all[i].owner))
 	}
 	return all[i], nil
 }
 
-// RemoveSnapshot removes a snapshot; one that a sandbox is made of is an ErrInUse.
+// RemoveSnapshot removes a snapshot. One that a sandbox uses is an ErrInUse.
 func (m *Manager) RemoveSnapshot(ctx context.Context, sandbox, name string) error {
 	s, err := m.snapshot(ctx, sandbox, name)
 	if err != nil {
@@ -201,8 +210,9 @@ func (m *Manager) removeImage(ctx context.Context, ref string) error {
 	return fmt.Errorf("snapshot %s: %w", ref, ErrNotFound)
 }
 
-// Restore makes a sandbox anew of a snapshot, as it was made but on the network that it has. What it has now is kept as the snapshot before-restore, in the place of
-// an earlier one; its endpoints stay. A sandbox that is gone, also by Remove, comes back as it was at the time of the snapshot.
+// Restore recreates a sandbox from a snapshot, with its Spec and its current network policy. It first keeps the present
+// files as the snapshot before-restore and replaces an earlier one of that name. Endpoints stay. A removed sandbox is
+// recreated with the Spec that it had at the time of the snapshot.
 func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, error) {
 	s, err := m.snapshot(ctx, sandbox, name)
 	if err != nil {
@@ -234,12 +244,12 @@ func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, 
 	}
 	again, err := sb.replace(ctx, sb.Spec(), registry.Creation{Snapshot: s.ref, Event: registry.Restored, Detail: name})
 	if err == nil && earlier.id != "" {
-		_ = m.removeImage(ctx, earlier.id) // it has no name any more, and often no sandbox
+		_ = m.removeImage(ctx, earlier.id) // it lost its name, and often no sandbox uses it
 	}
 	return again, err
 }
 
-// revive makes a sandbox of a snapshot that outlived it.
+// revive recreates a removed sandbox from its snapshot.
 func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 	if s.spec.Name != s.Sandbox {
 		return nil, fmt.Errorf("sandbox %s: %w, and its snapshot %s is of another version", s.Sandbox, ErrNotFound, s.Name)
@@ -252,7 +262,7 @@ func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 	return m.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.Restored, Detail: s.Name})
 }
 
-// Fork makes another sandbox with this one's files and Spec. It has no endpoints; folders of this machine are the same in both.
+// Fork creates another sandbox with the same files and Spec. It has no endpoints. Both share mounted directories.
 func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	s := sb.Spec()
 	s.Name, s.Lifetime = name, Named
@@ -278,11 +288,14 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 		}
 	}
 	r, _ := sb.at()
-	if err := sb.m.removeForks(ctx, r, name, sb.owner); err != nil { // of a fork that was killed
+	if err := sb.m.removeForks(ctx, r, name, sb.owner); err != nil { // leftovers of a killed fork
 		return nil, err
 	}
-	// Of its own name: an engine goes on with the image of a command that was killed, and would take the name from this one.
-	img, err := sb.image(ctx, forkRef+name+"."+strings.ToLower(rand.Text()), map[string]string{runtime.LabelSnapshot: "", labelSnapshotOf: name})
+	// The image name is unique: the engine may still finish the commit of a killed command, which would take the name.
+	img, err := sb.image(ctx, forkRef+name+"."+strings.ToLower(rand.Text()), map[string]string{
+		runtime.LabelSnapshot: "",
+		labelSnapshotOf:       name,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +308,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	return fork, nil
 }
 
-// of makes a named sandbox of a complete spec and the creation's snapshot. The caller has the lock of its name.
+// of creates a named sandbox from a complete spec and the creation's snapshot. The caller holds the lock of its name.
 func (m *Manager) of(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
 	p := m.place(s.Runtime)
 	if p == nil {
@@ -308,7 +321,8 @@ func (m *Manager) of(ctx context.Context, s Spec, c registry.Creation) (*Sandbox
 	return m.createNamed(ctx, p, r, s, c)
 }
 
-// removeVolumes removes the volumes that a sandbox's container has left because somebody removed it without them. The caller has the lock of the name.
+// removeVolumes removes volumes of a sandbox whose container was removed without them. The caller holds the name's
+// lock.
 func (m *Manager) removeVolumes(ctx context.Context, k Kind, name, owner string) error {
 	if p := m.place(k); p == nil || !p.onEngine() {
 		return nil
@@ -325,7 +339,7 @@ func (m *Manager) removeVolumes(ctx context.Context, k Kind, name, owner string)
 	return errors.Join(errs...)
 }
 
-// volumes are those of the engine; nil where there is none.
+// volumes returns the engine's volumes; nil if there is no engine.
 func (m *Manager) volumes() (runtime.Volumes, error) {
 	p := m.place(KindContainer)
 	if p == nil {
@@ -339,7 +353,7 @@ func (m *Manager) volumes() (runtime.Volumes, error) {
 	return v, nil
 }
 
-// removeForks removes the images that forks of a name were made of, and that no sandbox is made of any more. The caller has the lock of the name.
+// removeForks removes the images of forks of a name that no sandbox uses any longer. The caller holds the name's lock.
 func (m *Manager) removeForks(ctx context.Context, r runtime.Stander, name, owner string) error {
 	s, ok := r.(runtime.Snapshotter)
 	if !ok {

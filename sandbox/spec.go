@@ -18,97 +18,104 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Lifetime is how long a sandbox stays.
+// Lifetime says when a sandbox ends.
 type Lifetime string
 
-// The lifetimes of sandboxes.
+// Lifetimes.
 const (
-	// Named stays until Remove.
+	// Named sandboxes stay until Remove.
 	Named Lifetime = "named"
-	// Session ends with the program that made it.
+	// Session sandboxes end with the program that created them.
 	Session Lifetime = "session"
 )
 
-// NoLimit lifts a limit; a limit of 0 is the default.
+// NoLimit lifts a limit; a limit of 0 means the default.
 const NoLimit = -1
 
-// DefaultSilence is four signs of life.
+// DefaultSilence is the default of Spec.Silence: four keep-alive intervals.
 const DefaultSilence = time.Minute
 
-// Defaults of the limits.
+// Default limits.
 const (
 	DefaultMemoryBytes = 2 << 30
 	DefaultCPUs        = 2
 	DefaultPIDs        = 4096
 )
 
-// Limits are what all of a sandbox may use at a time.
+// Limits apply to all processes of a sandbox together. 0 means the default, NoLimit no limit.
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	CPUs        float64 `json:"cpus"`
 	PIDs        int64   `json:"pids"` // processes and threads
 }
 
-// minMemory is the least memory with which the guest itself works, in bytes.
+// minMemory is the minimum for the guest program, in bytes.
 const minMemory = 32 << 20
 
-// Spec is what a sandbox is made of.
+// Spec describes a sandbox.
 type Spec struct {
-	// Name is letters a–z, digits, - and _, with a letter or digit first, 63 at most. A Session without one gets one.
+	// Name has at most 63 letters a–z, digits, - and _, with a letter or digit first. An empty name of a Session is
+	// replaced by a random one.
 	Name string `json:"name"`
-	// Runtime is Auto if empty; a Spec that was completed has the one that was chosen.
+	// Runtime defaults to Auto. In the spec of an existing sandbox it is the chosen runtime.
 	Runtime Kind `json:"runtime,omitempty"`
-	// Image is one that the engine has; a jail has none.
+	// Image is a reference of an image on the engine. A jail has none.
 	Image string `json:"image,omitempty"`
-	// Root is a folder of this machine whose programs a jail has in place of this machine's: its usr, bin, sbin, lib and lib64, and of its etc what is the same for everybody.
+	// Root is a directory of the host from which a jail takes its programs instead of the host's own: usr, bin, sbin,
+	// lib and lib64, and the user-independent part of etc.
 	Root string `json:"root,omitempty"`
-	// User runs commands: a name, uid or uid:gid of the image; "" means the image's user, or with a folder of this machine that can be written to, who calls
-	// unless that is root.
+	// User runs commands: a name, uid or uid:gid of the image. "" means the image's user or, with a writable host
+	// directory, the caller unless that is root.
 	User string `json:"user,omitempty"`
-	// Dir is where commands begin, an absolute path; "" means the image's.
+	// Dir is the working directory of commands, an absolute path; "" means the image's.
 	Dir string `json:"dir,omitempty"`
-	// OwnDir makes Dir if it is not there, and gives it to User.
+	// OwnDir creates Dir if it is missing and makes User its owner.
 	OwnDir bool `json:"own_dir,omitempty"`
-	// Env is NAME=value, added to the image's for each command.
+	// Env has NAME=value entries, added to the image's environment for each command.
 	Env []string `json:"env,omitempty"`
-	// ImageEnv are variables like those of Env, in whose values $NAME and ${NAME} stand for the image's variables and $$ for a dollar.
+	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar
+	// sign.
 	ImageEnv map[string]string `json:"image_env,omitempty"`
-	// Network is NetworkFull if empty.
+	// Network defaults to NetworkFull.
 	Network Network `json:"network"`
-	// Allow are the rules of NetworkRestricted: a host, *.domain or address, with :port for another than 80 and 443.
+	// Allow has the rules of NetworkRestricted: a host, *.domain or address, with :port for ports other than 80 and
+	// 443.
 	Allow []string `json:"allow,omitempty"`
-	// Title is for people who choose.
+	// Title is a short description for people.
 	Title string `json:"title,omitempty"`
-	// Repo is a repository whose Ref is checked out at /workspace: a path of this machine, whose branches and tags are copied, or in a box a URL, too.
+	// Repo is a repository whose Ref is checked out at /workspace: a path on the host, whose branches and tags are
+	// copied, or for a box also a URL.
 	Repo string `json:"repo,omitempty"`
-	// Worktree is a repository of this machine of which a real worktree is at /workspace, on a branch of its own, sandbox-NAME: its files are the user's to look at.
+	// Worktree is a repository on the host, of which a linked worktree is mounted at /workspace, on the branch
+	// sandbox-NAME. The user can read its files on the host.
 	Worktree string `json:"worktree,omitempty"`
-	// Ref is a branch, tag or commit of Repo or Worktree; "" means its default branch, or what is checked out.
+	// Ref is a branch, tag or commit of Repo or Worktree; "" means the default branch, or the checked out one.
 	Ref string `json:"ref,omitempty"`
-	// Box is what else a box has: services, packages, tools, setup commands, variables, the gateway to models. What this Spec itself names
-	// (image, network mode, limits) is left out of it. nil means nothing of it.
+	// Box configures a box: services, packages, tools, setup commands, variables, the gateway to models. It omits the
+	// fields that Spec has itself (image, network mode, limits). nil means none.
 	Box *workorder.Spec `json:"box,omitempty"`
-	// Project names what Box was made of, for Options.Secrets.
+	// Project is the name of the project file from which Box was made, for Options.Secrets.
 	Project string `json:"project,omitempty"`
 	Limits  Limits `json:"limits"`
-	// Mounts are folders and files of this machine in the sandbox.
+	// Mounts are directories and files of the host in the sandbox.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// OCIRuntime is one that the engine has; "" means its default.
+	// OCIRuntime is an OCI runtime of the engine; "" means its default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
-	// Leases lets Sandbox.Lease make leases, whose commands run as User, which is then 1000:1000 if empty and never root.
+	// Leases enables Sandbox.Lease. Its commands run as User, which defaults to 1000:1000 and must not be root.
 	Leases bool `json:"leases,omitempty"`
-	// Lifetime is Named if empty.
+	// Lifetime defaults to Named.
 	Lifetime Lifetime `json:"lifetime"`
-	// Silence ends a Session whose program has given no sign of life for so long; 0 means DefaultSilence. With NoLimit it does not end with the program, but by Idle and Life: others
-	// find it by Name.
+	// Silence ends a Session whose program has sent no keep-alive signal for so long; 0 means DefaultSilence. With
+	// NoLimit the sandbox outlives the program until Idle or Life, and others find it by Name.
 	Silence time.Duration `json:"silence,omitempty"`
-	// Idle ends the sandbox when nobody has used it for so long, and keeps its files; 0 never does.
+	// Idle stops the sandbox after so long without use and keeps its files; 0 means never.
 	Idle time.Duration `json:"idle,omitempty"`
-	// Life ends the sandbox after that time, likewise; 0 never does.
+	// Life stops the sandbox after so long and keeps its files; 0 means never.
 	Life time.Duration `json:"life,omitempty"`
 }
 
-// wishes are the capabilities that the spec needs, as it was before defaults were filled in: a default limit that cannot be held is none.
+// wishes returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce
+// are dropped.
 func (s Spec) wishes() []Capability {
 	var all []Capability
 	want := func(c Capability, when bool) {
@@ -134,13 +141,13 @@ func (s Spec) wishes() []Capability {
 	return all
 }
 
-// Check returns all that is wrong with the spec, as Create does, and makes nothing.
+// Check validates the spec as Create does. Its error is an ErrSpec with all mistakes.
 func (s Spec) Check() error {
 	_, err := s.complete()
 	return err
 }
 
-// complete returns the spec with defaults, or all that is wrong with it.
+// complete returns the spec with defaults, or an error with all mistakes.
 func (s Spec) complete() (Spec, error) {
 	if s.Lifetime == "" {
 		s.Lifetime = Named
@@ -158,11 +165,11 @@ func (s Spec) complete() (Spec, error) {
 		wrong("runtime %q: use %s", s.Runtime, strings.Join(kindNames(), ", "))
 	}
 	if s.Image == "" && s.Runtime == KindContainer && !s.wantsBox() {
-		wrong("there is no image")
+		wrong("no image")
 	}
 	errs = append(errs, s.Network.check())
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
-		wrong("rules for network %s: only %s has rules", s.Network, NetworkRestricted)
+		wrong("allow rules need network %s: only %s has rules", s.Network, NetworkRestricted)
 	}
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
@@ -187,8 +194,9 @@ func (s Spec) complete() (Spec, error) {
 	return s, nil
 }
 
-// writer is the user of commands that write to directories of this machine, for a program of the user uid: what they write belongs to that user, and for root to the
-// owner of the first such directory, as in a jail. It is "" where the image's user is as good.
+// writer returns the user whose commands write to host directories, for a program of user uid. The files then belong to
+// that user; for root to the owner of the first writable directory, as in a jail. It returns "" if the image's user
+// fits.
 func (s Spec) writer(uid, gid int) string {
 	i := slices.IndexFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })
 	switch {
@@ -199,16 +207,16 @@ func (s Spec) writer(uid, gid int) string {
 	}
 	st, err := os.Stat(s.Mounts[i].Host)
 	if err != nil {
-		return "" // what is wrong with it is found later
+		return "" // the error is reported later
 	}
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok || sys.Uid == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d:%d", sys.Uid, cmp.Or(sys.Gid, sys.Uid)) // no group of root's
+	return fmt.Sprintf("%d:%d", sys.Uid, cmp.Or(sys.Gid, sys.Uid)) // never root's group
 }
 
-// completeFolders fills in where commands begin, or returns what is wrong with it and with what is there.
+// completeFolders sets the default working directory and validates directories and the repository.
 func (s *Spec) completeFolders() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -219,13 +227,13 @@ func (s *Spec) completeFolders() error {
 		wrong("branch %s without a repository", s.Ref)
 	}
 	if s.OwnDir && s.Dir == "" {
-		wrong("there is no folder for its user to own")
+		wrong("own_dir needs a directory")
 	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
-		wrong("folder %q: use an absolute path", s.Dir)
+		wrong("directory %q: use an absolute path", s.Dir)
 	}
 	if s.Root != "" && !filepath.IsAbs(s.Root) {
-		wrong("root folder %q: use an absolute path", s.Root)
+		wrong("root directory %q: use an absolute path", s.Root)
 	}
 	if s.Worktree != "" && s.Dir == "" {
 		s.Dir = CloneDir
@@ -236,30 +244,30 @@ func (s *Spec) completeFolders() error {
 	return errors.Join(errs...)
 }
 
-// checkTimes returns what is wrong with when it ends.
+// checkTimes validates the durations.
 func (s Spec) checkTimes() error {
 	switch {
 	case s.Idle < 0 || s.Life < 0 || s.Silence < 0 && s.Silence != NoLimit:
-		return fmt.Errorf("a time of less than nothing: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
+		return fmt.Errorf("durations must not be negative: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
 	case s.Silence == NoLimit && s.Idle == 0 && s.Life == 0:
-		return errors.New("a session that nothing ends")
+		return errors.New("a session without keep-alive signals needs an idle or life limit")
 	}
 	return nil
 }
 
-// completeLeases fills in what leases need, or returns what is wrong with it.
+// completeLeases sets the defaults of leases and validates them.
 func (s *Spec) completeLeases() error {
 	if !s.Leases {
 		return nil
 	}
 	s.User, s.Dir = cmp.Or(s.User, leaseUser), cmp.Or(s.Dir, leaseDir)
 	if uid, gid, ok := strings.Cut(s.User, ":"); !ok || !isID(uid) || !isID(gid) {
-		return fmt.Errorf("user %q of leases: use uid:gid of another than root", s.User)
+		return fmt.Errorf("user %q of leases: use a uid:gid other than root's", s.User)
 	}
 	return nil
 }
 
-// hold lifts the limits that a kind of sandbox cannot hold.
+// hold drops the limits that a runtime cannot enforce.
 func (l *Limits) hold(has []Capability) {
 	if !slices.Contains(has, CapMemory) {
 		l.MemoryBytes = NoLimit
@@ -272,10 +280,10 @@ func (l *Limits) hold(has []Capability) {
 	}
 }
 
-// Check returns all that is wrong with limits.
+// Check validates limits.
 func (l Limits) Check() error { return l.complete() }
 
-// complete fills in defaults, or returns all that is wrong.
+// complete sets defaults and validates the limits.
 func (l *Limits) complete() error {
 	var errs []error
 	switch {
@@ -299,22 +307,22 @@ func (l *Limits) complete() error {
 	return errors.Join(errs...)
 }
 
-// maxCPUs is more than any machine has: an engine takes a number in which some more have no place for no limit.
+// maxCPUs exceeds any machine's CPUs. An engine treats much greater numbers as no limit.
 const maxCPUs = 1 << 20
 
-// minPIDs is the least number of processes and threads: the guest has some 30 itself, and 10 for each command.
+// minPIDs is the minimum of processes and threads: the guest has some 30, and 10 for each command.
 const minPIDs = 64
 
-// limit is what an engine takes for one: 0 for none.
+// limit converts a limit to the engine's value: 0 for none.
 func limit(n int64) int64 { return max(n, 0) }
 
-// Of leases: the first user of most distributions, and the folder that each has for itself.
+// Defaults of leases: the first user of most distributions, and a directory that each lease has for itself.
 const (
 	leaseUser = "1000:1000"
 	leaseDir  = "/workspace"
 )
 
-// isID reports whether a text is the number of a user or group other than root.
+// isID reports whether s is the number of a user or group other than root.
 func isID(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return err == nil && n > 0

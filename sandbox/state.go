@@ -17,53 +17,55 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Ran is a command whose changes are saved.
+// Ran is the command whose changes are saved.
 type Ran struct {
-	Command  string // as a person would type it; "" is none
+	Command  string // as typed in a shell; "" if none
 	ExitCode int
 	Started  time.Time
 	Duration time.Duration
-	Why      string // what whoever ran it says about it
-	Subject  string // the commit's first line where no command ran
+	Why      string // the caller's reason
+	Subject  string // first line of the commit message if no command ran
 }
 
-// Saved is what Save has found.
+// Saved is the outcome of Save.
 type Saved struct {
-	// Commit is the new commit; "" where nothing has changed.
+	// Commit is the new commit; "" if nothing has changed.
 	Commit string
-	// Left are files that are not committed, since they are large and git does not know them, cannot be read, have a name that git refuses, or are a submodule with files or commits of its own.
-	// Of SaveLast they are also branches and stashes that nothing but the clone has. Unsaved says why, in the same order.
+	// Left are paths that were not committed: large untracked files, unreadable files, names that git refuses, and
+	// submodules with own files or commits. From SaveLast they include branches and stashes that exist only in the
+	// clone. Unsaved has the reasons, in the same order.
 	Left    []string
 	Unsaved []Unsaved
 	// Unmerged are the paths of unresolved conflicts, which are committed with their markers.
 	Unmerged []string
-	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
+	// Notice, if not empty, says how commits made in the sandbox were saved other than one by one.
 	Notice string
-	// Earlier is the ref of the commits of before, where the clone was made anew since the last save.
+	// Earlier is the ref of earlier commits if the clone was recreated since the last save.
 	Earlier string
 }
 
-// Unsaved is a path of the clone that no commit has, or one of its branches, and why.
+// Unsaved is a path or branch of the clone that is not saved, with the reason.
 type Unsaved struct{ Path, Reason string }
 
 func (u Unsaved) String() string { return u.Path + ": " + u.Reason }
 
-// ErrNoClone means that a sandbox has no clone of a repository of this machine.
-var ErrNoClone = errors.New("it has no clone of a repository of this machine")
+// ErrNoClone means that a sandbox has no clone of a local repository.
+var ErrNoClone = errors.New("no clone of a local repository")
 
-// CloneDir is where the clone of Spec.Repo is.
+// CloneDir is the directory of the clone of Spec.Repo.
 const CloneDir = "/workspace"
 
-// Save commits what has changed in the sandbox's clone since the last Save to the branch of its name in a repository of ours, which is the remote `sandbox` of the user's: there it is
-// sandbox/NAME. The commit is the user's, and its text the command; what of files git ignores is left out. The first Save makes the branch. Saves of one repository are one after
-// the other. A sandbox without a clone is ErrNoClone.
+// Save commits the changes in the sandbox's clone since the last Save to the sandbox's branch. The branch is in an
+// internal repository, which the user's repository has as the remote `sandbox`, with the branch sandbox/NAME. The first
+// Save creates it. The user is the author, and the message is the command. Ignored files are left out. Saves of one
+// repository run one after another. A sandbox without a clone returns ErrNoClone.
 func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 	spec := sb.Spec()
 	repo := spec.BranchOf()
 	if repo == "" {
 		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
-	// What has to be repaired first needs the lock that a save holds.
+	// A repair needs the lock that a save holds, so it comes first.
 	if err := sb.use(ctx, func(*wireclient.Client) error { return nil }); err != nil {
 		return Saved{}, err
 	}
@@ -88,10 +90,10 @@ func (s *Saved) leave(u Unsaved) {
 	s.Left, s.Unsaved = append(s.Left, u.Path), append(s.Unsaved, u)
 }
 
-// saveAll is Save, and Left has what the clone's own branches and stashes alone have, too.
+// saveAll is Save, with branches and stashes that exist only in the clone added to Left.
 func (sb *Sandbox) saveAll(ctx context.Context) (Saved, error) {
 	saved, err := sb.Save(ctx, Ran{})
-	if errors.Is(err, branch.ErrNotShown) { // it is saved all the same
+	if errors.Is(err, branch.ErrNotShown) { // it is saved nevertheless
 		err = nil
 	}
 	if err != nil {
@@ -100,12 +102,12 @@ func (sb *Sandbox) saveAll(ctx context.Context) (Saved, error) {
 	spec := sb.Spec()
 	aside, err := branch.New(sb.m.state).Of(spec.Name, spec.BranchOf()).Aside(ctx, sb.inside, CloneDir)
 	for _, name := range aside {
-		saved.leave(Unsaved{name, "only the clone has it: check it out there, or delete it"})
+		saved.leave(Unsaved{name, "exists only in the clone: check it out there, or delete it"})
 	}
 	return saved, err
 }
 
-// lost is an error where something would be lost with a sandbox.
+// lost returns an error if a removal of the sandbox would lose files.
 func (s Saved) lost() error {
 	if len(s.Left) == 0 {
 		return nil
@@ -114,16 +116,19 @@ func (s Saved) lost() error {
 	for _, u := range s.Unsaved {
 		all = append(all, u.String())
 	}
-	return fmt.Errorf("not committed: %s (mend or remove it, have git ignore it, or take it out with `sandbox-agent cp`)", strings.Join(all, "; "))
+	return fmt.Errorf("not committed: %s (fix or remove it, have git ignore it, or copy it out with `sandbox-agent cp`)",
+		strings.Join(all, "; "))
 }
 
-// SaveLast saves what no command has committed, as of the background or of other programs. One that has ended is started for that, and runs then; one that is gone has nothing.
+// SaveLast saves changes that no command has committed, such as those of background commands. It starts a stopped
+// sandbox. A missing sandbox has no changes.
 func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 	s := sb.Spec()
-	if s.BranchOf() == "" || s.Lifetime == Session || s.Worktree == "" && sb.incomplete() != nil { // of one that is not complete no command has changed anything
+	// In an incomplete sandbox no command has run.
+	if s.BranchOf() == "" || s.Lifetime == Session || s.Worktree == "" && sb.incomplete() != nil {
 		return Saved{}, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, saveLastTime, fmt.Errorf("its files were not saved within %s", saveLastTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, saveLastTime, fmt.Errorf("files not saved within %s", saveLastTime))
 	defer cancel()
 	there, err := sb.m.find(ctx, s.Name)
 	if errors.Is(err, ErrNotFound) {
@@ -136,7 +141,7 @@ func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
 	return there.saveAll(ctx)
 }
 
-// SaveRunning is Save of a sandbox that runs; one that does not is not started.
+// SaveRunning is Save for a running sandbox; it does not start a stopped one.
 func (sb *Sandbox) SaveRunning(ctx context.Context, ran Ran) (Saved, error) {
 	there, err := sb.m.Peek(ctx, sb.spec.Name)
 	if err != nil {
@@ -146,10 +151,10 @@ func (sb *Sandbox) SaveRunning(ctx context.Context, ran Ran) (Saved, error) {
 	return there.Save(ctx, ran)
 }
 
-// saveLastTime bounds SaveLast, with the start of a box.
+// saveLastTime bounds SaveLast, including the start of a box.
 const saveLastTime = 3 * time.Minute
 
-// BranchOf is the repository of this machine to which Save commits; "" where there is none.
+// BranchOf returns the local repository to which Save commits; "" if there is none.
 func (s Spec) BranchOf() string {
 	switch {
 	case s.Worktree != "":
@@ -160,7 +165,7 @@ func (s Spec) BranchOf() string {
 	return ""
 }
 
-// cloned records the commit that the sandbox's clone begins at.
+// cloned records the commit at which the sandbox's clone begins.
 func (m *Manager) cloned(ctx context.Context, s Spec, base string) error {
 	if m.state == "" || s.BranchOf() == "" {
 		return nil
@@ -168,7 +173,7 @@ func (m *Manager) cloned(ctx context.Context, s Spec, base string) error {
 	return branch.New(m.state).Of(s.Name, s.BranchOf()).Cloned(ctx, base)
 }
 
-// inside is branch.Inside: it runs a command of ours; an exit code other than 0 is an error, with what the command said.
+// inside runs an internal command for branch.Inside. An exit code other than 0 is an error with the command's output.
 func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out io.Writer) error {
 	p, err := sb.Start(ctx, Command{Argv: argv, Stdin: in, Dir: "/", Unrecorded: true})
 	if err != nil {
@@ -182,7 +187,8 @@ func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out 
 	case err != nil:
 		return err
 	case r.OutOfMemory:
-		return fmt.Errorf("the sandbox's memory limit of %d MiB was reached: set a higher one with --memory: %s", sb.Spec().Limits.MemoryBytes>>20, why)
+		return fmt.Errorf("memory limit of the sandbox reached (%d MiB): set a higher one with --memory: %s",
+			sb.Spec().Limits.MemoryBytes>>20, why)
 	case r.Reason != "":
 		return errors.New(r.Reason)
 	case r.ExitCode != 0:
@@ -194,15 +200,15 @@ func (sb *Sandbox) inside(ctx context.Context, argv []string, in io.Reader, out 
 //go:embed clone.sh
 var cloneScript string
 
-// cloneTime bounds a clone of gigabytes.
+// cloneTime is enough for gigabytes.
 const cloneTime = 15 * time.Minute
 
-// clone makes the clone in a sandbox that is no box, whose own boot does it: of a bundle of the user's branches and tags.
+// clone clones a bundle of the user's branches and tags in the sandbox. A box clones at boot instead.
 func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
-	if bundle == "" || sb.spec.Runtime == KindBox || sb.from != "" { // files of a snapshot have it
+	if bundle == "" || sb.spec.Runtime == KindBox || sb.from != "" { // a snapshot contains the clone
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, cloneTime, fmt.Errorf("the repository was not there within %s", cloneTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, cloneTime, fmt.Errorf("repository not cloned within %s", cloneTime))
 	defer cancel()
 	f, err := os.Open(bundle)
 	if err != nil {
@@ -210,7 +216,8 @@ func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
 	}
 	defer f.Close()
 	name, email := localrepo.Identity(ctx, sb.spec.Repo)
-	if err := sb.inside(ctx, []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email, sb.spec.Name}, f, io.Discard); err != nil {
+	argv := []string{"sh", "-c", cloneScript, "sh", CloneDir, sb.spec.Ref, name, email, sb.spec.Name}
+	if err := sb.inside(ctx, argv, f, io.Discard); err != nil {
 		return fmt.Errorf("sandbox %s: clone %s: %w", sb.spec.Name, sb.spec.Repo, err)
 	}
 	return nil

@@ -7,24 +7,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 )
 
-// Status is how a sandbox is, and what it uses.
+// Status is a sandbox's state and resource use.
 type Status struct {
 	Info
-	// Since is when it was started last; the rest is of one that runs.
+	// Since is the time of the last start. The fields below are set only for a running sandbox.
 	Since *time.Time `json:"since,omitempty"`
-	// MemoryBytes and Processes are what it uses now, CPU all processor time since it was made; -1 where the kernel does not tell.
+	// MemoryBytes and Processes are the current use, CPU the total processor time; -1 if the kernel does not report it.
 	MemoryBytes int64         `json:"memory_bytes,omitempty"`
 	Processes   int64         `json:"processes,omitempty"`
 	CPU         time.Duration `json:"cpu_ns,omitempty"`
-	// LifeLeft is when Spec.Life ends it; nil where it does not.
+	// LifeLeft is the time at which Spec.Life stops it; nil if unlimited.
 	LifeLeft *time.Time `json:"ends,omitempty"`
-	// Commands are those that run, and the last of the background that have ended.
+	// Commands are the running commands and the latest ended background commands.
 	Commands []CommandInfo `json:"commands,omitempty"`
-	// Ports is what listens in it.
+	// Ports are the listening ports.
 	Ports []Port `json:"ports,omitempty"`
 }
 
-// Status is how the sandbox is. It starts none that has ended.
+// Status returns the sandbox's status. It does not start a stopped sandbox.
 func (sb *Sandbox) Status(ctx context.Context) (Status, error) {
 	s := Status{Info: sb.Info()}
 	if s.State != StateRunning || sb.foreign || sb.unfit() != nil {

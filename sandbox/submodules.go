@@ -10,7 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 )
 
-// submoduleScript makes a submodule of the clone $1 at its path $2, at the commit $3, of the bundle on standard input. The refs tell saves which commits are not the sandbox's.
+// submoduleScript creates a submodule of the clone $1 at its path $2 and commit $3, from the bundle on standard input.
+// Its refs tell Save which commits are not the sandbox's own.
 const submoduleScript = `set -eu
 cd "$1"
 b=$(mktemp "$(git rev-parse --absolute-git-dir)/bundle-XXXXXX") # on the disk: the /tmp of a jail is memory
@@ -19,11 +20,13 @@ cat >"$b"
 rmdir "$2" 2>/dev/null || [ ! -e "$2" ]
 git -c core.bigFileThreshold=8m clone -q --no-checkout "$b" "./$2"
 git -c core.bigFileThreshold=8m -C "./$2" checkout -q --detach "$3"
-git -C "./$2" for-each-ref --format='update refs/sandbox-agent/known/%(refname:lstrip=3) %(objectname)' refs/remotes/origin | git -C "./$2" update-ref --stdin
+git -C "./$2" for-each-ref --format='update refs/sandbox-agent/known/%(refname:lstrip=3) %(objectname)' refs/remotes/origin |
+	git -C "./$2" update-ref --stdin
 git -C "./$2" remote remove origin
 git -C "./$2" update-ref refs/sandbox-agent/base "$3"`
 
-// Submodules brings the submodules of the sandbox's clone into it, of what is checked out on this machine: nothing is fetched. It returns why some are not there.
+// Submodules adds the submodules that are checked out on the host to the sandbox's clone. It fetches nothing. missing
+// has the reasons for those that it could not add.
 func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) {
 	s := sb.Spec()
 	if !filepath.IsAbs(s.Repo) {

@@ -33,7 +33,8 @@ func TestSFTP(t *testing.T) {
 	_, werr := f.Write([]byte("0123456789"))
 	_, perr := f.WriteAt([]byte("x"), 3)
 	long := time.Unix(1e9, 0)
-	if err := errors.Join(werr, perr, f.Close(), c.Rename("a", "b"), c.Chmod("b", 0o640), c.Chtimes("b", long, long), c.Symlink("b", "l")); err != nil {
+	if err := errors.Join(werr, perr, f.Close(), c.Rename("a", "b"), c.Chmod("b", 0o640), c.Chtimes("b", long, long),
+		c.Symlink("b", "l")); err != nil {
 		t.Fatal(err)
 	}
 	if i, err := sb.Files().Stat(t.Context(), "b"); err != nil || i.Mode != 0o640 || !i.Modified.Equal(long) {
@@ -59,7 +60,10 @@ func TestTerminalGone(t *testing.T) {
 	t.Parallel()
 	sb, h := newHere(t)
 	for range 5 { // the command's two streams end in any order
-		p, err := sb.Start(t.Context(), Command{Argv: []string{"sh", "-c", "trap '' HUP; echo $$; cat; echo end >ended"}, Terminal: &Size{24, 80}, Stdin: forever{t}})
+		p, err := sb.Start(t.Context(), Command{
+			Argv:     []string{"sh", "-c", "trap '' HUP; echo $$; cat; echo end >ended"},
+			Terminal: &Size{24, 80}, Stdin: forever{t},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

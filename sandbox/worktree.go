@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
-// worktreeFree returns what keeps the worktree of a new sandbox from being made.
+// worktreeFree returns an error if the worktree of a new sandbox cannot be created.
 func (m *Manager) worktreeFree(ctx context.Context, s Spec) error {
 	if s.Worktree == "" {
 		return nil
@@ -24,7 +24,7 @@ func (m *Manager) worktreeFree(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// addWorktree makes the worktree of a new sandbox, and completes the spec with it. undo takes it away again.
+// addWorktree creates the worktree of a new sandbox and completes the spec. undo removes it.
 func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.Context) error, err error) {
 	undo = func(context.Context) error { return nil }
 	if s.Worktree == "" {
@@ -57,34 +57,35 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 	return w.Discard, nil
 }
 
-// worktreeOwner is the user to whom the files of a sandbox's worktree belong; -1 is the caller.
+// worktreeOwner returns the owner of the worktree's files; -1 means the caller.
 func worktreeOwner(sandbox string) (uid, gid int) {
-	if os.Geteuid() != 0 { // who is root on this machine as well is not to write in it
+	if os.Geteuid() != 0 { // a sandbox's root must not be the host's root
 		return -1, -1
 	}
 	uid = runtime.OwnerOf(sandbox)
 	return uid, uid
 }
 
-// moveWorktree moves the branch of a sandbox's worktree to the last commit of its own branch, also where an earlier save was killed before. A branch that the user has
-// moved is an error where there is a new commit.
+// moveWorktree moves the branch of a sandbox's worktree to the sandbox's last commit, also after an earlier save was
+// killed. If the user has moved the branch and there is a new commit, it returns an error.
 func (sb *Sandbox) moveWorktree(ctx context.Context, b *branch.Branch, committed bool) error {
 	s := sb.Spec()
 	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
 	if diverged, err := w.Follow(ctx, func() string { return b.Head(ctx) }); err != nil || !diverged || !committed {
 		return err
 	}
-	return fmt.Errorf("sandbox %s: the branch %s has commits of its own: it stays, and the sandbox's are in sandbox/%s", s.Name, w.Branch, s.Name)
+	return fmt.Errorf("sandbox %s: branch %s has commits of its own and stays: the sandbox's commits are in sandbox/%s",
+		s.Name, w.Branch, s.Name)
 }
 
-// removeWorktree saves what is in the worktree, and removes it. What cannot be saved stays.
+// removeWorktree saves the changes in the worktree and removes it. If they cannot be saved, it stays.
 func (sb *Sandbox) removeWorktree(ctx context.Context) (after func() error) {
 	s := sb.Spec()
 	if s.Worktree == "" || sb.foreign {
 		return func() error { return nil }
 	}
 	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
-	if c, begun := sb.m.kept.Begun(s.Name); begun && c.New { // nobody has used it
+	if c, begun := sb.m.kept.Begun(s.Name); begun && c.New { // unused
 		return func() error { return w.Discard(ctx) }
 	}
 	if _, err := os.Stat(w.Tree()); err != nil { // its files are gone already
@@ -93,7 +94,8 @@ func (sb *Sandbox) removeWorktree(ctx context.Context) (after func() error) {
 	saved, err := sb.saveAll(ctx)
 	if err = cmp.Or(err, saved.lost()); err != nil {
 		return func() error {
-			return fmt.Errorf("sandbox %s: what has changed since the last commit stays in %s: `git worktree remove` removes it: %w", s.Name, w.Tree(), err)
+			return fmt.Errorf("sandbox %s: changes since the last commit stay in %s: remove it with `git worktree remove`: %w",
+				s.Name, w.Tree(), err)
 		}
 	}
 	return func() error { return w.Remove(ctx) }
