@@ -226,32 +226,6 @@ func (u *user) loadsAgain(tarball, name string) {
 	}
 }
 
-// TestCachePull: this machine's engine hands over what it has; the first run
-// starts from the cache. Images that cannot be pulled are reported, the rest is kept.
-func TestCachePull(t *testing.T) {
-	t.Parallel()
-	const name = "sandbox-agent-e2e/pulled"
-	u := newCacheUser(t)
-	layered(t, name, "mark-of-the-pulled", 1<<20)
-	if r := u.cache("pull", "--project", u.project(withService(name))); !slices.Equal(r.Brought, []string{name}) || r.NewLayers < 1 {
-		t.Errorf("%+v", r)
-	}
-	if nightly {
-		if r := u.cache("pull", name); r.NewLayers != 0 {
-			t.Errorf("a second time: %+v", r)
-		}
-	}
-	dropImage(t, name) // from here on the cache is the only one that has it
-	w := u.workOn(withService(name))
-	tell(t, w.box(), "go")
-	w.seesMark("mark-of-the-pulled")
-	c := u.run("", "cache", "pull", name, "registry.invalid/nothing/here:1")
-	if c.code != workorder.ExitBox || !strings.Contains(c.stderr, "registry.invalid/nothing/here:1") || !strings.Contains(c.stdout, name) {
-		t.Errorf("exit code %d", c.code)
-	}
-	u.noCacheBox()
-}
-
 func TestCacheBadArchives(t *testing.T) {
 	t.Parallel()
 	u := newCacheUser(t)

@@ -378,7 +378,7 @@ var blows = []blow{
 	{name: "boot: kill -9", do: killInBox("entrypoint\x00boot\x00")},
 	{name: "agent: kill -9", do: killInBox("bash\x00./agent.sh\x00")},
 	{name: "inner dockerd: kill -9", do: killInBox("dockerd\x00"), boxLives: true},
-	{name: "command: kill -9", everyChange: true, boxLives: true, do: func(_ *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
+	{name: "command: kill -9", boxLives: true, do: func(_ *testing.T, _ *chaosUser, s *started, _ *rand.Rand) bool {
 		s.Signal(syscall.SIGKILL)
 		return true
 	}},

@@ -270,6 +270,9 @@ func TestRealClaudeCode(t *testing.T) {
 		}
 	})
 
+	if !nightly {
+		return
+	}
 	t.Run("budget", func(t *testing.T) {
 		cheap, dear := modelUsage{1000, 50, 0, 0}, modelUsage{100_000, 100, 0, 0}
 		r := runClaude(t, claudeKey, "spend it all", "max_budget_usd: 0.05\n",
@@ -303,9 +306,6 @@ func TestRealClaudeCode(t *testing.T) {
 		}
 	})
 
-	if !nightly {
-		return
-	}
 	t.Run("wrong key", func(t *testing.T) {
 		r := runClaude(t, "sk-wrong-987654321-of-the-e2e-test", "work", "", reply{Text: "never said", Usage: modelUsage{1, 1, 0, 0}})
 		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent {

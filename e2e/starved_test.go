@@ -41,7 +41,8 @@ func TestStarvedBoxLands(t *testing.T) {
 			code:    workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
 		},
 		"more of the disk than it may": {
-			head: "limits: {disk: 200m}\ntimeout_minutes: 3\n", script: "head -c 400000000 /dev/zero >/tmp/full; exec sleep 600",
+			nightly: true,
+			head:    "limits: {disk: 200m}\ntimeout_minutes: 3\n", script: "head -c 400000000 /dev/zero >/tmp/full; exec sleep 600",
 			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
 		},
 		"full shared memory": {

@@ -15,7 +15,7 @@ trap 'exit 143' TERM HUP
 	./scripts/engine.sh start
 }
 code=0
-SANDBOX_AGENT_ATTACK_TABLE=$table go test -tags e2e -count=1 -timeout 40m -run '^(TestAttack|TestPrivileged|TestSandboxAttack|TestHostAttack|TestLeaseAttack|TestLeaseHostile|TestMountRace)$' -v ./e2e >"$out" 2>&1 || code=$?
+SANDBOX_AGENT_ATTACK_TABLE=$table go test -tags e2e,nightly -count=1 -timeout 60m -run '^(TestAttack|TestPrivileged|TestSandboxAttack|TestHostAttack|TestLeaseAttack|TestLeaseHostile|TestMountRace)$' -v ./e2e >"$out" 2>&1 || code=$?
 go run ./internal/test/attack table "$table" || code=1
 echo
 if [ "$code" -ne 0 ]; then
