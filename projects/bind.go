@@ -3,6 +3,7 @@ package projects
 import (
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -15,7 +16,7 @@ func bind(p *Project) {
 	for _, f := range r.get("agents").entries() {
 		p.Agents = append(p.Agents, Agent{f.name, bindHarness(f.value)})
 	}
-	p.Repo = absRepo(r.get("repo").str(), p.Dir, p.options.Home)
+	p.Repo = git.AbsRepoFrom(r.get("repo").str(), p.Dir, p.options.Home)
 	p.Branch = r.get("branch").str()
 	p.Supabase = r.get("supabase").bool()
 	p.Services = bindServices(r.get("services"))
@@ -131,7 +132,7 @@ func bindSecrets(root *value, dir, home string) []Secret {
 		for _, from := range placesOf(f.value) {
 			scheme, target, _ := strings.Cut(from.text, "://")
 			if scheme == SecretFile {
-				target = absPath(target, dir, home)
+				target = git.AbsPath(target, dir, home)
 			}
 			s.From = append(s.From, Ref{scheme, target})
 		}

@@ -1,6 +1,7 @@
 package projects
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -9,12 +10,14 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/envref"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func checkRepo(d *decoder, v *value) {
-	if _, f := repoTransport(v.text); f != nil {
+	_, err := git.RepoTransport(v.text)
+	if bad, ok := errors.AsType[*git.RepoURLError](err); ok {
 		if before, _, ok := strings.Cut(v.text, "@"); ok {
 			_, user, _ := strings.Cut(before, "://")
 			if _, password, ok := strings.Cut(user, ":"); ok {
@@ -22,7 +25,7 @@ func checkRepo(d *decoder, v *value) {
 			}
 			d.src.hide(user)
 		}
-		d.report(v.node, f.code, f.hint, "%s", f.message)
+		d.report(v.node, bad.Code, bad.Hint, "%s", bad.Message)
 	}
 }
 

@@ -24,7 +24,6 @@ const (
 	codeUnsupported = "not-supported"
 	codeConflict    = "conflict"
 	codeSecret      = "secret-value"
-	codeCredential  = "credential-in-url"
 	codeHostMount   = "host-mount"
 )
 

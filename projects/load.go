@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -124,7 +125,7 @@ func folderOf(file, dir string) string {
 	if strings.HasPrefix(file, builtin) {
 		return dir
 	}
-	return filepath.Dir(absPath(file, dir, ""))
+	return filepath.Dir(git.AbsPath(file, dir, ""))
 }
 
 // parse decodes a document. The tree is only complete when there are no problems.
@@ -234,7 +235,7 @@ func isPath(ref string) bool {
 }
 
 func findPath(path, ref string, opts LoadOptions) (string, []byte, error) {
-	full := absPath(path, opts.Dir, opts.Home)
+	full := git.AbsPath(path, opts.Dir, opts.Home)
 	if st, err := os.Stat(full); err == nil && st.IsDir() {
 		path = filepath.Join(path, DefaultFile)
 	}
@@ -277,7 +278,7 @@ func Names(opts LoadOptions) []string {
 	var names []string
 	for _, dir := range folders(opts) {
 		// A folder that is not there has no projects.
-		entries, _ := os.ReadDir(absPath(dir, opts.Dir, opts.Home))
+		entries, _ := os.ReadDir(git.AbsPath(dir, opts.Dir, opts.Home))
 		for _, e := range entries {
 			if n := e.Name(); strings.HasSuffix(n, ".yaml") || strings.HasSuffix(n, ".yml") {
 				names = append(names, strings.TrimSuffix(strings.TrimSuffix(n, ".yaml"), ".yml"))
@@ -299,7 +300,7 @@ func near(ref string, opts LoadOptions) []string {
 }
 
 func readFile(path string, opts LoadOptions) ([]byte, error) {
-	f, err := os.Open(absPath(path, opts.Dir, opts.Home))
+	f, err := os.Open(git.AbsPath(path, opts.Dir, opts.Home))
 	if err != nil {
 		return nil, err
 	}

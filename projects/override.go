@@ -7,6 +7,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -52,7 +53,7 @@ func (p *Project) Override(name, val, source string) error {
 	}
 	if name == "repo" {
 		// A path on the command line starts from where the user is.
-		v.text = absRepo(v.text, p.options.Dir, p.options.Home)
+		v.text = git.AbsRepoFrom(v.text, p.options.Dir, p.options.Home)
 	}
 	if name == "network" {
 		v = p.networkOf(v)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/envref"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -150,16 +151,30 @@ func (p *Project) secretUses() map[string]workorder.SecretUse {
 	return uses
 }
 
-// Transport says how the repository is reached.
-func (p *Project) Transport() Transport {
-	t, _ := repoTransport(p.Repo) // it was checked when it was read
-	return t
+// Transport is how a repository is reached.
+type Transport = git.Transport
+
+// The transports.
+const (
+	TransportNone  = git.TransportNone
+	TransportHTTP  = git.TransportHTTP
+	TransportSSH   = git.TransportSSH
+	TransportLocal = git.TransportLocal
+)
+
+// RepoTransport returns how a repository is reached, or an *OptionError.
+func RepoTransport(repo string) (Transport, error) {
+	t, err := git.RepoTransport(repo)
+	if bad, ok := errors.AsType[*git.RepoURLError](err); ok {
+		return TransportNone, &OptionError{Name: "repo", Message: bad.Message, Hint: bad.Hint}
+	}
+	return t, err
 }
 
-// DefaultAuthor signs commits when the caller names nobody: an address that
-// cannot be anybody's.
-func DefaultAuthor() workorder.Identity {
-	return workorder.Identity{Name: "sandbox-agent", Email: "sandbox-agent@localhost"}
+// Transport says how the repository is reached.
+func (p *Project) Transport() Transport {
+	t, _ := git.RepoTransport(p.Repo) // it was checked when it was read
+	return t
 }
 
 // OrderInput is what a task adds to its project.
@@ -217,9 +232,9 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		o.Author = id
 	}
 	if o.Author == (workorder.Identity{}) {
-		o.Author = DefaultAuthor()
+		o.Author = git.DefaultAuthor()
 	} else {
-		o.CoAuthor = &workorder.Identity{Name: "sandbox-agent (" + p.Harness.Name + ")", Email: DefaultAuthor().Email}
+		o.CoAuthor = &workorder.Identity{Name: "sandbox-agent (" + p.Harness.Name + ")", Email: git.DefaultAuthor().Email}
 	}
 	switch {
 	case o.Repo == "":
@@ -239,33 +254,6 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 		return workorder.Order{}, err
 	}
 	return o, nil
-}
-
-// AbsRepo makes a path as a user writes it absolute, from the current folder on, and leaves URLs alone.
-func AbsRepo(repo string) (string, error) {
-	o, err := SystemOptions()
-	if err != nil {
-		return "", err
-	}
-	return absRepo(repo, o.Dir, o.Home), nil
-}
-
-// absRepo makes a path absolute and leaves URLs alone.
-func absRepo(repo, dir, home string) string {
-	if t, f := repoTransport(repo); f != nil || t != TransportLocal {
-		return repo
-	}
-	return absPath(strings.TrimPrefix(strings.TrimPrefix(repo, "file://localhost"), "file://"), dir, home)
-}
-
-func absPath(p, dir, home string) string {
-	if p == "~" || strings.HasPrefix(p, "~/") {
-		p = filepath.Join(home, strings.TrimPrefix(p, "~"))
-	}
-	if !filepath.IsAbs(p) {
-		p = filepath.Join(dir, p)
-	}
-	return filepath.Clean(p)
 }
 
 // InvalidError is a project file with problems.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,14 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/standing"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -49,7 +50,7 @@ func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
 	}
 	volume := o.Getenv("SANDBOX_AGENT_CACHE_VOLUME")
 	if volume == "" {
-		volume = start.CacheVolume
+		volume = runtime.CacheVolume
 	}
 	return &standing.Boxes{
 		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: m.programs},
@@ -81,7 +82,7 @@ func progress(say func(string)) func(workorder.Event) {
 func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand,
-		Project: s.Name, Author: projects.DefaultAuthor(),
+		Project: s.Name, Author: git.DefaultAuthor(),
 		Stand: &workorder.Stand{IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(), SilenceMS: s.Silence.Milliseconds()},
 	}
 	if s.Box != nil {
@@ -134,18 +135,18 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 
 // local reports whether the repository is on this machine.
 func (s Spec) local() bool {
-	t, err := projects.RepoTransport(s.Repo)
-	return err == nil && t == projects.TransportLocal
+	t, err := git.RepoTransport(s.Repo)
+	return err == nil && t == git.TransportLocal
 }
 
 // bundle copies the commits of a local repository into a file, which remove deletes, and completes the spec's
 // repository, title and ref. base is the commit at which the clone begins.
 func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), err error) {
-	t, err := projects.RepoTransport(s.Repo)
-	if err != nil {
-		return "", "", nil, fmt.Errorf("repository: %w: %w", ErrSpec, err)
+	t, err := git.RepoTransport(s.Repo)
+	if bad, ok := errors.AsType[*git.RepoURLError](err); ok {
+		return "", "", nil, fault.New(workorder.ExitUsage, fmt.Errorf("repository: %w: repo: %w", ErrSpec, err), bad.Hint)
 	}
-	if t != projects.TransportLocal {
+	if t != git.TransportLocal {
 		return "", "", func() {}, nil
 	}
 	repo, err := localrepo.Open(ctx, s.Repo)

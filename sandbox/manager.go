@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -108,7 +108,7 @@ func Open(o Options) (*Manager, error) {
 		o.Getenv = os.Getenv
 	}
 	if o.StateDir == "" {
-		dir, err := store.DefaultDir(o.Getenv)
+		dir, err := statedir.DefaultDir(o.Getenv)
 		if err == nil {
 			o.StateDir = dir
 		}
@@ -166,7 +166,7 @@ func (o Options) stateDir() (string, error) {
 	if o.StateDir != "" {
 		return filepath.Abs(o.StateDir)
 	}
-	return store.DefaultDir(o.Getenv)
+	return statedir.DefaultDir(o.Getenv)
 }
 
 // allowsHost returns an error if sandboxes without isolation are not allowed.

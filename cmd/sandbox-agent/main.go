@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -34,7 +34,7 @@ func openDocker() (*cli.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := store.DefaultDir(os.Getenv)
+	dir, err := statedir.DefaultDir(os.Getenv)
 	if err != nil {
 		dir = os.TempDir() // only a lock lies there
 	}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -94,7 +93,7 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 		Name: "sandbox-agent-" + req.ID, Image: img.Name, Command: []string{workorder.EntrypointIn, "cache", verb},
 		// The label of a task makes it visible to code that counts or collects boxes.
 		Labels:    map[string]string{workorder.LabelTask: req.ID, workorder.LabelOwner: k.Owner},
-		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, start.CacheVolume),
+		Isolation: k.Isolation, OCIRuntime: k.OCIRuntime, CacheVolume: cmp.Or(k.CacheVolume, runtime.CacheVolume),
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
 	}, stdin, req.HostImages)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
@@ -254,11 +255,11 @@ func (a *App) log() *slog.Logger {
 
 // cacheVolume is the volume of the layer cache.
 func (a *App) cacheVolume() string {
-	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), start.CacheVolume)
+	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), runtime.CacheVolume)
 }
 
 func (a *App) store() (*store.Store, error) {
-	dir, err := store.DefaultDir(a.Getenv)
+	dir, err := statedir.DefaultDir(a.Getenv)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -38,7 +37,7 @@ func (a *App) top() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return trust.Top(dir), nil
+	return localrepo.RepoRoot(dir), nil
 }
 
 // branch is that of a sandbox, which may be gone. The error is branch.ErrNone where there is none.

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -190,7 +189,7 @@ func TestCacheVolume(t *testing.T) {
 			t.Fatalf("%d boxes: %s", len(e.seen), errs)
 		}
 		for _, s := range e.seen {
-			if want := cmp.Or(named, start.CacheVolume); s.CacheVolume != want {
+			if want := cmp.Or(named, runtime.CacheVolume); s.CacheVolume != want {
 				t.Errorf("%s has the volume %q, want %q", s.Name, s.CacheVolume, want)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -126,7 +126,7 @@ func (a *App) codeRunner(all func() []code.Environment) (r *code.Runner, done fu
 		return nil, nil, err
 	}
 	o.Kept, o.Environments = true, all
-	if dir, err := store.DefaultDir(a.Getenv); err == nil {
+	if dir, err := statedir.DefaultDir(a.Getenv); err == nil {
 		o.Noted = filepath.Join(dir, "sessions")
 	}
 	return a.openRunner(o)

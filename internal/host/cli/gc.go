@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
@@ -35,7 +34,7 @@ folder, images of forks and volumes of containers that are gone; it puts right w
 removed would be made anew by its next use: it is named, and with --force forgotten. Snapshots stay:
 ` + "`sandbox-agent snapshot rm`" + `.
 
-With --cache it removes the layer cache too, the volume ` + start.CacheVolume + ` that all
+With --cache it removes the layer cache too, the volume ` + runtime.CacheVolume + ` that all
 sandboxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a sandbox runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },

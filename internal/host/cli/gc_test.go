@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -42,7 +41,7 @@ func (v *volumes) RemoveVolume(_ context.Context, name string) error {
 func TestGcCache(t *testing.T) {
 	t.Parallel()
 	fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": func(b *runtimetest.Box) int { <-b.Killed; return 0 }})
-	v := &volumes{Runtime: fake, names: []string{start.CacheVolume, "mine"}}
+	v := &volumes{Runtime: fake, names: []string{runtime.CacheVolume, "mine"}}
 	named := "" // by the environment
 	var out, errs bytes.Buffer
 	dir := t.TempDir()

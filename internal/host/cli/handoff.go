@@ -20,7 +20,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -70,7 +69,7 @@ func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, 
 	if err != nil {
 		return nil, err
 	}
-	top := trust.Top(dir)
+	top := localrepo.RepoRoot(dir)
 	if top == "" {
 		return newest[0], nil
 	}
@@ -114,7 +113,7 @@ func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) 
 		return nil, err
 	}
 	repo := cmp.Or(rec.LocalRepo, rec.Repo)
-	if top := trust.Top(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
+	if top := localrepo.RepoRoot(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
 		repo = top
 	}
 	return handoff.Open(ctx, handoff.Work{Of: "task " + rec.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA}, dir)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/notebook"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -213,7 +213,7 @@ func writeNotebook(stdout io.Writer, path string, b []byte, mode fs.FileMode) er
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to // what a link leads to is written, and the link stays
 	}
-	return store.WriteFile(path, b, mode)
+	return statedir.WriteFile(path, b, mode)
 }
 
 // notebookPlace is where a notebook runs.

@@ -19,7 +19,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/importer"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -88,7 +87,7 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 		found = strings.Join(files, ", ")
 	}
 	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\n", o.output, found)
-	if draft.Remote == "" && trust.Top(opts.Dir) == "" {
+	if draft.Remote == "" && localrepo.RepoRoot(opts.Dir) == "" {
 		fmt.Fprintln(a.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
 		return nil
 	}

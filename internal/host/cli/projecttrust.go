@@ -122,8 +122,8 @@ func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 	}
 	// All requests of the file, whatever flags a later command has.
 	u := trust.User{Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true, AnyRepo: true}
-	if repo := cmp.Or(p.Repo, trust.Top(p.Dir)); repo != "" && u.Own(repo) {
-		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(trust.Top(p.Dir), repo))
+	if repo := cmp.Or(p.Repo, localrepo.RepoRoot(p.Dir)); repo != "" && u.Own(repo) {
+		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(localrepo.RepoRoot(p.Dir), repo))
 	}
 	asks := trust.Asks(p, u)
 	sum, now := trust.Sum(p), time.Now()

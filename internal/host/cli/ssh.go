@@ -22,7 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -203,7 +203,7 @@ func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) 
 	file := filepath.Join(st.Dir(), knownHosts)
 	line := []byte(knownhosts.Line([]string{hostAlias}, key.PublicKey()) + "\n")
 	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, line) {
-		if err := store.WriteFile(file, line, 0o600); err != nil {
+		if err := statedir.WriteFile(file, line, 0o600); err != nil {
 			return nil, fmt.Errorf("write the gateway's key for ssh: %w", err)
 		}
 	}

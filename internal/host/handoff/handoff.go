@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -71,13 +70,13 @@ func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 // Of reports whether a task of repo, a path or a URL, is one of the repository at top: its own, or what it is a clone of.
 func Of(ctx context.Context, repo, top string) bool {
 	if filepath.IsAbs(repo) {
-		return trust.Top(repo) == top
+		return localrepo.RepoRoot(repo) == top
 	}
 	return cloneOf(ctx, top, repo)
 }
 
 func cloneOf(ctx context.Context, dir, repo string) bool {
-	return slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return trust.SameRemote(url, repo) })
+	return slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return localrepo.SameRemote(url, repo) })
 }
 
 // Diff writes what the task changed since its base, as a patch for `git apply`, whatever the user's configuration says of diffs. Options are those of

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -248,7 +248,7 @@ func TestClone(t *testing.T) {
 func TestOf(t *testing.T) {
 	t.Parallel()
 	dir, _ := repository(t)
-	top := trust.Top(dir)
+	top := localrepo.RepoRoot(dir)
 	other, _ := repository(t)
 	gittest.Git(t, dir, "remote", "add", "origin", "git@example.com:a/b")
 	for repo, want := range map[string]bool{

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -22,7 +21,7 @@ import (
 // A linked work tree and a submodule have their repository elsewhere. It belongs to them if it names them in turn, which the
 // maker of an archive cannot arrange.
 func bounds(ctx context.Context, path string) error {
-	top := trust.Top(path)
+	top := RepoRoot(path)
 	out, err := gitOut(ctx, path, "rev-parse", "--is-bare-repository", "--path-format=absolute", "--git-dir", "--git-common-dir")
 	if err != nil {
 		return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %w", path, err), openHint(err))
@@ -45,7 +44,7 @@ func bounds(ctx context.Context, path string) error {
 		}
 	}
 	switch {
-	case trust.Inside(gitDir, top) && trust.Inside(common, top):
+	case Within(gitDir, top) && Within(common, top):
 	case gitDir == common:
 		if !namesTree(ctx, gitDir, top) {
 			return astray(top, "its repository is "+gitDir+", which does not name this folder as its work tree (core.worktree)", gitDir)
@@ -111,7 +110,7 @@ func leadsOut(dir string, folders ...string) (to string, err error) {
 			}
 			end := resolved(path)
 			for _, f := range folders {
-				if trust.Inside(end, f) {
+				if Within(end, f) {
 					return nil
 				}
 			}
@@ -150,7 +149,7 @@ func borrowed(ctx context.Context, path string) (folders []string, err error) {
 		if plain, err := strconv.Unquote(folder); err == nil {
 			folder = plain
 		}
-		if folder = resolved(folder); !trust.Inside(folder, trust.Top(path)) {
+		if folder = resolved(folder); !Within(folder, RepoRoot(path)) {
 			folders = append(folders, folder)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -41,7 +40,7 @@ type Repo struct {
 func Open(ctx context.Context, path string) (*Repo, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
-	abs, err := projects.AbsRepo(path)
+	abs, err := git.AbsRepo(path)
 	if err == nil {
 		abs, err = filepath.Abs(abs) // it may look like a URL
 	}
@@ -203,11 +202,11 @@ func borrow(ctx context.Context, dir, repo string) error {
 	return os.WriteFile(filepath.Join(dir, "objects", "info", "alternates"), []byte(objects), 0o600)
 }
 
-// Identity is who the user is now in a repository, or projects.DefaultAuthor where git does not know.
+// Identity is who the user is now in a repository, or git.DefaultAuthor where git does not know.
 func Identity(ctx context.Context, dir string) (name, email string) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
-	who := projects.DefaultAuthor()
+	who := git.DefaultAuthor()
 	out, err := gitOut(ctx, dir, "config", "--null", "--get-regexp", `^user\.(name|email)$`)
 	if err != nil {
 		return who.Name, who.Email // nothing is set
@@ -225,7 +224,7 @@ func Identity(ctx context.Context, dir string) (name, email string) {
 func Author(ctx context.Context, dir string) workorder.Identity {
 	name, email := Identity(ctx, dir)
 	id, err := workorder.ParseIdentity(name + " <" + email + ">")
-	if who := projects.DefaultAuthor(); err != nil || id.Name == who.Name || id.Email == who.Email {
+	if who := git.DefaultAuthor(); err != nil || id.Name == who.Name || id.Email == who.Email {
 		return workorder.Identity{}
 	}
 	return id

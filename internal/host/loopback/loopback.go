@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -58,7 +58,7 @@ func CheckToken(token string) error {
 func KeptToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // something that blocks, as a pipe, is no file of a token
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := store.CreateFile(path, []byte(rand.Text()+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another server may be faster
+		if err := statedir.CreateFile(path, []byte(rand.Text()+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another server may be faster
 			return "", fmt.Errorf("make the token's file: %w", err)
 		}
 		f, err = os.Open(path)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
@@ -59,10 +59,10 @@ type wanted struct {
 
 // held is what a porter says.
 type held struct {
-	Process *store.Process `json:"process"`
-	Turn    int64          `json:"turn"` // of wanted, that it has seen
-	Ports   []Port         `json:"ports"`
-	Errors  map[int]string `json:"errors,omitempty"` // by port of the sandbox
+	Process *statedir.Process `json:"process"`
+	Turn    int64             `json:"turn"` // of wanted, that it has seen
+	Ports   []Port            `json:"ports"`
+	Errors  map[int]string    `json:"errors,omitempty"` // by port of the sandbox
 }
 
 // Porter is that of one sandbox, as commands see it.
@@ -321,5 +321,5 @@ func write(dir, file string, document any) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(filepath.Join(dir, file), append(b, '\n'), 0o600)
+	return statedir.WriteFile(filepath.Join(dir, file), append(b, '\n'), 0o600)
 }

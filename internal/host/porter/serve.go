@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/endpoint"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 const (
@@ -84,7 +84,7 @@ func (k *holder) follow(ctx context.Context) (more bool, err error) {
 	if w.Turn == k.turn && len(w.Ports) > 0 {
 		return true, nil
 	}
-	h := held{Process: store.ProcessOf(os.Getpid()), Turn: w.Turn, Ports: []Port{}, Errors: map[int]string{}}
+	h := held{Process: statedir.ProcessOf(os.Getpid()), Turn: w.Turn, Ports: []Port{}, Errors: map[int]string{}}
 	now := map[Port]*endpoint.Endpoint{}
 	for _, p := range w.Ports {
 		e := k.held(p)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 // retryAfter is how long an image that could not be made is not tried again: a try takes minutes, and each task would make it anew.
@@ -49,5 +49,5 @@ func (f failure) note(why error, now time.Time) error {
 		}
 	}
 	text := why.Error()
-	return errors.Join(err, store.WriteFile(string(f), []byte(text[:min(len(text), maxFailure)]), 0o600))
+	return errors.Join(err, statedir.WriteFile(string(f), []byte(text[:min(len(text), maxFailure)]), 0o600))
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 const (
@@ -61,7 +61,7 @@ func (r *Registry) Keep(name string, rec Record) error {
 			return fmt.Errorf("keep what sandbox %s was made of: %w", name, err)
 		}
 	}
-	return store.WriteFile(path, append(b, '\n'), 0o600)
+	return statedir.WriteFile(path, append(b, '\n'), 0o600)
 }
 
 // Load reads a sandbox's record; the error is fs.ErrNotExist where there is none.
@@ -100,7 +100,7 @@ func (r *Registry) Begin(name string, c Creation) error {
 	if err := os.MkdirAll(r.Dir(name), 0o700); err != nil {
 		return fmt.Errorf("begin sandbox %s: %w", name, err)
 	}
-	return store.WriteFile(filepath.Join(r.Dir(name), creationFile), append(b, '\n'), 0o600)
+	return statedir.WriteFile(filepath.Join(r.Dir(name), creationFile), append(b, '\n'), 0o600)
 }
 
 // Begun returns what Begin wrote, and whether there is anything; a damaged file is an empty Creation.
@@ -119,7 +119,7 @@ func (r *Registry) Begun(name string) (c Creation, begun bool) {
 func (r *Registry) Complete(name string) error {
 	err := os.RemoveAll(filepath.Join(r.Dir(name), creationFile))
 	if err == nil {
-		err = store.SyncDir(r.Dir(name))
+		err = statedir.SyncDir(r.Dir(name))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("complete sandbox %s: %w", name, err)

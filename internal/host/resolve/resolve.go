@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -87,7 +88,7 @@ func (s *Flags) absolute() (*Flags, error) {
 	if !given {
 		return s, nil
 	}
-	abs, err := projects.AbsRepo(repo)
+	abs, err := git.AbsRepo(repo)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (n *naming) by(p *projects.Project) string {
 		return found
 	case n.said.By == Named, n.said.By == "" && !p.ByPath:
 		return Named
-	case len(trust.Around(p.Path())) > 0:
+	case len(localrepo.ReposOf(p.Path())) > 0:
 		return found
 	}
 	return Named
@@ -86,12 +86,12 @@ func OwnRepo(ctx context.Context, file string) func(repo string) bool {
 		if err != nil {
 			return false
 		}
-		top := trust.Home(file)
+		top := localrepo.RepoOf(file)
 		if t == projects.TransportLocal {
-			top = trust.Top(filepath.Dir(file)) // base of relative paths in the file
+			top = localrepo.RepoRoot(filepath.Dir(file)) // base of relative paths in the file
 		}
 		if t == projects.TransportLocal && top == "" {
-			return trust.Inside(repo, filepath.Dir(file))
+			return localrepo.Within(repo, filepath.Dir(file))
 		}
 		return top != "" && isRepo(ctx, top, repo)
 	}
@@ -102,9 +102,9 @@ func isRepo(ctx context.Context, top, repo string) bool {
 	if t, err := projects.RepoTransport(repo); err != nil {
 		return false
 	} else if t == projects.TransportLocal {
-		return trust.Top(repo) == top // neither a repository around it nor one within
+		return localrepo.RepoRoot(repo) == top // neither a repository around it nor one within
 	}
-	return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return trust.SameRemote(url, repo) })
+	return slices.ContainsFunc(localrepo.Remotes(ctx, top), func(url string) bool { return localrepo.SameRemote(url, repo) })
 }
 
 // isShown reports whether the file's repository is proved to be a clone of the remote in its config: it has a commit of the remote.
@@ -116,7 +116,7 @@ func isShown(ctx context.Context, find *credentials.Finder, file, remote string)
 		return err == nil, err
 	}
 	tips, err := find.Tips(ctx, remote, cred)
-	return err == nil && localrepo.Holds(ctx, trust.Home(file), tips), err
+	return err == nil && localrepo.Holds(ctx, localrepo.RepoOf(file), tips), err
 }
 
 // theirs reports whether a project came with a repository, so that its file is not the user's own. repo is the task's.
@@ -126,7 +126,7 @@ func (n *naming) theirs(ctx context.Context, p *projects.Project, repo string) b
 		return false
 	}
 	// A user's own folder may also be in the task's repository.
-	return n.by(p) != Named || repo != "" && slices.ContainsFunc(trust.Around(file), func(top string) bool { return isRepo(ctx, top, repo) })
+	return n.by(p) != Named || repo != "" && slices.ContainsFunc(localrepo.ReposOf(file), func(top string) bool { return isRepo(ctx, top, repo) })
 }
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 // maxKeys bounds a file of keys, in bytes: a thousand of them.
@@ -121,5 +121,5 @@ func makeKey(file string) error {
 	if err != nil {
 		return err
 	}
-	return store.CreateFile(file, pem.EncodeToMemory(block), 0o600)
+	return statedir.CreateFile(file, pem.EncodeToMemory(block), 0o600)
 }

@@ -19,16 +19,23 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// Images provides the images of boxes.
+type Images interface {
+	// Ensure returns the image's identity, and builds our own image if it is missing.
+	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
+	// Prepare returns an image made of img with packages and tools (by version) installed. It is made once for all who want the same.
+	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event)) (workorder.Image, error)
+}
+
 // Boxes makes boxes without a task. It is a runtime.Stander.
 type Boxes struct {
 	runtime.Engine
-	Images start.Images
+	Images Images
 	// CacheVolume is the volume that all boxes of the engine share.
 	CacheVolume string
 	// Order is the standing order of a box that exists, anew, with its secrets: nothing keeps these.
@@ -103,8 +110,8 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	o.ImageID, o.MTU = img.ID, start.OuterMTU(info)
-	o.HostImages = start.HostImages(ctx, b.Engine, o.Services)
+	o.ImageID, o.MTU = img.ID, runtime.OuterMTU(info)
+	o.HostImages = runtime.HostImages(ctx, b.Engine, o.Services)
 	order, err := json.Marshal(s.Box)
 	if err != nil {
 		return "", fmt.Errorf("write the standing order: %w", err)

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 // ownerFile has the owner of this state folder's boxes.
@@ -61,7 +63,7 @@ func (s *Store) Owner(first bool) (o Owner, err error) {
 	if err != nil {
 		return o, err
 	}
-	if err := CreateFile(path, append(b, '\n'), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another process may be faster
+	if err := statedir.CreateFile(path, append(b, '\n'), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another process may be faster
 		return Owner{}, fmt.Errorf("write the owner of the state folder: %w", err)
 	}
 	return readOwner(path)

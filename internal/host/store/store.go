@@ -5,7 +5,6 @@
 package store
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +16,9 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -31,6 +29,9 @@ const (
 	// companionLog is written by the companion, which names it.
 	companionLog = "companion.log"
 )
+
+// syncDir is a variable, so that a test can see when it is called.
+var syncDir = statedir.SyncDir
 
 // Store is a state folder.
 type Store struct{ dir string }
@@ -73,26 +74,19 @@ type Record struct {
 	EndedBy    workorder.EndedBy `json:"ended_by,omitempty"`
 	FinishedAt time.Time         `json:"finished_at,omitzero"`
 	// ResumeAt is when a parked task can continue; nil if that is not known.
-	ResumeAt  *time.Time      `json:"resume_at,omitempty"`
-	Companion *Process        `json:"companion,omitempty"`
-	Host      workorder.Host  `json:"host"`
-	Image     workorder.Image `json:"image"`
-	Harness   string          `json:"harness,omitempty"`
-	Mode      workorder.Mode  `json:"mode,omitempty"`
-	Repo      string          `json:"repo,omitempty"`
-	Branch    string          `json:"branch,omitempty"`
+	ResumeAt  *time.Time        `json:"resume_at,omitempty"`
+	Companion *statedir.Process `json:"companion,omitempty"`
+	Host      workorder.Host    `json:"host"`
+	Image     workorder.Image   `json:"image"`
+	Harness   string            `json:"harness,omitempty"`
+	Mode      workorder.Mode    `json:"mode,omitempty"`
+	Repo      string            `json:"repo,omitempty"`
+	Branch    string            `json:"branch,omitempty"`
 	// Reasons are those of the last attempt's end (see reasons.go).
 	Reasons workorder.Reasons `json:"reasons,omitempty"`
 	// Steps are the host's own steps before the first one of the box.
 	Steps  []workorder.Step `json:"steps,omitempty"`
 	Limits workorder.Limits `json:"limits"`
-}
-
-// Process identifies a process even if its id is reused.
-type Process struct {
-	PID   int    `json:"pid"`
-	Start string `json:"start"` // start time as counted by the kernel
-	Boot  string `json:"boot,omitempty"`
 }
 
 // ErrNotFound is returned for a task that the state folder does not know.
@@ -121,21 +115,6 @@ type AmbiguousError struct {
 
 func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("task %s is not unique: %s", e.Prefix, strings.Join(e.IDs, ", "))
-}
-
-// DefaultDir is the state folder by the environment.
-func DefaultDir(getenv func(string) string) (string, error) {
-	if d := getenv("SANDBOX_AGENT_STATE_DIR"); d != "" {
-		return filepath.Abs(d)
-	}
-	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
-		return filepath.Join(d, "sandbox-agent"), nil
-	}
-	home := getenv("HOME")
-	if home == "" {
-		return "", errors.New("find state folder: HOME is not set: set SANDBOX_AGENT_STATE_DIR")
-	}
-	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
 }
 
 // New returns the store in dir, which is made at the first write.
@@ -208,7 +187,7 @@ func (s *Store) Save(r *Record) error {
 	if err != nil {
 		return fmt.Errorf("write task record: %w", err)
 	}
-	return WriteFile(filepath.Join(s.TaskDir(r.TaskID), recordFile), append(b, '\n'), 0o600)
+	return statedir.WriteFile(filepath.Join(s.TaskDir(r.TaskID), recordFile), append(b, '\n'), 0o600)
 }
 
 // Load reads the record of a task.
@@ -381,7 +360,7 @@ const (
 // NoteStop saves a request to end the task, before it ends. The request is not in the
 // record, which only the lock's holder writes.
 func (s *Store) NoteStop(id string, kind Stop) error {
-	return WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
+	return statedir.WriteFile(filepath.Join(s.TaskDir(id), stopFile), []byte(kind), 0o600)
 }
 
 // Stopped is the saved request; empty if there is none.
@@ -393,54 +372,3 @@ func (s *Store) Stopped(id string) Stop {
 // Unlock releases the lock. It unlocks before it closes the file: a child that was forked meanwhile has the file open
 // until it becomes another program.
 func (l *Lock) Unlock() { _ = l.f.Unlock() }
-
-// WriteFile writes a file atomically and durably: a reader, also after a crash
-// of the machine, sees the old content or the new one.
-func WriteFile(path string, b []byte, mode fs.FileMode) error {
-	err := renameio.WriteFile(path, b, mode, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(path)) // the library does not
-}
-
-// CreateFile writes a new file atomically and durably. If the file exists, also because another process was faster, it stays as it is and the error is
-// fs.ErrExist.
-func CreateFile(path string, b []byte, mode fs.FileMode) error {
-	part := path + "." + rand.Text()
-	if err := WriteFile(part, b, mode); err != nil {
-		return err
-	}
-	err := os.Link(part, path)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		// A file system without links: of two processes at the same moment, the last one wins.
-		if _, serr := os.Lstat(path); errors.Is(serr, fs.ErrNotExist) {
-			err = os.Rename(part, path)
-		}
-	}
-	if rerr := os.Remove(part); !errors.Is(rerr, fs.ErrNotExist) {
-		err = errors.Join(err, rerr)
-	}
-	if err != nil {
-		return fmt.Errorf("create %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// SyncDir makes the files that were made, renamed or removed in a folder survive a crash of the machine.
-func SyncDir(dir string) error { return syncDir(dir) }
-
-// syncDir makes the files that were made, renamed or removed in a folder survive a crash of the machine. It
-// is a variable, so that a test can see when it is called.
-var syncDir = func(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	// Some file systems do not support the call: they keep the order themselves, or give no guarantee.
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
-		return fmt.Errorf("sync folder %s: %w", dir, err)
-	}
-	return nil
-}

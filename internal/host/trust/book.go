@@ -14,7 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 // folder is the folder of the state folder with the trust decisions, one file each.
@@ -44,7 +45,7 @@ func (b *Book) path(file string) string {
 
 // Look returns the entry of a file, nil if there is none.
 func (b *Book) Look(file string) (*Entry, error) {
-	file = fullPath(file)
+	file = localrepo.AbsPath(file)
 	e, err := read(b.path(file))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (e.File != file || !e.There()) {
 		return nil, nil
@@ -53,7 +54,7 @@ func (b *Book) Look(file string) (*Entry, error) {
 }
 
 // There reports whether the path still leads to the file that the user trusted.
-func (e *Entry) There() bool { return realPath(e.File) == cmp.Or(e.Real, e.File) }
+func (e *Entry) There() bool { return localrepo.RealPath(e.File) == cmp.Or(e.Real, e.File) }
 
 func read(path string) (*Entry, error) {
 	c, err := os.ReadFile(path)
@@ -77,13 +78,13 @@ func (b *Book) Trust(file, sum string, asks []Ask, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(b.path(e.File), append(c, '\n'), 0o600)
+	return statedir.WriteFile(b.path(e.File), append(c, '\n'), 0o600)
 }
 
 // NewEntry makes an entry of now.
 func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
-	e := Entry{File: fullPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
-	if to := realPath(file); to != e.File {
+	e := Entry{File: localrepo.AbsPath(file), Sum: sum, At: now.UTC(), Asks: append([]Ask{}, asks...)}
+	if to := localrepo.RealPath(file); to != e.File {
 		e.Real = to
 	}
 	return e
@@ -91,7 +92,7 @@ func NewEntry(file, sum string, asks []Ask, now time.Time) Entry {
 
 // Revoke removes the entry of a file, and reports whether there was one.
 func (b *Book) Revoke(file string) (bool, error) {
-	err := os.Remove(b.path(fullPath(file)))
+	err := os.Remove(b.path(localrepo.AbsPath(file)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

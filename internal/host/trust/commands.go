@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
@@ -41,7 +42,7 @@ func sum(p *projects.Project, list []script) string {
 	for _, s := range p.Secrets {
 		for _, from := range s.From {
 			if from.Scheme == projects.SecretFile {
-				add("file "+s.Name, []byte(realPath(from.Target)))
+				add("file "+s.Name, []byte(localrepo.RealPath(from.Target)))
 			}
 		}
 	}
@@ -95,7 +96,7 @@ func Stage(p *projects.Project, trusted string) (dir string, remove func(), err 
 
 // places are the project file's folder and the top of its repository, else the folder itself; both without links.
 func places(p *projects.Project) (base, top string) {
-	base, top = realPath(p.Dir), Top(p.Dir)
+	base, top = localrepo.RealPath(p.Dir), localrepo.RepoRoot(p.Dir)
 	if top == "" {
 		top = base
 	}
@@ -122,8 +123,8 @@ func scripts(p *projects.Project) (list []script) {
 	for _, command := range commands(p) {
 		for _, word := range strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\n'\"`;|&<>(){}$=,", r) }) {
 			name := named(word, base)
-			if !below(name, top) {
-				name = realPath(name) // a link from elsewhere
+			if !localrepo.Below(name, top) {
+				name = localrepo.RealPath(name) // a link from elsewhere
 			}
 			rel, err := filepath.Rel(top, name)
 			if err != nil || !filepath.IsLocal(rel) || seen[rel] {
@@ -144,12 +145,12 @@ func named(word, base string) string {
 	for _, home := range []string{"~/", "HOME/"} { // the $ before it separates words
 		if rest, ok := strings.CutPrefix(word, home); ok {
 			if dir, err := os.UserHomeDir(); err == nil {
-				return filepath.Join(realPath(dir), rest)
+				return filepath.Join(localrepo.RealPath(dir), rest)
 			}
 		}
 	}
 	if filepath.IsAbs(word) {
-		return filepath.Join(realPath(filepath.Dir(word)), filepath.Base(word))
+		return filepath.Join(localrepo.RealPath(filepath.Dir(word)), filepath.Base(word))
 	}
 	return filepath.Join(base, word)
 }

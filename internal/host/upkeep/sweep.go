@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -187,7 +188,7 @@ func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []runtime.Box) 
 	}
 }
 
-func end(p *store.Process) error {
+func end(p *statedir.Process) error {
 	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

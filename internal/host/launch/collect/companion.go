@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
@@ -29,7 +30,7 @@ func (c *Collector) EndCompanion(ctx context.Context, rec *store.Record, hadBox 
 	rec.Companion = nil
 }
 
-func waitGone(ctx context.Context, p *store.Process, most time.Duration) bool {
+func waitGone(ctx context.Context, p *statedir.Process, most time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	t := time.NewTicker(companionPoll)

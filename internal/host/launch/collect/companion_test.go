@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
@@ -19,7 +20,7 @@ func TestCompanionsID(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			was := store.ProcessOf(stranger.PID())
+			was := statedir.ProcessOf(stranger.PID())
 			was.Start += "1"
 			rec := &store.Record{TaskID: "T-AAAA0001", Companion: was}
 			(&Collector{}).EndCompanion(t.Context(), rec, hadBox)
@@ -33,7 +34,7 @@ func TestCompanionsID(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec.Companion = store.ProcessOf(own.PID())
+			rec.Companion = statedir.ProcessOf(own.PID())
 			(&Collector{}).EndCompanion(t.Context(), rec, false)
 			if err, ok := errors.AsType[*proc.ExitError](own.Wait()); !ok || err.Signal != unix.SIGTERM || rec.Companion != nil {
 				t.Errorf("the companion was not ended: %v", err)

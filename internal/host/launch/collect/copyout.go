@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -90,7 +91,7 @@ func (c *Collector) saveBoxLog(ctx context.Context, id, dir string, out *output)
 	if err := text.Copy(&kept, &tail); err != nil {
 		return fmt.Errorf("keep the sandbox's log: %w", err)
 	}
-	return store.WriteFile(filepath.Join(logs, boxLog), kept.Bytes(), 0o600)
+	return statedir.WriteFile(filepath.Join(logs, boxLog), kept.Bytes(), 0o600)
 }
 
 // tail keeps the end of what is written to it and rarely moves it: the log of a box is

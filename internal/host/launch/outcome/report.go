@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/report"
@@ -109,10 +110,10 @@ func WriteReport(rec *store.Record, res *workorder.Result) error {
 	if err := report.HTML(d, &page); err != nil {
 		return err
 	}
-	if err := store.WriteFile(filepath.Join(rec.Dir, workorder.ReportHTML), page.Bytes(), 0o600); err != nil {
+	if err := statedir.WriteFile(filepath.Join(rec.Dir, workorder.ReportHTML), page.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	if err := store.WriteFile(filepath.Join(rec.Dir, workorder.ReportMarkdown), []byte(report.Markdown(d)), 0o600); err != nil {
+	if err := statedir.WriteFile(filepath.Join(rec.Dir, workorder.ReportMarkdown), []byte(report.Markdown(d)), 0o600); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -53,7 +54,7 @@ func WriteResult(rec *store.Record, res *workorder.Result) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), text.EscapeControls(b), 0o600)
+	return statedir.WriteFile(filepath.Join(rec.Dir, workorder.ResultFile), text.EscapeControls(b), 0o600)
 }
 
 // Amend changes the stored result of a collected task.

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -34,7 +35,7 @@ func (st *Starter) companionFor(ctx context.Context, j *job.Job, rec *store.Reco
 	if err != nil {
 		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
 	}
-	rec.Companion = store.ProcessOf(ready.PID)
+	rec.Companion = statedir.ProcessOf(ready.PID)
 	if j.LocalRepo != "" {
 		o.CloneURL = fmt.Sprintf("https://%s:%d/repo.git", companion.BoxName, ready.Port)
 		j.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token, CA: ready.CA}

@@ -98,20 +98,3 @@ func reachesUs(info runtime.Info) bool {
 	u, err := url.Parse(info.Host)
 	return err == nil && (u.Hostname() == "localhost" || u.Hostname() == "127.0.0.1")
 }
-
-// HostImages lists the service images that the engine can hand to the box, its ids by name.
-func HostImages(ctx context.Context, engine runtime.Runtime, services []workorder.Service) map[string]string {
-	ic, ok := engine.(runtime.ImageStore)
-	if !ok {
-		return nil
-	}
-	have := map[string]string{}
-	for i := range services {
-		ref := services[i].Image
-		// An engine that cannot answer costs the optimisation, not the run.
-		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
-			have[ref] = id
-		}
-	}
-	return have
-}

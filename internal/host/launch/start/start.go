@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -42,9 +43,6 @@ const (
 	// result, its containers), before the host stops it from outside.
 	endReserve = time.Minute
 )
-
-// CacheVolume is shared by all boxes of an engine, unless a user names another; the guest locks what it uses.
-const CacheVolume = "sandbox-agent-cache"
 
 // Images makes sure that the image of the box is on the engine.
 type Images interface {
@@ -72,10 +70,10 @@ func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (i
 		if info, err = st.preflight(ctx, j); err != nil {
 			return err
 		}
-		o.HostImages = HostImages(ctx, st.Host.Engine, o.Services)
+		o.HostImages = runtime.HostImages(ctx, st.Host.Engine, o.Services)
 		return nil
 	})
-	o.MTU = OuterMTU(info)
+	o.MTU = runtime.OuterMTU(info)
 	rec.Engine, rec.EngineID, rec.Host.EngineVersion, rec.Host.CgroupVersion = info.Host, info.Identity(), info.Version, info.CgroupVersion
 	return info, err
 }
@@ -162,7 +160,7 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 		return fmt.Errorf("write the work order: %w", err)
 	}
 	spec := boxSpec(j, rec, info)
-	spec.CacheVolume = cmp.Or(st.CacheVolume, CacheVolume)
+	spec.CacheVolume = cmp.Or(st.CacheVolume, runtime.CacheVolume)
 	_, err = st.Host.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
 	switch {
 	case errors.Is(err, runtime.ErrConflict):
@@ -259,5 +257,5 @@ func (st *Starter) SaveOrder(rec *store.Record, o *workorder.Order) error {
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
-	return store.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(text.EscapeControls(b), '\n'), 0o600)
+	return statedir.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(text.EscapeControls(b), '\n'), 0o600)
 }

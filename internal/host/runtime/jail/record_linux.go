@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/wire"
@@ -207,7 +207,7 @@ func (f *folder) at(name string) string {
 
 // keeper is the process that holds the sandbox.
 type keeper struct {
-	store.Process
+	statedir.Process
 	// Groups are the control groups that it makes: where they are is by the groups of whoever has started it.
 	Groups []string `json:"groups,omitempty"`
 }

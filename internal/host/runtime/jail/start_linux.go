@@ -17,7 +17,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
@@ -169,7 +169,7 @@ func (s *stander) start(ctx context.Context, f *folder, r record, guest string) 
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _, _ = inW.Close(), outR.Close() })
 	defer stop()
-	k := keeper{Process: *store.ProcessOf(p.PID())}
+	k := keeper{Process: *statedir.ProcessOf(p.PID())}
 	for _, g := range plan.Groups {
 		k.Groups = append(k.Groups, g.Dir)
 	}

@@ -1,4 +1,4 @@
-package store
+package statedir
 
 import (
 	"errors"
@@ -6,6 +6,13 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// Process identifies a process, even after its id was reused.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start string `json:"start"` // start time as counted by the kernel
+	Boot  string `json:"boot,omitempty"`
+}
 
 // ProcessOf describes the process with that id.
 func ProcessOf(pid int) *Process { return &Process{PID: pid, Start: startTime(pid), Boot: bootID()} }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package store
+package statedir
 
 import "golang.org/x/sys/unix"
 

@@ -1,12 +1,16 @@
-package start
+package runtime
 
 import (
+	"context"
 	"net"
 	"os"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+// CacheVolume is shared by all boxes of an engine, unless a user names another; the guest locks what it uses.
+const CacheVolume = "sandbox-agent-cache"
 
 // bridgeMTU is the default of an engine's default network.
 const bridgeMTU = 1500
@@ -14,7 +18,7 @@ const bridgeMTU = 1500
 // OuterMTU is the MTU on the box's way out, if it is smaller than that of the box's own
 // interface: behind a tunnel the larger one makes downloads hang. It is 0 if nothing is
 // known or nothing must be set.
-func OuterMTU(info runtime.Info) int {
+func OuterMTU(info Info) int {
 	if !info.Local {
 		return 0
 	}
@@ -38,4 +42,21 @@ func defaultRoute(table string) string {
 		}
 	}
 	return ""
+}
+
+// HostImages returns the ids, by name, of the service images that the engine can hand to the box.
+func HostImages(ctx context.Context, engine Runtime, services []workorder.Service) map[string]string {
+	ic, ok := engine.(ImageStore)
+	if !ok {
+		return nil
+	}
+	have := map[string]string{}
+	for i := range services {
+		ref := services[i].Image
+		// An engine that cannot answer costs the optimisation, not the run.
+		if id, err := ic.ImageID(ctx, ref); err == nil && id != "" {
+			have[ref] = id
+		}
+	}
+	return have
 }

@@ -1,0 +1,80 @@
+// Package statedir is what all parts of the host do in the state directory: find it, write files that are complete or absent even after a
+// crash of the machine, and name processes whose ids may be reused.
+package statedir
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultDir returns the state directory that the environment names.
+func DefaultDir(getenv func(string) string) (string, error) {
+	if d := getenv("SANDBOX_AGENT_STATE_DIR"); d != "" {
+		return filepath.Abs(d)
+	}
+	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "sandbox-agent"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		return "", errors.New("find state folder: HOME is not set: set SANDBOX_AGENT_STATE_DIR")
+	}
+	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
+}
+
+// WriteFile writes a file atomically and durably: a reader, also after a crash
+// of the machine, sees the old content or the new one.
+func WriteFile(path string, b []byte, mode fs.FileMode) error {
+	err := renameio.WriteFile(path, b, mode, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path)) // the library does not
+}
+
+// CreateFile writes a new file atomically and durably. If the file exists, also because another process was faster, it is not
+// changed and the error is fs.ErrExist.
+func CreateFile(path string, b []byte, mode fs.FileMode) error {
+	part := path + "." + rand.Text()
+	if err := WriteFile(part, b, mode); err != nil {
+		return err
+	}
+	err := os.Link(part, path)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		// A file system without links: of two processes at the same moment, the last one wins.
+		if _, serr := os.Lstat(path); errors.Is(serr, fs.ErrNotExist) {
+			err = os.Rename(part, path)
+		}
+	}
+	if rerr := os.Remove(part); !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the creations, renames and removals in a directory survive a crash of the machine.
+func SyncDir(dir string) error { return syncDir(dir) }
+
+// syncDir is a variable, so that a test can see when it is called.
+var syncDir = func(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	// Some file systems do not support the call: they keep the order themselves, or give no guarantee.
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return fmt.Errorf("sync folder %s: %w", dir, err)
+	}
+	return nil
+}
