@@ -142,17 +142,16 @@ func (p *Proof) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// SurfaceFinding is a change to something that runs, or decides what runs, on the
-// machine of whoever checks the branch out or builds it.
+// SurfaceFinding is a changed file that runs, or decides what runs, on the machine of a person who checks the branch out or
+// builds it, or in CI.
 type SurfaceFinding struct {
-	// Kind is one of internal/surface's rules, such as "workflow" or "bidi".
+	// Kind names the rule of internal/surface, such as "workflow". Results of older versions have kinds that no rule has now.
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Line int    `json:"line"` // in the new file, from 1; 0 means the whole file
-	// Text is what changed, in one line for a human, without control characters.
+	// Text says in one line for a human what happened to the file and why it matters, without control characters.
 	Text string `json:"text"`
-	// Grave marks what should be looked at before anything else: hidden text, a new
-	// command that runs without being asked for, a changed source of a dependency.
+	// Grave marks kinds that a reviewer should look at first, such as workflows, hooks and settings of agents.
 	Grave bool `json:"grave"`
 }
 

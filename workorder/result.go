@@ -57,7 +57,7 @@ type Result struct {
 	Validation []Validation `json:"validation"`
 	// Proof is nil when no check was run on base and head.
 	Proof *Proof `json:"proof"`
-	// Surface are the changes to what runs on a reviewer's or a CI's machine.
+	// Surface lists changed files that run on a reviewer's machine or in CI.
 	Surface []SurfaceFinding `json:"surface"`
 	// Repairs are the returns of failed validation to the agent.
 	Repairs []RepairRound `json:"repairs"`

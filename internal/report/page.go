@@ -99,7 +99,7 @@ type outcome struct {
 
 type fact struct{ Name, Value, URL string }
 
-// finding is a flag or a change of the execution surface.
+// finding is a flag or a changed sensitive file.
 type finding struct{ Kind, Title, Place, URL, Text string }
 
 type commit struct {

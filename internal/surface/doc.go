@@ -1,16 +1,8 @@
-// Package surface compares two commits and reports what a change does to the
-// things that run, or decide what runs, on the machine of whoever checks the
-// branch out, opens it in an editor, builds it or lets a CI run it: workflows,
-// hooks, package scripts, sources of dependencies, settings of agents and
-// editors, links, binaries and text that does not look like what it is.
+// Package surface lists which paths a change touches that run, or decide what runs, on the machine of a person who checks
+// the branch out, opens it in an editor or builds it, or in CI: workflows, hooks, dependencies, build files, settings of
+// agents and editors, submodules, links, executables and binary files.
 //
-// It looks at objects only (diff-tree, ls-tree, cat-file), never at a work tree,
-// and runs nothing of the repository. Both commits may be hostile.
-//
-// It is no verdict. Ordinary code that does harm when it is run is not
-// found here; a reviewer reads that. The report says where a reviewer who reads
-// only the code would not look.
-//
-// The work is bounded whatever the change is: see the constants in limits.go.
-// A file that was not read is a finding of the kind "unread".
+// A finding is a fact about a path, its mode, or git's own test for binary files. The package does not interpret content:
+// a finding says where to look, not whether the change is harmful. Its severity depends on the rule alone. The package
+// reads the object database and never a work tree, and runs nothing that the repository names.
 package surface

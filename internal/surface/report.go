@@ -1,195 +1,182 @@
 package surface
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Report compares two commits, given by their full ids, and tells what changed of the things that run, or decide
-// what runs. An empty base is an empty repository. It reads objects only; see the package's comment.
+const (
+	// perRule is the number of paths that a report lists for each rule; the last one says how many more there are.
+	perRule = 10
+	// maxPath is the number of characters of a path that a report shows.
+	maxPath = 300
+)
+
+// Empty trees, for a base that does not exist. git knows them without having them.
+const (
+	emptyTreeSHA1   = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+	emptyTreeSHA256 = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
+)
+
+// Modes of entries in git's trees.
+const (
+	modeNone       = "000000"
+	modeExecutable = "100755"
+	modeLink       = "120000"
+	modeSubmodule  = "160000"
+)
+
+// Report compares two commits, given by their full ids; an empty base is an empty repository. It lists severe findings
+// first, then in the order of the rules. With an error it returns the findings made until then.
 func Report(ctx context.Context, repo git.Repo, base, head string) ([]workorder.SurfaceFinding, error) {
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
-		return nil, fmt.Errorf("report the execution surface: %s and %s must be full commit ids", quote(base), quote(head))
+		return nil, fmt.Errorf("list sensitive files: %q and %q must be full commit ids", base, head)
 	}
-	if base == "" {
-		if base = emptyTreeSHA1; len(head) == 64 {
-			base = emptyTreeSHA256
-		}
+	empty := emptyTreeSHA1
+	if len(head) == len(emptyTreeSHA256) {
+		empty = emptyTreeSHA256
 	}
-	o := newObjects(repo)
-	cs, more, err := o.changes(ctx, base, head)
+	// The repository's own configuration can replace objects, and its attributes can declare a program to be text.
+	repo.Env = append(slices.Clone(repo.Env), "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_ATTR_SOURCE="+empty)
+	repo.Auth = nil
+	d := &diff{repo: repo, base: cmp.Or(base, empty), head: head, executables: map[string]bool{}}
+	err := d.modes(ctx)
+	if err == nil {
+		err = d.binaries(ctx)
+	}
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("list sensitive files from %.12s to %.12s: %w", base, head, err)
 	}
-	if len(cs) == 0 {
-		return []workorder.SurfaceFinding{}, nil
-	}
-	links, err := o.links(ctx, head)
-	if err != nil {
-		return nil, err
-	}
-	follow(cs, links)
-	// Settings first: they are read when the whole is too large.
-	slices.SortStableFunc(cs, func(a, b *change) int { return -boolCompare(a.rule != nil, b.rule != nil) })
-
-	s := newSink()
-	var unread []*change
-	room := maxPatterns
-	err = o.load(ctx, cs, func(c *change) {
-		s.c = c
-		c.room = &room
-		examine(c, s)
-		if c.why != "" && !c.deleted() && !mediaName(c) {
-			unread = append(unread, &change{path: c.path, lower: c.lower, oldMode: c.oldMode, newMode: c.newMode, newID: c.newID, newSize: c.newSize, rule: c.rule, why: c.why})
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := o.lookInto(ctx, unread, s); err != nil {
-		return nil, err
-	}
-	tellUnread(unread, more, s)
-	return s.findings(), nil
+	return d.report(), err
 }
 
-// follow gives a file the rule of the link that leads to it.
-func follow(cs []*change, links map[string]string) {
-	if len(links) == 0 {
+// diff collects facts about the paths that differ between two commits.
+type diff struct {
+	repo        git.Repo
+	base, head  string
+	executables map[string]bool // changed files that head has with the executable bit
+	facts       []fact
+}
+
+// fact is a rule that applies to a path, and what happened to the path.
+type fact struct {
+	rule int // index in rules
+	path string
+	verb string
+}
+
+func (d *diff) add(rule int, path, verb string) { d.facts = append(d.facts, fact{rule, path, verb}) }
+
+// each calls f for each record of git diff-tree.
+func (d *diff) each(ctx context.Context, f func(record string), args ...string) error {
+	args = append([]string{"diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"}, args...)
+	return d.repo.Each(ctx, f, append(args, "--end-of-options", d.base, d.head)...)
+}
+
+// modes adds what paths and modes say.
+func (d *diff) modes(ctx context.Context) error {
+	var meta []string
+	return d.each(ctx, func(record string) {
+		if meta == nil {
+			meta = append(strings.Fields(strings.TrimPrefix(record, ":")), "", "")
+			return
+		}
+		d.mode(record, meta[0], meta[1])
+		meta = nil
+	}, "--raw")
+}
+
+func (d *diff) mode(path, was, is string) {
+	verb := "changed"
+	switch modeNone {
+	case was:
+		verb = "new"
+	case is:
+		verb = "deleted"
+	}
+	if rule := classify(path); rule >= 0 {
+		d.add(rule, path, verb)
+	}
+	if is == modeNone {
 		return
 	}
-	for _, c := range cs {
-		if c.rule != nil {
-			continue
+	switch is {
+	case modeSubmodule:
+		d.add(submodule, path, verb)
+	case modeLink:
+		d.add(symlink, path, verb)
+	case modeExecutable:
+		d.executables[path] = true
+		if was != modeExecutable {
+			d.add(executable, path, verb)
 		}
-		rest := ""
-		for at := c.lower; at != "."; at = path.Dir(at) {
-			if from, ok := links[at]; ok {
-				rest = strings.TrimPrefix(c.lower, at)
-				c.rule, c.as = classify(from+rest), from+rest
-				break
-			}
-		}
+	}
+	if was == modeNone && strings.ContainsFunc(path, text.Unseen) {
+		d.add(hiddenName, path, verb)
 	}
 }
 
-// examine runs all checks on one change.
-func examine(c *change, s *sink) {
-	checkPath(c, s)
-	if !c.read {
-		checkMode(c, s)
-		return
-	}
-	switch {
-	case c.old == c.new && isFile(c.oldMode) && isFile(c.newMode):
-		// Only its mode changed.
-	case c.newMode == modeLink:
-		checkLink(c, s)
-	case isFile(c.newMode) && isBinary(c.new):
-		checkBinary(c, s, c.new)
-		if c.rule != nil && c.rule.kind != kindBuild && !s.found(kindBinary) {
-			s.add(c.rule.kind, 0, true, "binary content in the place of settings")
-		}
-	case isFile(c.newMode):
-		examineText(c, s)
-	case c.deleted() && c.rule != nil && isFile(c.oldMode):
-		c.rule.check(c, s)
-	}
-	checkMode(c, s)
-	if c.created() && keyFile.MatchString(c.lower) {
-		s.add(kindKey, 0, true, "it has the name of a private key or a key store")
-	}
-}
-
-func examineText(c *change, s *sink) {
-	if c.oldMode != c.newMode && !isFile(c.oldMode) || isBinary(c.old) {
-		c.old = "" // it was a link or binary: all of it is new
-	}
-	if programKind([]byte(c.new[:min(len(c.new), sniffBytes)])) != "" {
-		checkBinary(c, s, c.new)
-	}
-	if c.rule != nil {
-		as := *c
-		if c.as != "" { // it is judged by the name that the link gives it
-			as.lower = c.as
-		}
-		as.rule.check(&as, s)
-		if as.cut {
-			s.add(kindUnread, 0, true, "only its beginning was looked at: so much of it is new")
-		}
-	}
-	checkHidden(c, s)
-	checkPayload(c, s)
-	if strings.HasSuffix(c.lower, ".go") {
-		for _, l := range c.added {
-			if d, ok := strings.CutPrefix(l.text, "//go:generate "); ok {
-				s.add(kindBuild, l.n, suspicious(d) != "", "go generate runs: %s", quote(d))
-			} else if goFlags(l.text) {
-				s.add(kindBuild, l.n, false, "flags of the C compiler: %s", quote(l.text))
-			}
-		}
-	}
-}
-
-// goFlags is a directive that changes how the Go toolchain builds.
-func goFlags(t string) bool {
-	t = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(t), "//"))
-	return strings.HasPrefix(t, "#cgo ") && strings.Contains(t, "FLAGS")
-}
-
-// lookInto reads the beginnings of files that are too large, to tell programs among them.
-func (o *objects) lookInto(ctx context.Context, cs []*change, s *sink) error {
-	for _, c := range cs {
-		if c.newSize <= maxFile || !isFile(c.newMode) || o.seen >= maxSniffs {
-			continue
-		}
-		b, err := o.beginning(ctx, c.newID)
-		if err != nil {
-			return err
-		}
-		s.c = c
-		checkBinary(c, s, string(b))
-		if picture(b) {
-			c.why = ""
-		}
-	}
-	return nil
-}
-
-// tellUnread says what was not read: settings one by one, the rest in one line.
-func tellUnread(cs []*change, more int, s *sink) {
-	rest := &change{}
-	n := more
-	for _, c := range cs {
-		s.c = c
+// binaries adds the files that git takes for binary, which no review can read. Files of a rule are listed already, and
+// pictures, sounds and fonts run nothing unless they have the executable bit.
+func (d *diff) binaries(ctx context.Context) error {
+	return d.each(ctx, func(record string) {
+		path, ok := strings.CutPrefix(record, "-\t-\t")
 		switch {
-		case c.why == "" || s.found(kindBinary):
-		case c.rule != nil:
-			s.add(kindUnread, 0, true, "it was not read: %s", c.why)
-		default:
-			if rest.path == "" {
-				rest = c
-			}
-			n++
+		case !ok:
+		case d.executables[path]:
+			d.add(program, path, "new or changed")
+		case classify(path) < 0 && !media(path):
+			d.add(binary, path, "new or changed")
 		}
+	}, "--numstat", "--diff-filter=d")
+}
+
+// report sorts the facts and lists the first of each rule. Paths close to the root come first: they matter most, and copied
+// code lies deeper.
+func (d *diff) report() []workorder.SurfaceFinding {
+	slices.SortStableFunc(d.facts, func(a, b fact) int {
+		severe := func(f fact) int {
+			if rules[f.rule].severe {
+				return 0
+			}
+			return 1
+		}
+		depth := func(f fact) int { return strings.Count(f.path, "/") }
+		return cmp.Or(severe(a)-severe(b), a.rule-b.rule, depth(a)-depth(b), strings.Compare(a.path, b.path))
+	})
+	count := map[int]int{}
+	for _, f := range d.facts {
+		count[f.rule]++
 	}
-	if n == 0 {
-		return
+	found, listed := []workorder.SurfaceFinding{}, map[int]int{}
+	for _, f := range d.facts {
+		n := listed[f.rule] + 1
+		if listed[f.rule] = n; n > perRule {
+			continue
+		}
+		r := rules[f.rule]
+		s := f.verb + "; " + r.why
+		if more := count[f.rule] - n; n == perRule && more > 0 {
+			s += fmt.Sprintf("; %d more like it", more)
+		}
+		found = append(found, workorder.SurfaceFinding{Kind: r.kind, Path: text.Runes(shown(f.path), maxPath), Text: s, Grave: r.severe})
 	}
-	s.c = rest
-	if rest.path == "" {
-		s.add(kindUnread, 0, true, "%s not looked at: the change is too large", plural(n, "changed file"))
-		return
+	return found
+}
+
+// shown returns a path as it can be displayed: one with characters that are not shown has them escaped.
+func shown(path string) string {
+	if utf8.ValidString(path) && !strings.ContainsFunc(path, text.Unseen) {
+		return path
 	}
-	text := fmt.Sprintf("it was not read: %s", rest.why)
-	if n > 1 {
-		text += fmt.Sprintf("; nor were %s", plural(n-1, "other changed file"))
-	}
-	s.add(kindUnread, 0, strings.HasPrefix(rest.why, "the change") || sourceFile(rest), "%s", text)
+	return strings.Trim(strconv.QuoteToASCII(path), `"`)
 }

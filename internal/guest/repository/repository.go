@@ -244,7 +244,7 @@ func (r *Repository) Changes(ctx context.Context, base, head string) (map[string
 	return out, err
 }
 
-// Surface reads commits only, never the work tree.
+// Surface lists sensitive files that a branch changes, and secrets in its commits. It reads commits only, never the work tree.
 func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error) {
 	repo, err := r.landed(ctx, head)
 	if err != nil {
