@@ -145,7 +145,7 @@ func (p *Proof) UnmarshalJSON(b []byte) error {
 // SurfaceFinding is a changed file that runs, or decides what runs, on the machine of a person who checks the branch out or
 // builds it, or in CI.
 type SurfaceFinding struct {
-	// Kind names the rule of internal/surface, such as "workflow". Results of older versions have kinds that no rule has now.
+	// Kind names the rule of internal/sensitivefiles, such as "workflow". Results of older versions have kinds that no rule has now.
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Line int    `json:"line"` // in the new file, from 1; 0 means the whole file

@@ -106,7 +106,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 				t.Fatalf("it was not asked for: %v", h.calls)
 			}
 			// The limits of the steps themselves are half a minute and more, and say that they were it.
-			if took := time.Since(h.ended); !errors.Is(h.why, context.Canceled) || took > surfaceBudget/2 {
+			if took := time.Since(h.ended); !errors.Is(h.why, context.Canceled) || took > sensitiveFilesBudget/2 {
 				t.Errorf("it ended %s after the signal: %v", took, h.why)
 			}
 			if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || !r.result.Pushed || h.released == nil {

@@ -16,11 +16,11 @@ func (b tell) nothingLanded() string {
 	return ""
 }
 
-// surface lists the branch's changes to files that run on other machines. It does not delay a stop.
-func (b tell) surface(ctx context.Context) error {
+// sensitiveFiles lists the changed files that run on other machines. It does not delay a stop.
+func (b tell) sensitiveFiles(ctx context.Context) error {
 	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if err != nil {
-		b.Rec.Warn("what the branch changes of what runs on other machines is not all known: " + err.Error())
+		b.Rec.Warn("the list of sensitive files that the branch changes is not complete: " + err.Error())
 	}
 	changes, cerr := b.Repo.Changes(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if cerr != nil {

@@ -11,20 +11,20 @@ import (
 // The budgets bound steps that hang; they are not expectations. Each is
 // several times the need of the slowest machine that was measured.
 const (
-	boxBudget      = 15 * time.Second
-	dockerBudget   = 60 * time.Second
-	cloneBudget    = 10 * time.Minute // a large repository over a slow line
-	rebaseBudget   = 10 * time.Minute // git takes seconds for hundreds of commits
-	servicesBudget = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
-	packagesBudget = 10 * time.Minute
-	toolsBudget    = 20 * time.Minute // some hundred megabytes; a tool that is built from its source takes minutes
-	supabaseBudget = 25 * time.Minute // three gigabytes of images the first time
-	envBudget      = 15 * time.Second
-	groundBudget   = 30 * time.Second // it copies some megabytes at most
-	compareBudget  = 2 * time.Minute  // reading and comparing the commits before and after
-	surfaceBudget  = 30 * time.Second // it takes seconds for tens of thousands of files
-	evidenceBudget = time.Minute      // some ten megabytes to the remote
-	forgeBudget    = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
+	boxBudget            = 15 * time.Second
+	dockerBudget         = 60 * time.Second
+	cloneBudget          = 10 * time.Minute // a large repository over a slow line
+	rebaseBudget         = 10 * time.Minute // git takes seconds for hundreds of commits
+	servicesBudget       = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
+	packagesBudget       = 10 * time.Minute
+	toolsBudget          = 20 * time.Minute // some hundred megabytes; a tool that is built from its source takes minutes
+	supabaseBudget       = 25 * time.Minute // three gigabytes of images the first time
+	envBudget            = 15 * time.Second
+	groundBudget         = 30 * time.Second // it copies some megabytes at most
+	compareBudget        = 2 * time.Minute  // reading and comparing the commits before and after
+	sensitiveFilesBudget = 30 * time.Second // it takes seconds for tens of thousands of files
+	evidenceBudget       = time.Minute      // some ten megabytes to the remote
+	forgeBudget          = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
 )
 
 // list is the whole run. Functions that belong to one step alone are named in its entry.
@@ -45,7 +45,7 @@ func (b *Box) list() *pipeline.List {
 		only(rebase, t.proofStep()), m.moveStep(),
 		l.pushStep(),
 		only(!rebase, t.proofStep()),
-		t.surfaceStep(), t.evidenceStep(), t.answersStep(), t.pullRequestStep(), m.rangeDiffStep(), l.resultStep(), l.leaseStep(),
+		t.sensitiveFilesStep(), t.evidenceStep(), t.answersStep(), t.pullRequestStep(), m.rangeDiffStep(), l.resultStep(), l.leaseStep(),
 	)}
 }
 
@@ -295,11 +295,11 @@ func (b tell) proofStep() *pipeline.Step {
 	return s
 }
 
-func (b tell) surfaceStep() *pipeline.Step {
+func (b tell) sensitiveFilesStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepSurface, Title: "read what the branch changes of what runs on other machines", Budget: surfaceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
+		Name: workorder.StepSensitiveFiles, Title: "list sensitive files that the branch changes", Budget: sensitiveFilesBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
 		Late: b.nothingLanded,
-		Run:  b.surface,
+		Run:  b.sensitiveFiles,
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
-	"github.com/sandbox-agent/sandbox-agent/internal/surface"
+	"github.com/sandbox-agent/sandbox-agent/internal/sensitivefiles"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -250,7 +250,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	if err != nil {
 		return nil, err
 	}
-	found, err := surface.Report(ctx, repo, base, head)
+	found, err := sensitivefiles.Report(ctx, repo, base, head)
 	// What was pushed beside the branch, as a checkpoint is, is not in it. Without the list a finding too many is better than one too few.
 	var objects map[string]bool
 	if out, err := repo.Output(ctx, "rev-list", "--objects", head, "--not", base, "--"); err == nil {
@@ -262,7 +262,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	}
 	for _, l := range r.Git.Remote.Leaks(objects) {
 		if !l.Refused {
-			found = append([]workorder.SurfaceFinding{{Kind: surface.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true}}, found...)
+			found = append([]workorder.SurfaceFinding{{Kind: sensitivefiles.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true}}, found...)
 		}
 	}
 	return found, err
