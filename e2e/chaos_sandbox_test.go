@@ -44,7 +44,7 @@ func TestChaosSandbox(t *testing.T) {
 	for _, kind := range []string{"jail", "container"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a seed that can be given again
+			rng := rand.New(rand.NewPCG(seed, 0)) // the seed makes a run repeatable
 			t.Logf("seed %d", seed)
 			u := newCarefulUser(t)
 			repo := u.newRepo()

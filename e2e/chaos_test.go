@@ -149,7 +149,7 @@ func (u *chaosUser) command() []string {
 // round strikes once for sure and now and then again, until the task is done.
 func (c *chaos) round(t *testing.T, n int, b blow, u *chaosUser) {
 	t.Helper()
-	rng := rand.New(rand.NewPCG(uint64(c.seed), uint64(n))) //nolint:gosec // a seed that can be given is the point
+	rng := rand.New(rand.NewPCG(uint64(c.seed), uint64(n))) // the seed makes a run repeatable
 	row := chaosRow{rounds: 1}
 	defer func() { c.add(b.name, row) }()
 	// A blow that comes too late, or for what is not there yet, proves nothing: another task, then.

@@ -6,7 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // Maven's own sums
+	"crypto/sha1" // Maven's checksums
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -222,7 +222,7 @@ func serve(t *testing.T, served http.Handler) (host string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: served}} //nolint:gosec // of a test
+	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: served}}
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return l.Addr().String()
@@ -321,7 +321,7 @@ func mavenRepository(files map[string]string) http.Handler {
 		case !ok:
 			http.NotFound(w, r)
 		case sum:
-			fmt.Fprintf(w, "%x", sha1.Sum([]byte(content))) //nolint:gosec // Maven's own sums
+			fmt.Fprintf(w, "%x", sha1.Sum([]byte(content))) // Maven's checksums
 		default:
 			_, _ = io.WriteString(w, content)
 		}

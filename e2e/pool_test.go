@@ -59,7 +59,7 @@ func TestPoolListen(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
 	file := filepath.Join(u.state, "pool.token")
-	if err := errors.Join(os.MkdirAll(u.state, 0o700), os.WriteFile(file, []byte("of-a-former-pool-that-all-know\n"), 0o644)); err != nil { //nolint:gosec // that is the point
+	if err := errors.Join(os.MkdirAll(u.state, 0o700), os.WriteFile(file, []byte("of-a-former-pool-that-all-know\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	p := u.servePool("--max", "1", "--listen", "127.0.0.1:0")

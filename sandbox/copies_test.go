@@ -9,7 +9,7 @@ import (
 )
 
 // A directory of a killed program's copy goes with the next one, and one in use stays.
-func TestCopies(t *testing.T) { //nolint:paralleltest // it has a TMPDIR of its own
+func TestCopies(t *testing.T) { // not parallel: it sets TMPDIR
 	t.Setenv("TMPDIR", t.TempDir())
 	used, remove, err := copyDir()
 	if err != nil {

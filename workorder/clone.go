@@ -4,7 +4,7 @@ import "reflect"
 
 // Clone is a copy that shares nothing with r.
 func (r *Result) Clone() Result {
-	return clone(reflect.ValueOf(*r)).Interface().(Result) //nolint:forcetypeassert // of what went in
+	return clone(reflect.ValueOf(*r)).Interface().(Result)
 }
 
 // clone copies a value of plain data: what lists, maps and pointers lead to is copied as well. Structs with fields that are not exported,

@@ -33,7 +33,7 @@ func TestFilterOfSystemCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := reachable(t) + "/program"
-	if err := os.WriteFile(program, exe, 0o755); err != nil { //nolint:gosec // another user has to run it
+	if err := os.WriteFile(program, exe, 0o755); err != nil { // another user runs it
 		t.Fatal(err)
 	}
 	out := asNobody(t, "/", program, "-test.run", "^TestFilterOfSystemCalls$")

@@ -78,8 +78,6 @@ type Box struct {
 // lives are the contexts of the steps. run ends with the time limit and the first stop signal; land ends with the time for landing and a
 // second signal; after ends with the first stop signal alone. Once the work has landed, a hanging forge must not turn the run into a
 // lost one. The time limit is the agent's and does not apply to the pull request.
-//
-//nolint:containedctx // of one run, whose steps are methods
 type lives struct{ run, land, after context.Context }
 
 // LongStop is workorder.LongStopSignal.

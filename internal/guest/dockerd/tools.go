@@ -22,7 +22,7 @@ func (p plan) withhold() error {
 	if err := os.MkdirAll(p.tools(), 0o755); err != nil {
 		return fmt.Errorf("keep git from the engine: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(p.tools(), "git"), []byte(withheld), 0o755); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(filepath.Join(p.tools(), "git"), []byte(withheld), 0o755); err != nil {
 		return fmt.Errorf("keep git from the engine: %w", err)
 	}
 	return nil

@@ -45,7 +45,7 @@ type Egress struct {
 	ledger   *ledger
 	proxy    *proxy
 	pool     *pool
-	run      context.Context //nolint:containedctx // of all servers, from Up to Close
+	run      context.Context // of all servers, from Up to Close
 	cut      func()          // ends the proxy and what goes through it
 
 	changes sync.Mutex // serialises changes of the rules; a change may take as long as the kernel needs

@@ -166,7 +166,7 @@ func (w *web) Close() error {
 func (w *web) Addr() net.Addr { return &net.TCPAddr{} }
 
 // Get and Put lend buffers to the reverse proxy.
-func (w *web) Get() []byte { return w.buffers.Get().(*[copyBuffer]byte)[:] } //nolint:forcetypeassert,nolintlint // New makes nothing else
+func (w *web) Get() []byte { return w.buffers.Get().(*[copyBuffer]byte)[:] }
 
 // Put takes a buffer back.
 func (w *web) Put(b []byte) { w.buffers.Put((*[copyBuffer]byte)(b)) }

@@ -147,7 +147,7 @@ func (a *ask) prepare() (*edit, error) {
 	if a.stream && (a.path == "/v1/chat/completions" || a.path == "/v1/completions") {
 		return a.includeUsage(b)
 	}
-	return nil, nil //nolint:nilnil // nothing to change, and nothing wrong
+	return nil, nil // nothing to change
 }
 
 // bound is the largest single answer, in tokens.
@@ -173,7 +173,7 @@ func (a *ask) includeUsage(b body) (*edit, error) {
 		return nil, fmt.Errorf("the stream_options of %s cannot be read: %w", a.path, err)
 	}
 	if options.is("include_usage") {
-		return nil, nil //nolint:nilnil // nothing to change, and nothing wrong
+		return nil, nil // nothing to change
 	}
 	e, at := options.set("include_usage", "true"), 0
 	if m, ok := b.find(name); ok {

@@ -111,7 +111,7 @@ func TestRealEngine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			must(t, os.Chmod(dir, 0o755)) //nolint:gosec // for everybody, as folders of the workspace
+			must(t, os.Chmod(dir, 0o755)) // readable by all, like directories of the workspace
 			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", prelude+c.script)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+f.socket, "IMAGE="+testImage())

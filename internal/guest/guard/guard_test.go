@@ -133,7 +133,7 @@ func makeGuard(t *testing.T, upstream string) *fixture {
 	t.Helper()
 	f := &fixture{socket: filepath.Join(shortDir(t), "docker.sock"), work: shortDir(t)}
 	// A folder of root's that nobody else may pass has nothing that a client may bind.
-	if err := os.Chmod(f.work, 0o755); err != nil { //nolint:gosec // for everybody, as the workspace
+	if err := os.Chmod(f.work, 0o755); err != nil { // readable by all, like the workspace
 		t.Fatal(err)
 	}
 	f.Guard = guard.New(guard.Config{

@@ -276,7 +276,7 @@ func TestShown(t *testing.T) {
 	work := t.TempDir()
 	g := guard.New(guard.Config{Binds: []string{work}, Mounts: mounts, GID: os.Getgid(), Log: slog.New(slog.DiscardHandler)}).Unprivileged(nil)
 	odd := work + `/a "quoted\" <b>`
-	must(t, os.Chmod(work, 0o755)) //nolint:gosec // for everybody, as the workspace
+	must(t, os.Chmod(work, 0o755)) // readable by all, like the workspace
 	must(t, os.Mkdir(odd, 0o755))
 	quoted, err := json.Marshal(odd)
 	must(t, err)
@@ -315,7 +315,7 @@ func TestShown(t *testing.T) {
 
 func TestOpenBelow(t *testing.T) {
 	root := t.TempDir()
-	must(t, os.Chmod(root, 0o755)) //nolint:gosec // for everybody, as the workspace
+	must(t, os.Chmod(root, 0o755)) // readable by all, like the workspace
 	must(t, os.MkdirAll(filepath.Join(root, "dir", "deep"), 0o755))
 	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
 	must(t, syscall.Mkfifo(filepath.Join(root, "fifo"), 0o600))
@@ -335,7 +335,7 @@ func TestOpenBelow(t *testing.T) {
 // However often a folder on the way becomes a link, what is opened is never behind it.
 func TestOpenBelowRace(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
-	must(t, os.Chmod(root, 0o755)) //nolint:gosec // for everybody, as the workspace
+	must(t, os.Chmod(root, 0o755)) // readable by all, like the workspace
 	must(t, os.MkdirAll(filepath.Join(outside, "deep"), 0o755))
 	at := filepath.Join(root, "at")
 	stop, done := make(chan struct{}), make(chan struct{})

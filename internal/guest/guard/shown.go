@@ -28,7 +28,7 @@ func (g *Guard) show(resp *http.Response) error {
 		return nil
 	}
 	if t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		return nil //nolint:nilerr // whatever it is, it is no JSON
+		return nil // not JSON
 	}
 	resp.Header.Del("Content-Length")
 	resp.ContentLength = -1

@@ -14,7 +14,7 @@ import (
 // publish are the sandbox's own TCP ports that lead to services. The engine does not hold them: a container that wants one, such as that of the
 // repository's own compose file, gets it, and publish has it again when the container has ended.
 type publish struct {
-	ctx  context.Context //nolint:containedctx // it ends with the services
+	ctx  context.Context // ends with the services
 	stop context.CancelFunc
 	// ended reports whether a container holds no port any more.
 	ended func(ctx context.Context, id string) bool

@@ -73,7 +73,7 @@ func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err erro
 		return fmt.Errorf("build the artifact: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(made)) }()
-	if err := os.Chmod(made, 0o755); err != nil { //nolint:gosec // others may run it
+	if err := os.Chmod(made, 0o755); err != nil { // other users run it
 		return fmt.Errorf("build the artifact: %w", err)
 	}
 	if err := b.fill(ctx, &d, made, dir); err != nil {
@@ -165,7 +165,7 @@ func write(dir string, files map[string]string) error {
 			return err
 		}
 		// Whatever the umask says: others may run it.
-		if err := os.Chmod(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // as above
+		if err := os.Chmod(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
 		mode := fs.FileMode(0o644)
@@ -250,7 +250,7 @@ func (b *Builder) unpack(ctx context.Context, image, root string) (err error) {
 	if err := images.Root(ctx, image, made); err != nil {
 		return err
 	}
-	if err := os.Chmod(made, 0o755); err != nil { //nolint:gosec // commands of a jail are another user's
+	if err := os.Chmod(made, 0o755); err != nil { // commands of a jail run as another user
 		return err
 	}
 	return os.Rename(made, root)

@@ -177,7 +177,7 @@ func (d *detector) composeService(at Place, name string, raw map[string]any, var
 	if h := c.HealthCheck; h != nil && !h.Disable && len(h.Test) > 1 && h.Test[0] != "NONE" && !strings.Contains(strings.Join(h.Test, " "), unset) {
 		s.Health = Health{Test: h.Test, Interval: span(h.Interval), Timeout: span(h.Timeout)}
 		if h.Retries != nil {
-			s.Health.Retries = int(min(*h.Retries, 1000)) //nolint:gosec // bounded
+			s.Health.Retries = int(min(*h.Retries, 1000))
 		}
 	}
 	d.Services = append(d.Services, s)

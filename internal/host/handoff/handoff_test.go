@@ -57,7 +57,7 @@ func repository(t *testing.T) (dir string, w handoff.Work) {
 		git("config", key, "touch "+ran+"; cat")
 	}
 	write(t, filepath.Join(dir, ".git", "hooks", "post-checkout"), "#!/bin/sh\ntouch "+ran+"\n")
-	if err := os.Chmod(filepath.Join(dir, ".git", "hooks", "post-checkout"), 0o700); err != nil { //nolint:gosec // a hook
+	if err := os.Chmod(filepath.Join(dir, ".git", "hooks", "post-checkout"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -93,7 +93,7 @@ func TestDiff(t *testing.T) {
 		gittest.Git(t, dir, "config", key, value)
 	}
 	patch := filepath.Join(t.TempDir(), "patch")
-	f, err := os.Create(patch) //nolint:gosec // in the test's folder
+	f, err := os.Create(patch)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*
 	if most < 1 || most > sandbox.DefaultMaxOutput {
 		return nil, invalid(fmt.Errorf("arguments: max_output_bytes must be between 1 and %d", sandbox.DefaultMaxOutput))
 	}
-	shown := pictures{text: most / 2} //nolint:mnd // half: what is printed has the rest
+	shown := pictures{text: most / 2} // the other half is for printed text
 	out, errOut := text.NewEnds(most), text.NewEnds(most)
 	res, err := s.o.Runner.Run(ctx, code.Request{Env: *a.Env, Code: *a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut, Display: shown.add})
 	if _, unknown := errors.AsType[*code.UnknownError](err); unknown || errors.Is(err, sandbox.ErrSpec) {
@@ -180,7 +180,7 @@ func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*
 	if err != nil {
 		return failed(err), nil
 	}
-	bound(&res, out, errOut, most-(most/2-shown.text)) //nolint:mnd // see above
+	bound(&res, out, errOut, most-(most/2-shown.text))
 	said := res.Text()
 	if res.Fresh && res.Session != "" && said == "" && len(shown.all) == 0 {
 		said = fmt.Sprintf("Session %s is new.", res.Session)

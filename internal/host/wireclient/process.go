@@ -28,7 +28,7 @@ const patience = 5 * time.Second
 
 // silence ends a request whose guest says nothing for longer than a timeout allows. A nil one never does.
 type silence struct {
-	ctx   context.Context //nolint:containedctx // the request's, whose cause tells
+	ctx   context.Context // of the request; its cause says why it ended
 	limit time.Duration
 	timer *time.Timer
 	end   context.CancelFunc

@@ -44,12 +44,12 @@ func gitAttempts() []attempt {
 func traps(*Config) (string, bool) {
 	const script = "#!/bin/sh\n{ echo \"uid $(id -u) by $0\"; tr '\\0' '\\n' </proc/$$/environ; } >>" + markers + "-$(id -u) 2>/dev/null\ncat 2>/dev/null\nexit 0\n"
 	const dir = "/workspace/.git"
-	errs := []error{os.MkdirAll(dir+"/hooks", 0o755), os.WriteFile("/tmp/attack-trap", []byte(script), 0o755)} //nolint:gosec // a trap is for everybody
+	errs := []error{os.MkdirAll(dir+"/hooks", 0o755), os.WriteFile("/tmp/attack-trap", []byte(script), 0o755)}
 	for _, hook := range []string{
 		"pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "pre-push", "post-checkout", "post-merge", "post-rewrite",
 		"reference-transaction", "post-index-change", "pre-auto-gc", "fsmonitor-watchman", "update", "pre-receive", "post-receive", "post-update", "push-to-checkout", "proc-receive", "sendemail-validate",
 	} {
-		errs = append(errs, os.WriteFile(filepath.Join(dir, "hooks", hook), []byte(script), 0o755)) //nolint:gosec // as above
+		errs = append(errs, os.WriteFile(filepath.Join(dir, "hooks", hook), []byte(script), 0o755))
 	}
 	for _, kv := range [][2]string{
 		{"core.fsmonitor", "/tmp/attack-trap"},
@@ -87,10 +87,10 @@ func traps(*Config) (string, bool) {
 		}
 	}
 	errs = append(errs,
-		os.WriteFile("/workspace/.gitattributes", []byte("* filter=evil diff=evil merge=evil\n"), 0o644),                                                            //nolint:gosec // as above
-		os.WriteFile("/workspace/.gitmodules", []byte("[submodule \"evil\"]\n\tpath = evil\n\turl = ext::/tmp/attack-trap\n\tupdate = !/tmp/attack-trap\n"), 0o644), //nolint:gosec // as above
-		os.WriteFile(dir+"/objects/info/alternates", []byte("/root\n/var/lib/sandbox-agent/state\n/dev/shm/sandbox-agent-ssh\n"), 0o644),                            //nolint:gosec // as above
-		os.WriteFile("/workspace/attack.txt", []byte("something to commit\n"), 0o644),                                                                               //nolint:gosec // as above
+		os.WriteFile("/workspace/.gitattributes", []byte("* filter=evil diff=evil merge=evil\n"), 0o644),
+		os.WriteFile("/workspace/.gitmodules", []byte("[submodule \"evil\"]\n\tpath = evil\n\turl = ext::/tmp/attack-trap\n\tupdate = !/tmp/attack-trap\n"), 0o644),
+		os.WriteFile(dir+"/objects/info/alternates", []byte("/root\n/var/lib/sandbox-agent/state\n/dev/shm/sandbox-agent-ssh\n"), 0o644),
+		os.WriteFile("/workspace/attack.txt", []byte("something to commit\n"), 0o644),
 	)
 	err := errors.Join(errs...)
 	return "traps are laid " + short(err), err == nil

@@ -173,17 +173,17 @@ func setuid(*Config) (string, bool) {
 		var found string
 		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
-				return nil //nolint:nilerr // what cannot be read cannot be run
+				return nil // unreadable, so not executable
 			}
 			if i, err := d.Info(); err != nil || i.Mode()&os.ModeSetuid == 0 {
-				return nil //nolint:nilerr // as above
+				return nil
 			}
 			tried++
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			c, err := proc.Start(ctx, proc.Spec{Argv: []string{p}})
 			if err != nil {
-				return nil //nolint:nilerr // it does not run
+				return nil
 			}
 			if uids, err := status(c.PID(), "Uid"); err == nil {
 				if f := strings.Fields(uids); len(f) > 1 && f[1] == "0" {

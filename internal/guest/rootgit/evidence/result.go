@@ -88,7 +88,7 @@ func logs(root fs.FS) (names []string) {
 	size := map[string]int64{}
 	_ = fs.WalkDir(root, workorder.LogsDir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // an unreadable file is skipped
+			return nil // an unreadable file is skipped
 		}
 		if st, err := d.Info(); err == nil {
 			size[name], names = st.Size(), append(names, name)

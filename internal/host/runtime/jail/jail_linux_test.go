@@ -367,7 +367,7 @@ func TestParseParents(t *testing.T) {
 }
 
 // The record of a named jail is on the disk before its folder has its name; a throwaway one ends with the machine.
-func TestRecordIsDurable(t *testing.T) { //nolint:paralleltest // it replaces syncFile
+func TestRecordIsDurable(t *testing.T) { // not parallel: it replaces syncFile
 	var synced []string
 	sync := syncFile
 	defer func() { syncFile = sync }()
