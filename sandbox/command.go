@@ -18,6 +18,9 @@ import (
 // DefaultMaxOutput is the default limit of each stream of a Result, in bytes.
 const DefaultMaxOutput = 1 << 20
 
+// Shells are the shells that can be given a script.
+var Shells = []string{"sh", "bash", "zsh", "ash"}
+
 // Command is a program to run in a sandbox.
 type Command struct {
 	// Argv is the program and its arguments. No shell interprets it.

@@ -260,7 +260,7 @@ func (s *Spec) completeLeases() error {
 	if !s.Leases {
 		return nil
 	}
-	s.User, s.Dir = cmp.Or(s.User, leaseUser), cmp.Or(s.Dir, leaseDir)
+	s.User, s.Dir = cmp.Or(s.User, leaseUser), cmp.Or(s.Dir, CloneDir)
 	if uid, gid, ok := strings.Cut(s.User, ":"); !ok || !isID(uid) || !isID(gid) {
 		return fmt.Errorf("user %q of leases: use a uid:gid other than root's", s.User)
 	}
@@ -316,11 +316,8 @@ const minPIDs = 64
 // limit converts a limit to the engine's value: 0 for none.
 func limit(n int64) int64 { return max(n, 0) }
 
-// Defaults of leases: the first user of most distributions, and a directory that each lease has for itself.
-const (
-	leaseUser = "1000:1000"
-	leaseDir  = "/workspace"
-)
+// leaseUser is the first user of most distributions.
+const leaseUser = "1000:1000"
 
 // isID reports whether s is the number of a user or group other than root.
 func isID(s string) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Ran is the command whose changes are saved.
@@ -52,8 +53,8 @@ func (u Unsaved) String() string { return u.Path + ": " + u.Reason }
 // ErrNoClone means that a sandbox has no clone of a local repository.
 var ErrNoClone = errors.New("no clone of a local repository")
 
-// CloneDir is the directory of the clone of Spec.Repo.
-const CloneDir = "/workspace"
+// CloneDir is the directory of the clone of Spec.Repo, and of a lease.
+const CloneDir = workorder.Workspace
 
 // Save commits the changes in the sandbox's clone since the last Save to the sandbox's branch. The branch is in an
 // internal repository, which the user's repository has as the remote `sandbox`, with the branch sandbox/NAME. The first

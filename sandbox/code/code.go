@@ -306,9 +306,6 @@ const timedOut = 124
 
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-// workspace is the folder of a place.
-const workspace = "/workspace"
-
 // Close ends all sessions and removes all places, but for those that are Kept.
 func (r *Runner) Close(ctx context.Context) error {
 	r.mu.Lock()

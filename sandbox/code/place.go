@@ -76,7 +76,7 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 
 // variables are those of an environment's code.
 func (r *Runner) variables(e Environment) []string {
-	env := append([]string{"HOME=" + workspace}, e.Env...)
+	env := append([]string{"HOME=" + sandbox.CloneDir}, e.Env...)
 	if e.Program != "" { // it has a home of its own, and is asked to show the project
 		env = slices.Clone(e.Env)
 		if e.Project != "" {

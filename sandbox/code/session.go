@@ -421,7 +421,7 @@ func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbo
 	s.Leases = false
 	s.Env = append(s.Env, variableSession+id, variableEnv+e.Name)
 	if s.Runtime == sandbox.KindContainer {
-		s.User, s.Dir, s.OwnDir = cmp.Or(s.User, "1000:1000"), workspace, true
+		s.User, s.Dir, s.OwnDir = cmp.Or(s.User, "1000:1000"), sandbox.CloneDir, true
 	}
 	sb, err = pool.Create(ctx, r.m, s, p.Limits)
 	if errors.Is(err, sandbox.ErrExists) { // another program was faster

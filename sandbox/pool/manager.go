@@ -20,8 +20,8 @@ func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) 
 	sp := s.Sandbox()
 	sp.Name = name
 	if sp.Leases && !leases {
-		sp.Leases, sp.User, sp.Dir, sp.OwnDir = false, cmp.Or(s.User, defaultUser), workspace, true
-		sp.Env = append([]string{"HOME=" + workspace}, s.Env...)
+		sp.Leases, sp.User, sp.Dir, sp.OwnDir = false, cmp.Or(s.User, defaultUser), sandbox.CloneDir, true
+		sp.Env = append([]string{"HOME=" + sandbox.CloneDir}, s.Env...)
 	}
 	sb, err := Create(ctx, m.m, sp, s.Limits)
 	if err != nil {
@@ -50,7 +50,6 @@ func (m *manager) Left(ctx context.Context, name string) (all []place, err error
 // What a container has that makes no leases, as a lease has it.
 const (
 	defaultUser = "1000:1000"
-	workspace   = "/workspace"
 )
 
 // Create makes a sandbox of a spec whose limits are defaults but for those that were asked for: a default that the runtime cannot hold is left out.

@@ -80,19 +80,16 @@ sandbox, held as the agent is.`,
 	f.StringArrayVar(&o.expose, "expose", nil, "PORT or PORT:LOCAL at which it listens: on this machine's loopback, also with --network none; can be repeated")
 	f.StringArrayVar(&o.env, "env", nil, "NAME=value; can be repeated")
 	f.StringVar(&o.dir, "workdir", "", "where it begins")
-	f.StringVar(&o.shell, "shell", "", "hand the words to this shell of the sandbox as one script: "+strings.Join(shells, ", "))
+	f.StringVar(&o.shell, "shell", "", "hand the words to this shell of the sandbox as one script: "+strings.Join(sandbox.Shells, ", "))
 	f.DurationVar(&o.timeout, "timeout", 0, "end it and everything it started after that time, as 30s")
 	f.StringVar(&o.most, "max-output", "", "with --json: bound of each stream, as 64k; none for no bound (default 1m)")
 	f.StringVar(&o.image, "image", "", "image of the current folder's sandbox, where no sandbox is named and that one is not there")
 	cmd.MarkFlagsMutuallyExclusive("background", "tty")
 	cmd.MarkFlagsMutuallyExclusive("json", "tty")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions(shells, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions(sandbox.Shells, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
-
-// shells are those that a script can be handed to.
-var shells = []string{"sh", "bash", "zsh", "ash"}
 
 // execResult is what --json prints.
 type execResult struct {
@@ -128,10 +125,10 @@ func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.
 	}
 	switch {
 	case o.shell == "":
-	case slices.Contains(shells, o.shell):
+	case slices.Contains(sandbox.Shells, o.shell):
 		c.Argv = []string{o.shell, "-c", strings.Join(argv, " ")}
 	default:
-		errs = append(errs, fmt.Errorf("--shell %q: use %s", o.shell, strings.Join(shells, ", ")))
+		errs = append(errs, fmt.Errorf("--shell %q: use %s", o.shell, strings.Join(sandbox.Shells, ", ")))
 	}
 	return c, ports, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
 }

@@ -123,7 +123,7 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 			return r, err
 		}
 	}
-	c := sandbox.Command{Argv: []string{cmp.Or(q.Shell, shells[0]), "-c", q.Command}, Dir: sandbox.CloneDir, Background: q.Background, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second))}
+	c := sandbox.Command{Argv: []string{cmp.Or(string(q.Shell), sandbox.Shells[0]), "-c", q.Command}, Dir: sandbox.CloneDir, Background: q.Background, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second))}
 	if q.Background {
 		p, err := e.sb.Start(ctx, c)
 		if err != nil {

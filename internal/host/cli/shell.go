@@ -60,14 +60,14 @@ has tmux, it is the sandbox's own terminal, the same as of ` + "`sandbox-agent s
 			return o.do(cmd.Context(), a, args[0], argv)
 		},
 	}
-	cmd.Flags().StringVar(&o.shell, "shell", "", "in a sandbox without a task: "+strings.Join(shells, ", "))
+	cmd.Flags().StringVar(&o.shell, "shell", "", "in a sandbox without a task: "+strings.Join(sandbox.Shells, ", "))
 	cmd.Flags().SetInterspersed(false) // what follows the task is the command's
 	return cmd
 }
 
 func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []string) error {
-	if o.shell != "" && !slices.Contains(shells, o.shell) {
-		return usage("--shell %q: use %s", o.shell, strings.Join(shells, ", "))
+	if o.shell != "" && !slices.Contains(sandbox.Shells, o.shell) {
+		return usage("--shell %q: use %s", o.shell, strings.Join(sandbox.Shells, ", "))
 	}
 	sb, done, err := a.eitherSandbox(ctx, name)
 	if err != nil {

@@ -118,7 +118,7 @@ func (p ofProject) harness(name string) (string, workorder.Harness, error) {
 }
 
 // workdirOf is where commands of a sandbox begin.
-func workdirOf(s sandbox.Spec) string { return cmp.Or(s.Dir, "/workspace") }
+func workdirOf(s sandbox.Spec) string { return cmp.Or(s.Dir, sandbox.CloneDir) }
 
 func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error {
 	sb, done, err := a.sandbox(ctx, name)

@@ -117,7 +117,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	work, err := a.parseWorkspaces(o.workspaces)
 	if errs = append(errs, err); len(work) > 0 {
-		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, workspaceDir)
+		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, sandbox.CloneDir)
 		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, s.Env...) // they are the user's, whoever runs commands
 		if o.repo != "" {
 			errs = append(errs, errors.New("--workspace and --repo each say what is at /workspace"))
@@ -180,7 +180,7 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 	case own && o.repo != "" && o.project == "" && s.Worktree == "":
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
 	case s.Worktree != "" && o.repo != "":
-		err = usage("--git-worktree and --repo each say what is at %s", workspaceDir)
+		err = usage("--git-worktree and --repo each say what is at %s", sandbox.CloneDir)
 	case s.Worktree != "":
 		if o.project != "" {
 			err = a.boxSpec(ctx, s, o.project, "", "")
@@ -197,18 +197,15 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 	return err
 }
 
-// workspaceDir is where people and agents work.
-const workspaceDir = "/workspace"
-
 var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // parseWorkspaces reads [NAME=]FOLDER[:ro].
 func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
 	var errs []error
 	for _, t := range texts {
-		inside, folder := workspaceDir, t
+		inside, folder := sandbox.CloneDir, t
 		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
-			inside, folder = workspaceDir+"/"+name, rest
+			inside, folder = sandbox.CloneDir+"/"+name, rest
 		} else if len(texts) > 1 {
 			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))
 			continue

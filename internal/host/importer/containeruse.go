@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // maxFile bounds a file, in bytes: it is written by hand.
@@ -88,7 +89,7 @@ func ContainerUse(file, name string) (text string, notes []string, err error) {
 	if !slices.Contains(usualImages, e.Image) {
 		d.note("base_image %s: the sandbox has sandbox-agent's own image; `packages` and `tools` add to it", e.Image)
 	}
-	if e.Workdir != "" && e.Workdir != "/workdir" && e.Workdir != "/workspace" {
+	if e.Workdir != "" && e.Workdir != "/workdir" && e.Workdir != workorder.Workspace {
 		d.note("workdir %s: the repository is at /workspace", e.Workdir)
 	}
 	packages, commands := d.setup(slices.Concat(e.Setup, e.Install))

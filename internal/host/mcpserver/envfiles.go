@@ -21,31 +21,29 @@ const (
 )
 
 type (
-	readArguments struct {
+	// fileTarget is the arguments of a tool on a file.
+	fileTarget struct {
 		target
-		File  string `json:"target_file"`
-		Start *int   `json:"start_line"`
-		End   *int   `json:"end_line"`
+		File string `json:"target_file" jsonschema:"absolute, or below /workspace"`
+	}
+	readArguments struct {
+		fileTarget
+		Start *int `json:"start_line,omitempty"`
+		End   *int `json:"end_line,omitempty"`
 	}
 	listArguments struct {
 		target
-		Path string `json:"path"`
+		Path string `json:"path,omitempty"`
 	}
 	writeArguments struct {
-		target
-		File     string  `json:"target_file"`
-		Contents *string `json:"contents"`
+		fileTarget
+		Contents string `json:"contents"`
 	}
 	editArguments struct {
-		target
-		File    string  `json:"target_file"`
-		Search  string  `json:"search_text"`
-		Replace *string `json:"replace_text"`
-		Which   string  `json:"which_match"`
-	}
-	deleteArguments struct {
-		target
-		File string `json:"target_file"`
+		fileTarget
+		Search  string `json:"search_text"`
+		Replace string `json:"replace_text"`
+		Which   string `json:"which_match,omitempty"`
 	}
 )
 
@@ -127,18 +125,18 @@ func (s *Server) listFiles(ctx context.Context, e Environment, a *listArguments)
 }
 
 func (s *Server) writeFile(ctx context.Context, e Environment, a *writeArguments) (*mcp.CallToolResult, error) {
-	if a.File == "" || a.Contents == nil {
-		return nil, &WrongError{errors.New("arguments: target_file and contents are needed")}
+	if a.File == "" {
+		return nil, errNoFile
 	}
 	done, err := e.Turn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return document(e.Write(ctx, a.File, []byte(*a.Contents), "Write "+a.File))
+	return document(e.Write(ctx, a.File, []byte(a.Contents), "Write "+a.File))
 }
 
-func (s *Server) deleteFile(ctx context.Context, e Environment, a *deleteArguments) (*mcp.CallToolResult, error) {
+func (s *Server) deleteFile(ctx context.Context, e Environment, a *fileTarget) (*mcp.CallToolResult, error) {
 	if a.File == "" {
 		return nil, errNoFile
 	}
@@ -151,8 +149,8 @@ func (s *Server) deleteFile(ctx context.Context, e Environment, a *deleteArgumen
 }
 
 func (s *Server) editFile(ctx context.Context, e Environment, a *editArguments) (*mcp.CallToolResult, error) {
-	if a.File == "" || a.Search == "" || a.Replace == nil {
-		return nil, &WrongError{errors.New("arguments: target_file, search_text and replace_text are needed")}
+	if a.File == "" || a.Search == "" {
+		return nil, &WrongError{errors.New("arguments: target_file and search_text are needed")}
 	}
 	done, err := e.Turn(ctx)
 	if err != nil {
@@ -189,7 +187,7 @@ func (s *Server) editFile(ctx context.Context, e Environment, a *editArguments) 
 		return res, err
 	}
 	at := all[chosen].at
-	return document(e.Write(ctx, a.File, []byte(string(b[:at])+*a.Replace+string(b[at+len(a.Search):])), "Edit "+a.File))
+	return document(e.Write(ctx, a.File, []byte(string(b[:at])+a.Replace+string(b[at+len(a.Search):])), "Edit "+a.File))
 }
 
 // match is a place of a text in a file.

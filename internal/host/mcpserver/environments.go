@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -86,14 +85,17 @@ type EnvironmentEndpoint struct {
 	Host   string `json:"host_external,omitempty"`
 }
 
+// Shell is one of sandbox.Shells, or "" for the first.
+type Shell string
+
 // EnvironmentCommand is a script for a shell.
 type EnvironmentCommand struct {
 	Command     string  `json:"command"`
-	Shell       string  `json:"shell"`
-	Background  bool    `json:"background"`
-	Ports       []int   `json:"ports"`
-	Timeout     float64 `json:"timeout"` // in seconds
-	Explanation string  `json:"-"`       // target has it
+	Shell       Shell   `json:"shell,omitempty"`
+	Background  bool    `json:"background,omitempty"`
+	Ports       []int   `json:"ports,omitempty"`
+	Timeout     float64 `json:"timeout,omitempty" jsonschema:"seconds"`
+	Explanation string  `json:"explanation,omitempty"`
 }
 
 // EnvironmentResult is how it ended, or of one in the background that it runs.
@@ -122,11 +124,11 @@ type EnvironmentChange struct {
 
 // EnvironmentConfig is of what an environment is made anew. What it does not name stays.
 type EnvironmentConfig struct {
-	BaseImage     string              `json:"base_image"`
-	Env           map[string]*string  `json:"env"` // null takes a variable away
-	SetupCommands *[]string           `json:"setup_commands"`
-	Network       string              `json:"network"`
-	Allow         []string            `json:"allow"`
+	BaseImage     string              `json:"base_image,omitempty"`
+	Env           map[string]*string  `json:"env,omitempty"` // null removes a variable
+	SetupCommands *[]string           `json:"setup_commands,omitempty"`
+	Network       sandbox.Network     `json:"network,omitempty"`
+	Allow         []string            `json:"allow,omitempty"`
 	Service       *EnvironmentService `json:"-"` // one more
 }
 
@@ -134,9 +136,9 @@ type EnvironmentConfig struct {
 type EnvironmentService struct {
 	Name    string            `json:"name"`
 	Image   string            `json:"image"`
-	Command []string          `json:"command"`
-	Env     map[string]string `json:"env"`
-	Ports   []int             `json:"ports"`
+	Command []string          `json:"command,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Ports   []int             `json:"ports,omitempty"`
 }
 
 // EnvironmentCheckpoint is what a checkpoint has kept.
@@ -147,17 +149,9 @@ type EnvironmentCheckpoint struct {
 	Notes    []string `json:"notes,omitempty"`
 }
 
-// Properties of the tools' schemas.
-const (
-	idProperty   = `"environment_id":{"type":"string"}`
-	fileProperty = `"target_file":{"type":"string","description":"absolute, or below ` + sandbox.CloneDir + `"}`
-	someEnv      = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
-	somePorts    = `"ports":{"type":"array","items":{"type":"integer"}}`
-)
-
 // explained is what all tools have: why the agent calls it. Only a command's goes anywhere.
 type explained struct {
-	Explanation string `json:"explanation"`
+	Explanation string `json:"explanation,omitempty"`
 }
 
 // target is what all tools on an environment have.
@@ -175,10 +169,11 @@ func (*serviceArguments) rebuilds() {}
 type (
 	createArguments struct {
 		explained
-		Title        string `json:"title"`
-		Ref          string `json:"from_git_ref"`
-		AllowReplace bool   `json:"allow_replace"`
+		Title        string `json:"title" jsonschema:"what it is for"`
+		Ref          string `json:"from_git_ref,omitempty" jsonschema:"branch, tag or commit; default: what the user has checked out"`
+		AllowReplace bool   `json:"allow_replace,omitempty"`
 	}
+	// openArguments always need an ID, also where a client works in one environment at a time.
 	openArguments   struct{ target }
 	updateArguments struct {
 		target
@@ -205,64 +200,40 @@ type (
 // addEnvironments adds the fifteen tools.
 func (s *Server) addEnvironments() {
 	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
-	add := func(name, description, properties, required string, do tool, hints *mcp.ToolAnnotations) {
-		needs := []string{} // never null, which is no list
-		if strings.HasPrefix(properties, idProperty) && (!s.o.Single || name == "open") {
-			needs = append(needs, "environment_id")
-		}
-		if properties != "" {
-			properties += ","
-		}
-		properties += `"explanation":{"type":"string"}`
-		list, _ := json.Marshal(append(needs, strings.Fields(required)...)) // a list of texts always encodes
-		s.add(&mcp.Tool{
-			Name: "environment_" + name, Description: description, Annotations: hints,
-			InputSchema: json.RawMessage(fmt.Sprintf(`{"type":"object","additionalProperties":false,"required":%s,"properties":{%s}}`, list, properties)),
-		}, do)
+	tool := func(name, description string, hints *mcp.ToolAnnotations) *mcp.Tool {
+		return &mcp.Tool{Name: "environment_" + name, Description: description, Annotations: hints}
 	}
-	add("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. Uncommitted changes of the user are not in it.",
-		`"title":{"type":"string","description":"what it is for"},"from_git_ref":{"type":"string","description":"branch, tag or commit; default: what the user has checked out"},"allow_replace":{"type":"boolean"}`,
-		"title", s.createEnvironment, nil)
-	add("open", "Work in an environment that is there.", idProperty, "", s.openEnvironment, looks)
-	add("list", "List the environments of the repository.", "", "", s.listEnvironments, looks)
-	add("update", "Change an environment's title.", idProperty+`,"title":{"type":"string"}`, "title", on(s, s.update), nil)
-	add("config", "Make an environment anew of another configuration. What is committed stays; other files and background commands are lost.",
-		idProperty+`,"config":{"type":"object","additionalProperties":false,"properties":{"base_image":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":["string","null"]}},"setup_commands":{"type":"array","items":{"type":"string"}},"network":{"enum":["full","restricted","none"]},"allow":{"type":"array","items":{"type":"string"}}}}`,
-		"config", on(s, s.config), nil)
-	add("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.",
-		idProperty+`,"command":{"type":"string"},"shell":{"type":"string","description":"`+strings.Join(shells, ", ")+`"},"background":{"type":"boolean"},`+somePorts+`,"timeout":{"type":"number","description":"seconds"}`,
-		"command", on(s, s.command), nil)
-	add("file_read", "Read a text file, or lines of it, counted from 1.", idProperty+","+fileProperty+`,"start_line":{"type":"integer"},"end_line":{"type":"integer"}`, "target_file", on(s, s.readFile), looks)
-	add("file_list", "List a folder.", idProperty+`,"path":{"type":"string"}`, "", on(s, s.listFiles), looks)
-	add("file_write", "Write a whole file.", idProperty+","+fileProperty+`,"contents":{"type":"string"}`, "target_file contents", on(s, s.writeFile), nil)
-	add("file_edit", "Replace a text of a file. Where it is there several times, the answer lists them by id for which_match.",
-		idProperty+","+fileProperty+`,"search_text":{"type":"string"},"replace_text":{"type":"string"},"which_match":{"type":"string"}`, "target_file search_text replace_text", on(s, s.editFile), nil)
-	add("file_delete", "Delete a file.", idProperty+","+fileProperty, "target_file", on(s, s.deleteFile), nil)
-	add("add_service", "Add a service, such as a database, which is reached by its name. The environment is made anew, as by environment_config.",
-		idProperty+`,"name":{"type":"string"},"image":{"type":"string"},"command":{"type":"array","items":{"type":"string"}},`+someEnv+","+somePorts, "name image", on(s, s.service), nil)
-	add("checkpoint", "Keep the environment's state under a name.", idProperty+`,"name":{"type":"string"}`, "name", on(s, s.checkpoint), nil)
-	add("log", "Show an environment's commits, with the commands that were run.", idProperty, "", on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
-		return said(e.Log(ctx))
-	}), looks)
-	add("diff", "Show what an environment has changed since it began.", idProperty, "", on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
-		return said(e.Diff(ctx))
-	}), looks)
+	add(s, tool("create", "Make an environment: a sandbox with a clone of the user's repository, and a branch. Uncommitted changes of the user are not in it.", nil), s.createEnvironment)
+	add(s, tool("open", "Work in an environment that is there.", looks), s.openEnvironment)
+	add(s, tool("list", "List the environments of the repository.", looks), s.listEnvironments)
+	add(s, tool("update", "Change an environment's title.", nil), on(s, s.update))
+	add(s, tool("config", "Make an environment anew of another configuration. What is committed stays; other files and background commands are lost.", nil), on(s, s.config))
+	add(s, tool("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.", nil),
+		on(s, s.command))
+	add(s, tool("file_read", "Read a text file, or lines of it, counted from 1.", looks), on(s, s.readFile))
+	add(s, tool("file_list", "List a folder.", looks), on(s, s.listFiles))
+	add(s, tool("file_write", "Write a whole file.", nil), on(s, s.writeFile))
+	add(s, tool("file_edit", "Replace a text of a file. Where it is there several times, the answer lists them by id for which_match.", nil), on(s, s.editFile))
+	add(s, tool("file_delete", "Delete a file.", nil), on(s, s.deleteFile))
+	add(s, tool("add_service", "Add a service, such as a database, which is reached by its name. The environment is made anew, as by environment_config.", nil), on(s, s.service))
+	add(s, tool("checkpoint", "Keep the environment's state under a name.", nil), on(s, s.checkpoint))
+	add(s, tool("log", "Show an environment's commits, with the commands that were run.", looks),
+		on(s, func(ctx context.Context, e Environment, _ *target) (*mcp.CallToolResult, error) {
+			return said(e.Log(ctx))
+		}))
+	add(s, tool("diff", "Show what an environment has changed since it began.", looks),
+		on(s, func(ctx context.Context, e Environment, _ *target) (*mcp.CallToolResult, error) {
+			return said(e.Diff(ctx))
+		}))
 }
-
-// shells are those that a command can be handed to.
-var shells = []string{"sh", "bash", "zsh", "ash"}
 
 // on is a tool on an environment. Its answer ends with the commands by which the user looks at the work.
 func on[A any, P interface {
 	*A
 	id() *string
 }](s *Server, do func(context.Context, Environment, P) (*mcp.CallToolResult, error),
-) tool {
-	return func(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-		a := P(new(A))
-		if err := read(raw, a); err != nil {
-			return nil, err
-		}
+) func(context.Context, string, P) (*mcp.CallToolResult, error) {
+	return func(ctx context.Context, client string, a P) (*mcp.CallToolResult, error) {
 		id := a.id()
 		if *id == "" && s.o.Single {
 			if *id = s.currentOf(client); *id == "" {
@@ -333,11 +304,7 @@ func (s *Server) setCurrent(client, id string) {
 	s.current[client] = id
 }
 
-func (s *Server) createEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-	var a createArguments
-	if err := read(raw, &a); err != nil {
-		return nil, err
-	}
+func (s *Server) createEnvironment(ctx context.Context, client string, a *createArguments) (*mcp.CallToolResult, error) {
 	if strings.TrimSpace(a.Title) == "" {
 		return nil, invalid(errors.New("arguments: title is needed"))
 	}
@@ -370,20 +337,17 @@ func (s *Server) createEnvironment(ctx context.Context, client string, raw json.
 	return withCommands(res, i.ID), nil
 }
 
-func (s *Server) openEnvironment(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
+func (s *Server) openEnvironment(ctx context.Context, client string, a *openArguments) (*mcp.CallToolResult, error) {
 	return on(s, func(ctx context.Context, e Environment, _ *openArguments) (*mcp.CallToolResult, error) {
 		i, err := e.Info(ctx)
 		if err == nil {
 			s.setCurrent(client, i.ID)
 		}
 		return document(i, err)
-	})(ctx, client, raw)
+	})(ctx, client, a)
 }
 
-func (s *Server) listEnvironments(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-	if err := read(raw, &explained{}); err != nil {
-		return nil, err
-	}
+func (s *Server) listEnvironments(ctx context.Context, client string, _ *explained) (*mcp.CallToolResult, error) {
 	all, err := s.o.Environments.List(ctx)
 	if err != nil {
 		return answer(err)
@@ -428,14 +392,12 @@ func (s *Server) command(ctx context.Context, e Environment, a *commandArguments
 	switch {
 	case strings.TrimSpace(a.Command) == "":
 		return nil, &WrongError{errors.New("arguments: command is needed")}
-	case a.Shell != "" && !slices.Contains(shells, a.Shell):
-		return nil, &WrongError{fmt.Errorf("shell %.40q: use %s", a.Shell, strings.Join(shells, ", "))}
+	case a.Shell != "" && !slices.Contains(sandbox.Shells, string(a.Shell)):
+		return nil, &WrongError{fmt.Errorf("shell %.40q: use %s", a.Shell, strings.Join(sandbox.Shells, ", "))}
 	case a.Timeout < 0 || a.Timeout > maxTimeout:
 		return nil, &WrongError{fmt.Errorf("timeout %g: use 1 to %d seconds", a.Timeout, maxTimeout)}
 	}
-	c := a.EnvironmentCommand
-	c.Explanation = a.target.Explanation
-	r, err := e.Run(ctx, c)
+	r, err := e.Run(ctx, a.EnvironmentCommand)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (e *deskEnvironment) Run(_ context.Context, c EnvironmentCommand) (Environm
 	case "away":
 		return EnvironmentResult{}, errors.New("the engine is away")
 	}
-	return EnvironmentResult{Stdout: c.Command + c.Shell + e.title + c.Explanation}, nil
+	return EnvironmentResult{Stdout: c.Command + string(c.Shell) + e.title + c.Explanation}, nil
 }
 
 func (e *deskEnvironment) Read(_ context.Context, path string, _ int64) ([]byte, error) {
@@ -164,8 +164,12 @@ func TestEnvironmentTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tool := range list.Tools {
-			needs := slices.Contains(tool.InputSchema.(map[string]any)["required"].([]any), any("environment_id")) // it is a list, be it empty
-			if title := tool.Name == "environment_create" || tool.Name == "environment_update"; title != slices.Contains(tool.InputSchema.(map[string]any)["required"].([]any), any("title")) {
+			required, isList := tool.InputSchema.(map[string]any)["required"].([]any)
+			if has, null := tool.InputSchema.(map[string]any)["required"]; null && !isList {
+				t.Errorf("%s requires %v", tool.Name, has)
+			}
+			needs := slices.Contains(required, any("environment_id"))
+			if title := tool.Name == "environment_create" || tool.Name == "environment_update"; title != slices.Contains(required, any("title")) {
 				t.Errorf("%s needs a title: %t", tool.Name, !title)
 			}
 			if named := tool.Name != "environment_create" && tool.Name != "environment_list"; needs != (named && !single || tool.Name == "environment_open") {

@@ -4,7 +4,6 @@ package mcpserver
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,15 +19,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 )
 
-// schema is that of run's arguments.
-const schema = `{"type":"object","additionalProperties":false,"required":["code","env"],"properties":{"code":{"type":"string"},"env":{"type":"string"},"session":{"type":"string"},"max_output_bytes":{"type":"integer"}}}`
-
 // arguments are those of run.
 type arguments struct {
-	Code    *string `json:"code"`
-	Env     *string `json:"env"`
-	Session string  `json:"session"`
-	Max     *int    `json:"max_output_bytes"`
+	Code    string `json:"code"`
+	Env     string `json:"env"`
+	Session string `json:"session,omitempty"`
+	Max     *int   `json:"max_output_bytes,omitempty"`
 }
 
 // Runner runs code.
@@ -104,19 +100,24 @@ func (s *Server) Changed() {
 		return
 	}
 	s.description = description
-	s.add(&mcp.Tool{Name: "run", Description: description, InputSchema: json.RawMessage(schema)}, s.run)
+	add(s, &mcp.Tool{Name: "run", Description: description}, s.run)
 }
 
-// tool answers the calls of a client. What is wrong with a call is an error of the protocol; what fails is a result.
-type tool func(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error)
-
-func (s *Server) add(t *mcp.Tool, do tool) {
+// add offers a tool whose arguments are an A. An invalid call is a protocol error, and a failure is a result.
+func add[A any](s *Server, t *mcp.Tool, do func(ctx context.Context, client string, a *A) (*mcp.CallToolResult, error)) {
+	schema := schemaOf[A](s.o.Single)
+	t.InputSchema = schema
 	s.mcp.AddTool(t, func(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		c := s.client(ctx, q.Session)
 		ctx, done := c.begin(ctx)
 		defer done()
 		began := time.Now()
-		res, err := do(ctx, c.id, q.Params.Arguments)
+		a := new(A)
+		err := read(q.Params.Arguments, schema, a)
+		var res *mcp.CallToolResult
+		if err == nil {
+			res, err = do(ctx, c.id, a)
+		}
 		s.o.Log.Info("call", "tool", t.Name, "client", c.id, "took", time.Since(began), "failed", res != nil && res.IsError, "err", err)
 		return res, err
 	})
@@ -146,24 +147,7 @@ func (s *Server) Run(ctx context.Context, t mcp.Transport) error {
 	return nil // it was stopped, and ends as it should
 }
 
-// read reads arguments.
-func read(raw json.RawMessage, to any) error {
-	d := json.NewDecoder(strings.NewReader(string(raw)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return invalid(fmt.Errorf("arguments: %w", err))
-	}
-	return nil
-}
-
-func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-	var a arguments
-	if err := read(raw, &a); err != nil {
-		return nil, err
-	}
-	if a.Code == nil || a.Env == nil {
-		return nil, invalid(errors.New("arguments: code and env are needed"))
-	}
+func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.CallToolResult, error) {
 	most := defaultOutput
 	if a.Max != nil {
 		most = *a.Max
@@ -173,7 +157,7 @@ func (s *Server) run(ctx context.Context, client string, raw json.RawMessage) (*
 	}
 	shown := pictures{text: most / 2} // the other half is for printed text
 	out, errOut := text.NewEnds(most), text.NewEnds(most)
-	res, err := s.o.Runner.Run(ctx, code.Request{Env: *a.Env, Code: *a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut, Display: shown.add})
+	res, err := s.o.Runner.Run(ctx, code.Request{Env: a.Env, Code: a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut, Display: shown.add})
 	if _, unknown := errors.AsType[*code.UnknownError](err); unknown || errors.Is(err, sandbox.ErrSpec) {
 		return nil, invalid(err)
 	}

@@ -27,10 +27,10 @@ func (e *WrongError) Unwrap() error { return e.Err }
 // TaskRequest is what an agent asks for.
 type TaskRequest struct {
 	Task    string `json:"task"`
-	Project string `json:"project"` // a name
-	Repo    string `json:"repo"`    // a URL
-	Branch  string `json:"branch"`  // that it starts from
-	Harness string `json:"harness"`
+	Project string `json:"project,omitempty"` // a name
+	Repo    string `json:"repo,omitempty"`    // a URL
+	Branch  string `json:"branch,omitempty"`  // that it starts from
+	Harness string `json:"harness,omitempty"`
 }
 
 // TaskStarted is the answer to it.
@@ -77,42 +77,28 @@ type TaskCheck struct {
 	Transition string `json:"transition,omitempty"`
 }
 
-const (
-	createSchema = `{"type":"object","additionalProperties":false,"required":["task"],"properties":{"task":{"type":"string"},"project":{"type":"string"},"repo":{"type":"string"},"branch":{"type":"string"},"harness":{"type":"string"}}}`
-	idSchema     = `{"type":"object","additionalProperties":false,"required":["id"],"properties":{"id":{"type":"string"}}}`
-)
+// taskID are the arguments of a tool on a task.
+type taskID struct {
+	ID string `json:"id"`
+}
 
 func (s *Server) addTasks() {
 	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
-	s.add(&mcp.Tool{
-		Name: "task_create", InputSchema: json.RawMessage(createSchema),
+	add(s, &mcp.Tool{
+		Name:        "task_create",
 		Description: "Hand a task to a coding agent in a sandbox with a clone of its own: it pushes a branch, and may open a pull request. Returns an id; the task takes minutes. Name a project of the user's, or the URL of a repository; without either it is the current one.",
-	}, s.createTask)
-	s.add(&mcp.Tool{
-		Name: "task_status", Description: "Where a task is: state, step, last lines of its log.", InputSchema: json.RawMessage(idSchema), Annotations: looks,
-	}, byID(s.o.Tasks.Status))
-	s.add(&mcp.Tool{
-		Name: "task_result", Description: "What came of a task that has ended: status, branch, pull request, summary, checks, evidence.", InputSchema: json.RawMessage(idSchema), Annotations: looks,
+	}, func(ctx context.Context, _ string, q *TaskRequest) (*mcp.CallToolResult, error) {
+		return document(s.o.Tasks.Create(ctx, *q))
+	})
+	add(s, &mcp.Tool{Name: "task_status", Description: "Where a task is: state, step, last lines of its log.", Annotations: looks}, byID(s.o.Tasks.Status))
+	add(s, &mcp.Tool{
+		Name: "task_result", Description: "What came of a task that has ended: status, branch, pull request, summary, checks, evidence.", Annotations: looks,
 	}, byID(s.o.Tasks.Result))
 }
 
-func (s *Server) createTask(ctx context.Context, _ string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-	var q TaskRequest
-	if err := read(raw, &q); err != nil {
-		return nil, err
-	}
-	return document(s.o.Tasks.Create(ctx, q))
-}
-
 // byID is a tool that looks at a task.
-func byID[T any](look func(context.Context, string) (T, error)) tool {
-	return func(ctx context.Context, _ string, raw json.RawMessage) (*mcp.CallToolResult, error) {
-		var a struct {
-			ID string `json:"id"`
-		}
-		if err := read(raw, &a); err != nil {
-			return nil, err
-		}
+func byID[T any](look func(context.Context, string) (T, error)) func(context.Context, string, *taskID) (*mcp.CallToolResult, error) {
+	return func(ctx context.Context, _ string, a *taskID) (*mcp.CallToolResult, error) {
 		return document(look(ctx, a.ID))
 	}
 }

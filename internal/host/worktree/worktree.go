@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Folder has the worktrees, in a state folder.
@@ -22,14 +23,14 @@ const Folder = "worktrees"
 
 // Where a sandbox has its parts.
 const (
-	Inside        = "/workspace"
-	insideGit     = "/workspace.git"
-	insideObjects = "/workspace.objects"
+	insideTree    = workorder.Workspace
+	insideGit     = insideTree + ".git"
+	insideObjects = insideTree + ".objects"
 )
 
 // IsPart reports whether a path of a sandbox is a Part's.
 func IsPart(inside string) bool {
-	return slices.Contains([]string{Inside, Inside + "/.git", insideGit, insideObjects}, inside)
+	return slices.Contains([]string{insideTree, insideTree + "/.git", insideGit, insideObjects}, inside)
 }
 
 // gitTime bounds one git command: a checkout of a large tree on a cold disk is the slowest.
@@ -118,7 +119,7 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return []Part{
-		{w.Tree(), Inside, false}, {filepath.Join(w.dir, "gitfile"), Inside + "/.git", true}, {w.own(), insideGit, false}, {objects, insideObjects, true},
+		{w.Tree(), insideTree, false}, {filepath.Join(w.dir, "gitfile"), insideTree + "/.git", true}, {w.own(), insideGit, false}, {objects, insideObjects, true},
 	}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // program is bubblewrap's.
@@ -23,7 +24,7 @@ const program = "bwrap"
 
 // Folders of a jail whose files stay.
 const (
-	workspace = "/workspace"
+	workspace = workorder.Workspace
 	home      = "/home/sandbox"
 )
 
