@@ -111,7 +111,7 @@ func checkArgv(d *decoder, v *value) {
 // inSecrets is how the path of every value below secrets begins.
 const inSecrets = "secrets."
 
-// secretSchemes are where a secret may be read from.
+// Sources of a secret: the scheme of its reference.
 const (
 	SecretEnv  = "env"
 	SecretFile = "file"

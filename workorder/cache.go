@@ -5,7 +5,7 @@ import "time"
 // The upkeep of the layer cache. The volume can only be touched from a container,
 // so the host starts a box without a task: `entrypoint cache VERB` reads one CacheRequest
 // as the first line of its standard input (at most MaxCacheRequest bytes; for
-// CacheLoad the archive follows) and answers with CacheLines. It has no work order.
+// CacheLoad the archive follows) and answers with one CacheLine per line. It has no work order.
 
 // The verbs of `entrypoint cache`.
 const (

@@ -42,7 +42,7 @@ type Spec struct {
 	Network    Network `json:"network"`
 	Limits     Limits  `json:"limits"`
 	// HostImages are the service images that the host can stream into the box on
-	// request (Event ImageRequest), so that no registry is needed for them: the
+	// request (EventImageRequest), so that no registry is needed for them: the
 	// host's id by name. A cached image of another id is an older one.
 	HostImages map[string]string `json:"host_images,omitempty"`
 	// MTU of the network the box is on, in bytes. 0 means the guest reads its own.

@@ -154,7 +154,7 @@ func generate() error {
 func (p *profile) answers(machine string) (map[string]string, error) {
 	answers, conditions := map[string]string{}, map[string][]string{}
 	for _, s := range p.Syscalls {
-		// minKernel is met: no box runs on a kernel before 4.8.
+		// Each minKernel of the profile is met: no box runs on a kernel before 4.8.
 		if len(s.Includes.Caps) > 0 || len(s.Includes.Arches) > 0 && !slices.Contains(s.Includes.Arches, machine) || slices.Contains(s.Excludes.Arches, machine) {
 			continue
 		}

@@ -69,7 +69,7 @@ type Request struct {
 	Browser string
 }
 
-// said is a line of the browser's side.
+// told is a line of the browser's side.
 type told struct {
 	View  *view  `json:"view,omitempty"`
 	Video bool   `json:"video,omitempty"`

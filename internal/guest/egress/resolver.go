@@ -24,7 +24,7 @@ const (
 	serviceTTL = 5
 	// answerTime bounds one answer, upstream included.
 	answerTime = 4 * time.Second
-	// edeProhibited is the extended error (RFC 8914) for a refused name.
+	// optionEDE is the option of an extended error (RFC 8914), edeProhibited the error for a refused name.
 	optionEDE, edeProhibited = 15, 18
 	// ednsSize is the largest UDP query that the resolver accepts; queries are small.
 	ednsSize = 1232

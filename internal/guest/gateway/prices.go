@@ -108,7 +108,7 @@ var (
 	// bedrockPrefix and bedrockSuffix are parts of Amazon's names: us.anthropic.….-v1:0.
 	bedrockPrefix = pattern.New(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
 	bedrockSuffix = pattern.New(`-v[0-9](:[0-9])?$`)
-	// vertexVersion precedes Google's @date.
+	// dateSuffix is a version by date: Google's has @ before it, others a hyphen.
 	dateSuffix = pattern.New(`(-v[0-9])?[-@](20[0-9]{6}|20[0-9]{2}-[01][0-9]-[0-3][0-9])$`)
 )
 

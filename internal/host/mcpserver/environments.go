@@ -165,7 +165,7 @@ func (t *target) id() *string { return &t.ID }
 func (*configArguments) rebuilds()  {}
 func (*serviceArguments) rebuilds() {}
 
-// kinds of arguments, beside EnvironmentCommand and EnvironmentService.
+// Kinds of arguments, in addition to EnvironmentCommand and EnvironmentService.
 type (
 	createArguments struct {
 		explained

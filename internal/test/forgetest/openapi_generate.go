@@ -4,7 +4,7 @@
 // contract tests are checked against: the operations that package forge uses, with all that they refer to,
 // without examples and prose. The description is that of the npm package @octokit/openapi.
 //
-// Run it with `go generate ./internal/forge/forgetest` after raising the version or using another operation.
+// Run it with `go generate ./internal/test/forgetest` after raising the version or using another operation.
 package main
 
 import (

@@ -32,9 +32,9 @@ const MaxRefs = 50
 type Work struct {
 	Head string
 	at   string // HEAD; empty for an unborn branch
-	// more are commits outside of head, by the ref that keeps them.
+	// More are commits outside of Head, by the ref that keeps them.
 	More []remote.Change
-	// names are the agent's names for them, by ref; cut means that there are more than are kept.
+	// Names are the agent's names for them, by ref; Cut means that there are more than MaxRefs.
 	Names map[string]string
 	Cut   bool
 }

@@ -53,7 +53,7 @@ const (
 	// one that is really down must not use up the time for the result.
 	pushTries = 3
 	pushPause = 700 * time.Millisecond
-	// hurriedTime replaces localTime when there is little time for pushing.
+	// hurriedTime replaces repos.LocalTime when there is little time for pushing.
 	hurriedTime = 2 * time.Second
 	// bundleTime is enough to pack some hundred megabytes. A shorter
 	// landing gives half of its time to files and the other half to the archive.

@@ -53,7 +53,7 @@ type Claimed struct {
 	Checkpoint string // commit to restore, empty for none
 	// Bundled means that Head comes from the bundle.
 	Bundled bool
-	// bundleAll is the attempt whose whole work the bundle has, its checkpoints included.
+	// BundleAll is the attempt whose whole work the bundle has, its checkpoints included.
 	BundleAll int
 	Kept      map[string]string // refs to push with the first save
 }
@@ -203,9 +203,7 @@ func (ls *Lease) newer(ctx context.Context, commit string) bool {
 	return err == nil && json.Unmarshal(out, &s) == nil && s.Version > workorder.Version
 }
 
-// known finds the task's branch among refs if no state names it: the
-// task's id alone does not give the end of the branch's name.
-// only the task's id does not know the end of the branch's name.
+// known finds the task's branch among refs if no state names it. The id alone is only the beginning of the branch's name.
 func (ls *Lease) known(refs []byte) (string, error) {
 	own := "refs/heads/agent/" + ls.repos.Order.TaskID
 	var found []string

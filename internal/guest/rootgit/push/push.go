@@ -291,7 +291,7 @@ func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change)
 
 // All pushes everything in one step. If that fails for any reason, the
 // branch, the checkpoint and the state go first, and then the rest, one ref at
-// a time: a *refusedError names the refs of the rest that did not arrive. end is the attempt's
+// a time: a *remote.RefusedError names the refs of the rest that did not arrive. end is the attempt's
 // end; nil if it is not over.
 func (p *Pusher) All(ctx context.Context, cs []remote.Change, cp *workorder.Checkpoint, end func(*workorder.State)) error {
 	edit := p.renewed

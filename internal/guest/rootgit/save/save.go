@@ -44,7 +44,7 @@ const saveTime = 10 * time.Minute
 // Saved is the outcome of one save.
 type Saved struct {
 	Tree, Head string
-	// snapErr and pushErr are the errors of the two parts; each part is done even if the other fails.
+	// SnapErr and PushErr are the errors of the two parts; each part is done even if the other fails.
 	SnapErr, PushErr error
 	Pushed           bool // something reached the remote
 }

@@ -101,7 +101,7 @@ cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } 
 
 // Forget makes the next snapshot start anew.
 func (x *Index) Forget() {
-	_ = os.RemoveAll(x.repos.SidePath(SideIndex)) // prepareSide would report an error
+	_ = os.RemoveAll(x.repos.SidePath(SideIndex)) // one that stays is an error of the next snapshot
 	x.synced = ""
 }
 

@@ -51,8 +51,7 @@ const (
 // Staged is the result of staging a work tree.
 type Staged struct {
 	*worktree.Found
-	// large are the files that are larger than allowed.
-	Large []string
+	Large []string            // files that are larger than allowed
 	Left  *worktree.LeftError // nil if nothing else is missing
 }
 
