@@ -17,10 +17,11 @@ type attachOptions struct{ from int64 }
 func newAttachCmd(a *App) *cobra.Command {
 	o := &attachOptions{}
 	cmd := &cobra.Command{
-		Use: "attach SANDBOX [ID]", Short: "Show what a command in a sandbox's background prints",
-		Long: `Shows what a command prints that ` + "`exec --background`" + ` has started, from its beginning, until it ends, and ends
-with its exit code. An interrupt ends only the showing. Without an id it is the last one; an id can be shortened. The sandbox keeps the last 8 MB of
-each command's output; a note on standard error says how much of the beginning is missing.`,
+		Use: "attach SANDBOX [ID]", Short: "Show the output of a background command",
+		Long: `Shows the output of a command that 'exec --detach' started, from its beginning
+until it ends, and ends with its exit code. An interrupt ends only the showing.
+The default is the last command; an id can be shortened. The sandbox keeps the
+last 8 MB of each command's output.`,
 		Example: "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
@@ -37,7 +38,7 @@ each command's output; a note on standard error says how much of the beginning i
 			return o.do(cmd.Context(), a, args[0], id)
 		},
 	}
-	cmd.Flags().Int64Var(&o.from, "from", 0, "begin at that byte of the output")
+	cmd.Flags().Int64Var(&o.from, "from", 0, "start at this byte of the output")
 	return cmd
 }
 

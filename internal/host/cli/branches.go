@@ -166,9 +166,10 @@ func (a *App) completeWork(cmd *cobra.Command, args []string, begun string) ([]s
 func newLogCmd(a *App) *cobra.Command {
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox, with the commands that were run", Args: oneOrThis, ValidArgsFunction: a.completeBranches,
-		Long: `Shows the commits of a sandbox's branch, the last one first, and below each the commands that were run, with exit code and time.
-Without a name it is the one whose branch descends from what is checked out here.`,
+		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: oneOrThis, ValidArgsFunction: a.completeBranches,
+		Long: `Shows the commits of a sandbox's branch, newest first, and below each the
+commands that made it, with exit code and duration. The default is the sandbox
+whose branch descends from what is checked out here.`,
 		Example: "  sandbox-agent log dev\n  sandbox-agent log dev -p\n  git log sandbox/dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -191,8 +192,8 @@ Without a name it is the one whose branch descends from what is checked out here
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "show what each commit changed")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "show the changes of each commit")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -210,10 +211,11 @@ func printLog(w io.Writer, all []branch.Entry) {
 func newMergeCmd(a *App) *cobra.Command {
 	remove := false
 	cmd := &cobra.Command{
-		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into what is checked out", Args: oneOrThis, ValidArgsFunction: a.completeBranches,
-		Long: `Merges a sandbox's branch into the branch that is checked out, with a commit of its own. Uncommitted changes are put aside
-meanwhile and come back. Conflicts stay in the files, as git leaves them. Without a name it is the one whose branch descends
-from what is checked out here.`,
+		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: oneOrThis, ValidArgsFunction: a.completeBranches,
+		Long: `Merges a sandbox's branch into the branch that is checked out, with a merge
+commit. Uncommitted changes are stashed meanwhile and restored. Conflicts stay
+in the files, as git leaves them. The default is the sandbox whose branch
+descends from what is checked out here.`,
 		Example: "  sandbox-agent merge dev\n  sandbox-agent merge dev -d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -240,7 +242,7 @@ from what is checked out here.`,
 			return a.deleteMerged(ctx, b, p.Head)
 		},
 	}
-	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch then")
+	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch afterwards")
 	return cmd
 }
 
@@ -441,8 +443,11 @@ func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string, 
 func newDeleteCmd(a *App) *cobra.Command {
 	all, d := false, deletion{}
 	cmd := &cobra.Command{
-		Use: "delete SANDBOX... | --all", Short: "Remove sandboxes with their files and their branches", ValidArgsFunction: a.completeBranches,
-		Long:    "Removes sandboxes as `sandbox-agent down` does, and their branches, here and as sandbox/NAME in your repository. What was merged stays.\nA branch with commits that exist nowhere else is not deleted without --force; on a terminal it asks.",
+		Use: "delete SANDBOX... | --all", Short: "Delete sandboxes with their branches", ValidArgsFunction: a.completeBranches,
+		Long: `Removes sandboxes as 'down' does, and their branches, both here and as
+sandbox/NAME in your repository. What was merged stays. A branch with commits
+that exist nowhere else is deleted only with --force, or after a question at a
+terminal.`,
 		Example: "  sandbox-agent delete dev\n  sandbox-agent delete --all",
 		Args: each(func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != all {
@@ -471,7 +476,7 @@ func newDeleteCmd(a *App) *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all sandboxes that have a branch")
-	cmd.Flags().BoolVar(&d.force, "force", false, "also delete commits that exist nowhere else, and files that cannot be saved")
+	cmd.Flags().BoolVar(&all, "all", false, "delete all sandboxes that have a branch")
+	cmd.Flags().BoolVar(&d.force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
 	return cmd
 }

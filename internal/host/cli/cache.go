@@ -40,13 +40,12 @@ type cacheOptions struct {
 
 func newCacheCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cache", Short: "Look after what sandboxes share: image layers, and what setup left", Args: noArgs,
-		Long: `Sandboxes of one engine share the layers of service images, so that a run pulls or copies an
-image once, and what setup left of a project, so that it runs once for the same dependencies. Cache shows what is there, removes what nobody uses and brings images in
-ahead of the first run. Every command starts a small sandbox for its work and removes it.
-
-It is safe at any time: what a live sandbox runs on stays, and a sandbox that is killed leaves
-nothing behind that another one stumbles over. ` + "`sandbox-agent gc --cache`" + ` throws all of it away.`,
+		Use: "cache", Short: "Manage the cache that sandboxes share", Args: noArgs,
+		Long: `Sandboxes of one engine share image layers, so that each image is pulled once,
+and the outcome of a project's setup, so that it runs once for the same
+dependencies. These commands list, fill and prune that cache. Each starts a small
+sandbox for its work and removes it. All are safe while tasks run. 'gc --cache'
+removes the whole cache.`,
 		Example: "  sandbox-agent cache ls\n  sandbox-agent cache pull --project my-app\n  sandbox-agent cache prune --older-than 7d",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -57,9 +56,9 @@ nothing behind that another one stumbles over. ` + "`sandbox-agent gc --cache`" 
 // cacheFlags are the flags of all cache commands, and those that shape the cache's box.
 func (o *cacheOptions) cacheFlags(a *App, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&o.json, "json", false, "print a JSON report")
+	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.image, "image", "", "image of the sandbox (default: built by this program)")
-	f.StringVar(&o.isolation, "isolation", "", "how the sandbox is held: confined or privileged")
+	f.StringVar(&o.isolation, "isolation", "", "isolation of the sandbox: confined or privileged")
 	f.StringVar(&o.ociRuntime, "oci-runtime", "", "OCI runtime of the engine")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		o.sources, err = fromEnvironment(cmd.Flags(), a.Getenv, settings()...)
@@ -71,9 +70,10 @@ func (o *cacheOptions) cacheFlags(a *App, cmd *cobra.Command) {
 func newCacheLsCmd(a *App) *cobra.Command {
 	o := &cacheOptions{}
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List what is in the cache", Args: noArgs,
-		Long: `Ls lists what setup of projects left, and the images in the layer cache. OWN is the size of the layers that no other image
-has, SHARED of the others; USED is when a run that declares the image last took it.`,
+		Use: "ls", Aliases: []string{"list"}, Short: "List the content of the cache", Args: noArgs,
+		Long: `Lists outcomes of setup, and the images in the layer cache. OWN is the size of
+layers that no other image has, SHARED that of the others. USED is when a task
+last used the image.`,
 		Example: "  sandbox-agent cache ls\n  sandbox-agent cache ls --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.ls(cmd.Context(), a) },
 	}
@@ -84,10 +84,9 @@ has, SHARED of the others; USED is when a run that declares the image last took 
 func newCachePruneCmd(a *App) *cobra.Command {
 	o := &cacheOptions{}
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Remove from the cache what nobody uses", Args: noArgs,
-		Long: `Prune removes the images and the outcomes of setup that no run has wanted for ` + cacheAge + ` (--older-than), the layers that no
-image needs any more, and what sandboxes left that were killed. Sandboxes may run meanwhile: the images and
-layers they run on stay. The next run that wants a removed image pulls it again.`,
+		Use: "prune", Short: "Remove unused entries from the cache", Args: noArgs,
+		Long: `Removes images and outcomes of setup that no task has used for --older-than, and
+layers that no image needs. Entries in use by running sandboxes stay.`,
 		Example: "  sandbox-agent cache prune --dry-run\n  sandbox-agent cache prune --older-than 12h\n  sandbox-agent cache prune --all",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.all && cmd.Flags().Changed("older-than") {
@@ -97,9 +96,9 @@ layers they run on stay. The next run that wants a removed image pulls it again.
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "remove everything that no sandbox runs on now")
-	f.StringVar(&o.olderThan, "older-than", cacheAge, "how long something has to be unused, such as 30d, 12h, 90m")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
+	f.BoolVarP(&o.all, "all", "a", false, "remove everything that no running sandbox uses")
+	f.StringVar(&o.olderThan, "older-than", cacheAge, "minimum time without use, such as 30d, 12h or 90m")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
 	o.cacheFlags(a, cmd)
 	return cmd
 }
@@ -107,9 +106,9 @@ layers they run on stay. The next run that wants a removed image pulls it again.
 func newCacheLoadCmd(a *App) *cobra.Command {
 	o := &cacheOptions{}
 	cmd := &cobra.Command{
-		Use: "load FILE", Short: "Put the images of an archive into the layer cache",
-		Long: `Load puts the images of an archive made by ` + "`docker save`" + ` into the layer cache, compressed or
-not; - reads standard input. Images that are there already cost nothing.`,
+		Use: "load FILE", Short: "Load images from an archive into the cache",
+		Long: `Loads the images of an archive made by docker save, compressed or not; - is
+standard input. Images that are already cached cost nothing.`,
 		Example: "  sandbox-agent cache load images.tar.gz\n  docker save redis:7 | sandbox-agent cache load -",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -126,18 +125,17 @@ not; - reads standard input. Images that are there already cost nothing.`,
 func newCachePullCmd(a *App) *cobra.Command {
 	o := &cacheOptions{}
 	cmd := &cobra.Command{
-		Use: "pull [--project P | IMAGE...]", Short: "Bring the images of a project's services into the layer cache",
-		Long: `Pull brings images into the layer cache as a run would: this machine's engine hands over what it
-has, the rest comes from its registry. The first run of the project then starts warm.
-Without IMAGE it takes the services of the project (--project, or .sandbox-agent.yaml here). The images of
-supabase are not kept in the cache.`,
+		Use: "pull [--project P | IMAGE...]", Short: "Pull images of a project's services into the cache",
+		Long: `Pulls images into the layer cache: from this machine's engine where it has them,
+otherwise from their registry. The default is the services of the project. The
+images of supabase are not cached.`,
 		Example:           "  sandbox-agent cache pull --project my-app\n  sandbox-agent cache pull redis:7 postgres:17",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.pull(cmd.Context(), a, args) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file (default: .sandbox-agent.yaml)")
-	f.StringVar(&o.projectsDir, "projects-dir", "", "further folder to look for projects in")
+	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file")
+	f.StringVar(&o.projectsDir, "projects-dir", "", "another directory with project files")
 	o.cacheFlags(a, cmd)
 	return cmd
 }

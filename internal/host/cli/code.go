@@ -32,14 +32,19 @@ type codeOptions struct {
 func newRunCmd(a *App) *cobra.Command {
 	o := &codeOptions{}
 	cmd := &cobra.Command{
-		Use: "run --env ENVIRONMENT [-f FILE | CODE]", Short: "Run code in a fresh sandbox, or in a session that remembers",
-		Long: `Runs code and ends with its exit code; 124 means that --timeout was over. Each call has a fresh place: an empty
-folder /workspace, no network, nothing of this machine, at most 512 MB, a CPU and 512 processes; nothing of it is left.
-It is a jail where bubblewrap can make one, else a container of a small image, which is built when it is missing.
+		Use: "run --env ENVIRONMENT [-f FILE | CODE]", Short: "Run code in a fresh sandbox, or in a session",
+		Long: `Runs code and ends with its exit code; 124 means that it reached --timeout. Each
+call has a fresh sandbox: an empty directory /workspace, no network, no files of
+this machine, 512 MB of memory, one CPU and 512 processes. It is removed
+afterwards. It is a jail where bubblewrap is available, otherwise a container of
+a small image, which is built when it is missing.
 
-With --session the code runs in an interpreter that remembers from call to call, until nobody has used it for
-five minutes or an hour is over.`,
-		Example: "  sandbox-agent run --env python 'print(6 * 7)'\n  sandbox-agent run --env node -f script.js\n  sandbox-agent run --env python --session s 'x = 1'\n  sandbox-agent run --env python --session s 'x + 1'",
+With --session the code runs in an interpreter that keeps its state between
+calls. A session ends after five minutes without use, or after an hour.`,
+		Example: `  sandbox-agent run --env python 'print(6 * 7)'
+  sandbox-agent run --env node -f script.js
+  sandbox-agent run --env python --session s 'x = 1'
+  sandbox-agent run --env python --session s 'x + 1'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) <= 1 && (len(args) == 0 || o.file == "") {
 				return nil
@@ -55,13 +60,13 @@ five minutes or an hour is over.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.q.Env, "env", "e", "", "environment: node, python, shell, one of 'sandbox-agent env list', or the folder of an artifact")
-	f.StringVarP(&o.file, "file", "f", "", "file with the code; - is standard input")
+	f.StringVarP(&o.q.Env, "env", "e", "", "preset: node, python, shell, one of 'env list', or an artifact")
+	f.StringVarP(&o.file, "file", "f", "", "read the code from a file; - is standard input")
 	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
-	f.DurationVar(&o.q.Timeout, "timeout", 0, "end it and everything it started after that time (default "+code.DefaultTimeout.String()+")")
-	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g (default 512m)")
-	f.StringVar(&o.runtime, "runtime", "", "jail, container or box (default: what there is)")
-	f.BoolVar(&o.json, "json", false, "print a JSON document with output, exit code and duration")
+	f.DurationVar(&o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
+	f.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
+	f.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
+	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer), string(sandbox.KindBox)}, cobra.ShellCompDirectiveNoFileComp))
@@ -241,7 +246,7 @@ func runError(ctx context.Context, err error) error {
 }
 
 func newSessionCmd(a *App) *cobra.Command {
-	cmd := &cobra.Command{Use: "session", Short: "Sessions of `run`: interpreters that remember", Args: noArgs}
+	cmd := &cobra.Command{Use: "session", Short: "Manage sessions of 'run'", Args: noArgs}
 	cmd.AddCommand(newSessionListCmd(a), newSessionRmCmd(a))
 	return cmd
 }
@@ -249,7 +254,7 @@ func newSessionCmd(a *App) *cobra.Command {
 func newSessionListCmd(a *App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List sessions that run", Args: noArgs, Example: "  sandbox-agent session list",
+		Use: "list", Aliases: []string{"ls"}, Short: "List sessions", Args: noArgs, Example: "  sandbox-agent session list",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			r, done, err := a.codeRunner(nil)
 			if err != nil {
@@ -271,13 +276,13 @@ func newSessionListCmd(a *App) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func newSessionRmCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with all that they remember: the next call starts anew", Example: "  sandbox-agent session rm s",
+		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with their state", Example: "  sandbox-agent session rm s",
 		Args: each(func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil

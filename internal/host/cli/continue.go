@@ -17,24 +17,23 @@ func newContinueCmd(a *App) *cobra.Command {
 	o := &nextOptions{}
 	cmd := &cobra.Command{
 		Use:   "continue [TASK] [flags]",
-		Short: "Go on with a task in a new sandbox, from its branch and last checkpoint",
-		Long: `Continue starts a new sandbox for a task whose last one has ended, however it did: stopped,
-out of time or budget, parked at a provider's limit, killed, lost with its machine. The
-sandbox restores the branch and the last checkpoint of uncommitted work, and the agent is told
-what exists and how the last attempt ended.
+		Short: "Resume a task from its branch and last checkpoint",
+		Long: `Starts a new sandbox for a task whose last attempt has ended: it was stopped,
+reached a limit, was parked at a provider's rate limit, or was lost with its
+machine. The sandbox restores the branch and the last checkpoint of uncommitted
+work. The agent learns what exists and how the last attempt ended.
 
-Where the state folder knows the task its id is enough: project, flags and output folder
-are those it was created with, and flags given now win. Elsewhere (another machine) the
-remote knows it: give the full id, and the project or, without a project file, --repo.
-A task text that is given is an addition to the task. --max-budget-usd is for all attempts
-together.
+On the machine that created the task its id is enough. Project, flags and output
+directory are those of the last attempt; flags given now replace them. On
+another machine give the full id, and the project or --repo.
 
-A task that is done is not started again without a new text. A parked one starts when
-its limit resets: --wait waits for that, --now tries at once.`,
+A task text that is given is added to the task. --max-budget-usd covers all
+attempts together. A task that is done is resumed only with a new text. A parked
+task resumes when its limit resets: --wait waits for that, --now tries at once.`,
 		Example: `  sandbox-agent continue T-A1B2C3D4
   sandbox-agent continue A1B2 --task "Also update the changelog"
   sandbox-agent continue A1B2 --wait
-  sandbox-agent continue --project my-app --task "..." --task-id T-A1B2C3D4 --target-branch agent/T-A1B2C3D4-add-pagination`,
+  sandbox-agent continue T-A1B2C3D4 --project my-app`,
 		ValidArgsFunction: a.completeTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -20,22 +20,27 @@ type cpOptions struct{ json bool }
 func newCpCmd(a *App) *cobra.Command {
 	o := &cpOptions{}
 	cmd := &cobra.Command{
-		Use: "cp SANDBOX:SRC DST | SRC SANDBOX:DST", Short: "Copy files between this machine and a sandbox without a task",
-		Long: `Copies a file, or a folder with all below it, into a sandbox that ` + "`sandbox-agent up`" + ` has made, or out of
-it. A path in the sandbox is absolute or below the sandbox's folder, and it is its user who reads and writes there. A sandbox that
-was stopped starts again.
+		Use: "cp SANDBOX:SRC DST | SRC SANDBOX:DST", Short: "Copy files between this machine and a sandbox",
+		Long: `Copies a file, or a directory with everything in it, into or out of a standalone
+sandbox. A path in the sandbox is absolute, or relative to the sandbox's
+directory; the sandbox's user reads and writes there. A stopped sandbox starts.
 
-Where the copy goes is as for cp -r and docker cp:
-  DST is a folder             into it, under the name of SRC; of SRC/. all that is in it
-  DST is a file               a file takes its place; a folder is an error
-  DST is not there            SRC's copy gets that name, in a folder that is there
-  DST/ is not there           a folder gets that name; a file is an error
-  -                           a tar: on standard output, or unpacked in the folder DST
+The destination is as with cp -r and docker cp:
 
-Permissions are kept, less what the umask takes on this machine; owner and times are the copy's. Links in a folder stay links; SRC and DST themselves are followed.
-Files appear whole or not at all. Devices, pipes and sockets are left out and, since a sandbox is not trusted, so are its links that
-lead out of what is copied. Out of a sandbox come at most 1,000,000 files and 64 GiB; a tar on
-standard output has no bound. A local name with a colon begins with a folder: ./a:b.`,
+  DST is a directory     copied into it, with the name of SRC; with SRC/. all
+                         that is in SRC
+  DST is a file          replaced by a file; an error for a directory
+  DST does not exist     created with that name, in an existing directory
+  DST/ does not exist    created as a directory; an error for a file
+  -                      a tar archive: written to standard output, or
+                         unpacked in the directory DST
+
+Permissions are kept, less this machine's umask; owner and times are not. Links
+in a directory stay links; SRC and DST themselves are followed. A file appears
+complete or not at all. Devices, pipes, sockets, and links that lead outside of
+what is copied are skipped. At most 1,000,000 files and 64 GiB are copied out of
+a sandbox; a tar on standard output has no limit. Begin a local name that has a
+colon with a directory: ./a:b.`,
 		Example: "  sandbox-agent cp main.go dev:/src/\n  sandbox-agent cp ./project/. dev:/work\n  sandbox-agent cp dev:/work/report.html .\n  sandbox-agent cp dev:dist - | tar t",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 {
@@ -46,7 +51,7 @@ standard output has no bound. A local name with a colon begins with a folder: ./
 		ValidArgsFunction: a.completeSides,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0], args[1]) },
 	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON document with the number of files and bytes")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON with the number of files and bytes")
 	return cmd
 }
 

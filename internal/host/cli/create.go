@@ -32,38 +32,39 @@ func (o *createOptions) command(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "create [flags]",
 		SuggestFor: []string{"run", "start", "new"},
-		Short:      "Run a task in a new sandbox and land its branch",
-		Long: `Create runs one task: it starts a sandbox, clones the repository in it, brings up the
-project's services, runs the agent, validates what it did, pushes the branch and
-removes the sandbox. The result lies in the state folder (or --out) when it is done.
+		Short:      "Run a task in a new sandbox and push its branch",
+		Long: `Starts a sandbox, clones the repository in it, starts the project's services,
+runs the agent, validates its work, pushes the branch and removes the sandbox.
+The result is in the state directory, or in --out.
 
-In a repository without a project file, a URL too, it goes by what the repository says of itself: devcontainer.json,
-compose files, workflows of GitHub Actions, manifests, lock and version files of the branch that the
-task starts from. They are read and never run on this machine; each finding is printed with its line, and
---dry-run shows them all. ` + "`sandbox-agent project init`" + ` writes them down as a project file, which then counts alone.
+The task is given as an argument, with --task, --task-file or --issue, or on
+standard input with "-".
 
-Ctrl-C stops gracefully: the work so far is pushed. So do SIGTERM, however often, and a terminal
-that is closed. Only Ctrl-C again, 2 s later or more, kills the sandbox.
-The exit code says how the task ended: ` + "`sandbox-agent --help`" + ` lists them.
-Without a terminal the log has steps and failures; --verbose shows what the agent says and commands print.
-Every flag of a setting can be given as SANDBOX_AGENT_<FLAG>; flag > environment
-> project file > default.
+A repository without a project file is configured from what it contains:
+devcontainer.json, compose files, GitHub Actions workflows, manifests, lock and
+version files of the branch that the task starts from. These files are read and
+never run on this machine. --dry-run prints all findings; 'project init' writes
+them as a project file, which then replaces them.
 
-With --task-id and --if-exists continue the same command can be run again and again,
-by systemd, cron or a Kubernetes Job: it starts the task, follows it where it runs, goes on
-with it where it was cut off, and does nothing but tell the result where it is done.
+Ctrl-C stops the task and pushes the work so far, as do SIGTERM and a terminal
+that closes. A second Ctrl-C, at least 2 s later, kills the sandbox. The exit
+code says how the task ended: see 'help exit-codes'. Settings can also be given
+as environment variables: see 'help environment'.
 
-With --plan the agent makes a plan and changes nothing: the branch is not written. The plan is
-plan.md in the task's folder. Read it, change it there if you like, then let another sandbox carry it
-out with --from-plan: the task is the plan's, and --task adds to it.`,
-		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
+With --task-id and --if-exists continue the same command can be repeated, for
+example by cron or a Kubernetes Job. It starts the task, follows it where it
+runs, resumes it where it stopped, and prints its result where it is done.
+
+With --plan the agent writes a plan and changes nothing. The plan is plan.md in
+the task's directory, where you can edit it. --from-plan runs it in another
+sandbox; --task then adds to it.`,
+		Example: `  sandbox-agent create --project my-app "Add pagination to the users API"
   sandbox-agent create --repo . --task-file task.md
-  echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml --task -
+  echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml -
   sandbox-agent create -p my-app --issue 42
-  sandbox-agent create -p my-app --task "..." --plan
+  sandbox-agent create "Split the parser" --plan
   sandbox-agent create --from-plan T-A1B2C3D4
-  sandbox-agent create -p my-app --task "..." --dry-run
-  sandbox-agent create -p my-app --task-file task.md --task-id T-NIGHTLY1 --if-exists continue`,
+  sandbox-agent create "Fix the build" --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "-" {
 				o.run.text.in = true
@@ -79,10 +80,10 @@ out with --from-plan: the task is the plan's, and --task adds to it.`,
 		},
 	}
 	o.run.flags(a, cmd)
-	cmd.Flags().IntVar(&o.run.text.issue, "issue", 0, "number of an issue of the repository that is the task, with its comments")
-	cmd.Flags().BoolVar(&o.plan, "plan", false, "make a plan only: nothing is committed")
-	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "TASK whose plan is carried out; --task adds to it")
-	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "when the task exists: fail, or continue (follow it, go on with it, or tell its result; tell is the same)")
+	cmd.Flags().IntVar(&o.run.text.issue, "issue", 0, "take an issue of the repository as the task, with its comments")
+	cmd.Flags().BoolVar(&o.plan, "plan", false, "write a plan and change nothing")
+	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "run the plan of this `TASK`; --task adds to it")
+	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "what to do when the task exists: fail or continue")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }))
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue, ifExistsTell}, cobra.ShellCompDirectiveNoFileComp))

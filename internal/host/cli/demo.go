@@ -22,14 +22,14 @@ func newDemoCmd(a *App) *cobra.Command {
 	o := &demoOptions{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run a whole task on a sample repository: no account, no key",
-		Long: `Demo runs one whole task: a small repository with a service (Redis), a test that
-fails, and a scripted agent that mends the code. It needs a Docker engine and
-nothing else: no account, no key, no model. What is missing (the sandbox's image, the
-service's image) is built first; that takes some minutes once.
+		Short: "Run a whole task on a sample repository, without an account",
+		Long: `Runs a whole task: a small repository with a service (Redis), a failing test,
+and a scripted agent that fixes the code. It needs a Docker engine and nothing
+else: no account, no key, no model. Missing images are built first, which takes
+some minutes once.
 
-The sample repository lies in the state folder afterwards, with the agent's
-branch in it. Every call begins with a fresh one.`,
+The sample repository with the agent's branch is in the state directory
+afterwards. Each call starts with a new one.`,
 		Example: "  sandbox-agent demo\n  sandbox-agent demo --json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },

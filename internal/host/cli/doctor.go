@@ -19,16 +19,16 @@ func newDoctorCmd(a *App) *cobra.Command {
 	o := &deepOptions{}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check what this machine can do", Args: noArgs,
-		Long: `Doctor checks the engine, what isolation it can give, the network policy, the image, disk
-space, git and gh. It starts throw-away containers of the sandbox's image when that is there, and
-pulls nothing.
+		Long: `Checks the engine, the available isolation, the network policy, the image, disk
+space, git and gh. It runs containers of the sandbox's image where that exists,
+and pulls nothing.
 
-With --deep it runs real sandboxes instead, in which user sandbox uses Docker as agents do (CLI,
-compose, BuildKit, volumes, limits, and what must be refused), and prints the table. The checks
-make their images from the package busybox-static, so the sandbox needs a package mirror. They take
-some minutes and leave nothing behind.
+With --deep it runs real sandboxes in which the user sandbox uses Docker as
+agents do (CLI, compose, BuildKit, volumes, limits, and what must be refused),
+and prints a table. The checks build images from the package busybox-static, so
+the sandbox needs a package mirror. They take some minutes and leave nothing.
 
-With --deep --runtime R it tries what a runtime of sandboxes without a task promises, each promise in a sandbox of its own.`,
+With --deep --runtime R it tries each promise of that runtime in a sandbox.`,
 		Example: "  sandbox-agent doctor\n  sandbox-agent doctor --json\n  sandbox-agent doctor --deep --isolation privileged\n  sandbox-agent doctor --deep --runtime container --image debian:trixie",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"isolation", "oci-runtime", "image", "runtime"} {
@@ -48,11 +48,11 @@ With --deep --runtime R it tries what a runtime of sandboxes without a task prom
 	}
 	f := cmd.Flags()
 	f.BoolVar(&asJSON, "json", false, "print the checks as JSON")
-	f.BoolVar(&o.deep, "deep", false, "use Docker in real sandboxes, as agents do, and print the table")
-	f.StringVar(&o.isolation, "isolation", workorder.IsolationConfined, "with --deep: how the sandboxes are held, confined or privileged")
-	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as sysbox-runc, kata, runsc")
+	f.BoolVar(&o.deep, "deep", false, "use Docker in real sandboxes, as agents do")
+	f.StringVar(&o.isolation, "isolation", workorder.IsolationConfined, "with --deep: isolation of the sandboxes, confined or privileged")
+	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as runsc")
 	f.StringVar(&o.image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
-	f.StringVar(&sandboxRuntime, "runtime", "", "with --deep: try what this runtime of sandboxes without a task promises (`sandbox-agent runtime list`), in place of Docker")
+	f.StringVar(&sandboxRuntime, "runtime", "", "with --deep: runtime to try, in place of Docker")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -18,9 +18,10 @@ import (
 func newResetCmd(a *App) *cobra.Command {
 	force := false
 	cmd := &cobra.Command{
-		Use: "reset SANDBOX", Short: "Make a sandbox without a task anew, with nothing of before in it",
-		Long: `Removes a sandbox with its files and makes it anew, as ` + "`sandbox-agent up`" + ` has made it. What its branch has stays, and changes that no
-command has committed are committed first. Where they cannot be, the sandbox stays as it is, unless --force discards them.`,
+		Use: "reset SANDBOX", Short: "Recreate a sandbox from scratch",
+		Long: `Recreates a sandbox as 'up' created it, without its files. Its branch stays.
+Changes that no command has committed are committed first. If that fails the
+sandbox stays as it is, unless --force discards the changes.`,
 		Example:           "  sandbox-agent reset dev",
 		Args:              oneSandbox,
 		ValidArgsFunction: a.completeSandboxes(false),
@@ -76,8 +77,10 @@ type downOptions struct{ all, force, allUsers bool }
 func newDownCmd(a *App) *cobra.Command {
 	o := &downOptions{}
 	cmd := &cobra.Command{
-		Use: "down SANDBOX... | --all", Short: "Remove sandboxes without a task, with their files",
-		Long:    "Removes sandboxes with their files and endpoints. Their snapshots and their history stay: `sandbox-agent snapshot list`,\n`sandbox-agent inspect --history`. With --all it is those that were made with this state folder; sessions of programs are theirs.\nWith --force --all-users it also removes sandboxes that other state directories made on this engine, without saving their files.",
+		Use: "down SANDBOX... | --all", Short: "Remove sandboxes with their files",
+		Long: `Removes standalone sandboxes with their files and published ports. Snapshots and
+history stay. --all removes those of this state directory, without sessions of
+programs.`,
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
 		Args: each(func(_ *cobra.Command, args []string) error {
 			switch {
@@ -91,9 +94,9 @@ func newDownCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.completeSandboxes(true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}
-	cmd.Flags().BoolVar(&o.all, "all", false, "all sandboxes without a task that were made with this state folder, on this engine")
-	cmd.Flags().BoolVar(&o.force, "force", false, "remove without saving files that no commit has, and forget one that is on another engine or whose record is damaged")
-	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "with --force: also of other state directories")
+	cmd.Flags().BoolVar(&o.all, "all", false, "remove all sandboxes of this state directory on this engine")
+	cmd.Flags().BoolVar(&o.force, "force", false, "remove without saving files; forget damaged and unreachable sandboxes")
+	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "with --force: also those of other state directories")
 	return cmd
 }
 

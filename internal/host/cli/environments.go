@@ -85,10 +85,11 @@ func (a *App) completeEnvironments(*cobra.Command, []string, string) ([]string, 
 
 func newEnvCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "env", Short: "Environments in which `run` and agents run code", Args: noArgs,
-		Long: `Environments are presets, those of the file environments.yaml of the configuration folder, and artifacts in its folder
-environments. SANDBOX_AGENT_ENVIRONMENTS and SANDBOX_AGENT_ENVIRONMENTS_DIR name another file and folder.
-docs/environments.md has the keys of the file.`,
+		Use: "env", Short: "List and check presets of 'run'", Args: noArgs,
+		Long: `Presets are the built-in ones, those of environments.yaml in the configuration
+directory, and the artifacts in its directory environments.
+SANDBOX_AGENT_ENVIRONMENTS and SANDBOX_AGENT_ENVIRONMENTS_DIR name another file
+and directory. docs/environments.md has the keys of the file.`,
 	}
 	cmd.AddCommand(newEnvListCmd(a), newEnvValidateCmd(a))
 	return cmd
@@ -97,7 +98,7 @@ docs/environments.md has the keys of the file.`,
 func newEnvListCmd(a *App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List environments", Args: noArgs, Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
+		Use: "list", Aliases: []string{"ls"}, Short: "List presets", Args: noArgs, Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
 		RunE: func(*cobra.Command, []string) error {
 			o := a.environmentOptions()
 			o.Warn = a.warn
@@ -108,7 +109,7 @@ func newEnvListCmd(a *App) *cobra.Command {
 			return a.listEnvironments(r.Environments(), asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -126,7 +127,8 @@ func (a *App) listEnvironments(all []code.Environment, asJSON bool) error {
 
 func newEnvValidateCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "validate [FILE]", Short: "Check the file of environments, and what it names", Example: "  sandbox-agent env validate\n  sandbox-agent env validate ./environments.yaml",
+		Use: "validate [FILE]", Short: "Check the file of presets", Example: `  sandbox-agent env validate
+  sandbox-agent env validate ./environments.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) <= 1 {
 				return nil
@@ -155,9 +157,10 @@ func newEnvValidateCmd(a *App) *cobra.Command {
 
 func newArtifactCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "artifact", Short: "Folders with a program that runs code where it can do no harm", Args: noArgs,
-		Long: `An artifact is a folder with bin/run, which runs the code of its standard input, and metadata.json. Those that are
-built here work without sandbox-agent; those of others are run as they are, with our limits of time and memory.`,
+		Use: "artifact", Short: "Build and check artifacts: presets as directories", Args: noArgs,
+		Long: `An artifact is a directory with bin/run, which runs the code of its standard
+input, and metadata.json. Artifacts that are built here work without
+sandbox-agent. Other artifacts run as they are, with limits of time and memory.`,
 	}
 	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(a), newArtifactListCmd(a))
 	return cmd
@@ -166,10 +169,11 @@ built here work without sandbox-agent; those of others are run as they are, with
 func newArtifactBuildCmd(a *App) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use: "build DEFINITION", Short: "Build an artifact of a definition, a YAML file",
-		Long: `Builds the folder --out with bin/run and metadata.json. A definition has the keys name, interpreter (bash -s), stdin_mode,
-backend (jail, container or box), packages of the distribution, image of a container, timeout_seconds (30), memory_mb (512),
-description, inherit_vars and project_mount (/project).`,
+		Use: "build DEFINITION", Short: "Build an artifact from a YAML definition",
+		Long: `Builds the directory --out with bin/run and metadata.json. The keys of a
+definition are name, interpreter (bash -s), stdin_mode, backend (jail, container
+or box), packages of the distribution, image of a container, timeout_seconds
+(30), memory_mb (512), description, inherit_vars and project_mount (/project).`,
 		Example: "  sandbox-agent artifact build data.yaml -o data\n  echo 'print(6 * 7)' | data/bin/run",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && out != "" {
@@ -180,7 +184,7 @@ description, inherit_vars and project_mount (/project).`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.buildArtifact(cmd.Context(), args[0], out) },
 	}
-	cmd.Flags().StringVarP(&out, "out", "o", "", "folder of the artifact; one that is there is replaced")
+	cmd.Flags().StringVarP(&out, "out", "o", "", "directory of the artifact; an existing one is replaced")
 	_ = cmd.RegisterFlagCompletionFunc("out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)) // of a flag that is there
 	return cmd
 }
@@ -218,7 +222,7 @@ func (a *App) buildArtifact(ctx context.Context, file, out string) error {
 
 func newArtifactValidateCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "validate FOLDER...", Short: "List all that is wrong with artifacts", Example: "  sandbox-agent artifact validate ./data",
+		Use: "validate DIR...", Short: "Check artifacts", Example: "  sandbox-agent artifact validate ./data",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
@@ -245,8 +249,9 @@ func newArtifactValidateCmd(a *App) *cobra.Command {
 func newArtifactListCmd(a *App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list [FOLDER]", Aliases: []string{"ls"}, Short: "List the artifacts of a folder", Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
-		Long: "Lists the artifacts in the folder environments of the configuration folder, or in another one.",
+		Use: "list [DIR]", Aliases: []string{"ls"}, Short: "List artifacts", Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
+		Long: `Lists the artifacts in the directory environments of the configuration
+directory, or in another one.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) <= 1 {
 				return nil
@@ -269,6 +274,6 @@ func newArtifactListCmd(a *App) *cobra.Command {
 			return a.listEnvironments(all, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

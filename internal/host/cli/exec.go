@@ -41,20 +41,30 @@ type execOptions struct {
 func newExecCmd(a *App) *cobra.Command {
 	o := &execOptions{}
 	cmd := &cobra.Command{
-		Use: "exec [SANDBOX | TASK] -- COMMAND...", Short: "Run a command in a sandbox without a task, or in a task's",
-		Long: `Runs a command in a sandbox that ` + "`sandbox-agent up`" + ` has made, and ends with its exit code; 124 means that
---timeout was over, 125 that the command's end is not known. Standard input goes in where it is no
-terminal, or with -i. Interrupted, it ends the command and everything that the command started. With --background it prints an id and leaves: ` + "`sandbox-agent attach`" + `
-shows what the command prints, from its beginning. With --expose it waits until the command listens at the port, ` + exposeTime.String() + ` at most, and
-prints where that is on this machine.
+		Use: "exec [SANDBOX | TASK] -- COMMAND...", Short: "Run a command in a sandbox, or in the sandbox of a task",
+		Long: `Runs a command and ends with its exit code; 124 means that it reached --timeout,
+125 that the connection was lost. Standard input is passed on unless it is a
+terminal; -i passes on a terminal, too. An interrupt ends the command with all
+its processes.
 
-Without a name it is the sandbox that SANDBOX_AGENT_SANDBOX names, or else the one whose branch descends from what is
-checked out in the current folder's repository, or else one of its own for the current folder, of which nothing is in it: made at the first use of --image, or SANDBOX_AGENT_IMAGE, or else the image of
-tasks. Nothing ever runs on this machine itself instead.
+With --detach it prints an id and leaves the command running; 'attach' shows its
+output. With --expose it waits until the command listens at the port, at most
+30s, and prints its address on this machine.
 
-A task by its id, T-XXXXXXXX, is looked into while its agent works, as ` + "`sandbox-agent shell`" + ` does: as the user
-sandbox, held as the agent is.`,
-		Example: "  sandbox-agent exec dev -- uname -a\n  sandbox-agent exec -- python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent exec dev --timeout 5s -- cat\n  sandbox-agent exec -t dev -- bash\n  sandbox-agent exec dev --shell bash -- 'for i in 1 2; do echo $i; done'\n  sandbox-agent exec dev --background --expose 8000 -- python3 -m http.server 8000\n  sandbox-agent exec T-A1B2C3D4 -- git status --short",
+"exec -- COMMAND" uses the sandbox of SANDBOX_AGENT_SANDBOX, or the one whose
+branch descends from what is checked out here, or else one of its own for the
+current directory, which it creates empty at the first use. No command ever runs
+on this machine itself.
+
+With a task id the command runs beside the task's agent, as the user sandbox and
+with the agent's limits.`,
+		Example: `  sandbox-agent exec dev uname -a
+  sandbox-agent exec -- python3 -c 'print(6 * 7)'
+  echo hi | sandbox-agent exec --timeout 5s dev cat
+  sandbox-agent exec -it dev bash
+  sandbox-agent exec --shell bash dev 'for i in 1 2; do echo $i; done'
+  sandbox-agent exec -d -p 8000 dev python3 -m http.server 8000
+  sandbox-agent exec T-A1B2C3D4 git status --short`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash == 0 && len(args) > 0 || len(args) > 1 && dash <= 1 {
 				return nil
@@ -73,17 +83,17 @@ sandbox, held as the agent is.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.json, "json", false, "print a JSON document with output, exit code and duration")
-	f.BoolVarP(&o.interactive, "interactive", "i", false, "hand on standard input, also from a terminal")
-	f.BoolVarP(&o.terminal, "tty", "t", false, "give it a terminal; Ctrl-C goes in")
+	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
+	f.BoolVarP(&o.interactive, "interactive", "i", false, "pass on standard input, also from a terminal")
+	f.BoolVarP(&o.terminal, "tty", "t", false, "allocate a terminal")
 	f.BoolVar(&o.background, "background", false, "print the command's id and leave it running")
-	f.StringArrayVar(&o.expose, "expose", nil, "PORT or PORT:LOCAL at which it listens: on this machine's loopback, also with --network none; can be repeated")
-	f.StringArrayVar(&o.env, "env", nil, "NAME=value; can be repeated")
-	f.StringVar(&o.dir, "workdir", "", "where it begins")
-	f.StringVar(&o.shell, "shell", "", "hand the words to this shell of the sandbox as one script: "+strings.Join(sandbox.Shells, ", "))
-	f.DurationVar(&o.timeout, "timeout", 0, "end it and everything it started after that time, as 30s")
-	f.StringVar(&o.most, "max-output", "", "with --json: bound of each stream, as 64k; none for no bound (default 1m)")
-	f.StringVar(&o.image, "image", "", "image of the current folder's sandbox, where no sandbox is named and that one is not there")
+	f.StringArrayVar(&o.expose, "expose", nil, "wait for a port and publish it: `[LOCAL:]PORT` (repeatable)")
+	f.StringArrayVar(&o.env, "env", nil, "set a variable: `NAME=value` (repeatable)")
+	f.StringVar(&o.dir, "workdir", "", "directory in which the command starts")
+	f.StringVar(&o.shell, "shell", "", "run the words as a script of this shell: "+strings.Join(sandbox.Shells, ", "))
+	f.DurationVar(&o.timeout, "timeout", 0, "end the command and its processes after this long")
+	f.StringVar(&o.most, "max-output", "", "with --json: limit of each stream, such as 64k, or none (default 1m)")
+	f.StringVar(&o.image, "image", "", "image of the current directory's sandbox, when it is created")
 	cmd.MarkFlagsMutuallyExclusive("background", "tty")
 	cmd.MarkFlagsMutuallyExclusive("json", "tty")
 	// It can only fail for a flag that does not exist.

@@ -31,19 +31,27 @@ type gatewayOptions struct{ listen, keys string }
 func newGatewayCmd(a *App) *cobra.Command {
 	o := &gatewayOptions{}
 	cmd := &cobra.Command{
-		Use: "gateway", Short: "Serve all sandboxes without a task to SSH clients, at one port",
-		Long: `Serves sandboxes to SSH clients until it is stopped: terminals, commands, scp, sftp and forwarded ports. A sandbox is named by the user name,
-or by the first word of the command; with neither, a terminal has a list to choose from, and a client without one is told which there are.
+		Use: "gateway", Short: "Serve all sandboxes to SSH clients at one port",
+		Long: `Serves sandboxes to SSH clients until it is stopped: terminals, commands, scp,
+sftp and forwarded ports. The user name, or the first word of the command, names
+the sandbox. Without, a terminal shows a list to choose from.
 
-It listens at the loopback, and at another address only if --listen names one. The public keys that open it are those of --authorized-keys, one a line, or
-else of ~/.ssh/*.pub; they are read anew for each connection. There are no passwords. Who opens it can use each sandbox
-with all that it reaches: its mounts, its network, and of the runtime host this machine as you.`,
-		Example: "  sandbox-agent gateway\n  sandbox-agent gateway --listen 192.0.2.7:2200 --authorized-keys team.keys\n  ssh -p 2200 127.0.0.1                    # the list\n  ssh -p 2200 dev@127.0.0.1                # the terminal of dev\n  ssh -p 2200 127.0.0.1 dev uname -a\n  scp -P 2200 file dev@127.0.0.1:",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+It listens on the loopback, and at another address only if --listen names one.
+The keys of --authorized-keys, or of ~/.ssh/*.pub, open it; they are read for
+each connection. There are no passwords. A client can use each sandbox with
+everything that it reaches: its mounts, its network, and with the runtime host
+this machine with your rights.`,
+		Example: `  sandbox-agent gateway
+  sandbox-agent gateway --listen 192.0.2.7:2200 --authorized-keys team.keys
+  ssh -p 2200 127.0.0.1                 # the list
+  ssh -p 2200 dev@127.0.0.1             # the terminal of dev
+  ssh -p 2200 127.0.0.1 dev uname -a
+  scp -P 2200 file dev@127.0.0.1:`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
-	cmd.Flags().StringVar(&o.listen, "listen", gatewayAddress, "address; port 0 takes a free one")
-	cmd.Flags().StringVar(&o.keys, "authorized-keys", "", "file of the public keys that open it (default: ~/.ssh/*.pub)")
+	cmd.Flags().StringVar(&o.listen, "listen", gatewayAddress, "address to listen at; port 0 takes a free one")
+	cmd.Flags().StringVar(&o.keys, "authorized-keys", "", "file with public keys (default: ~/.ssh/*.pub)")
 	return cmd
 }
 

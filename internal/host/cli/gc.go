@@ -19,30 +19,26 @@ type gcOptions struct{ dryRun, images, cache, force, json bool }
 func newGcCmd(a *App) *cobra.Command {
 	o := &gcOptions{}
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Collect finished sandboxes and remove what dead commands left", Args: noArgs,
-		Long: `Gc collects the results of sandboxes that have ended, removes them with their volumes,
-ends companions whose sandbox is gone, and with --images removes images that
-other versions of this program built and tagged, and those with packages and tools
-for projects that no task would use any more: none that has another tag or a container.
-A sandbox that runs, a task that another command follows, and one whose sandbox is on another
-engine are left alone.
+		Use: "gc", Short: "Collect finished tasks and clean up", Args: noArgs,
+		Long: `Collects the results of tasks whose sandbox has ended, and removes these
+sandboxes with their volumes. Running sandboxes, tasks that another command
+follows, and sandboxes on other engines stay.
 
-It removes the folders with programs to which no artifact of ` + "`sandbox-agent artifact build`" + ` has a link any more.
+For standalone sandboxes of this state directory it removes what killed programs
+left: images of forks, volumes without a container, programs of removed
+artifacts. A sandbox whose container is missing is listed, and forgotten with
+--force; its next use would recreate it. Snapshots stay.
 
-Of sandboxes without a task it removes what dead programs have left of those that were made with this state
-folder, images of forks and volumes of containers that are gone; it puts right what is kept of the others. One whose container somebody has
-removed would be made anew by its next use: it is named, and with --force forgotten. Snapshots stay:
-` + "`sandbox-agent snapshot rm`" + `.
-
-With --cache it removes the layer cache too, the volume ` + runtime.CacheVolume + ` that all
-sandboxes of the engine share (or the one that SANDBOX_AGENT_CACHE_VOLUME names): the next runs pull their images again. It is refused while a sandbox runs.`,
+With --images it removes images of other versions of this program, and outdated
+images of projects, unless they have another tag or a container. With --cache it
+removes the layer cache of the engine, unless a sandbox runs.`,
 		Example: "  sandbox-agent gc --dry-run\n  sandbox-agent gc --images --cache",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&o.images, "images", false, "also remove images built by other versions, and those made for projects that are too old to be used, unless they have another tag or a container")
-	cmd.Flags().BoolVar(&o.force, "force", false, "also forget sandboxes without a task whose container somebody has removed")
-	cmd.Flags().BoolVar(&o.cache, "cache", false, "also remove the layer cache that sandboxes share")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be done, and do nothing")
+	cmd.Flags().BoolVar(&o.images, "images", false, "remove outdated images")
+	cmd.Flags().BoolVar(&o.force, "force", false, "forget sandboxes whose container was removed")
+	cmd.Flags().BoolVar(&o.cache, "cache", false, "remove the layer cache")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of what was done")
 	return cmd
 }

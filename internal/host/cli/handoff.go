@@ -144,10 +144,11 @@ func (a *App) placeToCheckOut(ctx context.Context, args []string) (*handoff.Plac
 func newDiffCmd(a *App) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
-		Use: "diff [TASK | SANDBOX]", Short: "Show what a task or a sandbox changed", Args: lastOrOne, ValidArgsFunction: a.completeWork,
-		Long: `Shows what the task's or sandbox's branch changed since its base, as git does. Without a task it is the last one of the repository that you
-are in, and outside of any the last of all.
-The repository is the task's own where it is on this machine; else go to your clone of it.`,
+		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Long: `Shows what the branch of a task or sandbox changed since its base, as git diff
+does. The default is the last task of the repository in the current directory,
+and outside of any repository the last task. The repository is the task's own
+where that is on this machine; otherwise run it in your clone.`,
 		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.place(cmd.Context(), args)
@@ -170,8 +171,8 @@ The repository is the task's own where it is on this machine; else go to your cl
 			return errors.Join(p.Diff(cmd.Context(), w, options...), w.flush())
 		},
 	}
-	cmd.Flags().BoolVar(&stat, "stat", false, "lines per file only")
-	cmd.Flags().BoolVar(&names, "name-only", false, "names of files only")
+	cmd.Flags().BoolVar(&stat, "stat", false, "print only the number of changed lines per file")
+	cmd.Flags().BoolVar(&names, "name-only", false, "print only the names of changed files")
 	return cmd
 }
 
@@ -253,10 +254,12 @@ func (a *App) checkBranchName(ctx context.Context, name string) error {
 func newCheckoutCmd(a *App) *cobra.Command {
 	name := ""
 	cmd := &cobra.Command{
-		Use: "checkout [TASK | SANDBOX]", Short: "Switch to the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
-		Long: `Switches the work tree to the task's branch, or to a new one at a sandbox's last commit, which a second checkout moves
-on. Uncommitted changes and ignored files are never overwritten, nor commits of yours on that branch.
-Without a task it is the last one of the repository that you are in. A work tree that you are not in is never changed.`,
+		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Long: `Switches the working tree to the task's branch, or to a local branch at the last
+commit of a sandbox, which a second checkout updates. It never overwrites
+uncommitted changes, ignored files or commits of yours on that branch. The
+default is the last task of the repository in the current directory. Working
+trees outside of the current directory are never changed.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name != "" {
@@ -290,10 +293,12 @@ Without a task it is the last one of the repository that you are in. A work tree
 func newApplyCmd(a *App) *cobra.Command {
 	remove := false
 	cmd := &cobra.Command{
-		Use: "apply [TASK | SANDBOX]", Short: "Put the changes of a task or sandbox into the work tree, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeWork,
-		Long: `Merges what the task changed into the work tree and the index, and commits nothing. It does all of it or
-nothing: where the changes conflict with what is checked out, or a file has uncommitted changes, nothing is
-touched. Without a task it is the last one of the repository that you are in. A work tree that you are not in is never changed.`,
+		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
+commits nothing. It changes nothing at all where the changes conflict with what
+is checked out, or where a changed file has uncommitted changes. The default is
+the last task of the repository in the current directory. Working trees outside
+of the current directory are never changed.`,
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -326,6 +331,6 @@ touched. Without a task it is the last one of the repository that you are in. A 
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch then; a task's stays")
+	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch afterwards")
 	return cmd
 }

@@ -14,19 +14,19 @@ import (
 
 func newImageCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "image", Short: "Build and list the images of sandboxes", Args: noArgs,
+		Use: "image", Short: "Build and list images of sandboxes", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var rebuild, buildJSON, lsJSON bool
 	build := &cobra.Command{
-		Use: "build", Short: "Build the default image when it is missing", Args: noArgs,
+		Use: "build", Short: "Build the default image if it is missing", Args: noArgs,
 		Example: "  sandbox-agent image build\n  sandbox-agent image build --rebuild",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return buildImage(cmd.Context(), a, rebuild, buildJSON) },
 	}
 	build.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, without the cache")
 	build.Flags().BoolVar(&buildJSON, "json", false, "print events, then the image, as JSON lines")
 	ls := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the images built by this program, and those made of them", Args: noArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List images that this program built", Args: noArgs,
 		Example: "  sandbox-agent image ls --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return listImages(cmd.Context(), a, lsJSON) },
 	}

@@ -83,16 +83,18 @@ type listOptions struct{ quiet, whole, json, all bool }
 func newListCmd(a *App) *cobra.Command {
 	o := &listOptions{}
 	cmd := &cobra.Command{
-		Use: "list", Short: "List sandboxes with a branch, the last that was changed first", Args: noArgs,
-		Long:    "Lists the sandboxes that have a branch of the repository that you are in, and outside of any all of them; also those that are gone, whose commits stay until `sandbox-agent delete`.",
+		Use: "list", Short: "List sandboxes that have a branch", Args: noArgs,
+		Long: `Lists the sandboxes that have a branch of the current repository, the last
+changed first; outside of a repository all of them. Sandboxes that are gone are
+listed until 'delete': their commits stay.`,
 		Example: "  sandbox-agent list\n  sandbox-agent list --all -q",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "names only")
-	f.BoolVar(&o.whole, "no-trunc", false, "whole titles")
-	f.BoolVar(&o.all, "all", false, "of all repositories")
-	f.BoolVar(&o.json, "json", false, "print a JSON document")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print names only")
+	f.BoolVar(&o.whole, "no-trunc", false, "print whole titles")
+	f.BoolVar(&o.all, "all", false, "list those of all repositories")
+	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
@@ -134,7 +136,7 @@ const watchEvery = time.Second
 func newWatchCmd(a *App) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Show the list of sandboxes with a branch, anew each second", Args: noArgs, Example: "  sandbox-agent watch",
+		Use: "watch", Short: "Show the list of sandboxes with a branch, live", Args: noArgs, Example: "  sandbox-agent watch",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tick := time.NewTicker(watchEvery)
 			defer tick.Stop()
@@ -157,15 +159,17 @@ func newWatchCmd(a *App) *cobra.Command {
 			}
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "of all repositories")
+	cmd.Flags().BoolVar(&all, "all", false, "list those of all repositories")
 	return cmd
 }
 
 func newPruneCmd(a *App) *cobra.Command {
 	before, dry, force := "1w", false, false
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Delete sandboxes that nothing has changed for long, with their branches", Args: noArgs,
-		Long:    "Deletes the sandboxes with a branch that were last changed before --before, but for those that run. A branch with commits that exist nowhere else is not deleted without --force; on a terminal it asks.",
+		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: noArgs,
+		Long: `Deletes the sandboxes with a branch that were last changed before --before, with
+their branches. Sandboxes that run stay. A branch with commits that exist
+nowhere else is deleted only with --force, or after a question at a terminal.`,
 		Example: "  sandbox-agent prune --dry-run\n  sandbox-agent prune --before 2w",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			old, err := parseBefore(before)
@@ -194,9 +198,9 @@ func newPruneCmd(a *App) *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&before, "before", before, "how long nothing has changed, as 12h, 3d, 2w or 1mo")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be deleted")
-	cmd.Flags().BoolVar(&force, "force", false, "also delete commits that exist nowhere else, and files that cannot be saved")
+	cmd.Flags().StringVar(&before, "before", before, "minimum age of the last change, such as 12h, 3d, 2w or 1mo")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be deleted, and delete nothing")
+	cmd.Flags().BoolVar(&force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
 	return cmd
 }
 

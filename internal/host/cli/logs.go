@@ -27,23 +27,23 @@ type logsOptions struct {
 func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
-		Use: "logs TASK | SANDBOX", Short: "Show what happened in a task, or follow it; or what a sandbox without a task says itself", Args: oneTask,
+		Use: "logs TASK | SANDBOX", Short: "Show the events of a task, or the log of a sandbox", Args: oneTask,
 		ValidArgsFunction: a.completeEither(false),
-		Long: `Logs shows the events of a task so far, or with --follow those to come as well. When the
-task has ended, --follow collects its result and ends with the task's exit code (see
-` + "`sandbox-agent --help`" + `), so that a script can wait for a detached task. An interrupt only ends
-the following (exit code 130): the task goes on. ` + "`sandbox-agent stop`" + ` ends a task.
+		Long: `Shows the events of a task so far; with --follow also those to come. --follow
+collects the result when the task ends, and ends with the task's exit code, so
+that a script can wait for a detached task. An interrupt ends only the
+following, with exit code 130; 'stop' ends a task.
 
-Without a terminal there are steps and failures; --verbose, or SANDBOX_AGENT_VERBOSE=true, shows
-what the agent says and what commands print as well.
+Without a terminal only steps and failures are shown; --verbose shows all.
 
-Of a sandbox without a task, by its name, it shows what its guest says: why it ended. What was done to it is
-in ` + "`sandbox-agent inspect --history`" + `. What a command prints is shown by ` + "`sandbox-agent attach`" + `.`,
+For a standalone sandbox it shows what its guest program prints, such as why it
+ended. See 'inspect --history' for what was done to a sandbox, and 'attach' for
+the output of a command.`,
 		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow to the end, and collect the result")
-	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow until the end, and collect the result")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "number of an earlier attempt (default: the last)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
 	return cmd
 }

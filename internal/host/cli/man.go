@@ -14,8 +14,9 @@ import (
 
 func newManCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "man FOLDER", Short: "Write the man pages, one per command",
-		Long:    "Man writes a page of section 1 for each command into the folder, which is made where it is missing.",
+		Use: "man DIR", Short: "Write man pages",
+		Long: `Writes a man page of section 1 for each command into a directory, which is
+created if it is missing.`,
 		Example: "  sandbox-agent man ~/.local/share/man/man1\n  man sandbox-agent-create",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -73,21 +73,25 @@ func (o *mcpOptions) offers(tools string) bool {
 func newMCPCmd(a *App) *cobra.Command {
 	o := &mcpOptions{}
 	cmd := &cobra.Command{
-		Use: "mcp", Short: "Let an agent run code, hand out tasks and work in environments, over the Model Context Protocol",
-		Long: `Serves tools to one client over standard input and output, until it closes them, or with --listen to any number of them
-over HTTP, at ` + mcpserver.Path + ` of a port of the loopback, until it is stopped. --tools says which:
+		Use: "mcp", Short: "Serve tools to agents over the Model Context Protocol",
+		Long: `Serves tools to one client over standard input and output until it closes them.
+With --listen it serves any number of clients over HTTP, at /mcp of a port of
+the loopback. --tools selects the tools:
 
-  run   run code, in sandboxes as of ` + "`sandbox-agent run`" + `, and in sessions that are the client's own and end with it
-  task  task_create, task_status and task_result: what ` + "`sandbox-agent create --detach`, `logs` and `result`" + ` do
-  env   environment_create and fourteen more: sandboxes of the repository that the folder is in, as of ` + "`sandbox-agent up NAME --repo .`" + `,
-        in which the agent works and whose branches you log, diff, check out and merge; --single gives each client one at a time
+  run   run code as 'run' does, also in sessions, which end with the client
+  task  create tasks; read their state and results
+  env   create sandboxes of the current directory's repository, work in them,
+        and log, diff, check out and merge their branches; with --single a
+        client has one at a time
   all   all of them
 
-Over HTTP a request brings a token. It is in ` + mcpToken + ` of the state folder, which is made when it is missing, or in --token-file, or in
-the variable ` + mcpTokenVariable + `.
+Each HTTP request has to have a token: that of mcp.token in the state directory,
+which is created when it is missing, of --token-file, or of the variable
+SANDBOX_AGENT_MCP_TOKEN.
 
-Standard output is the protocol's alone. The log is ` + mcpLog + ` in the folder for temporary files, or the file that ` + mcpLogVariable + `
-names. docs/mcp.md has the lines that agents need.`,
+Standard output has protocol messages only. The log is sandbox-agent-mcp.log in
+the directory for temporary files, or SANDBOX_AGENT_MCP_LOG. docs/mcp.md has the
+configuration of common agents.`,
 		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n  claude mcp add environments -- sandbox-agent mcp --tools env --single\n  sandbox-agent mcp --listen 127.0.0.1:7071",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,12 +100,12 @@ names. docs/mcp.md has the lines that agents need.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.tools, "tools", []string{toolsRun}, "what is offered: "+strings.Join(toolsets(), ", "))
-	f.BoolVar(&o.stdio, "stdio", false, "serve on standard input and output, which is the default")
-	f.StringVar(&o.listen, "listen", "", "serve over HTTP at an address of the loopback, instead; port 0 takes a free one, an empty value means "+mcpAddress)
-	f.StringVar(&o.tokenFile, "token-file", "", "file with the token of --listen (default: "+mcpToken+" in the state folder)")
-	f.BoolVar(&o.single, "single", false, "with the tools env: a client works in one environment, and need not name it")
-	f.StringVar(&o.runtime, "runtime", "", "with the tools env: what isolates environments: box (the default), container or jail")
+	f.StringSliceVar(&o.tools, "tools", []string{toolsRun}, "tools to serve: "+strings.Join(toolsets(), ", "))
+	f.BoolVar(&o.stdio, "stdio", false, "serve on standard input and output (the default)")
+	f.StringVar(&o.listen, "listen", "", "serve over HTTP at this loopback address; empty is "+mcpAddress)
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the token of --listen (default: mcp.token in the state directory)")
+	f.BoolVar(&o.single, "single", false, "with the tools env: one sandbox per client, which need not be named")
+	f.StringVar(&o.runtime, "runtime", "", "with the tools env: runtime box (the default), container or jail")
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(envKinds(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("tools", completeList(toolsets()...))

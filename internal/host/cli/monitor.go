@@ -38,19 +38,21 @@ type monitorOptions struct {
 func newMonitorCmd(a *App) *cobra.Command {
 	o := &monitorOptions{}
 	cmd := &cobra.Command{
-		Use: "monitor", Short: "Watch sandboxes without a task: commit what changes in them, tell who has ended, start them again", Args: noArgs,
-		Long: `Looks at the named sandboxes of this state folder at each interval, until it is interrupted. It says which are new, healthy, do
-not answer, have ended or are gone, each when that changes; what has changed in the clones of those without --idle is committed. With
---auto-restart it starts again what ended or went away while it watched, after pauses that double up to half an hour: nothing that was
-stopped by a command, or by its own --idle or --ttl.`,
+		Use: "monitor", Short: "Watch sandboxes: commit changes, report exits, restart", Args: noArgs,
+		Long: `Checks the named sandboxes of this state directory at each interval until it is
+interrupted. It prints which are new, healthy, unresponsive, ended or removed,
+each when that changes, and commits changes in the clones of those without
+--idle. --auto-restart restarts sandboxes that ended unexpectedly, after pauses
+that double up to half an hour. It does not restart what a command, --idle or
+--ttl stopped.`,
 		Example: "  sandbox-agent monitor\n  sandbox-agent monitor --interval 10s --auto-restart",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.interval, "interval", monitorInterval, "time between two looks")
-	f.BoolVar(&o.restart, "auto-restart", false, "start again what has ended by no wish of anybody")
-	f.BoolVar(&o.json, "json", false, "print a JSON document for each change")
-	f.BoolVar(&o.once, "once", false, "look once")
+	f.DurationVar(&o.interval, "interval", monitorInterval, "time between two checks")
+	f.BoolVar(&o.restart, "auto-restart", false, "restart sandboxes that ended unexpectedly")
+	f.BoolVar(&o.json, "json", false, "print each change as JSON")
+	f.BoolVar(&o.once, "once", false, "check once and end")
 	return cmd
 }
 

@@ -20,11 +20,14 @@ type networkOptions struct {
 func newNetworkCmd(a *App) *cobra.Command {
 	o := &networkOptions{}
 	cmd := &cobra.Command{
-		Use: "network SANDBOX [full | restricted | none]", Short: "Tell or change what a sandbox without a task reaches, while it runs",
-		Long: `Puts a sandbox onto another network at once: connections that it has are cut, commands and
-endpoints go on. It stays so over a stop and a reset. Only a box can be restricted to what --allow names.
-Without a network it tells the one that it has.`,
-		Example: "  sandbox-agent network dev none\n  sandbox-agent network dev full\n  sandbox-agent network shop restricted --allow registry.npmjs.org --allow '*.debian.org'\n  sandbox-agent network dev",
+		Use: "network SANDBOX [full | restricted | none]", Short: "Show or change a sandbox's network",
+		Long: `Changes the network of a sandbox at once: open connections are closed, commands
+and published ports stay. The change survives stop and reset. Without a mode it
+prints the present one. Only sandboxes of the runtime box can be restricted. See
+'help networks'.`,
+		Example: `  sandbox-agent network dev
+  sandbox-agent network dev none
+  sandbox-agent network shop --allow registry.npmjs.org`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
@@ -40,8 +43,8 @@ Without a network it tells the one that it has.`,
 			return o.do(cmd.Context(), a, args[0], sandbox.Network(to))
 		},
 	}
-	cmd.Flags().Var(&o.allow, "allow", "what a restricted network reaches: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON document")
+	cmd.Flags().Var(&o.allow, "allow", "allow a `RULE` in a restricted network: HOST, *.DOMAIN or ADDRESS, with :PORT (repeatable)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 

@@ -28,17 +28,17 @@ type nextOptions struct {
 func (o *nextOptions) flags(a *App, cmd *cobra.Command) {
 	o.run.flags(a, cmd)
 	f := cmd.Flags()
-	f.Lookup("task-id").Usage = "the task, as TASK"
-	f.StringVar(&o.targetBranch, "target-branch", "", "the task's branch (default: found on the remote)")
+	f.Lookup("task-id").Usage = "id of the task, as TASK"
+	f.StringVar(&o.targetBranch, "target-branch", "", "branch of the task (default: found on the remote)")
 }
 
 // moreFlags are those of a command that can add to the task and wait for a provider's limit.
 func (o *nextOptions) moreFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Lookup("task").Usage = "what to add to the task; - reads standard input"
-	f.Lookup("task-file").Usage = "file with what to add; - reads standard input"
-	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can go on")
-	f.BoolVar(&o.now, "now", false, "go on with a parked task before its limit resets")
+	f.Lookup("task").Usage = "text to add to the task; - is standard input"
+	f.Lookup("task-file").Usage = "read the text to add from a file; - is standard input"
+	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can resume")
+	f.BoolVar(&o.now, "now", false, "resume a parked task before its limit resets")
 }
 
 // job is the job of a next attempt.

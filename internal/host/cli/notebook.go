@@ -41,13 +41,15 @@ func newNotebookRunCmd(a *App) *cobra.Command {
 	o := &notebookOptions{}
 	cmd := &cobra.Command{
 		Use: "run NOTEBOOK", Short: "Run a notebook's cells and fill in their outputs",
-		Long: `Runs the cells of a Jupyter notebook one after the other and writes what they print and show into it, or with
---out into another file; what else is in it stays. It stops after a cell that failed, ends with 1 then, or with
-124 if that cell's --timeout was over, and writes what has run.
+		Long: `Runs the cells of a Jupyter notebook in order and writes their outputs into it,
+or with --out into another file. It stops after a cell that failed and ends with
+1, or with 124 if that cell reached --timeout. Outputs so far are written.
 
-The cells run in a fresh jail, without a network and without this machine's files; with --env in a fresh place of that
-environment, or with --sandbox in a sandbox that is there. There --session keeps what they remember for the next time. Cells in Python run in IPython where the sandbox has
-it, those in another language in the kernel that the notebook names, by the sandbox's jupyter_client.`,
+The cells run in a fresh jail without a network and without files of this
+machine; with --env in a fresh sandbox of a preset, with --sandbox in an
+existing one. There --session keeps the state for the next call. Python cells
+run in IPython where the sandbox has it. Cells in other languages run in the
+kernel that the notebook names, by the sandbox's jupyter_client.`,
 		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run report.ipynb --env python\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -60,12 +62,12 @@ it, those in another language in the kernel that the notebook names, by the sand
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.sandbox, "sandbox", "", "run in this sandbox (default: a fresh jail)")
-	f.StringVarP(&o.env, "env", "e", "", "run in this environment")
-	f.StringVar(&o.session, "session", "", "run in the session of this name, and keep it; needs --sandbox or --env")
-	f.StringVarP(&o.out, "out", "o", "", "write this file; - is standard output (default: the notebook itself)")
-	f.DurationVar(&o.timeout, "timeout", notebookTimeout, "interrupt a cell after that time; 0 never does")
-	f.BoolVar(&o.allowErrors, "allow-errors", false, "go on after a cell that failed")
-	f.BoolVar(&o.json, "json", false, "print a JSON document that says what ran")
+	f.StringVarP(&o.env, "env", "e", "", "run in this preset")
+	f.StringVar(&o.session, "session", "", "run in this session and keep it; needs --sandbox or --env")
+	f.StringVarP(&o.out, "out", "o", "", "write to this file; - is standard output (default: the notebook)")
+	f.DurationVar(&o.timeout, "timeout", notebookTimeout, "interrupt a cell after this long; 0 never does")
+	f.BoolVar(&o.allowErrors, "allow-errors", false, "continue after a cell that failed")
+	f.BoolVar(&o.json, "json", false, "print JSON about the cells that ran")
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(true))
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)

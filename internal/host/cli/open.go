@@ -26,15 +26,17 @@ type openOptions struct{ report, pr, print bool }
 func newOpenCmd(a *App) *cobra.Command {
 	o := &openOptions{}
 	cmd := &cobra.Command{
-		Use: "open [TASK]", Short: "Open a task's pull request or report in the browser", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
-		Long: `Opens the task's pull request, else its report, and prints which. Where there is no browser it only prints it.
-Without a task it is the last one of the repository that you are in, and outside of any the last of all.`,
+		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+		Long: `Opens the pull request of a task, or its report where there is none, and prints
+which. Without a browser it only prints it. The default is the last task of the
+repository in the current directory, and outside of any repository the last
+task.`,
 		Example: "  sandbox-agent open\n  sandbox-agent open A1B2 --report\n  sandbox-agent open A1B2 --print",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args, a) },
 	}
-	cmd.Flags().BoolVar(&o.report, "report", false, "the report, also where there is a pull request")
-	cmd.Flags().BoolVar(&o.pr, "pr", false, "the pull request, or an error where there is none")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print it and open nothing")
+	cmd.Flags().BoolVar(&o.report, "report", false, "open the report, also where there is a pull request")
+	cmd.Flags().BoolVar(&o.pr, "pr", false, "open the pull request, or fail where there is none")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the address and open nothing")
 	return cmd
 }
 

@@ -30,10 +30,10 @@ import (
 
 func newPolicyCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "policy", Short: "Propose and try the rules of a restricted network", Args: noArgs,
-		Long: `A restricted network lets the agent, all commands and inner containers reach what its
-rules name, and nothing else. Rules stand in the project file under network.allow: a host
-name, *.domain for all its subdomains, or an address, with :port for another than 80 and 443.`,
+		Use: "policy", Short: "Propose and check rules of restricted networks", Args: noArgs,
+		Long: `In a restricted network the agent, all commands and inner containers reach only
+what its rules name. Rules are in the project file under network.allow: see 'help
+networks'.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyLearnCmd(a), newPolicyCheckCmd(a))
@@ -48,15 +48,15 @@ type policyLearnOptions struct {
 func newPolicyLearnCmd(a *App) *cobra.Command {
 	o := &policyLearnOptions{}
 	cmd := &cobra.Command{
-		Use: "learn TASK", Short: "Propose the smallest list of rules from what a task reached for", Args: oneTask,
+		Use: "learn TASK", Short: "Propose rules from what a task reached for", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
-		Long: `Learn reads what all attempts of a task reached for and prints the smallest list of rules
-that allows it, as YAML for the project file. Each rule says how often and by whom it was
-needed, and whether anybody could receive there what the agent sends. Look it over: what was
-reached for is not yet what should be.
+		Long: `Reads what all attempts of a task reached for and prints the smallest list of
+rules that allows it, as YAML for the project file. Each rule says how often and
+by which programs it was needed, and whether third parties could receive data
+there. Review the list before you use it. To learn, run the task once with
 
-Run the task once with
   network: {mode: restricted, learn: true}
+
 which refuses nothing that has a name.`,
 		Example: `  sandbox-agent policy learn T-A1B2C3D4
   sandbox-agent policy learn A1B2 --status refused
@@ -64,9 +64,9 @@ which refuses nothing that has a name.`,
   sandbox-agent policy learn A1B2 --json | jq -r '.allow[].rule'`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
-	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "only what was refused, learned or allowed (repeatable; default: all)")
-	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "one rule *.domain for three subdomains and more")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print rules and places as JSON")
+	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "include only refused, learned or allowed hosts (repeatable)")
+	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "propose *.domain for three or more subdomains")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statusNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -183,9 +183,10 @@ func need(r *policy.Rule) string {
 func newPolicyCheckCmd(a *App) *cobra.Command {
 	project := ""
 	cmd := &cobra.Command{
-		Use: "check [RULE...] HOST[:PORT]", Short: "Tell whether rules allow a place",
-		Long: `Check tells which of the rules allows a host at a port (443 when none is given), and which
-one would. Without rules they are those of the project. Exit code 1 when it is refused.`,
+		Use: "check [RULE...] HOST[:PORT]", Short: "Check whether rules allow a host",
+		Long: `Prints which rule allows a host at a port (default 443), or which one would. The
+default rules are those of the project. The exit code is 1 when the host is
+refused.`,
 		Example: `  sandbox-agent policy check registry.npmjs.org
   sandbox-agent policy check '*.example.com' api.example.com:8443
   sandbox-agent policy check -p my-app 192.0.2.7:5432`,
@@ -199,7 +200,7 @@ one would. Without rules they are those of the project. Exit code 1 when it is r
 			return checkPlace(a, project, args[:len(args)-1], args[len(args)-1])
 		},
 	}
-	cmd.Flags().StringVarP(&project, "project", "p", "", "project name, or path of a project file, whose rules count (default: .sandbox-agent.yaml)")
+	cmd.Flags().StringVarP(&project, "project", "p", "", "project whose rules count: a name or a file")
 	a.completeProjectFlag(cmd)
 	return cmd
 }

@@ -26,16 +26,17 @@ import (
 func newPoolCmd(a *App) *cobra.Command {
 	socket := ""
 	cmd := &cobra.Command{
-		Use: "pool", Short: "Lend clean sandboxes that are ready, one user at a time",
-		Long: `Lends sandboxes of a pool that ` + "`pool serve`" + ` keeps: a lease is there within milliseconds, has a container's image
-and limits, and files, processes, shared memory and a loopback of its own. Nothing of it is left for the next one; a
-sandbox that cannot be made clean is thrown away.`,
+		Use: "pool", Short: "Lend clean sandboxes within milliseconds",
+		Long: `Lends sandboxes of the pool that 'pool serve' keeps. A lease is ready within
+milliseconds. It has a container's image and limits, and its own files,
+processes, shared memory and loopback. Nothing of it is left for the next one; a
+sandbox that cannot be cleaned is removed.`,
 		Args: noArgs,
 	}
 	cmd.AddCommand(newPoolServeCmd(a), newPoolStatsCmd(a, &socket), newPoolListCmd(a, &socket), newPoolAcquireCmd(a, &socket), newPoolExecCmd(a, &socket), newPoolReleaseCmd(a, &socket), newPoolDestroyCmd(a, &socket), newPoolDestroyAllCmd(a, &socket))
 	for _, c := range cmd.Commands() {
 		if c.Name() != "serve" {
-			c.Flags().StringVar(&socket, "socket", "", "path of the pool's socket (default: in the state folder)")
+			c.Flags().StringVar(&socket, "socket", "", "path of the pool's socket (default: in the state directory)")
 		}
 	}
 	return cmd
@@ -98,7 +99,7 @@ func (a *App) poolVerb(socket *string, cmd *cobra.Command, do func(ctx context.C
 		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d%s\n", s.Idle, s.Busy, s.Total, s.Max, never)
 		return err
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -156,7 +157,7 @@ func newPoolListCmd(a *App, socket *string) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -203,7 +204,7 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 	var mounts []string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "acquire", Short: "Ask for a lease, and print its id",
+		Use: "acquire", Short: "Acquire a lease and print its id",
 		Example: "  lease=$(sandbox-agent pool acquire)\n  sandbox-agent pool acquire --trust trusted --memory 1g\n  sandbox-agent pool acquire --image python:3.13 --reuse never",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -238,18 +239,18 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&trust, "trust", "", "sandboxed (the default): no network; trusted: the engine's network")
-	f.StringVar(&kind, "runtime", "", "container (the default) or jail")
-	f.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox, removed after the lease")
+	f.StringVar(&trust, "trust", "", "sandboxed: no network (the default); trusted: with network")
+	f.StringVar(&kind, "runtime", "", "runtime: container (the default) or jail")
+	f.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox for this lease")
 	f.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
-	f.StringVar(&r.User, "user", "", "uid:gid of another than root (default 1000:1000)")
-	f.StringVar(&r.Name, "name", "", "a name for 'pool list'")
-	f.StringArrayVar(&r.Env, "env", nil, "NAME=value for each command; can be repeated")
-	f.StringArrayVar(&mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the lease; can be repeated")
-	f.StringVar(&memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 512m)")
-	f.StringVar(&cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 1)")
-	f.StringVar(&pids, "pids", "", "limit of processes and threads; none for no limit (default 512)")
-	f.BoolVar(&asJSON, "json", false, "print a JSON document")
+	f.StringVar(&r.User, "user", "", "another user than root, as uid:gid (default 1000:1000)")
+	f.StringVar(&r.Name, "name", "", "name for 'pool list'")
+	f.StringArrayVar(&r.Env, "env", nil, "set a variable for all commands: `NAME=value` (repeatable)")
+	f.StringArrayVar(&mounts, "mount", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
+	f.StringVar(&memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 512m)")
+	f.StringVar(&cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 1)")
+	f.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
 	for flag, values := range map[string][]string{
 		"trust": {string(pool.Sandboxed), string(pool.Trusted)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)}, "runtime": {string(sandbox.KindContainer), string(sandbox.KindJail)},
 	} {
@@ -266,8 +267,8 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "exec LEASE -- COMMAND...", Short: "Run a command in a lease",
-		Long: `Runs a command in a lease, in its own empty folder /workspace, and ends with its exit code; 124 means that
---timeout was over, with everything that the command started.`,
+		Long: `Runs a command in a lease, in its own directory /workspace, and ends with its
+exit code; 124 means that it reached --timeout.`,
 		Example: "  sandbox-agent pool exec L-ABC -- python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec L-ABC --timeout 5s -- cat",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 && cmd.ArgsLenAtDash() <= 1 {
@@ -319,11 +320,11 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&e.Dir, "workdir", "", "where it begins (default /workspace)")
-	f.StringArrayVar(&e.Env, "env", nil, "NAME=value; can be repeated")
-	f.DurationVar(&timeout, "timeout", 0, "end it and everything it started after that time, as 30s (default "+pool.DefaultTimeout.String()+")")
-	f.StringVar(&most, "max-output", "", "bound of each stream, as 64k: beginning and end of more are kept (default: all; with --json 1m)")
-	f.BoolVar(&asJSON, "json", false, "print a JSON document with output, exit code and duration")
+	f.StringVar(&e.Dir, "workdir", "", "directory in which the command starts (default /workspace)")
+	f.StringArrayVar(&e.Env, "env", nil, "set a variable: `NAME=value` (repeatable)")
+	f.DurationVar(&timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
+	f.StringVar(&most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
+	f.BoolVar(&asJSON, "json", false, "print JSON with output, exit code and duration")
 	return cmd
 }
 

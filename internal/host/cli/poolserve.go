@@ -44,25 +44,27 @@ func newPoolServeCmd(a *App) *cobra.Command {
 	o := &poolServeOptions{}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve a pool until it is stopped",
-		Long: `Serves a pool at a socket of the state folder, for the other commands of ` + "`pool`" + ` and for programs of any language
-(docs/pool.md has the API); with --listen at a port of the loopback, too, to whom a token is shown that is in
-the file ` + poolToken + ` of the state folder. Stopped, it removes all of its sandboxes, and ends with 1 if one of them
-could not be removed. Killed, its sandboxes end by themselves within a minute, or when the next pool is served.
+		Long: `Serves a pool at a socket of the state directory, for the other commands of
+'pool' and for programs in any language (docs/pool.md has the API). With
+--listen it also serves it at a port of the loopback, with the token of
+pool.token in the state directory. When it is stopped it removes its sandboxes,
+and ends with 1 if that fails. When it is killed, they end within a minute.
 
-The image of leases that name none is a small one with python, node, git, jq and curl; it is built when it is missing.`,
+Leases without an image have a small one with python, node, git, jq and curl,
+which is built when it is missing.`,
 		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070\n  sandbox-agent pool serve --allow-mount ./data:ro",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.pool.Max, "max", pool.DefaultMax, "sandboxes that there are at a time, lent or idle")
-	f.IntVar(&o.pool.Warm, "warm", 0, "idle sandboxes that are made ahead for each kind that was asked for")
-	f.DurationVar(&o.pool.Wait, "wait", 0, "how long a request waits for a sandbox to be given back, as 30s (default: it fails at once)")
-	f.StringVar(&o.image, "image", "", "image of leases that name none (default: a small one, built when it is missing)")
-	f.StringVar(&o.socket, "socket", "", "path of the socket (default: in the state folder)")
-	f.StringVar(&o.listen, "listen", "", "address of the loopback as 127.0.0.1:7070, for requests with the token; port 0 takes a free one")
-	f.StringArrayVar(&o.allow, "allow-mount", nil, "DIR[:ro]: leases may mount this directory and what is below it; can be repeated (default: none)")
-	f.DurationVar(&o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease that nobody has used for so long")
+	f.IntVar(&o.pool.Max, "max", pool.DefaultMax, "maximum number of sandboxes, lent or idle")
+	f.IntVar(&o.pool.Warm, "warm", 0, "idle sandboxes to keep ready for each kind that was asked for")
+	f.DurationVar(&o.pool.Wait, "wait", 0, "time that a request waits for a free sandbox (default: it fails at once)")
+	f.StringVar(&o.image, "image", "", "image of leases without one (default: a small one)")
+	f.StringVar(&o.socket, "socket", "", "path of the socket (default: in the state directory)")
+	f.StringVar(&o.listen, "listen", "", "also listen at this loopback address, such as 127.0.0.1:7070")
+	f.StringArrayVar(&o.allow, "allow-mount", nil, "directory that leases may mount, with all below: `DIR[:ro]` (repeatable)")
+	f.DurationVar(&o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease after this long without use")
 	return cmd
 }
 

@@ -23,11 +23,11 @@ type portsOptions struct{ json, remove bool }
 func newPortsCmd(a *App) *cobra.Command {
 	o := &portsOptions{}
 	cmd := &cobra.Command{
-		Use: "ports SANDBOX [PORT[:LOCAL]...]", Short: "List what listens in a sandbox without a task, or serve it on this machine",
-		Long: `Lists what listens in a sandbox, and its endpoints: ports of it that are on this machine's loopback. With ports
-it makes such endpoints, at a free port or at the one that follows the colon: whatever the sandbox's
-network is, and also for what will listen only later. They stay until --remove or ` + "`sandbox-agent down`" + `,
-also when the sandbox is stopped, reset or made anew.`,
+		Use: "ports SANDBOX [PORT[:LOCAL]...]", Short: "List or publish ports of a sandbox",
+		Long: `Lists the ports on which a sandbox listens, and those that are published on this
+machine's loopback. With ports it publishes them, at LOCAL or at a free port.
+This works in every network mode, and before anything listens. Published ports
+stay until --remove or 'down', also when the sandbox is stopped or recreated.`,
 		Example: "  sandbox-agent ports dev\n  sandbox-agent ports dev 3000:8080 5432\n  sandbox-agent ports dev --remove 5432",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -43,8 +43,8 @@ also when the sandbox is stopped, reset or made anew.`,
 			return o.do(cmd.Context(), a, args[0], args[1:])
 		},
 	}
-	cmd.Flags().BoolVar(&o.remove, "remove", false, "end the endpoints of these ports")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list: what listens and is served, or what is served now")
+	cmd.Flags().BoolVar(&o.remove, "remove", false, "unpublish these ports of the sandbox")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list")
 	return cmd
 }
 

@@ -13,7 +13,7 @@ import (
 
 func newPRCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pr", Short: "Open the pull request of a task", Args: noArgs,
+		Use: "pr", Short: "Open pull requests of tasks", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPROpenCmd(a))
@@ -28,19 +28,19 @@ type prOptions struct {
 func newPROpenCmd(a *App) *cobra.Command {
 	o := &prOptions{}
 	cmd := &cobra.Command{
-		Use: "open TASK", Short: "Open or update the pull request of a task's branch", Args: oneTask,
+		Use: "open TASK", Short: "Open or update the pull request of a task", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
-		Long: `Open makes the pull request that the run itself could not make: the project has no key pr, the forge
-was away, or there was no token. One that is open already gets the body of the last attempt that
-proved the branch, and the answers to its reviewers that are missing (see revise). The token
-is found as for git: SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, gh, git's credential helper.`,
+		Long: `Opens the pull request that the task itself could not open: the project does not
+ask for one, the forge was unavailable, or there was no token. An open pull
+request gets the body of the last attempt that proved the branch, and missing
+replies to its reviewers. The token is the one for git: see 'help environment'.`,
 		Example: `  sandbox-agent pr open T-A1B2C3D4
   sandbox-agent pr open A1B2 --draft --base release`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVar(&o.draft, "draft", false, "open it as a draft")
-	cmd.Flags().StringVar(&o.base, "base", "", "branch to merge into (default: the project's, else the task's base branch)")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print the pull request as JSON")
+	cmd.Flags().StringVar(&o.base, "base", "", "branch to merge into (default: the project's, or the task's base)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 

@@ -27,13 +27,13 @@ import (
 func newProjectCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "project", Short: "Write, check and show project files", Args: noArgs,
-		Long: `A project file says what a task's sandbox has to know about a repository:
-where it is, which services it needs, how to set it up and how to judge the work.
+		Long: `A project file says what a task's sandbox needs for a repository: its address,
+services, setup and checks.
 
-A project is named by a path, or by a name that is looked for in
-./.sandbox-agent/, ./projects/, the folders in SANDBOX_AGENT_PROJECTS, the
-user's configuration folder under sandbox-agent/projects/, and the shipped
-examples. Without a name, ./.sandbox-agent.yaml is meant.`,
+A project is named by a path, or by a name. Names are looked for in
+./.sandbox-agent/, ./projects/, the directories of SANDBOX_AGENT_PROJECTS, the
+user's configuration directory under sandbox-agent/projects/, and the shipped
+examples. The default is ./.sandbox-agent.yaml.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newProjectInitCmd(a), newProjectImportCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectTrustCmd(a), newProjectSchemaCmd(a))
@@ -48,17 +48,18 @@ type projectInitOptions struct {
 func newProjectInitCmd(a *App) *cobra.Command {
 	o := &projectInitOptions{}
 	cmd := &cobra.Command{
-		Use: "init", Short: "Write a project file for the current folder", Args: noArgs,
-		Long: `Looks at the current folder (devcontainer.json, compose files, workflows of GitHub Actions,
-manifests, lock and version files) and writes a commented project file: what it found, and in
-which line. It runs nothing, and never replaces a file without --force.`,
+		Use: "init", Short: "Write a project file for the current directory", Args: noArgs,
+		Long: `Reads devcontainer.json, compose files, GitHub Actions workflows, manifests, lock
+and version files of the current directory, and writes a commented project file
+that names the source of each value. It runs nothing, and replaces a file only
+with --force.`,
 		Example: `  sandbox-agent project init
   sandbox-agent project init --print
   sandbox-agent project init --output projects/my-app.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print it and write nothing")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
 	return cmd
 }
@@ -123,10 +124,12 @@ const containerUseFile = ".container-use/environment.json"
 func newProjectImportCmd(a *App) *cobra.Command {
 	o := &projectInitOptions{}
 	cmd := &cobra.Command{
-		Use: "import [FILE]", Short: "Write a project file of container-use's environment.json",
-		Long: `Makes a project file of ` + containerUseFile + ` of the current folder, or of another file of that kind: setup, services,
-variables, and references to secrets, which op:// and vault:// ones become commands for. It prints what has no counterpart.`,
-		Example: "  sandbox-agent project import\n  sandbox-agent project import " + containerUseFile + " --print",
+		Use: "import [FILE]", Short: "Write a project file from container-use's settings",
+		Long: `Converts .container-use/environment.json of the current directory, or another
+such file: setup, services, variables, and references to secrets. References to
+op:// and vault:// become commands. It prints what has no counterpart.`,
+		Example: `  sandbox-agent project import
+  sandbox-agent project import path/to/environment.json --print`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) <= 1 {
 				return nil
@@ -162,7 +165,7 @@ variables, and references to secrets, which op:// and vault:// ones become comma
 		},
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print it and write nothing")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
 	cmd.Flags().StringVarP(&o.output, "output", "o", projects.DefaultFile, "file to write")
 	return cmd
 }
@@ -170,9 +173,9 @@ variables, and references to secrets, which op:// and vault:// ones become comma
 func newProjectValidateCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "validate [FILE|NAME]...", Short: "Check project files and print every mistake", ValidArgsFunction: a.completeProjects(true),
-		Long: `Prints every mistake of every file with its place, a code and a hint.
-Exit code 6 when there are any, 3 when there is no such project.`,
+		Use: "validate [FILE|NAME]...", Short: "Check project files", ValidArgsFunction: a.completeProjects(true),
+		Long: `Prints every mistake of every file with its position, a code and a hint. The
+exit code is 6 when there are any, 3 when there is no such project.`,
 		Example: `  sandbox-agent project validate
   sandbox-agent project validate my-saas-app
   sandbox-agent project validate --json projects/*.yaml`,
@@ -236,10 +239,10 @@ func advise(w io.Writer, p *projects.Project) {
 func newProjectShowCmd(a *App) *cobra.Command {
 	effective := false
 	cmd := &cobra.Command{
-		Use: "show [FILE|NAME]", Short: "Print a project as it is understood", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
-		Long: `Prints the project as YAML. With --effective also what was not written: the
-defaults, behind each value where it comes from, and at the end what follows from it: what
-can be reached, which servers the model gateway stands for, and who gets which secret.`,
+		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
+		Long: `Prints the project as YAML. --effective adds defaults, the source of each value,
+and what follows: reachable hosts, servers behind the model gateway, and which
+program gets which secret.`,
 		Example: `  sandbox-agent project show
   sandbox-agent project show --effective my-saas-app`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -257,7 +260,7 @@ can be reached, which servers the model gateway stands for, and who gets which s
 			return showAccess(a, p)
 		},
 	}
-	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and where each value comes from")
+	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and the source of each value")
 	return cmd
 }
 
@@ -276,9 +279,10 @@ func showAccess(a *App, p *projects.Project) error {
 func newProjectSchemaCmd(a *App) *cobra.Command {
 	markdown := false
 	cmd := &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of project files, for editors", Args: noArgs,
-		Long: `Prints a JSON Schema (draft 2020-12). An editor with a YAML language server
-uses it when the first line of a project file is
+		Use: "schema", Short: "Print the JSON Schema of project files", Args: noArgs,
+		Long: `Prints a JSON Schema (draft 2020-12). Editors with a YAML language server use it
+when the first line of a project file is
+
   # yaml-language-server: $schema=./sandbox-agent.schema.json`,
 		Example: "  sandbox-agent project schema > sandbox-agent.schema.json",
 		RunE: func(*cobra.Command, []string) error {
@@ -294,6 +298,6 @@ uses it when the first line of a project file is
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&markdown, "markdown", false, "print the table of keys as Markdown instead")
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "print the table of keys as Markdown")
 	return cmd
 }

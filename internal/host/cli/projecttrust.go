@@ -27,25 +27,25 @@ type trustOptions struct{ list, revoke, json bool }
 func newProjectTrustCmd(a *App) *cobra.Command {
 	o := &trustOptions{}
 	cmd := &cobra.Command{
-		Use: "trust [FILE|NAME]", Short: "Trust a project file that came with a repository, as it is now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
-		Long: `A project file that is found in the current folder, or lies in a repository, may have been
-written by anybody. It is refused when it asks for more than the repository's own code may do
-in the sandbox: a command (cmd://), file, login or variable of this machine, other than the keys of
-its harness; another way to hold the sandbox (isolation, oci_runtime, image); limits of memory and processes above
-the defaults; another server or price
-of the models; another repository, or objects that its own borrows from elsewhere; your credential
-for a remote of which its repository has no commit; pull requests in another repository; a server
-for SANDBOX_AGENT_GIT_TOKEN; or more network than you give with --network.
+		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
+		Long: `A project file that comes with a repository is refused until you trust it, where
+it asks for more than the repository's code may do in the sandbox: commands
+(cmd://), files, logins or variables of this machine other than the keys of its
+harness; another isolation, OCI runtime or image; memory and process limits above
+the defaults; other model servers or prices; another repository; your credential
+for a remote of which its repository has no commit; pull requests in another
+repository; a server for SANDBOX_AGENT_GIT_TOKEN; or more network than --network
+gives.
 
-Trust shows what the file asks for, and remembers in the state folder that you said yes to
-this content at this place, which is the path by which it is found: a link to it is asked by
-itself. When the file changes, or a script of the repository that a cmd:// names, the question
-is asked anew. A cmd:// runs in a folder that has just these scripts: name whatever else of
-the repository it needs, such as a Makefile. A file outside of any repository that you name by
-its path (--project) is your own word, and so is a name in one of your own project folders.
+This command shows what the file asks for, and remembers in the state directory
+that you trust this content at this path. When the file, or a script that its
+cmd:// names, changes, you are asked again. A cmd:// runs in a directory that has
+only these scripts: name other files that it needs, such as a Makefile. Files
+outside of any repository that you name with --project, and projects in your own
+directories, need no trust.
 
-login://HARNESS in place of a file says yes to the login that the harness's program has on this
-machine: tasks for which no key is given use it then, through the gateway.`,
+login://HARNESS instead of a file lets tasks without a key use the login of that
+program on this machine, through the model gateway.`,
 		Example: `  sandbox-agent project trust
   sandbox-agent project trust ./clone/.sandbox-agent.yaml
   sandbox-agent project trust login://claude-code
@@ -66,8 +66,8 @@ machine: tasks for which no key is given use it then, through the gateway.`,
 			return o.do(cmd.Context(), ref, a)
 		},
 	}
-	cmd.Flags().BoolVar(&o.list, "list", false, "list the files that are trusted")
-	cmd.Flags().BoolVar(&o.revoke, "revoke", false, "trust it no more")
+	cmd.Flags().BoolVar(&o.list, "list", false, "list trusted files")
+	cmd.Flags().BoolVar(&o.revoke, "revoke", false, "stop trusting the file")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }

@@ -57,14 +57,14 @@ type psOptions struct{ all, json, sandboxes, allUsers bool }
 func newPsCmd(a *App) *cobra.Command {
 	o := &psOptions{}
 	cmd := &cobra.Command{
-		Use: "ps", Aliases: []string{"ls"}, Short: "List running and recent tasks, and sandboxes without a task", Args: noArgs,
+		Use: "ps", Aliases: []string{"ls"}, Short: "List tasks and sandboxes", Args: noArgs,
 		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json\n  sandbox-agent ps --sandboxes --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
-	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "all tasks that the state folder knows")
-	cmd.Flags().BoolVar(&o.sandboxes, "sandboxes", false, "sandboxes without a task alone")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list, of tasks or, with --sandboxes, of those")
-	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "also sandboxes of other state directories on this engine")
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "include all finished tasks")
+	cmd.Flags().BoolVar(&o.sandboxes, "sandboxes", false, "list sandboxes only")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of tasks, or of sandboxes with --sandboxes")
+	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "include sandboxes of other state directories on this engine")
 	cmd.MarkFlagsMutuallyExclusive("all", "sandboxes")
 	return cmd
 }

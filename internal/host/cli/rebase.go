@@ -21,24 +21,23 @@ func newRebaseCmd(a *App) *cobra.Command {
 	o := &rebaseOptions{}
 	cmd := &cobra.Command{
 		Use:   "rebase [TASK] [--pr N] [flags]",
-		Short: "Put a task's commits on the latest base; the agent resolves conflicts",
-		Long: `Rebase moves the commits of a task's branch onto the newest commit of its base branch, or of
---onto. Without conflicts no agent runs and no model is asked. With conflicts the agent
-resolves them, within what is left of budget and time. Authors and messages are kept.
-Merges on the branch are left out: the commits that they brought are moved one by one.
+		Short: "Rebase a task's branch onto the latest base",
+		Long: `Moves the commits of a task's branch onto the newest commit of its base branch,
+or of --onto. The agent runs only to resolve conflicts, within the remaining
+budget and time. Authors and messages are kept. Merge commits are dropped; the
+commits that they brought are moved one by one.
 
-The project's checks run on the new head before the branch is moved, and on the new base: what
-merges cleanly and breaks a test is not pushed over the branch. Then the new commits are kept
-beside it, as they are when conflicts stay unresolved; the branch is as it was.
+The project's checks run on the new head and on the new base before the branch
+moves. If they fail, or if conflicts stay unresolved, the branch stays as it is
+and the new commits are kept beside it.
 
-When it is moved, the head before is kept on the remote, and a comment on the pull request
-says which commits are the same, which changed and why. Commits that somebody else pushed since the last
-attempt are a reason to refuse; --with-foreign moves them as well. What is pushed during the
-rebase is never overwritten.`,
+When the branch moves, the previous head is kept on the remote, and a comment on
+the pull request says which commits changed and why. The command refuses to move
+commits that other people pushed since the last attempt; --include-others moves
+them, too. Commits that are pushed during the rebase are never overwritten.`,
 		Example: `  sandbox-agent rebase T-A1B2C3D4
   sandbox-agent rebase --pr 7 --project my-app
-  sandbox-agent rebase A1B2 --onto release-2
-  sandbox-agent rebase A1B2 --with-foreign`,
+  sandbox-agent rebase A1B2 --onto release-2`,
 		ValidArgsFunction: a.completeTasks(false),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, false) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,9 +49,9 @@ rebase is never overwritten.`,
 	}
 	o.next.flags(a, cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request whose task it is")
-	f.StringVar(&o.onto, "onto", "", "branch to put the commits on (default: the task's base branch)")
-	f.BoolVar(&o.foreign, "with-foreign", false, "also move commits that somebody else pushed to the branch")
+	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
+	f.StringVar(&o.onto, "onto", "", "branch to rebase onto (default: the task's base branch)")
+	f.BoolVar(&o.foreign, "with-foreign", false, "also move commits that other people pushed to the branch")
 	for _, flag := range []string{"task", "task-file"} {
 		// A rebase adds nothing to the task. The call can only fail for a flag that does not exist.
 		_ = f.MarkHidden(flag)

@@ -26,14 +26,15 @@ type resultOptions struct {
 func newResultCmd(a *App) *cobra.Command {
 	o := &resultOptions{}
 	cmd := &cobra.Command{
-		Use: "result TASK", Short: "Show the result of a task, collecting it if needed", Args: oneTask,
+		Use: "result TASK", Short: "Show the result of a task",
+		Long: "Shows the result of a task, and collects it first where that has not been done.", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
 		Example:           "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
-	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "a former attempt, by its number (default: the last)")
-	cmd.Flags().BoolVar(&o.path, "path", false, "print the folder of the output")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "number of an earlier attempt (default: the last)")
+	cmd.Flags().BoolVar(&o.path, "path", false, "print the output directory")
 	cmd.Flags().BoolVar(&o.exitStatus, "exit-status", false, "end with the task's exit code")
 	return cmd
 }

@@ -21,25 +21,23 @@ func newReviseCmd(a *App) *cobra.Command {
 	o := &reviseOptions{}
 	cmd := &cobra.Command{
 		Use:   "revise [TASK] [--pr N] [flags]",
-		Short: "Let the agent address the review of a task's pull request",
-		Long: `Revise goes on with a task in a new sandbox and gives the agent the feedback on its pull
-request: all review threads that are not resolved, and reviews and comments since the last
-time, those of bots included. Each is a numbered item. Afterwards each thread gets a reply
-with the commits that address it or the agent's reason, and is resolved only where commits
-address it and the project's own checks, run apart from the agent, are green.
+		Short: "Let the agent address the review of a pull request",
+		Long: `Resumes a task in a new sandbox and gives the agent the feedback on its pull
+request: all unresolved review threads, and reviews and comments since the last
+time, also those of bots. Afterwards each thread gets a reply with the commits
+that address it, or with the agent's reason. A thread is resolved only where
+commits address it and the project's checks pass.
 
-Only who may write to the repository can command. What others write, bots included, is
-shown to the agent as a quotation; --task "..." says what to do with it.
+Only people who may write to the repository can give instructions. Other
+comments are shown to the agent as quotations; --task says what to do with them.
 
-The task is that of the pull request's branch; where the state folder knows the task, its
-id is enough. --feedback-file takes feedback from a file, without any forge: each entry
-of its outermost lists is an item, and what stands before the first one introduces them. A text
-given with --task is an addition to the task, as is that introduction. When there is nothing
-to address no sandbox is started and the exit code is 0.`,
+The task is that of the pull request's branch, or is given by its id.
+--feedback-file reads feedback from a file, without a forge: each entry of its
+outermost lists is an item, and the text before the first entry is added to the
+task. Without feedback no sandbox is started and the exit code is 0.`,
 		Example: `  sandbox-agent revise --pr 7 --project my-app
   sandbox-agent revise T-A1B2C3D4
   sandbox-agent revise A1B2 --feedback-file review.md
-  sandbox-agent revise --pr 7 --dry-run
   sandbox-agent revise --pr 7 --task "Do what the linter's bot says, too"`,
 		ValidArgsFunction: a.completeTasks(false),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, true) },
@@ -54,7 +52,7 @@ to address no sandbox is started and the exit code is 0.`,
 	o.next.moreFlags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
-	f.StringVar(&o.feedbackFile, "feedback-file", "", "file with feedback, in place of the pull request's or beside that of --pr; - reads standard input")
+	f.StringVar(&o.feedbackFile, "feedback-file", "", "read feedback from a file; - is standard input")
 	return cmd
 }
 

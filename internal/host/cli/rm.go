@@ -22,10 +22,15 @@ type rmOptions struct{ force bool }
 func newRmCmd(a *App) *cobra.Command {
 	o := &rmOptions{}
 	cmd := &cobra.Command{
-		Use: "rm TASK | SANDBOX...", Short: "Forget tasks and delete their output, or remove sandboxes without a task",
+		Use: "rm TASK | SANDBOX...", Short: "Remove tasks and sandboxes",
 		ValidArgsFunction: a.completeEither(true),
-		Long:              "Rm deletes what is known of a task: its record and its output folder. A sandbox that still\nruns is only removed with --force, and one on another engine is only left with it; a task whose\nrecord is damaged is only forgotten with it. The branch it pushed stays, and the task's\nrefs on the remote do: docs/tasks.md has the git command that removes these.\n\nA sandbox without a task, by its name, is removed as `sandbox-agent down` does; one that runs only with --force.",
-		Example:           "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
+		Long: `Removes the record and the output directory of a task. A task that still runs,
+is on another engine or has a damaged record is removed only with --force. The
+branch that the task pushed stays, and so do its refs on the remote;
+docs/tasks.md has the git command that removes them.
+
+Removes standalone sandboxes as 'down' does; one that runs only with --force.`,
+		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
 				if err := o.do(cmd.Context(), id, a); err != nil {
@@ -36,7 +41,7 @@ func newRmCmd(a *App) *cobra.Command {
 		},
 	}
 	cmd.Args = each(someTasks, checkTask)
-	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also kill a sandbox that runs, and leave one that is on another engine")
+	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also remove what runs, and forget what is on another engine")
 	return cmd
 }
 

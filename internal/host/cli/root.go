@@ -14,32 +14,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const rootLong = `sandbox-agent hands a repository and a task to a coding agent and gives back a
-branch and proof, from a throw-away Docker-in-Docker sandbox.
-
-Exit codes: 0 done · 1 general · 2 task or sandbox not found · 3 project not found ·
-4 a port of this machine cannot be had · 5 the sandbox did not start, or was lost · 6 project or order invalid ·
-7 git, or another sandbox has the task · 10 the task failed (agent or validation) ·
-11 interrupted · 12 timeout · 13 budget · 14 parked · 64 usage.`
+const rootLong = "Run coding agents in throw-away sandboxes; get tested branches back."
 
 func newRootCmd(a *App) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "sandbox-agent",
-		Short: "Run coding agents in throw-away Docker-in-Docker sandboxes",
-		Long:  rootLong,
-		Example: `  sandbox-agent "Add pagination to the users API"
-  sandbox-agent create --project my-app --task "Add pagination to the users API"
-  sandbox-agent ps
-  sandbox-agent continue T-A1B2C3D4
-  sandbox-agent result T-A1B2C3D4`,
+		Use:           "sandbox-agent",
+		Short:         "Run coding agents in throw-away Docker-in-Docker sandboxes",
+		Long:          rootLong,
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().BoolVar(&a.debug, "debug", false, "log what is done, on standard error")
-	root.PersistentFlags().BoolVar(&a.verbose, "verbose", false, "a log without a terminal has all events, not steps and failures only; a summary has all of it")
+	root.PersistentFlags().BoolVar(&a.debug, "debug", false, "log details to standard error")
+	root.PersistentFlags().BoolVar(&a.verbose, "verbose", false, "show all events, also without a terminal")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := noEmptyFlag(cmd.Flags()); err != nil {
 			return err
@@ -59,17 +48,26 @@ func newRootCmd(a *App) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a), newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newTemplatesCmd(a), newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a), newRuntimeCmd(a), newPoolCmd(a), newRunCmd(a), newSessionCmd(a), newEnvCmd(a), newArtifactCmd(a), newNotebookCmd(a), newMCPCmd(a), newSSHCmd(a), newSSHCommandCmd(a), newSSHConfigCmd(a), newGatewayCmd(a), newPRCmd(a), newStopCmd(a), newRmCmd(a), newGcCmd(a), newCacheCmd(a),
-		newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a), newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
+		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a),
+		newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a),
+		newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newTemplatesCmd(a),
+		newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a),
+		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a),
+		newRuntimeCmd(a), newPoolCmd(a), newRunCmd(a), newSessionCmd(a), newEnvCmd(a), newArtifactCmd(a), newNotebookCmd(a),
+		newMCPCmd(a), newSSHCmd(a), newSSHCommandCmd(a), newSSHConfigCmd(a), newGatewayCmd(a), newPRCmd(a), newStopCmd(a),
+		newRmCmd(a), newGcCmd(a), newCacheCmd(a), newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a),
+		newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
 	)
-	// Now, and not when the command line is run: the library's own commands are to be among those that refuseUnknown sees.
+	// The library adds its own commands when the command line runs; refuseUnknown has to see them.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	refuseUnknown(root)
+	setHelp(root)
+	addTopics(root)
 	return root
 }
 
-// refuseUnknown makes commands that only have others below them refuse a word that names none. The library prints their help then, and calls that a success.
+// refuseUnknown makes commands with subcommands reject unknown words. The library prints help and succeeds.
 func refuseUnknown(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }

@@ -34,7 +34,7 @@ func (a *App) kind(flag string) (sandbox.Kind, error) {
 }
 
 func newRuntimeCmd(a *App) *cobra.Command {
-	cmd := &cobra.Command{Use: "runtime", Short: "What can isolate a sandbox without a task here", Args: noArgs}
+	cmd := &cobra.Command{Use: "runtime", Short: "List the runtimes available on this machine", Args: noArgs}
 	cmd.AddCommand(newRuntimeListCmd(a))
 	return cmd
 }
@@ -45,7 +45,7 @@ const runtimeWait = 5 * time.Second
 func newRuntimeListCmd(a *App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls", "detect"}, Short: "List runtimes, whether they work here and what they can give",
+		Use: "list", Aliases: []string{"ls", "detect"}, Short: "List runtimes with their capabilities",
 		Example: "  sandbox-agent runtime list\n  sandbox-agent runtime list --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -32,19 +32,21 @@ type shellOptions struct{ shell string }
 func newShellCmd(a *App) *cobra.Command {
 	o := &shellOptions{}
 	cmd := &cobra.Command{
-		Use: "shell TASK | SANDBOX [-- COMMAND...]", Short: "Open a shell in a task's running sandbox, beside the agent, or in a sandbox without a task",
-		Long: `Opens a shell in the work tree of a task's sandbox while its agent works, or runs a command there
-and ends with its exit code. It is the user sandbox and held exactly as the agent is: the same
-environment, network, limits and refusals, no capability, and no secret that the agent does not have.
+		Use: "shell TASK | SANDBOX [-- COMMAND...]", Short: "Open a shell in a sandbox, or beside a task's agent",
+		Long: `Opens a shell in a sandbox, or runs a command in it and ends with its exit code.
 
-On a terminal it is a terminal there, and Ctrl-C goes in; elsewhere standard input, output and error are
-pipes, and an interrupt ends only the waiting. What you change is the agent's work tree. The shell ends with the agent: nothing of it is there
-when the checks run. Without a running sandbox, ` + "`sandbox-agent checkout`" + ` has the work.
+In a task's sandbox it runs in the agent's working tree while the agent works,
+as the user sandbox, with the agent's environment, network and limits and no
+additional secret. The shell ends with the agent. Without a running sandbox,
+'checkout' has the work.
 
-In a sandbox without a task it is the first shell of ` + strings.Join(bestShells, ", ") + ` that is there, or the one that
---shell names, as the user that commands there run as; a sandbox that has ended is started for it. On a terminal, without --shell and where the sandbox
-has tmux, it is the sandbox's own terminal, the same as of ` + "`sandbox-agent ssh`" + `: what runs there goes on when you leave (Ctrl-B D) or are cut off, and is there at the next call.`,
-		Example:           "  sandbox-agent shell T-A1B2C3D4\n  sandbox-agent shell A1B2 -- git status --short\n  sandbox-agent shell A1B2 -- sh -c 'env | sort' >environment\n  sandbox-agent shell dev",
+In a standalone sandbox it runs the first available shell of bash, ash and sh, or
+--shell. On a terminal, where the sandbox has tmux, it is the sandbox's own
+terminal: what runs in it stays when you leave (Ctrl-B D) or lose the
+connection.`,
+		Example: `  sandbox-agent shell dev
+  sandbox-agent shell T-A1B2C3D4
+  sandbox-agent shell A1B2 -- git status --short`,
 		ValidArgsFunction: a.completeEither(false, mayRun),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -60,7 +62,7 @@ has tmux, it is the sandbox's own terminal, the same as of ` + "`sandbox-agent s
 			return o.do(cmd.Context(), a, args[0], argv)
 		},
 	}
-	cmd.Flags().StringVar(&o.shell, "shell", "", "in a sandbox without a task: "+strings.Join(sandbox.Shells, ", "))
+	cmd.Flags().StringVar(&o.shell, "shell", "", "shell to run: "+strings.Join(sandbox.Shells, ", "))
 	cmd.Flags().SetInterspersed(false) // what follows the task is the command's
 	return cmd
 }

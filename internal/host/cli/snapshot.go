@@ -18,7 +18,7 @@ import (
 
 func newSnapshotCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "snapshot", Short: "Keep the files of sandboxes without a task under names", Args: noArgs,
+		Use: "snapshot", Short: "Keep the files of sandboxes as snapshots", Args: noArgs,
 		Long: `A snapshot is what a sandbox has in its own file system at some time: not folders of this machine, and not
 volumes that its image declares. It is an image of the engine, takes the room of what the sandbox has changed, and
 outlives its sandbox until it is removed.`,
@@ -43,8 +43,9 @@ const snapshotName = "20060102-150405"
 func newSnapshotCreateCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "create SANDBOX [SNAPSHOT]", Short: "Keep what a sandbox has now",
-		Long:    "Keeps what a sandbox has now, running or stopped; what runs in it is halted for that time. Without a name it is\nthe time.",
+		Use: "create SANDBOX [SNAPSHOT]", Short: "Create a snapshot of a sandbox's files",
+		Long: `Keeps the files of a sandbox, running or stopped, as a snapshot. Its processes
+pause for that time. Without a name the snapshot is named by the time.`,
 		Example: "  sandbox-agent snapshot create dev before-upgrade",
 		Args:    sandboxAndSnapshot(true), ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,14 +72,14 @@ func newSnapshotCreateCmd(a *App) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func newSnapshotListCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "list [SANDBOX]", Aliases: []string{"ls"}, Short: "List snapshots, of a sandbox or of all, with their size",
+		Use: "list [SANDBOX]", Aliases: []string{"ls"}, Short: "List snapshots with their size",
 		Example: "  sandbox-agent snapshot list\n  sandbox-agent snapshot list dev --json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -117,16 +118,16 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func newSnapshotRestoreCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore SANDBOX SNAPSHOT", Short: "Make a sandbox anew of a snapshot",
-		Long: `Makes a sandbox anew with the files of a snapshot; its limits, network and endpoints stay, what runs in it ends.
-What it has now is kept first, as the snapshot before-restore, in the place of an earlier one. A sandbox that was removed
-comes back.`,
+		Use: "restore SANDBOX SNAPSHOT", Short: "Recreate a sandbox from a snapshot",
+		Long: `Recreates a sandbox with the files of a snapshot. Its limits, network and
+published ports stay; its processes end. Its present files are kept first, as
+the snapshot before-restore. A sandbox that was removed comes back.`,
 		Example: "  sandbox-agent snapshot restore dev before-upgrade",
 		Args:    sandboxAndSnapshot(false), ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,7 +152,8 @@ comes back.`,
 func newSnapshotRmCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SANDBOX SNAPSHOT...", Short: "Remove snapshots of a sandbox",
-		Long:    "Removes snapshots. One that a sandbox was restored to stays until that is removed or reset.",
+		Long: `Removes snapshots. A snapshot that a sandbox was restored to stays until that
+sandbox is removed or reset.`,
 		Example: "  sandbox-agent snapshot rm dev before-upgrade",
 		Args: each(func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -181,9 +183,10 @@ func newSnapshotRmCmd(a *App) *cobra.Command {
 
 func newForkCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "fork SANDBOX NEW", Short: "Make another sandbox with the files and limits of one",
-		Long: `Makes another sandbox with the files that a sandbox has now, and with its limits and network; what runs is halted for a
-moment and is not in the other one. Folders of this machine are the same in both; endpoints stay with the first.`,
+		Use: "fork SANDBOX NEW", Short: "Copy a sandbox with its files and limits",
+		Long: `Creates another sandbox with the present files, the limits and the network of a
+sandbox. Its processes pause for a moment and are not copied. Mounted
+directories are shared by both; published ports stay with the first.`,
 		Example: "  sandbox-agent fork dev dev-2",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {

@@ -41,12 +41,15 @@ type sshOptions struct{ stdio bool }
 func newSSHCmd(a *App) *cobra.Command {
 	o := &sshOptions{}
 	cmd := &cobra.Command{
-		Use: "ssh SANDBOX [ARGUMENTS...] [-- COMMAND...]", Short: "Use OpenSSH's client with a sandbox without a task",
-		Long: `Runs ssh of this machine with a sandbox, and ends with its exit code. What follows the name is ssh's: its options, and a command. It needs no gateway, no port
-and no key: ssh speaks to this program over pipes. On a terminal and without a command it is the sandbox's own terminal, as of ` + "`sandbox-agent shell`" + `.
+		Use: "ssh SANDBOX [ARGUMENTS...] [-- COMMAND...]", Short: "Open a sandbox with OpenSSH's client",
+		Long: `Runs ssh of this machine with a sandbox and ends with its exit code. Arguments
+after the name are for ssh: its options, and a command. No gateway, port or key
+is needed: ssh talks to this program over pipes. On a terminal and without a
+command it opens the sandbox's own terminal, as 'shell' does.
 
-With --stdio this program is the other side: it serves SSH on standard input and output, for ProxyCommand of ssh_config. ` + "`sandbox-agent ssh-config`" + ` prints the lines
-that let ssh, scp, sftp, rsync and editors use a sandbox by name.`,
+--stdio is the other side: it serves SSH on standard input and output, for
+ProxyCommand in ssh_config. 'ssh-config' prints the lines with which ssh, scp,
+sftp, rsync and editors reach a sandbox by name.`,
 		Example:           "  sandbox-agent ssh dev\n  sandbox-agent ssh dev -- uname -a\n  sandbox-agent ssh dev -N -L 8000:localhost:8000",
 		Args:              someSandboxes,
 		ValidArgsFunction: a.completeSandboxes(false),
@@ -57,7 +60,7 @@ that let ssh, scp, sftp, rsync and editors use a sandbox by name.`,
 			return o.do(cmd.Context(), a, args[0], args[1:])
 		},
 	}
-	cmd.Flags().BoolVar(&o.stdio, "stdio", false, "serve SSH on standard input and output, to who has started this")
+	cmd.Flags().BoolVar(&o.stdio, "stdio", false, "serve SSH on standard input and output")
 	cmd.Flags().SetInterspersed(false) // what follows the sandbox is ssh's
 	return cmd
 }
@@ -229,11 +232,15 @@ func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) 
 
 func newSSHConfigCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "ssh-config SANDBOX", Short: "Print the lines of ssh_config for a sandbox without a task",
-		Long: `Prints lines for ~/.ssh/config with which ssh, scp, sftp, rsync and editors such as VS Code (Remote - SSH) use a sandbox of this machine as the
-host NAME` + hostSuffix + `. They need no gateway, no port and no key, and hold for another sandbox of that name, too.`,
-		Example: "  sandbox-agent ssh-config dev >>~/.ssh/config\n  scp file dev" + hostSuffix + ":\n  ssh -N -L 8000:localhost:8000 dev" + hostSuffix,
-		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		Use: "ssh-config SANDBOX", Short: "Print ssh_config lines for a sandbox",
+		Long: `Prints lines for ~/.ssh/config with which ssh, scp, sftp, rsync and editors such
+as VS Code (Remote - SSH) reach a sandbox of this machine as the host
+NAME.sandbox. No gateway, port or key is needed. The lines also work for a later
+sandbox of the same name.`,
+		Example: `  sandbox-agent ssh-config dev >>~/.ssh/config
+  scp file dev.sandbox:
+  ssh -N -L 8000:localhost:8000 dev.sandbox`,
+		Args: oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options, err := a.sshOptions(cmd.Context(), args[0])
 			if err != nil {
@@ -251,9 +258,10 @@ host NAME` + hostSuffix + `. They need no gateway, no port and no key, and hold 
 func newSSHCommandCmd(a *App) *cobra.Command {
 	gateway := ""
 	cmd := &cobra.Command{
-		Use: "ssh-cmd SANDBOX", Short: "Print the command that opens a sandbox's terminal from another machine",
-		Long: `Prints the command with which another machine opens the terminal of a sandbox, by the gateway that --gateway names. To one at the loopback it goes by this
-machine's own SSH server.`,
+		Use: "ssh-cmd SANDBOX", Short: "Print an SSH command for another machine",
+		Long: `Prints the command with which another machine opens a sandbox's terminal by the
+gateway at --gateway. For a gateway on the loopback it goes through this
+machine's SSH server.`,
 		Example: "  sandbox-agent ssh-cmd dev\n  sandbox-agent ssh-cmd dev --gateway 192.0.2.7:2200",
 		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -278,7 +286,7 @@ machine's own SSH server.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&gateway, "gateway", gatewayAddress, "where `sandbox-agent gateway` listens")
+	cmd.Flags().StringVar(&gateway, "gateway", gatewayAddress, "address at which 'sandbox-agent gateway' listens")
 	return cmd
 }
 

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/agents"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -34,11 +33,15 @@ type startOptions struct {
 func newStartCmd(a *App) *cobra.Command {
 	o := &startOptions{}
 	cmd := &cobra.Command{
-		Use: "start SANDBOX [AGENT]", Short: "Start an agent in a sandbox, at a terminal to come back to",
-		Long: `Starts an agent's program in tmux in the sandbox and shows it; where it runs already, it is shown. Ctrl-B D leaves it running, and
-so does a connection that is lost. AGENT is a harness or one of the project's agents; without it, it is the project's harness, or
-claude-code. It asks for no permission: the sandbox is what holds it. Keys of models stay outside, with the model gateway of a box; a
-secret that is for agents alone is in no other program's environment. The agent is told of the sandbox: ` + briefing.File + ` in the work tree, which git does not see.`,
+		Use: "start SANDBOX [AGENT]", Short: "Start an agent in a sandbox, at a terminal",
+		Long: `Starts an agent's program in tmux in the sandbox and shows it; where it runs
+already, it is shown. Ctrl-B D leaves it running, as does a lost connection.
+AGENT is a harness or one of the project's agents. The default is the project's
+harness, or claude-code.
+
+The agent asks for no permission: the sandbox isolates it. With the model gateway
+of a box, model keys stay outside. The agent finds a description of the sandbox
+in .sandbox-agent/briefing.md of the working tree, which git ignores.`,
 		Example: "  sandbox-agent start dev\n  sandbox-agent start dev codex\n  sandbox-agent start dev --prompt 'fix the flaky test' --detach",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
@@ -60,8 +63,8 @@ secret that is for agents alone is in no other program's environment. The agent 
 			return o.do(cmd.Context(), a, args[0], agent)
 		},
 	}
-	cmd.Flags().StringVar(&o.prompt, "prompt", "", "what the agent is told first")
-	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "start it and do not show it")
+	cmd.Flags().StringVar(&o.prompt, "prompt", "", "first instruction for the agent")
+	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "start the agent without showing it")
 	return cmd
 }
 

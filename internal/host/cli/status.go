@@ -37,8 +37,9 @@ func (a *App) statusOf(ctx context.Context, name string) (s sandboxStatus, err e
 func newStatusCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "status SANDBOX", Short: "Show how a sandbox without a task is and what it uses",
-		Long:    "Shows the state of a sandbox, what it uses of its limits, what runs and listens in it, and when it ends.\nIt starts none that is stopped. To look is use, so that --idle counts anew.",
+		Use: "status SANDBOX", Short: "Show the state of a sandbox and what it uses",
+		Long: `Shows the state of a sandbox, its use of its limits, its commands and ports, and
+when it ends. A stopped sandbox is not started. This counts as use for --idle.`,
 		Example: "  sandbox-agent status dev\n  sandbox-agent status dev --json",
 		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,15 +53,18 @@ func newStatusCmd(a *App) *cobra.Command {
 			return a.printStatus(s)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document, as `sandbox-agent inspect` does")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as 'inspect' does")
 	return cmd
 }
 
 func newInspectCmd(a *App) *cobra.Command {
 	history := false
 	cmd := &cobra.Command{
-		Use: "inspect SANDBOX", Short: "Print all that is known of a sandbox without a task, as JSON",
-		Long:    "Prints what a sandbox was made of, how it is and what it uses, as JSON; or what was done to it, also to one that\nis gone: made, started, stopped, commands by program and exit code, networks, snapshots. No arguments and variables\nof commands are kept, as these may be secret.",
+		Use: "inspect SANDBOX", Short: "Print everything known of a sandbox as JSON",
+		Long: `Prints the specification, the state and the use of a sandbox as JSON. With
+--history it prints what was done to it, also to one that was removed: created,
+started, stopped, commands by program and exit code, networks, snapshots. The
+history has no arguments and variables of commands, as these may be secret.`,
 		Example: "  sandbox-agent inspect dev\n  sandbox-agent inspect dev --history",
 		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,7 +78,7 @@ func newInspectCmd(a *App) *cobra.Command {
 			return a.json(s)
 		},
 	}
-	cmd.Flags().BoolVar(&history, "history", false, "what was done to it, as a JSON list, oldest first")
+	cmd.Flags().BoolVar(&history, "history", false, "print what was done to it, as a JSON list, oldest first")
 	return cmd
 }
 
@@ -98,8 +102,9 @@ func (a *App) printHistory(name string) error {
 
 func newResumeCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "resume SANDBOX...", Short: "Start sandboxes without a task that have ended, with their files",
-		Long:              "Starts sandboxes that were stopped, or have ended by --idle or --ttl. Any command in one does so as well.",
+		Use: "resume SANDBOX...", Short: "Start stopped sandboxes again",
+		Long: `Starts sandboxes that were stopped or ended by --idle or --ttl, with their files.
+Any command in a sandbox does the same.`,
 		Example:           "  sandbox-agent resume dev",
 		Args:              each(someSandboxes, checkSandbox),
 		ValidArgsFunction: a.completeSandboxes(true),

@@ -22,10 +22,14 @@ type stopOptions struct {
 func newStopCmd(a *App) *cobra.Command {
 	o := &stopOptions{}
 	cmd := &cobra.Command{
-		Use: "stop TASK | SANDBOX...", Short: "Stop tasks; the work so far is pushed. Or sandboxes without a task; their files stay", Args: each(someTasks, checkTask),
+		Use: "stop TASK | SANDBOX...", Short: "Stop tasks or sandboxes", Args: each(someTasks, checkTask),
 		ValidArgsFunction: a.completeEither(true),
-		Long:              "Stop asks the sandbox to end: the agent is stopped, its work is saved and pushed, and the\nresult is collected. What has not ended after --timeout is killed.\n\nA sandbox without a task, by its name, ends with everything in it and keeps its files; the next command\nstarts it again.",
-		Example:           "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s\n  sandbox-agent stop dev",
+		Long: `Stops tasks: the agent ends, its work is saved and pushed, and the result is
+collected. A task that takes longer than --timeout is killed.
+
+Stops standalone sandboxes with everything that runs in them. Their files stay,
+and the next command starts them again.`,
+		Example: "  sandbox-agent stop T-A1B2C3D4\n  sandbox-agent stop A1B2 --timeout 30s\n  sandbox-agent stop dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			for _, id := range args {
@@ -34,7 +38,7 @@ func newStopCmd(a *App) *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", runtime.StopTimeout, "how long the sandbox of a task may take to land (0 kills it)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", runtime.StopTimeout, "time that a task has to push its work; 0 kills it")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the state of each as JSON")
 	return cmd
 }

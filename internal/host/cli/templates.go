@@ -26,9 +26,10 @@ type template struct {
 func newTemplatesCmd(a *App) *cobra.Command {
 	strict, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "templates", Short: "List project files without a repository: what sandboxes can be made of", Args: noArgs,
-		Long: `Lists the templates of the folders in which projects are looked for. A template is a project file without repo:
-` + "`sandbox-agent up NAME -p TEMPLATE --repo .`" + ` makes a sandbox of it. A file that is broken is left out and warned of; with --strict it is an error.`,
+		Use: "templates", Short: "List templates: project files without a repository", Args: noArgs,
+		Long: `Lists the templates in the directories of project files. A template is a project
+file without 'repo'; "up NAME -p TEMPLATE --repo ." creates a sandbox from it. A
+broken file is skipped with a warning; with --strict it is an error.`,
 		Example: "  sandbox-agent templates\n  sandbox-agent templates --strict",
 		RunE: func(*cobra.Command, []string) error {
 			opts, err := projects.SystemOptions()
@@ -57,8 +58,8 @@ func newTemplatesCmd(a *App) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "a file that is broken is an error")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON document")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail on broken files")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 

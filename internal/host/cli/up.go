@@ -38,20 +38,26 @@ type upOptions struct {
 func newUpCmd(a *App) *cobra.Command {
 	o := &upOptions{}
 	cmd := &cobra.Command{
-		Use: "up SANDBOX [--image IMAGE]", Short: "Make a sandbox without a task, to run commands in",
-		Long: `Makes a sandbox; ` + "`sandbox-agent exec`" + ` runs commands in it until ` + "`sandbox-agent down`" + ` removes it.
+		Use: "up SANDBOX [--image IMAGE]", Short: "Create a sandbox to run commands in",
+		Long: `Creates a standalone sandbox. 'exec' runs commands in it until 'down' removes
+it.
 
-With --image it is a container of any image that the engine has, which needs nothing of ours. Without one it is
-a jail: processes of this machine in bubblewrap, with this machine's programs (/usr) and none of its files,
-which needs no engine; what is in /workspace and in the home folder stays.
-Commands have few capabilities or none, and get no new privileges.
+With --image it is a container; any image works, and nothing has to be installed
+in it. Without, it is a jail: processes of this machine in bubblewrap, with this
+machine's programs (/usr) and none of its files. A jail needs no engine. Its
+files in /workspace and in the home directory stay.
 
-With --repo it has a clone of a repository of this machine at /workspace, and what each command changes is a commit of the
-branch sandbox/SANDBOX there: ` + "`sandbox-agent list`, `log`, `diff` and `merge`" + ` work on it. Uncommitted files are not in the clone.
+With --repo it has a clone of a repository at /workspace. Each command that
+changes files makes a commit on the branch sandbox/NAME of that repository; see
+'log', 'diff' and 'merge'. Uncommitted files are not in the clone.
 
-With --idle it ends when nobody has used it for that time, with --ttl after that time: its files
-stay, and the next command starts it again.`,
-		Example: "  sandbox-agent up scratch\n  sandbox-agent up dev --image debian:trixie\n  sandbox-agent up fix --repo . --title 'Mend the login'\n  sandbox-agent up quiet --image python:3.13 --network none --memory 512m --idle 30m\n  sandbox-agent exec dev -- uname -a",
+With --idle or --ttl it stops after that time. Its files stay, and the next
+command starts it again.`,
+		Example: `  sandbox-agent up scratch
+  sandbox-agent up dev --image debian:trixie
+  sandbox-agent up fix --repo . --title 'Fix the login'
+  sandbox-agent up quiet --image python:3.13 --network none --memory 512m
+  sandbox-agent exec dev uname -a`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
@@ -61,28 +67,28 @@ stay, and the next command starts it again.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.runtime, "runtime", "", "what isolates it: jail, container or host (`sandbox-agent runtime list`; default: what can give the rest)")
-	f.StringArrayVar(&o.workspaces, "workspace", nil, "[NAME=]FOLDER[:ro]: a folder of this machine to work in, at /workspace or /workspace/NAME; can be repeated with names")
-	f.StringArrayVar(&o.mounts, "mount", nil, "HOST:INSIDE[:ro]: a folder of this machine, at an absolute path in the sandbox; can be repeated")
-	f.StringVar(&o.spec.Image, "image", "", "image of the engine; a container without one has that of SANDBOX_AGENT_IMAGE, or the tasks'")
-	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file: a box with its services, packages, tools, setup and repository")
-	f.StringVar(&o.repo, "repo", "", "repository, checked out at /workspace: a path on this machine, or in a box a URL, too")
-	f.StringVar(&o.title, "title", "", "what it is for")
-	f.StringVar(&o.spec.Worktree, "git-worktree", "", "repository of this machine of which a real worktree is at /workspace, on the branch sandbox-NAME")
-	f.StringVar(&o.ref, "from-ref", "", "branch, tag or commit of the repository (default: its default branch, or what is checked out)")
-	f.StringVar(&o.spec.User, "user", "", "who runs commands: a name, uid or uid:gid (default: the image's user)")
-	f.StringVar(&o.spec.Dir, "workdir", "", "where commands begin (default: the image's)")
-	f.StringArrayVar(&o.env, "env", nil, "NAME=value for each command; can be repeated")
-	f.StringVar(&o.network, "network", "", "full (the default but for a project's own), restricted or none")
-	f.Var(&o.allow, "allow", "what a restricted network reaches: a host, *.domain or address, with :port for another than 80 and 443 (repeatable)")
-	f.StringVar(&o.memory, "memory", "", "limit, as 512m or 2g; none for no limit (default 2g)")
-	f.StringVar(&o.cpus, "cpus", "", "limit, as 0.5 or 2; none for no limit (default 2)")
-	f.StringVar(&o.pids, "pids", "", "limit of processes and threads; none for no limit (default 4096)")
-	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "one of the engine's, as runsc or kata (default: the engine's)")
-	f.DurationVar(&o.idle, "idle", 0, "end it when nobody has used it for so long, as 30m; its files stay")
-	f.DurationVar(&o.life, "ttl", 0, "end it after that time, as 8h; its files stay")
-	f.StringArrayVar(&o.ports, "port", nil, "PORT or PORT:LOCAL: a port of it on this machine's loopback, also with --network none; can be repeated")
-	f.BoolVar(&o.json, "json", false, "print a JSON document")
+	f.StringVar(&o.runtime, "runtime", "", "runtime: jail, container, box or host (default: the one that fits)")
+	f.StringArrayVar(&o.workspaces, "workspace", nil, "directory to work in, at /workspace: `[NAME=]DIR[:ro]` (repeatable with names)")
+	f.StringArrayVar(&o.mounts, "mount", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
+	f.StringVar(&o.spec.Image, "image", "", "image of the container (default: that of tasks)")
+	f.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file, for services, tools and setup")
+	f.StringVar(&o.repo, "repo", "", "repository to clone at /workspace: a path, or for a box a URL")
+	f.StringVar(&o.title, "title", "", "short description of the purpose")
+	f.StringVar(&o.spec.Worktree, "git-worktree", "", "repository to make a git worktree of at /workspace")
+	f.StringVar(&o.ref, "from-ref", "", "branch, tag or commit to start from (default: what is checked out)")
+	f.StringVar(&o.spec.User, "user", "", "user of commands: name, uid or uid:gid (default: the image's)")
+	f.StringVar(&o.spec.Dir, "workdir", "", "directory in which commands start (default: the image's)")
+	f.StringArrayVar(&o.env, "env", nil, "set a variable for all commands: `NAME=value` (repeatable)")
+	f.StringVar(&o.network, "network", "", "network mode: full, restricted or none (default full)")
+	f.Var(&o.allow, "allow", "allow a `RULE` in a restricted network: HOST, *.DOMAIN or ADDRESS, with :PORT (repeatable)")
+	f.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 2g)")
+	f.StringVar(&o.cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 2)")
+	f.StringVar(&o.pids, "pids", "", "limit of processes and threads, or none (default 4096)")
+	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "OCI runtime of the engine, such as runsc or kata")
+	f.DurationVar(&o.idle, "idle", 0, "stop after this long without use (files are kept)")
+	f.DurationVar(&o.life, "ttl", 0, "stop after this long (files are kept)")
+	f.StringArrayVar(&o.ports, "port", nil, "publish a port on this machine's loopback: `[LOCAL:]PORT` (repeatable)")
+	f.BoolVar(&o.json, "json", false, "print JSON")
 	a.completeProjectFlag(cmd)
 	var kinds []string
 	for _, k := range sandbox.Kinds() {

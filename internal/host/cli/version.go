@@ -22,6 +22,6 @@ func newVersionCmd(a *App) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print all that is known of the build")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON with details of the build")
 	return cmd
 }
