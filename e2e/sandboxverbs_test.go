@@ -127,10 +127,10 @@ func TestSandboxEndpoints(t *testing.T) {
 		{[]string{"0"}, workorder.ExitUsage},
 		{[]string{"65536"}, workorder.ExitUsage},
 		{[]string{"x"}, workorder.ExitUsage},
-		{[]string{"80:0"}, workorder.ExitUsage},
-		{[]string{"80", "80:81"}, workorder.ExitUsage},
-		{[]string{"80:" + strings.TrimPrefix(first, "127.0.0.1:")}, workorder.ExitPort},
-		{[]string{"3000:1"}, workorder.ExitPort},
+		{[]string{"0:80"}, workorder.ExitUsage},
+		{[]string{"80", "81:80"}, workorder.ExitUsage},
+		{[]string{strings.TrimPrefix(first, "127.0.0.1:") + ":80"}, workorder.ExitPort},
+		{[]string{"1:3000"}, workorder.ExitPort},
 		{[]string{"--remove", "77"}, workorder.ExitNotFound},
 		{[]string{"--remove"}, workorder.ExitUsage},
 	} {
@@ -138,7 +138,7 @@ func TestSandboxEndpoints(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d", row.args, c.code, row.want)
 		}
 	}
-	if c := u.run("", "up", u.claim(name+"-b"), "--image", plainImage, "--port", "80:"+strings.TrimPrefix(first, "127.0.0.1:")); c.code != workorder.ExitPort || len(u.sandboxesOf(name+"-b")) != 0 {
+	if c := u.run("", "up", u.claim(name+"-b"), "--image", plainImage, "--port", strings.TrimPrefix(first, "127.0.0.1:")+":80"); c.code != workorder.ExitPort || len(u.sandboxesOf(name+"-b")) != 0 {
 		t.Errorf("up at a port that is taken: exit code %d", c.code)
 	}
 	// They stay over a stop, and do not start what is stopped.

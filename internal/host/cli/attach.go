@@ -59,7 +59,7 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 			}
 		}
 		if id == "" {
-			return fault.New(workorder.ExitNotFound, fmt.Errorf("sandbox %s knows no command of its background", name), "`sandbox-agent exec "+name+" --background -- COMMAND` starts one")
+			return fault.New(workorder.ExitNotFound, fmt.Errorf("sandbox %s has no background command", name), "`sandbox-agent exec --detach "+name+" COMMAND` starts one")
 		}
 	}
 	p, err := sb.Attach(ctx, id, o.from)

@@ -40,8 +40,10 @@ type execOptions struct {
 
 func newExecCmd(a *App) *cobra.Command {
 	o := &execOptions{}
+	var name string
+	var argv []string
 	cmd := &cobra.Command{
-		Use: "exec [SANDBOX | TASK] -- COMMAND...", Short: "Run a command in a sandbox, or in the sandbox of a task",
+		Use: "exec [SANDBOX | TASK] COMMAND...", Short: "Run a command in a sandbox, or in the sandbox of a task",
 		Long: `Runs a command and ends with its exit code; 124 means that it reached --timeout,
 125 that the connection was lost. Standard input is passed on unless it is a
 terminal; -i passes on a terminal, too. An interrupt ends the command with all
@@ -65,35 +67,36 @@ with the agent's limits.`,
   sandbox-agent exec --shell bash dev 'for i in 1 2; do echo $i; done'
   sandbox-agent exec -d -p 8000 dev python3 -m http.server 8000
   sandbox-agent exec T-A1B2C3D4 git status --short`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); dash == 0 && len(args) > 0 || len(args) > 1 && dash <= 1 {
-				return nil
-			}
-			return fault.New(workorder.ExitUsage, errors.New("name a sandbox and a command, or a command behind --"), "for example: sandbox-agent exec dev -- uname -a")
-		},
-		ValidArgsFunction: a.completeEither(false, mayRun),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() == 0 {
-				return o.do(cmd.Context(), a, "", args)
-			}
-			if err := checkTask(args[0]); err != nil { // not the sandbox of the current directory
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			if name, argv, err = nameAndCommand(cmd, args); err != nil {
 				return err
 			}
-			return o.do(cmd.Context(), a, args[0], args[1:])
+			if len(argv) == 0 {
+				return fault.New(workorder.ExitUsage, errNoCommand, "for example: sandbox-agent exec dev uname -a")
+			}
+			if name == "" {
+				return nil
+			}
+			return checkTask(name)
 		},
+		ValidArgsFunction: a.completeEither(false, mayRun),
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a, name, argv) },
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	f.BoolVarP(&o.interactive, "interactive", "i", false, "pass on standard input, also from a terminal")
 	f.BoolVarP(&o.terminal, "tty", "t", false, "allocate a terminal")
-	f.BoolVar(&o.background, "background", false, "print the command's id and leave it running")
-	f.StringArrayVar(&o.expose, "expose", nil, "wait for a port and publish it: `[LOCAL:]PORT` (repeatable)")
-	f.StringArrayVar(&o.env, "env", nil, "set a variable: `NAME=value` (repeatable)")
-	f.StringVar(&o.dir, "workdir", "", "directory in which the command starts")
+	f.BoolVarP(&o.background, "detach", "d", false, "print the command's id and leave it running")
+	oldName(f, "detach", "background")
+	f.StringArrayVarP(&o.expose, "expose", "p", nil, "wait for a port and publish it: `[LOCAL:]PORT` (repeatable)")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
+	f.StringVarP(&o.dir, "workdir", "w", "", "directory in which the command starts")
 	f.StringVar(&o.shell, "shell", "", "run the words as a script of this shell: "+strings.Join(sandbox.Shells, ", "))
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command and its processes after this long")
 	f.StringVar(&o.most, "max-output", "", "with --json: limit of each stream, such as 64k, or none (default 1m)")
 	f.StringVar(&o.image, "image", "", "image of the current directory's sandbox, when it is created")
+	f.SetInterspersed(false) // what follows the name is the command's
+	cmd.MarkFlagsMutuallyExclusive("detach", "tty")
 	cmd.MarkFlagsMutuallyExclusive("background", "tty")
 	cmd.MarkFlagsMutuallyExclusive("json", "tty")
 	// It can only fail for a flag that does not exist.
@@ -180,7 +183,7 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 		return a.runInTerminal(ctx, sb, c)
 	}
 	for _, p := range ports {
-		fmt.Fprintf(a.Stderr, "%d is at %s\n", p.Port, local(p))
+		fmt.Fprintf(a.Stderr, "port %d is at %s\n", p.Port, local(p))
 	}
 	return a.runSaved(ctx, sb, c, nil)
 }

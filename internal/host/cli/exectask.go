@@ -16,7 +16,7 @@ import (
 // inTask runs the command in a task's running box.
 func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.Command) error {
 	if o.background || o.timeout > 0 || len(o.expose) > 0 || o.image != "" {
-		return fault.New(workorder.ExitUsage, errors.New("--background, --timeout, --expose and --image are for sandboxes without a task"), "in a task's sandbox the command ends with the agent")
+		return fault.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"), "in a task's sandbox the command ends with the agent")
 	}
 	if err := c.Check(); err != nil {
 		return sandboxError(err)

@@ -243,10 +243,10 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 	f.StringVar(&kind, "runtime", "", "runtime: container (the default) or jail")
 	f.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox for this lease")
 	f.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
-	f.StringVar(&r.User, "user", "", "another user than root, as uid:gid (default 1000:1000)")
+	f.StringVarP(&r.User, "user", "u", "", "another user than root, as uid:gid (default 1000:1000)")
 	f.StringVar(&r.Name, "name", "", "name for 'pool list'")
-	f.StringArrayVar(&r.Env, "env", nil, "set a variable for all commands: `NAME=value` (repeatable)")
-	f.StringArrayVar(&mounts, "mount", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
+	f.StringArrayVarP(&r.Env, "env", "e", nil, "set a variable for all commands: `NAME=value` (repeatable)")
+	f.StringArrayVarP(&mounts, "mount", "v", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
 	f.StringVar(&memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 512m)")
 	f.StringVar(&cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 1)")
 	f.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
@@ -263,26 +263,29 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 	var e poolserver.Exec
 	var timeout time.Duration
-	var most string
+	var most, lease string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "exec LEASE -- COMMAND...", Short: "Run a command in a lease",
+		Use: "exec LEASE COMMAND...", Short: "Run a command in a lease",
 		Long: `Runs a command in a lease, in its own directory /workspace, and ends with its
 exit code; 124 means that it reached --timeout.`,
-		Example: "  sandbox-agent pool exec L-ABC -- python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec L-ABC --timeout 5s -- cat",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 && cmd.ArgsLenAtDash() <= 1 {
+		Example: "  sandbox-agent pool exec L-ABC python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec --timeout 5s L-ABC cat",
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			if lease, e.Argv, err = nameAndCommand(cmd, args); err != nil {
+				return err
+			}
+			if lease != "" && len(e.Argv) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-ABC -- uname -a")
+			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-ABC uname -a")
 		},
 		ValidArgsFunction: a.completeLeases(socket),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if e.MaxOutput, err = parseOutput(most); err != nil || timeout < 0 {
 				return fault.New(workorder.ExitUsage, errors.Join(err, negative(timeout)), "")
 			}
-			e.Argv, e.TimeoutSeconds = args[1:], timeout.Seconds()
+			e.TimeoutSeconds = timeout.Seconds()
 			if in, ok := a.Stdin.(*os.File); a.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
 				b, err := io.ReadAll(io.LimitReader(a.Stdin, maxPoolInput+1))
 				if err != nil {
@@ -299,9 +302,9 @@ exit code; 124 means that it reached --timeout.`,
 			}
 			var r poolserver.Result
 			if asJSON || most != "" {
-				r, err = c.Exec(cmd.Context(), args[0], e)
+				r, err = c.Exec(cmd.Context(), lease, e)
 			} else {
-				r, err = c.ExecTo(cmd.Context(), args[0], e, a.Stdout, a.Stderr)
+				r, err = c.ExecTo(cmd.Context(), lease, e, a.Stdout, a.Stderr)
 			}
 			if err != nil {
 				return poolError(err)
@@ -320,10 +323,11 @@ exit code; 124 means that it reached --timeout.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&e.Dir, "workdir", "", "directory in which the command starts (default /workspace)")
-	f.StringArrayVar(&e.Env, "env", nil, "set a variable: `NAME=value` (repeatable)")
+	f.StringVarP(&e.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
+	f.StringArrayVarP(&e.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
 	f.DurationVar(&timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
 	f.StringVar(&most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
+	f.SetInterspersed(false) // what follows the lease is the command's
 	f.BoolVar(&asJSON, "json", false, "print JSON with output, exit code and duration")
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -86,6 +87,16 @@ func endpointsOf(ports []porter.Port) map[string]string {
 	return all
 }
 
+// notePortOrder says which port is which: until the previous release the order was PORT:LOCAL, and a script that was written for it must not change its
+// meaning silently.
+func notePortOrder(w io.Writer, ports []porter.Port) {
+	for _, p := range ports {
+		if p.Local != 0 && p.Local != p.Port {
+			fmt.Fprintf(w, "note: %d:%d is LOCAL:PORT: port %[2]d of the sandbox, port %[1]d of this machine\n", p.Local, p.Port)
+		}
+	}
+}
+
 func local(p porter.Port) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Local)) }
 
 // expose makes endpoints of a sandbox.
@@ -94,6 +105,7 @@ func (a *App) expose(ctx context.Context, name string, ports []porter.Port) ([]p
 	if err != nil {
 		return nil, err
 	}
+	notePortOrder(a.Stderr, ports)
 	added, err := k.Add(ctx, ports)
 	return added, sandboxError(err)
 }

@@ -23,12 +23,12 @@ type portsOptions struct{ json, remove bool }
 func newPortsCmd(a *App) *cobra.Command {
 	o := &portsOptions{}
 	cmd := &cobra.Command{
-		Use: "ports SANDBOX [PORT[:LOCAL]...]", Short: "List or publish ports of a sandbox",
+		Use: "ports SANDBOX [[LOCAL:]PORT...]", Short: "List or publish ports of a sandbox",
 		Long: `Lists the ports on which a sandbox listens, and those that are published on this
 machine's loopback. With ports it publishes them, at LOCAL or at a free port.
 This works in every network mode, and before anything listens. Published ports
 stay until --remove or 'down', also when the sandbox is stopped or recreated.`,
-		Example: "  sandbox-agent ports dev\n  sandbox-agent ports dev 3000:8080 5432\n  sandbox-agent ports dev --remove 5432",
+		Example: "  sandbox-agent ports dev\n  sandbox-agent ports dev 8080:3000 5432\n  sandbox-agent ports dev --remove 5432",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -60,7 +60,7 @@ type portRow struct {
 func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []string) error {
 	ports, err := parsePorts(wanted)
 	if err != nil {
-		return fault.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 3000:8080")
+		return fault.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 8080:3000")
 	}
 	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
@@ -99,7 +99,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 
 func (a *App) tellEndpoints(ports []porter.Port) {
 	for _, p := range ports {
-		fmt.Fprintf(a.Stdout, "%d is at %s\n", p.Port, local(p))
+		fmt.Fprintf(a.Stdout, "port %d is at %s\n", p.Port, local(p))
 	}
 }
 
@@ -161,12 +161,15 @@ func portRows(listening []sandbox.Port, served []porter.Port) []portRow {
 	return rows
 }
 
-// parsePorts reads PORT or PORT:LOCAL of each, or returns all that is wrong; a local port of 0 is any.
+// parsePorts reads PORT or LOCAL:PORT of each, or returns all errors. A local port of 0 is any.
 func parsePorts(all []string) ([]porter.Port, error) {
 	var errs []error
 	ports := make([]porter.Port, 0, len(all))
 	for _, t := range all {
-		inside, local, both := strings.Cut(t, ":")
+		local, inside, both := strings.Cut(t, ":")
+		if !both {
+			inside = local
+		}
 		in, err := strconv.ParseUint(inside, 10, 16)
 		out := uint64(0)
 		if err == nil && both {
@@ -174,7 +177,7 @@ func parsePorts(all []string) ([]porter.Port, error) {
 		}
 		switch {
 		case err != nil || in == 0 || both && out == 0:
-			errs = append(errs, fmt.Errorf("%q is no port from 1 to 65535, or two with a colon between them", t))
+			errs = append(errs, fmt.Errorf("port %q: use PORT or LOCAL:PORT, from 1 to 65535", t))
 		case slices.ContainsFunc(ports, func(p porter.Port) bool { return p.Port == int(in) }):
 			errs = append(errs, fmt.Errorf("port %d is named twice", in))
 		}

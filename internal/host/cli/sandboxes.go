@@ -148,7 +148,7 @@ func sandboxError(err error) error {
 	case errors.Is(err, sandbox.ErrUnsaved):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent down --force NAME` removes it all the same")
 	case errors.Is(err, sandbox.ErrExists):
-		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME -- COMMAND` uses it, `sandbox-agent down NAME` removes it")
+		return fault.New(workorder.ExitUsage, err, "`sandbox-agent exec NAME COMMAND` uses it, `sandbox-agent down NAME` removes it")
 	case errors.Is(err, sandbox.ErrSnapshotExists):
 		return fault.New(workorder.ExitUsage, err, "take another name, or remove it with `sandbox-agent snapshot rm`")
 	case errors.Is(err, sandbox.ErrInUse):
