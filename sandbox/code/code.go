@@ -109,6 +109,8 @@ type Request struct {
 	Session string
 	// Client is who has the session: those of another client are others, though they have the same ID. Kept sessions have none.
 	Client string
+	// Variables are additional variables of the code, as NAME=value. A session has those of its first call.
+	Variables []string
 	// Timeout and MemoryBytes take the place of the environment's; 0 does not. A session has the memory that its first call has asked for.
 	Timeout     time.Duration
 	MemoryBytes int64
@@ -218,6 +220,7 @@ func (r *Runner) environment(q Request) (Environment, error) {
 		return Environment{}, u
 	}
 	e := all[i]
+	e.Env = slices.Concat(e.Env, q.Variables)
 	e.Timeout, e.MemoryBytes, e.Backend = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.MemoryBytes, e.MemoryBytes), cmp.Or(q.Backend, e.Backend)
 	if err := e.Check(); err != nil {
 		return e, fmt.Errorf("environment %s is %w: %w", e.Name, sandbox.ErrSpec, err)

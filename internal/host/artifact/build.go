@@ -54,7 +54,7 @@ const boxScript = `command -v sandbox-agent >/dev/null || {
 	echo "$sa_name: sandbox-agent is missing" >&2
 	exit 126
 }
-exec sandbox-agent run --env "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")" -f -
+exec sandbox-agent run "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")" -f -
 `
 
 // Build builds an artifact in the folder dir, in place of one that is there; any other folder with something in it stays. After an error it is as it was.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -23,6 +24,7 @@ import (
 
 type codeOptions struct {
 	q       code.Request
+	env     []string // variables; until the previous release, a preset
 	file    string
 	memory  string
 	runtime string
@@ -31,8 +33,9 @@ type codeOptions struct {
 
 func newRunCmd(a *App) *cobra.Command {
 	o := &codeOptions{}
+	var rest []string // the code, if it is an argument
 	cmd := &cobra.Command{
-		Use: "run --env ENVIRONMENT [-f FILE | CODE]", Short: "Run code in a fresh sandbox, or in a session",
+		Use: "run PRESET [CODE | -f FILE]", Short: "Run code in a fresh sandbox, or in a session",
 		Long: `Runs code and ends with its exit code; 124 means that it reached --timeout. Each
 call has a fresh sandbox: an empty directory /workspace, no network, no files of
 this machine, 512 MB of memory, one CPU and 512 processes. It is removed
@@ -40,19 +43,36 @@ afterwards. It is a jail where bubblewrap is available, otherwise a container of
 a small image, which is built when it is missing.
 
 With --session the code runs in an interpreter that keeps its state between
-calls. A session ends after five minutes without use, or after an hour.`,
-		Example: `  sandbox-agent run --env python 'print(6 * 7)'
-  sandbox-agent run --env node -f script.js
-  sandbox-agent run --env python --session s 'x = 1'
-  sandbox-agent run --env python --session s 'x + 1'`,
+calls, and has the variables of its first call. A session ends after five
+minutes without use, or after an hour.
+
+PRESET is node, python, shell, another one of 'env list', or the path of an
+artifact.`,
+		Example: `  sandbox-agent run python 'print(6 * 7)'
+  sandbox-agent run node -f script.js
+  sandbox-agent run -e NAME=world shell 'echo hello $NAME'
+  sandbox-agent run python --session s 'x = 1'
+  sandbox-agent run python --session s 'x + 1'`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) <= 1 && (len(args) == 0 || o.file == "") {
-				return nil
+			if o.q.Env, o.q.Variables = presetIn(o.env); o.q.Env == "" && len(args) > 0 {
+				o.q.Env, args = args[0], args[1:]
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name the code once: as one argument, with -f, or on standard input"), "for example: sandbox-agent run --env python 'print(6 * 7)'")
+			switch rest = args; {
+			case o.q.Env == "":
+				return fault.New(workorder.ExitUsage, errors.New("no preset given"), runExample+"; list presets with: sandbox-agent env list")
+			case len(rest) > 1, len(rest) == 1 && o.file != "":
+				return fault.New(workorder.ExitUsage, errors.New("give the code once: as one argument, with -f, or on standard input"), runExample)
+			}
+			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := o.code(a, args)
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.completeEnvironments(cmd, args, begun)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := o.code(a, rest)
 			if err != nil {
 				return err
 			}
@@ -60,17 +80,32 @@ calls. A session ends after five minutes without use, or after an hour.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.q.Env, "env", "e", "", "preset: node, python, shell, one of 'env list', or an artifact")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
 	f.StringVarP(&o.file, "file", "f", "", "read the code from a file; - is standard input")
 	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
 	f.DurationVar(&o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
 	f.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
 	f.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
 	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
-	// They can only fail for flags that do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)
+	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer), string(sandbox.KindBox)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+const runExample = "for example: sandbox-agent run python 'print(6 * 7)'"
+
+var isVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
+// presetIn separates variables from a preset, which --env named until the previous release.
+func presetIn(env []string) (preset string, variables []string) {
+	for _, v := range env {
+		if isVariable.MatchString(v) {
+			variables = append(variables, v)
+		} else {
+			preset = v
+		}
+	}
+	return preset, variables
 }
 
 // code is what is to run.
@@ -87,7 +122,7 @@ func (o *codeOptions) code(a *App, args []string) (string, error) {
 		defer f.Close()
 		in = f
 	} else if t, ok := a.Stdin.(*os.File); a.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
-		return "", fault.New(workorder.ExitUsage, errors.New("there is no code"), "for example: sandbox-agent run --env python 'print(6 * 7)'")
+		return "", fault.New(workorder.ExitUsage, errors.New("there is no code"), runExample)
 	}
 	b, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
 	if err != nil {
@@ -164,13 +199,10 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 
 // checkSession returns a usage error for a name that no session can have.
 func checkSession(name string) error {
-	return fault.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run --env python --session s 'x = 1'")
+	return fault.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run python --session s 'x = 1'")
 }
 
 func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
-	if o.q.Env == "" {
-		return fault.New(workorder.ExitUsage, errors.New("name an environment with --env"), "`sandbox-agent env list` lists them")
-	}
 	var errs []error
 	o.q.Code = text
 	if o.q.MemoryBytes, err = parseMemory(o.memory); err == nil && o.q.MemoryBytes < 0 {

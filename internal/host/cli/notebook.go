@@ -46,11 +46,11 @@ or with --out into another file. It stops after a cell that failed and ends with
 1, or with 124 if that cell reached --timeout. Outputs so far are written.
 
 The cells run in a fresh jail without a network and without files of this
-machine; with --env in a fresh sandbox of a preset, with --sandbox in an
+machine; with --preset in a fresh sandbox of a preset, with --sandbox in an
 existing one. There --session keeps the state for the next call. Python cells
 run in IPython where the sandbox has it. Cells in other languages run in the
 kernel that the notebook names, by the sandbox's jupyter_client.`,
-		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run report.ipynb --env python\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
+		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run report.ipynb --preset python\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
@@ -62,15 +62,17 @@ kernel that the notebook names, by the sandbox's jupyter_client.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.sandbox, "sandbox", "", "run in this sandbox (default: a fresh jail)")
-	f.StringVarP(&o.env, "env", "e", "", "run in this preset")
-	f.StringVar(&o.session, "session", "", "run in this session and keep it; needs --sandbox or --env")
+	f.StringVar(&o.env, "preset", "", "run in this preset")
+	f.StringVarP(&o.env, "env", "e", "", "")
+	_ = f.MarkHidden("env") // the name of --preset until the previous release
+	f.StringVar(&o.session, "session", "", "run in this session and keep it; needs --sandbox or --preset")
 	f.StringVarP(&o.out, "out", "o", "", "write to this file; - is standard output (default: the notebook)")
 	f.DurationVar(&o.timeout, "timeout", notebookTimeout, "interrupt a cell after this long; 0 never does")
 	f.BoolVar(&o.allowErrors, "allow-errors", false, "continue after a cell that failed")
 	f.BoolVar(&o.json, "json", false, "print JSON about the cells that ran")
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(true))
-	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvironments)
+	_ = cmd.RegisterFlagCompletionFunc("preset", a.completeEnvironments)
 	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSessionsOf(&o.sandbox))
 	return cmd
 }
@@ -101,13 +103,13 @@ func (a *App) completeSessionsOf(name *string) cobra.CompletionFunc {
 func (o *notebookOptions) check() error {
 	errs := []error{negative(o.timeout)}
 	if o.session != "" && o.sandbox == "" && o.env == "" {
-		errs = append(errs, errors.New("--session needs --sandbox or --env: a fresh jail is gone when the notebook has run"))
+		errs = append(errs, errors.New("--session needs --sandbox or --preset: a fresh jail is gone when the notebook has run"))
 	}
 	if o.env != "" && o.session != "" {
 		errs = append(errs, code.CheckSession(o.session))
 	}
 	if o.env != "" && o.sandbox != "" {
-		errs = append(errs, errors.New("--env and --sandbox each say where the notebook runs"))
+		errs = append(errs, errors.New("--preset and --sandbox exclude each other"))
 	}
 	if o.out == "-" && o.json {
 		errs = append(errs, errors.New("--json and --out - would both print a document"))

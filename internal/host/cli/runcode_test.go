@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Until the previous release --env named the preset; a value with a variable's name before = is a variable now.
+func TestPresetIn(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		env       []string
+		preset    string
+		variables []string
+	}{
+		{nil, "", nil},
+		{[]string{"A=1", "b_2="}, "", []string{"A=1", "b_2="}},
+		{[]string{"python"}, "python", nil},
+		{[]string{"./a=b", "A=1"}, "./a=b", []string{"A=1"}},
+	} {
+		if preset, variables := presetIn(row.env); preset != row.preset || !slices.Equal(variables, row.variables) {
+			t.Errorf("%q: %q, %q", row.env, preset, variables)
+		}
+	}
+}
+
+// The preset comes first and the code second; each is given once.
+func TestRunArguments(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]int{
+		"run":                        workorder.ExitUsage,
+		"run -e A=1":                 workorder.ExitUsage,
+		"run python 1 2":             workorder.ExitUsage,
+		"run python 1 -f x":          workorder.ExitUsage,
+		"run --env python 1 2":       workorder.ExitUsage,
+		"run python --session ../ 1": workorder.ExitUsage,
+	} {
+		var errs bytes.Buffer
+		a := &App{Stdin: strings.NewReader("1"), Stdout: &errs, Stderr: &errs, Getenv: func(string) string { return "" }}
+		if code := Main(t.Context(), a, strings.Fields(line)); code != want {
+			t.Errorf("%q: exit %d, %s", line, code, errs.String())
+		}
+	}
+}
