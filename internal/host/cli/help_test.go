@@ -53,7 +53,7 @@ func TestHelpGroups(t *testing.T) {
 	listed := map[string]int{}
 	for _, g := range helpGroups() {
 		for _, row := range g.rows {
-			for _, verb := range strings.Fields(row.verbs) {
+			for verb := range strings.FieldsSeq(row.verbs) {
 				listed[verb]++
 			}
 		}

@@ -44,7 +44,7 @@ func commandsTopic(root *cobra.Command) string {
 		fmt.Fprintf(&b, "%s:\n\n", g.title)
 		var all []*cobra.Command
 		for _, row := range g.rows {
-			for _, verb := range strings.Fields(row.verbs) {
+			for verb := range strings.FieldsSeq(row.verbs) {
 				if cmd, _, err := root.Find([]string{verb}); err == nil && cmd != root {
 					all = append(all, cmd)
 				}

@@ -260,76 +260,84 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 	return cmd
 }
 
+type poolExecOptions struct {
+	exec        poolserver.Exec
+	lease, most string
+	timeout     time.Duration
+	json        bool
+}
+
 func newPoolExecCmd(a *App, socket *string) *cobra.Command {
-	var e poolserver.Exec
-	var timeout time.Duration
-	var most, lease string
-	var asJSON bool
+	o := &poolExecOptions{}
 	cmd := &cobra.Command{
 		Use: "exec LEASE COMMAND...", Short: "Run a command in a lease",
 		Long: `Runs a command in a lease, in its own directory /workspace, and ends with its
 exit code; 124 means that it reached --timeout.`,
 		Example: "  sandbox-agent pool exec L-ABC python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec --timeout 5s L-ABC cat",
 		Args: func(cmd *cobra.Command, args []string) (err error) {
-			if lease, e.Argv, err = nameAndCommand(cmd, args); err != nil {
+			if o.lease, o.exec.Argv, err = nameAndCommand(cmd, args); err != nil {
 				return err
 			}
-			if lease != "" && len(e.Argv) > 0 {
+			if o.lease != "" && len(o.exec.Argv) > 0 {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-ABC uname -a")
 		},
 		ValidArgsFunction: a.completeLeases(socket),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if e.MaxOutput, err = parseOutput(most); err != nil || timeout < 0 {
-				return fault.New(workorder.ExitUsage, errors.Join(err, negative(timeout)), "")
-			}
-			e.TimeoutSeconds = timeout.Seconds()
-			if in, ok := a.Stdin.(*os.File); a.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
-				b, err := io.ReadAll(io.LimitReader(a.Stdin, maxPoolInput+1))
-				if err != nil {
-					return fmt.Errorf("read standard input: %w", err)
-				}
-				if len(b) > maxPoolInput {
-					return usage("standard input has more than %d bytes", maxPoolInput)
-				}
-				e.StdinBytes = b
-			}
-			c, err := a.pool(*socket)
-			if err != nil {
-				return err
-			}
-			var r poolserver.Result
-			if asJSON || most != "" {
-				r, err = c.Exec(cmd.Context(), lease, e)
-			} else {
-				r, err = c.ExecTo(cmd.Context(), lease, e, a.Stdout, a.Stderr)
-			}
-			if err != nil {
-				return poolError(err)
-			}
-			if asJSON {
-				err = a.json(r)
-			} else {
-				_, err = a.Stdout.Write(r.Output())
-				_, _ = a.Stderr.Write(r.Errors())
-				a.tellEnd(sandbox.Result{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
-			}
-			if err != nil {
-				return err
-			}
-			return exitOf(sandbox.Result{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
+			return o.do(cmd.Context(), a, *socket)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&e.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
-	f.StringArrayVarP(&e.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
-	f.DurationVar(&timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
-	f.StringVar(&most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
+	f.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
+	f.StringArrayVarP(&o.exec.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
+	f.DurationVar(&o.timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
+	f.StringVar(&o.most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
 	f.SetInterspersed(false) // what follows the lease is the command's
-	f.BoolVar(&asJSON, "json", false, "print JSON with output, exit code and duration")
+	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	return cmd
+}
+
+func (o *poolExecOptions) do(ctx context.Context, a *App, socket string) error {
+	var err error
+	if o.exec.MaxOutput, err = parseOutput(o.most); err != nil || o.timeout < 0 {
+		return fault.New(workorder.ExitUsage, errors.Join(err, negative(o.timeout)), "")
+	}
+	o.exec.TimeoutSeconds = o.timeout.Seconds()
+	if in, ok := a.Stdin.(*os.File); a.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
+		b, err := io.ReadAll(io.LimitReader(a.Stdin, maxPoolInput+1))
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		if len(b) > maxPoolInput {
+			return usage("standard input has more than %d bytes", maxPoolInput)
+		}
+		o.exec.StdinBytes = b
+	}
+	c, err := a.pool(socket)
+	if err != nil {
+		return err
+	}
+	var r poolserver.Result
+	if o.json || o.most != "" {
+		r, err = c.Exec(ctx, o.lease, o.exec)
+	} else {
+		r, err = c.ExecTo(ctx, o.lease, o.exec, a.Stdout, a.Stderr)
+	}
+	if err != nil {
+		return poolError(err)
+	}
+	if o.json {
+		err = a.json(r)
+	} else {
+		_, err = a.Stdout.Write(r.Output())
+		_, _ = a.Stderr.Write(r.Errors())
+		a.tellEnd(sandbox.Result{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+	}
+	if err != nil {
+		return err
+	}
+	return exitOf(sandbox.Result{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
 }
 
 // maxPoolInput bounds the standard input of a command, in bytes: a request has it with all else.
