@@ -19,72 +19,71 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Logs of the agent's first run, relative to Config.OutDir. Those of Config.Round are in a folder of their own.
+// Logs of the agent's first run, relative to Config.OutDir. Each later Config.Round has a directory of its
+// own.
 const (
 	AgentStdout     = workorder.LogsDir + "/agent.stdout.log"
 	AgentStderr     = workorder.LogsDir + "/agent.stderr.log"
 	AgentTranscript = workorder.LogsDir + "/agent.transcript.jsonl"
 )
 
-// Why we ourselves stop an agent.
+// Reasons to stop an agent.
 var (
 	errBudget = errors.New("max_budget_usd was reached")
-	errHalt   = errors.New("going on is pointless")
+	errHalt   = errors.New("no point in continuing")
 	errHang   = errors.New("no sign of life")
 	errLimit  = errors.New("a limit of the model's provider")
-	errRoute  = errors.New("the model's server cannot be reached")
+	errRoute  = errors.New("the model's server is unreachable")
 )
 
-// tailSize is how much of the end of an output explains a failure, in bytes.
+// tailSize is how many bytes of the end of an output are kept to explain a failure.
 const tailSize = 4 << 10
 
-// AgentOutcome is how the agent ended.
+// AgentOutcome reports how the agent ended.
 type AgentOutcome struct {
-	// Ending is StatusSuccess when the agent did its part; it says nothing about
-	// changes or validation yet.
+	// Ending is StatusSuccess if the agent finished. It does not cover changes or validation.
 	workorder.Ending
-	// ResumeAt is when a parked agent can go on; nil means nobody knows.
+	// ResumeAt is when a parked agent can continue; nil if unknown.
 	ResumeAt *time.Time
 	Agent    workorder.Agent
 	Usage    workorder.Usage
 	Denials  int
-	// Evidence was saved below Config.OutDir.
+	// Evidence lists the files saved below Config.OutDir.
 	Evidence []workorder.Evidence
 	Warnings []string
 }
 
-// agentRun is one agent from start to end: one process, or two when the first hung.
+// agentRun is one run of the agent: one process, or two if the first hung.
 type agentRun struct {
 	Config
 	began   time.Time
 	harness harness.Harness
 	run     harness.Run
 	cmd     harness.Command
-	// before is what the processes before this one made of it.
+	// before is the outcome of the earlier processes of this run.
 	before harness.Outcome
 	others *proc.Crowd
 
 	notices  *notices
-	toldForm bool // that its answers have another form
+	toldForm bool // the agent was notified of malformed answers
 	money    *spending
 	wire     *wire
 	hangs    int
 	evidence []workorder.Evidence
 
-	// The standard output's goroutine alone uses it until the process is done.
+	// Until the process has ended, only the goroutine that reads standard output uses it.
 	parser  harness.Parser
 	stop    context.CancelCauseFunc // of this process
-	heard   atomic.Int64            // lines of both outputs
-	longest int64                   // line of the output that was too long to be read, in bytes; 0 means none
+	heard   atomic.Int64            // lines read from both outputs
+	longest int64                   // length in bytes of the longest line that was too long to parse; 0 if none
 
-	output, events     *flow // lines that are no events; what the agent says and does
+	output, events     *flow // lines that are not events; messages and actions of the agent
 	stdout, stderr     *proc.Tail
 	outLog, errLog     io.Closer
 	outClean, errClean io.WriteCloser
 }
 
-// Agent runs the order's agent to its end and whatever ctx allows. It never
-// fails: what goes wrong is in the outcome.
+// Agent runs the order's agent until it ends or ctx does. It never fails: errors are part of the outcome.
 func Agent(ctx context.Context, c Config) AgentOutcome {
 	began := time.Now()
 	h, err := harness.For(c.Order.Harness.Name)
@@ -141,7 +140,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	out := a.work(ctx)
 	exit := out.Agent.ExitCode
 	if exit != nil && *exit == 0 && out.Status != workorder.StatusSuccess {
-		exit = nil // an agent may exit with 0 after it was stopped; that is not how it ended
+		exit = nil // an agent may exit with 0 after it was stopped
 	}
 	c.emit(workorder.Event{
 		Type: workorder.EventAgentFinished, Name: h.Name(), Status: string(out.Status), ExitCode: exit,
@@ -157,10 +156,10 @@ func (c *Config) notStarted(by workorder.EndedBy, err error) AgentOutcome {
 	}
 }
 
-// processEnd is how one process of the agent ended.
+// processEnd reports how one process of the agent ended.
 type processEnd struct {
 	startErr error
-	cause    error // why it was stopped; nil when it ended by itself
+	cause    error // why it was stopped; nil if it ended by itself
 	exit     harness.Exit
 	outcome  harness.Outcome
 	oom      bool
@@ -168,7 +167,7 @@ type processEnd struct {
 	left     int // processes that could not be killed
 }
 
-// work runs the agent, and once more after a hang if it can go on.
+// work runs the agent, and resumes it once after a hang if possible.
 func (a *agentRun) work(ctx context.Context) AgentOutcome {
 	if err := a.openLogs(); err != nil {
 		return a.notStarted(workorder.ByBox, err)
@@ -180,7 +179,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 	end := a.process(ctx)
 	if ctx.Err() == nil && a.resumes(&end) {
 		if again, err := a.again(ctx, &end); err != nil {
-			out.Warnings = append(out.Warnings, a.text("the agent could not go on after the hang: "+err.Error()))
+			out.Warnings = append(out.Warnings, a.text("the agent could not continue after the hang: "+err.Error()))
 		} else {
 			end = again
 		}
@@ -190,7 +189,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 	}
 	if end.startErr != nil {
 		failed := a.notStarted(workorder.ByAgent, end.startErr)
-		failed.Status = workorder.StatusFailed // the task named a program that is not there: not our failure
+		failed.Status = workorder.StatusFailed // the program that the task names does not exist: this is not an internal error
 		failed.Warnings = out.Warnings
 		return failed
 	}
@@ -198,20 +197,19 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 	return out
 }
 
-// resumes reports whether the agent goes on after this end.
+// resumes reports whether the agent continues after this end.
 func (a *agentRun) resumes(end *processEnd) bool {
 	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.long(time.Now()) == nil && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
 }
 
-// canResume is asked during a hang: for the first one, if the harness can and
-// there is money left.
+// canResume is called during a hang. It allows one resumption if the harness supports it and budget is left.
 func (a *agentRun) canResume() bool {
 	_, ok := a.harness.(harness.Resumer)
 	b := a.Order.MaxBudgetUSD
 	return ok && a.hangs <= 1 && (b == nil || a.money.sofar() < *b)
 }
 
-// again runs a second process of the session that hung.
+// again resumes the session that hung in a second process.
 func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, error) {
 	prompt, remove, err := writePrompt(afterHang(first.hang), a.User)
 	if err != nil {
@@ -221,7 +219,7 @@ func (a *agentRun) again(ctx context.Context, first *processEnd) (processEnd, er
 	a.before, a.money.before = first.outcome, first.outcome.Usage
 	a.run.PromptFile = prompt
 	if b := a.Order.MaxBudgetUSD; b != nil {
-		rest := *a.Order // the agent counts the new process alone
+		rest := *a.Order // the agent counts only the new process
 		rest.MaxBudgetUSD = new(*b - a.money.sofar())
 		a.run.Order = &rest
 	}
@@ -272,7 +270,7 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	oomBefore := a.oomKills()
 	p, err := proc.Start(ctx, proc.Spec{
 		Argv: a.cmd.Argv, Dir: a.Workspace, Env: a.env(a.cmd.Env...), User: a.User,
-		// The file itself, not a copy of it: an agent that never reads holds nothing up.
+		// The file itself instead of a copy: an agent that never reads its input blocks nothing.
 		Stdin:  stdin,
 		Stdout: io.MultiWriter(a.outClean, outLines), Stderr: io.MultiWriter(a.errClean, errLines),
 		StopSignal: a.cmd.Stop[0], Grace: a.limits().grace, OOMScoreAdj: oomScore,
@@ -298,11 +296,11 @@ func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	return end
 }
 
-// conclude fills the outcome from what the parser and the process say.
+// conclude fills the outcome from the parser's results and the end of the process.
 func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *processEnd) {
 	o := end.outcome
 	if a.before.Verdict != "" {
-		// A process that is stopped may not get to its own account; the session's has it.
+		// A stopped process may not report its usage; the session's transcript has it.
 		o.Usage = larger(a.money.inAll(o.Usage), o.InSession)
 		o.Turns += a.before.Turns
 		o.Denials += a.before.Denials
@@ -327,7 +325,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(), route: a.wire.unreachable(),
 	})
 	if a.longest > 0 {
-		why := fmt.Sprintf("the agent printed a line of %d MiB, which is too long to be read: what it said in it, such as its result, is not known", a.longest>>20)
+		why := fmt.Sprintf("the agent printed a line of %d MiB, too long to parse: its content, such as the result, is unknown", a.longest>>20)
 		out.Warnings = append(out.Warnings, why)
 		if out.Status != workorder.StatusSuccess {
 			out.Reasons = out.Reasons.And(workorder.ReasonUnread, "%s", why)
@@ -346,10 +344,10 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	for _, w := range o.Warnings {
 		out.Warnings = append(out.Warnings, a.text(w))
 	}
-	// An agent that asked no model by the gateway, and speaks of none, spent nothing.
+	// An agent that sent no request through the gateway, and reports none, spent nothing.
 	idle := a.Meter != nil && sameTokens(o.Usage, workorder.Usage{})
 	if a.Order.MaxBudgetUSD != nil && o.Usage.CostUSD == nil && !idle {
-		out.Warnings = append(out.Warnings, "max_budget_usd could not be watched: what the models cost is not known")
+		out.Warnings = append(out.Warnings, "max_budget_usd could not be enforced: the cost of the models is unknown")
 	}
 	model := o.Model
 	if model == "" {
@@ -361,7 +359,7 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	}
 }
 
-// believed is the time that an agent names for the end of a limit, if it can be one.
+// believed returns the reset time that an agent reports for a limit, or nil if it is implausible.
 func believed(at *time.Time, now time.Time) *time.Time {
 	if at == nil || at.Before(now) || at.Sub(now) > workorder.MaxPark {
 		return nil

@@ -39,7 +39,7 @@ func (a *agentRun) stderrLine(line []byte, lost int64) {
 	a.plainLine("stderr", line, lost)
 }
 
-// plainLine is the way of a flood: nothing is allocated for a line that is dropped.
+// plainLine is the hot path of a flood of output: dropped lines must not allocate.
 func (a *agentRun) plainLine(stream string, line []byte, lost int64) {
 	if len(line) == 0 || !a.output.allow(len(line)) {
 		return

@@ -18,46 +18,45 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AnswersVar names the file for the agent's reasons in its environment.
+// AnswersVar is the environment variable with the path of the agent's answers file.
 const AnswersVar = "SANDBOX_AGENT_ANSWERS"
 
 const (
-	// maxAnswers bounds what is read of the file, in bytes: some hundred reasons of a paragraph each.
+	// maxAnswers bounds how much of the file is read, in bytes: some hundred reasons of a paragraph each.
 	maxAnswers = 128 << 10
-	// maxReason bounds one reason and maxAsked the beginning of what was asked for, in bytes.
+	// maxReason bounds one reason, and maxAsked the quoted beginning of the feedback, in bytes.
 	maxReason = 2000
 	maxAsked  = 300
 
 	answersName = "answers"
 )
 
-// Answers is where the agent says why it leaves items as they are. The folder is the
-// user's, so that an editor which replaces files works; the one around it is ours, so that the
-// folder cannot be swapped.
+// Answers is where the agent explains why it leaves items unchanged. The user owns the directory, so that
+// editors which replace files work. Root owns its parent, so that the directory cannot be swapped.
 type Answers struct {
 	File string // for the agent
 	dir  string
 	user *proc.Credential
 }
 
-// NewAnswers makes the folder. It lies outside of the work tree and goes with the box.
+// NewAnswers creates the directory, outside the work tree. It is removed with the box.
 func NewAnswers(user *proc.Credential) (*Answers, error) {
 	outer, err := os.MkdirTemp("", "sandbox-agent-answers-")
 	if err != nil {
-		return nil, fmt.Errorf("make the folder for answers: %w", err)
+		return nil, fmt.Errorf("create the answers directory: %w", err)
 	}
 	dir := filepath.Join(outer, "to-reviewers")
 	if err = os.Mkdir(dir, 0o700); err == nil && user != nil {
 		err = errors.Join(os.Chown(dir, int(user.UID), int(user.GID)), os.Chmod(outer, 0o711))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make the folder for answers: %w", err), os.RemoveAll(outer))
+		return nil, errors.Join(fmt.Errorf("create the answers directory: %w", err), os.RemoveAll(outer))
 	}
 	return &Answers{File: filepath.Join(dir, answersName), dir: dir, user: user}, nil
 }
 
-// Read is the reasons by number. The file is the agent's: only a file of its user's is read, no link and
-// nothing that makes us wait.
+// Read returns the reasons by item number. The agent controls the file, so only a regular file of its user is
+// read: no link, and nothing that blocks.
 func (a *Answers) Read() (map[int]string, error) {
 	b, err := a.read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,11 +72,11 @@ func (a *Answers) Read() (map[int]string, error) {
 	return reasons, nil
 }
 
-// FormError is an answers' file in which no line has the form.
+// FormError reports an answers file without a single well-formed line.
 type FormError struct{ Said string }
 
 func (e *FormError) Error() string {
-	return fmt.Sprintf("read the agent's answers: no line begins with an item's number and a colon, as in `2: reason`, so that they answer nothing: %q", e.Said)
+	return fmt.Sprintf("read the agent's answers: no line begins with an item's number and a colon, as in `2: reason`: %q", e.Said)
 }
 
 func (a *Answers) read() ([]byte, error) {
@@ -96,7 +95,7 @@ func (a *Answers) read() ([]byte, error) {
 
 var reasonLine = pattern.New(`^\s*(?:[-*]\s+)?(?:[Ii]tem\s+)?#?([0-9]{1,3})\s*:\s*(.*)$`)
 
-// parseReasons reads lines of "N: reason"; others go on with the one before.
+// parseReasons reads lines of the form "N: reason"; other lines continue the previous reason.
 func parseReasons(said string) map[int]string {
 	reasons := map[int]string{}
 	last := 0
@@ -114,7 +113,7 @@ func parseReasons(said string) map[int]string {
 	return reasons
 }
 
-// Answered says what became of each item: commits by number, the agent's reasons by number.
+// Answered records how each item was answered: by commits or by the agent's reasons, each by item number.
 func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]string, clean func(string) string) []workorder.ReviewAnswer {
 	var all []workorder.ReviewAnswer
 	left := NoRoom(r)
@@ -133,7 +132,7 @@ func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]str
 		}
 		switch {
 		case slices.Contains(left, it.Number):
-			a.Answer, a.Commits, a.Reason = workorder.LeftForLater, []string{}, "" // whatever is said of it was not said knowing it
+			a.Answer, a.Commits, a.Reason = workorder.LeftForLater, []string{}, "" // the agent never saw the item, so its answer does not count
 		case !it.Command:
 			a.Answer = workorder.NotCommanded
 		case len(a.Commits) > 0:

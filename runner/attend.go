@@ -12,34 +12,34 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// watch waits for the process, sees to the later signals of the stop sequence,
-// and removes what the agent leaves.
+// watch waits for the process, sends the later signals of the stop sequence and kills the processes that the
+// agent leaves.
 func (a *agentRun) watch(ctx context.Context, p *proc.Process, end *processEnd) (waitErr error) {
 	var beside sync.WaitGroup
 	beside.Go(func() { a.escalate(ctx, p) })
 	beside.Go(func() { end.hang = a.attend(ctx, p) })
 	waitErr = p.Wait()
-	// Asked at once: what ends the context from here on did not end the agent.
+	// Determined right away: a context that ends later did not end the agent.
 	end.cause = stopped(ctx)
 	beside.Wait()
 	if !errors.Is(end.cause, errHang) {
-		end.hang = nil // it ended while we looked at it
+		end.hang = nil // it ended while it was being examined
 	}
-	p.Signal(syscall.SIGKILL) // the rest of its group
+	p.Signal(syscall.SIGKILL) // the rest of its process group
 	if a.others != nil {
 		end.left = a.others.Sweep()
 	}
 	return waitErr
 }
 
-// attend looks after the agent while it works: for hangs, the cost, the time.
+// attend watches the agent while it works: for hangs, cost and time.
 func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	s := newScene(a.User, a.others)
 	s.agent = p.PID()
 	heard := func() int64 { return a.heard.Load() + a.wire.moved() }
 	if r, ok := a.harness.(harness.Restless); ok {
-		before := heard()                   // what an agent that hung said, of which this is the second try
-		s.restless = func(p process) bool { // before its first word it is starting
+		before := heard()                   // output of the attempt that hung, if this is its resumption
+		s.restless = func(p process) bool { // before its first output it is starting
 			return p.Name == r.RestlessProcess() && heard() > before
 		}
 	}
@@ -50,7 +50,7 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	look, cost := time.NewTicker(w.interval()), time.NewTicker(costLook)
 	defer look.Stop()
 	defer cost.Stop()
-	told := 0.0 // of the cost: a box that vanishes has been paid for, too
+	told := 0.0 // Report the cost: a box that vanishes has been paid for, too.
 	refused, last := a.wire.over, (<-chan time.Time)(nil)
 	var due <-chan time.Time
 	if left, ok := a.notices.untilTime(time.Now()); ok {
@@ -76,7 +76,7 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 				a.stop(errRoute)
 			}
 		case <-refused:
-			// It has just been told so by its model's server, and may have a last word.
+			// The model's server has just reported it to the agent, which may have a last word.
 			refused = nil
 			t := time.NewTimer(a.limits().lastWord)
 			defer t.Stop()
@@ -93,7 +93,7 @@ func (a *agentRun) attend(ctx context.Context, p *proc.Process) *hang {
 	}
 }
 
-// tellOfForm tells the agent, once, that its answers to reviewers are in a form that nobody reads.
+// tellOfForm notifies the agent, once, that its answers to reviewers are malformed.
 func (a *agentRun) tellOfForm() {
 	if a.Answers == nil || a.toldForm {
 		return
@@ -101,12 +101,12 @@ func (a *agentRun) tellOfForm() {
 	_, err := a.Answers.Read()
 	if form, wrong := errors.AsType[*FormError](err); wrong {
 		a.toldForm = true
-		a.notices.tell("The file that $" + AnswersVar + " names answers no item yet: each reason needs a line that begins with the item's number and a colon, as in `2: The caller checks the value already.` " +
+		a.notices.tell("The file that $" + AnswersVar + " names has no valid answer yet: each reason needs a line that begins with the item's number and a colon, as in `2: The caller checks the value already.` " +
 			"The file begins with: " + a.text(form.Said))
 	}
 }
 
-// hung saves the evidence and then stops the agent.
+// hung saves evidence of the hang, then stops the agent.
 func (a *agentRun) hung(h *hang, s *scene) {
 	agents, beside := s.look()
 	h.what = a.Redact.String(s.hanging(agents))
@@ -122,7 +122,7 @@ func (a *agentRun) hung(h *hang, s *scene) {
 	a.stop(errHang)
 }
 
-// escalate sends the second and later stop signals, evenly over the grace.
+// escalate sends the second and later stop signals, spread evenly over the grace period.
 func (a *agentRun) escalate(ctx context.Context, p *proc.Process) {
 	select {
 	case <-p.Done():

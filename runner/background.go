@@ -14,37 +14,35 @@ import (
 )
 
 const (
-	// drainTime is how long after a command's end its output may stay open in the
-	// hands of processes that it left in the background. Output within it counts as the
-	// command's own: it may be of a child that is about to end.
+	// drainTime is how long after a command's end its background processes may keep its output open. Output
+	// within it counts as the command's own: it may come from a child that is about to end.
 	drainTime = 500 * time.Millisecond
-	// backgroundLog bounds what is kept, in bytes, of what such processes print
-	// later. It is enough for a server's complaints; the rest is read and dropped.
+	// backgroundLog bounds how many bytes of later background output are kept. It is enough for a server's error
+	// messages; the rest is read and dropped.
 	backgroundLog = 4 << 20
 )
 
-// shellOutput takes the output of one shell command, and after the command's end
-// that of the processes it left in the background. Those have the pipe as their standard
-// output for as long as they live: were it closed on them, a server that setup
-// started would die at the next line it logs.
+// shellOutput reads the output of one shell command, and after the command's end that of its background
+// processes. The pipe is their standard output for as long as they live: if it were closed, a server started
+// by setup would die at its next log line.
 type shellOutput struct {
 	c      *Config
-	name   string // of the log, relative to Config.OutDir
+	name   string // log path, relative to Config.OutDir
 	feed   *proc.Feed
-	closed chan struct{} // nobody has the pipe any more, and the log is closed
+	closed chan struct{} // all writers are gone and the log is closed
 
 	mu    sync.Mutex
-	log   io.Closer // where kept writes
-	kept  io.Writer // changes with the command's end
+	log   io.Closer // log file behind kept
+	kept  io.Writer // replaced when the command ends
 	tail  *proc.Tail
-	clean io.WriteCloser // before kept
+	clean io.WriteCloser // redacts, then writes to kept
 	lines *text.Lines
 	flow  *flow
 	over  bool // the command has ended
 	err   error
 }
 
-// newShellOutput reads r, the end of a pipe, until the last writer is gone.
+// newShellOutput reads r, the read end of a pipe, until the last writer is gone.
 func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, error) {
 	log, err := c.logFile(cmd.Log)
 	if err != nil {
@@ -70,12 +68,12 @@ func (c *Config) newShellOutput(cmd ShellCommand, r *os.File) (*shellOutput, err
 	return o, nil
 }
 
-// keeper writes to what shellOutput.kept is at the moment.
+// keeper writes to the current shellOutput.kept.
 type keeper struct{ o *shellOutput }
 
 func (k keeper) Write(p []byte) (int, error) { return k.o.kept.Write(p) }
 
-// Write never fails: the reading must go on.
+// Write never fails, so that reading continues.
 func (o *shellOutput) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,13 +81,13 @@ func (o *shellOutput) Write(p []byte) (int, error) {
 		o.err = err
 	}
 	if !o.over {
-		_, _ = o.lines.Write(p) // Lines does not fail
+		_, _ = o.lines.Write(p) // Lines never fails
 	}
 	return len(p), nil
 }
 
-// ended is called when the command has ended. It returns the end of its output
-// and what kept its log from being complete.
+// ended is called when the command has ended. It returns the end of its output and any error that made its
+// log incomplete.
 func (o *shellOutput) ended() (tail string, err error) {
 	o.feed.Settle(drainTime)
 	select {
@@ -106,16 +104,15 @@ func (o *shellOutput) ended() (tail string, err error) {
 	return o.tail.String(), o.err
 }
 
-// finish ends the command's own part. o.mu is held.
+// finish ends the command's own part. The caller holds o.mu.
 func (o *shellOutput) finish() {
 	o.over = true
 	o.lines.Close()
 	o.flow.close()
 }
 
-// background makes what is still to come go behind the command's log, which is
-// complete and in order now, without events. Text that the redaction holds back at this moment
-// stays held back, so that a value is found on both sides of the border.
+// background appends later output to the command's log, without events. Text that the redaction holds back
+// stays held back, so that a secret that spans the boundary is found.
 func (o *shellOutput) background() {
 	o.err = errors.Join(o.err, o.log.Close())
 	f, err := os.OpenFile(o.c.logPath(o.name), os.O_WRONLY|os.O_APPEND, 0)
@@ -125,11 +122,11 @@ func (o *shellOutput) background() {
 	}
 	o.log = f
 	o.kept = proc.NewHead(f, o.c.limits().background)
-	_, err = fmt.Fprintf(o.kept, "\n[the command has ended; what follows is from processes that it left in the background]\n")
+	_, err = fmt.Fprintf(o.kept, "\n[the command has ended; the output below is from its background processes]\n")
 	o.err = errors.Join(o.err, err)
 }
 
-// close is called when the pipe has no writer any more.
+// close is called when the last writer has closed the pipe.
 func (o *shellOutput) close(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

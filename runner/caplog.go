@@ -8,29 +8,28 @@ import (
 	"sync"
 )
 
-// A log keeps so many bytes of an output that is larger: the beginning says
-// what was started and how, the end says how it went.
+// Bytes that a log keeps of a larger output: its beginning, which shows what was started and how, and its
+// end, which shows how it ended.
 const (
 	logHead = 8 << 20
 	logTail = 8 << 20
 )
 
-// droppedMark stands in the log for what was dropped.
+// droppedMark replaces dropped output in the log.
 const droppedMark = "\n[%d bytes of output were dropped here]\n"
 
-// maxAlign bounds the search for the beginning of a line after what was dropped.
+// maxAlign bounds the search for the first line start after dropped output.
 const maxAlign = 64 << 10
 
-// capLog is a log file of bounded size: the first head bytes, and of the rest
-// the last tail bytes. The tail is a ring in the file itself, so that memory stays small and
-// a killed writer still leaves both parts; Close puts the ring in order. Write
-// never fails, because a full disk must not stop the process that is logged.
+// capLog is a log file of bounded size: the first head bytes and the last tail bytes. The tail is a ring
+// within the file, so that memory stays small and a killed writer still leaves both parts; Close puts the
+// ring in order. Write never fails, because a full disk must not stop the logged process.
 type capLog struct {
 	mu         sync.Mutex
 	f          *os.File
 	head, tail int64
-	n          int64 // bytes written to us
-	err        error // the first one
+	n          int64 // bytes received
+	err        error // first error
 }
 
 func newCapLog(path string, head, tail int64) (*capLog, error) {
@@ -68,7 +67,7 @@ func (l *capLog) writeAt(p []byte, at int64) {
 	}
 }
 
-// Close orders the file and closes it. Its error is the first of all.
+// Close orders the file and closes it. It returns the first error of all operations.
 func (l *capLog) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

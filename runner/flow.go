@@ -8,21 +8,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// These bound what one source may put into the record. A reader follows some ten lines a
-// second; the burst lets ordinary programs through whole, and the total keeps
-// the record of a day-long run within what a host stores without thinking. All is in the log.
+// Bounds of the events of one source. A reader follows some ten lines a second. The burst covers ordinary
+// programs, and the total keeps the record of a day-long run small enough for a host to store. The log has
+// all of it.
 const (
 	flowRate  = 50       // events per second
 	flowBurst = 400      // events
 	flowTotal = 32 << 20 // bytes of text
 )
 
-// flow bounds the events of one source. It is safe for concurrent use.
+// flow limits the events of one source. It is safe for concurrent use.
 type flow struct {
 	emit func(workorder.Event)
-	// note makes the event that says how many were left out.
+	// note creates the event that reports how many were left out.
 	note func(text string) workorder.Event
-	log  string // where all of it is
+	log  string // path of the complete log
 	now  func() time.Time
 
 	mu      sync.Mutex
@@ -36,9 +36,9 @@ func newFlow(emit func(workorder.Event), log string, note func(string) workorder
 	return &flow{emit: emit, log: log, note: note, now: time.Now, tokens: flowBurst, left: flowTotal, last: time.Now()}
 }
 
-// allow reports whether an event with so many bytes of text may be sent. Once
-// something was dropped it goes on only when a second's worth has gathered: else every
-// line of a flood would come with a note about its neighbours.
+// allow reports whether an event with size bytes of text may be sent. After a drop it resumes only when a
+// second's worth of tokens has gathered: otherwise every line of a flood would come with a note about dropped
+// lines.
 func (f *flow) allow(size int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *flow) allow(size int) bool {
 	return true
 }
 
-// close says what was left out at the end.
+// close reports the events that were left out at the end.
 func (f *flow) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

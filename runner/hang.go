@@ -16,35 +16,34 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Bounds of the evidence on a hang: an agent can start any number of processes,
-// with any number of arguments.
+// Bounds of the evidence of a hang: an agent can start any number of processes with any number of arguments.
 const (
 	maxShown   = 200 // processes
 	maxCommand = 500 // bytes of a command line
 	maxStack   = 4 << 10
 	maxHanging = 200 // bytes of the command named in a reason
-	// maxRead is what is read of a file in /proc: a command line has as many megabytes as its process wants.
+	// maxRead is how many bytes of a file in /proc are read: a process can have a command line of megabytes.
 	maxRead    = 64 << 10
-	maxFiles   = 1000 // open files of a process, which are counted
-	maxThreads = 100  // of a process
+	maxFiles   = 1000 // open files counted per process
+	maxThreads = 100  // per process
 )
 
-// hang is what is known of one.
+// hang describes one hang.
 type hang struct {
 	quiet time.Duration // without a sign of life
-	what  string        // the command that hangs
-	path  string        // of the evidence, relative to OutDir; empty when it could not be saved
+	what  string        // command that hangs
+	path  string        // evidence file, relative to OutDir; empty if it could not be saved
 }
 
 func (h *hang) reason() string {
-	s := fmt.Sprintf("the agent showed no sign of life for %s: no output, no change in the work tree, no CPU time, no process that began or ended", duration(h.quiet))
+	s := fmt.Sprintf("the agent showed no sign of life for %s: no output, no change in the work tree, no CPU time, no process started or ended", duration(h.quiet))
 	if h.what != "" {
-		s += "; what hung: " + h.what
+		s += "; hanging command: " + h.what
 	}
 	return s
 }
 
-// duration is d as people write it: 15m, not 15m0.4s.
+// duration formats d as people write it: 15m, not 15m0.4s.
 func duration(d time.Duration) string {
 	s := d.Round(time.Second).String()
 	if short, ok := strings.CutSuffix(s, "m0s"); ok {
@@ -56,8 +55,8 @@ func duration(d time.Duration) string {
 	return s
 }
 
-// hanging names what an agent waits for: the youngest process of it that has no
-// child, if that is not the agent itself.
+// hanging returns the command that an agent waits for: its youngest process without children, unless that is
+// the agent itself.
 func (s *scene) hanging(agents []process) string {
 	parents := map[int]bool{}
 	for _, p := range agents {
@@ -75,13 +74,13 @@ func (s *scene) hanging(agents []process) string {
 	return s.table.command(leaf.pid, maxHanging)
 }
 
-// age orders processes by when they began: the larger, the younger.
+// age orders processes by start time: the larger, the younger.
 func (p process) age() int64 {
-	n, _ := strconv.ParseInt(p.Began, 10, 64) // proc.ParseStat took it from the kernel
+	n, _ := strconv.ParseInt(p.Began, 10, 64) // parsed by proc.ParseStat from kernel output
 	return n
 }
 
-// command is the command line of a process on one line, or its name in brackets.
+// command returns a process's command line on one line, or its name in brackets.
 func (t processTable) command(pid, size int) string {
 	b := t.read(pid, "cmdline")
 	if b == "" {
@@ -90,7 +89,7 @@ func (t processTable) command(pid, size int) string {
 	return text.Cut(text.Printable(strings.TrimRight(b, "\x00")), size)
 }
 
-// read is the content of a file of a process; empty when it cannot be read.
+// read returns a file of a process in /proc; empty if it cannot be read.
 func (t processTable) read(pid int, name string) string {
 	f, err := os.Open(t.file(pid, name))
 	if err != nil {
@@ -104,7 +103,7 @@ func (t processTable) read(pid int, name string) string {
 	return string(b)
 }
 
-// names lists so many entries of a folder of a process at most.
+// names lists at most that many entries of a directory of a process.
 func (t processTable) names(pid int, name string, most int) ([]string, error) {
 	f, err := os.Open(t.file(pid, name))
 	if err != nil {
@@ -118,7 +117,7 @@ func (t processTable) names(pid int, name string, most int) ([]string, error) {
 	return list, nil
 }
 
-// saveHang writes what can be seen of a hang while it lasts.
+// saveHang records the state of a hang while it lasts.
 func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 	a.hangs++
 	what := fmt.Sprintf("hang-%d", a.hangs)
@@ -128,17 +127,17 @@ func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 	name := fmt.Sprintf("%s/%s.txt", workorder.EvidenceDir, what)
 	path := a.logPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("create evidence folder: %w", err)
+		return fmt.Errorf("create evidence directory: %w", err)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s, agent %s, pid %d\n", h.reason(), time.Now().UTC().Format(time.RFC3339), a.harness.Name(), pid)
 	b.WriteString("\nProcesses of the agent:\n")
 	procTable.describe(&b, agents)
 	if len(beside) > 0 {
-		b.WriteString("\nProcesses that were there before it:\n")
+		b.WriteString("\nProcesses that existed before the agent:\n")
 		procTable.describe(&b, beside)
 	}
-	b.WriteString("\nWhat they wait for:\n")
+	b.WriteString("\nWhere they wait:\n")
 	for _, p := range agents[:min(len(agents), maxShown)] {
 		procTable.waiting(&b, p.pid)
 	}
@@ -151,8 +150,7 @@ func (a *agentRun) saveHang(h *hang, pid int, agents, beside []process) error {
 	return nil
 }
 
-// describe prints processes as a tree, with their age and CPU time in seconds and
-// the number of their open files.
+// describe prints processes as a tree, with age and CPU time in seconds and the number of open files.
 func (t processTable) describe(b *strings.Builder, list []process) {
 	fmt.Fprintf(b, "%8s %8s %s %8s %8s %5s %-24s %s\n", "PID", "PPID", "S", "AGE", "CPU", "FILES", "WAITS IN", "COMMAND")
 	below := map[int][]process{}
@@ -169,7 +167,7 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 	}
 	var uptime float64
 	if up, err := os.ReadFile(filepath.Join(string(t), "uptime")); err == nil {
-		_, _ = fmt.Sscan(string(up), &uptime) // without it ages are negative, which is plain enough
+		_, _ = fmt.Sscan(string(up), &uptime) // without it ages are negative, which is recognizable
 	}
 	shown := 0
 	var show func(up, depth int)
@@ -195,8 +193,8 @@ func (t processTable) describe(b *strings.Builder, list []process) {
 	}
 }
 
-// waiting prints the system call and, where the kernel lets us, the kernel's
-// stack of each thread that waits in another way than its process.
+// waiting prints the system call and, if the kernel permits, the kernel stack of each thread that waits
+// elsewhere than its process.
 func (t processTable) waiting(b *strings.Builder, pid int) {
 	threads, err := t.names(pid, "task", maxThreads)
 	if err != nil {

@@ -12,47 +12,46 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noticeShare is how much of the money or the time is used up when the agent is
-// told: early enough to bring something to an end, late enough to be worth stopping for.
+// noticeShare is the share of money or time at which the agent is notified: early enough to finish something,
+// late enough to be worth stopping for.
 const noticeShare = 0.8
 
-const noticeAdvice = "Commit what is worth keeping now; what is uncommitted is saved too, " +
+const noticeAdvice = "Commit now what is worth keeping; uncommitted changes are saved too, " +
 	"but a commit with a message is easier to continue from."
 
-// notices tells the agent what it should know while it works. It is safe for
-// concurrent use.
+// notices passes notices to the agent while it works. It is safe for concurrent use.
 type notices struct {
 	dir, file string
 	harness   harness.Harness
 	run       harness.Run
 	emit      func(workorder.Event)
-	// The attempt's own budget, nil means none, and what earlier attempts cost, in US dollars.
+	// The attempt's own budget, nil if none, and the cost of earlier attempts, in US dollars.
 	budget  *float64
 	earlier float64
-	// A zero deadline is none.
+	// A zero deadline means no deadline.
 	began, deadline time.Time
 
 	mu          sync.Mutex
 	texts       []string
-	money, time bool // the agent has been told of it
+	money, time bool // the agent has been notified
 }
 
-// newNotices makes a folder that the agent can read and not write.
+// newNotices creates a directory that the agent can read but not write.
 func newNotices() (*notices, error) {
 	dir, err := os.MkdirTemp("", "sandbox-agent-notice-")
 	if err != nil {
-		return nil, fmt.Errorf("create folder for notices: %w", err)
+		return nil, fmt.Errorf("create directory for notices: %w", err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		_ = os.RemoveAll(dir)
-		return nil, fmt.Errorf("open folder for notices: %w", err)
+		return nil, fmt.Errorf("open directory for notices: %w", err)
 	}
 	return &notices{dir: dir, file: filepath.Join(dir, "notice")}, nil
 }
 
 func (n *notices) remove() { _ = os.RemoveAll(n.dir) }
 
-// tell adds text to what the agent has been told, and reports it.
+// tell appends text to the agent's notices and emits an event for it.
 func (n *notices) tell(text string) {
 	n.mu.Lock()
 	n.texts = append(n.texts, text)
@@ -60,16 +59,16 @@ func (n *notices) tell(text string) {
 	n.mu.Unlock()
 	e := workorder.Event{Type: workorder.EventNotice, Status: "ok", Text: text}
 	if err != nil {
-		e.Status, e.Text = "error", "the agent cannot be told: "+err.Error()+": "+text
+		e.Status, e.Text = "error", "the agent cannot be notified: "+err.Error()+": "+text
 	}
 	n.emit(e)
 }
 
-// write replaces the file in one piece, because it may be read at any moment.
+// write replaces the file atomically, because it may be read at any moment.
 func (n *notices) write() error {
 	teller, ok := n.harness.(harness.Notifier)
 	if !ok {
-		return fmt.Errorf("harness %s has no way to", n.harness.Name())
+		return fmt.Errorf("harness %s does not support notices", n.harness.Name())
 	}
 	b, err := teller.Notice(n.run, strings.Join(n.texts, "\n\n"))
 	if err != nil {
@@ -81,7 +80,7 @@ func (n *notices) write() error {
 	return os.Rename(n.file+".new", n.file)
 }
 
-// tellOfMoney is called with what the agent has spent in this attempt.
+// tellOfMoney is called with the agent's spending in this attempt.
 func (n *notices) tellOfMoney(spent float64) {
 	b := n.budget
 	if b == nil || spent < noticeShare**b {
@@ -98,21 +97,21 @@ func (n *notices) tellOfMoney(spent float64) {
 	if n.earlier > 0 {
 		earlier = fmt.Sprintf(" of this attempt (earlier ones cost $%.2f)", n.earlier)
 	}
-	n.tell(fmt.Sprintf("More than %.0f %% of the money%s is spent: $%.2f of $%.2f, about $%.2f are left. You are stopped when it is spent. %s",
+	n.tell(fmt.Sprintf("More than %.0f %% of the budget%s is spent: $%.2f of $%.2f, about $%.2f are left. You will be stopped when it is used up. %s",
 		100*noticeShare, earlier, spent, *b, max(*b-spent, 0), noticeAdvice))
 }
 
-// tellOfTime is called when it is time to.
+// tellOfTime is called when the notice about time is due.
 func (n *notices) tellOfTime(now time.Time) {
 	n.mu.Lock()
 	n.time = true
 	n.mu.Unlock()
 	all := n.deadline.Sub(n.began)
-	n.tell(fmt.Sprintf("%.0f %% of the time is used up: %s of %s, about %s are left. You are stopped when it is over. %s",
+	n.tell(fmt.Sprintf("%.0f %% of the time is used up: %s of %s, about %s are left. You will be stopped when it is over. %s",
 		100*noticeShare, duration(now.Sub(n.began)), duration(all), duration(max(n.deadline.Sub(now), 0)), noticeAdvice))
 }
 
-// untilTime is the time until tellOfTime is due; ok is false when it never is.
+// untilTime returns the time until tellOfTime is due; ok is false if it never is.
 func (n *notices) untilTime(now time.Time) (left time.Duration, ok bool) {
 	n.mu.Lock()
 	told := n.time

@@ -10,25 +10,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// processTable reads what the kernel shows of processes; its value is the
-// folder, /proc but for tests.
+// processTable reads process information from the kernel; its value is the directory, /proc except in tests.
 type processTable string
 
 const procTable processTable = "/proc"
 
-// clockTicks is how many of /proc's units of CPU time and age make a second:
-// USER_HZ, which is 100 on every Linux that Go runs on.
+// clockTicks is the number of /proc's units of CPU time and age per second: USER_HZ, which is 100 on every
+// Linux that Go runs on.
 const clockTicks = 100
 
-// process is one process at a moment.
+// process describes one process at one moment.
 type process struct {
 	proc.Stat
 	pid   int
-	uid   uint32 // effective
-	space string // its PID namespace; empty when that cannot be seen
+	uid   uint32 // effective user id
+	space string // PID namespace; empty if unreadable
 }
 
-// all lists the processes that are there; those that end meanwhile are left out.
+// all lists the running processes, without those that end meanwhile.
 func (t processTable) all() []process {
 	entries, err := os.ReadDir(string(t))
 	if err != nil {
@@ -71,7 +70,7 @@ func (t processTable) file(pid int, name string) string {
 	return filepath.Join(string(t), strconv.Itoa(pid), name)
 }
 
-// space is the PID namespace of a process, or of "self".
+// space returns the PID namespace of a process, or of "self".
 func (t processTable) space(pid string) string {
 	ns, err := os.Readlink(filepath.Join(string(t), pid, "ns/pid"))
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// writePrompt puts the prompt, byte for byte, into a file that only user can
-// read, in a folder of its own outside the workspace. Folder and file stay ours: we open the file
-// again as the agent's standard input, and what the agent's user could put in its place would be opened with our
-// rights (it was shown with a link to our own memory).
+// writePrompt writes the prompt, byte for byte, to a file that only user can read, in a separate directory
+// outside the workspace. Root keeps the directory and the file: root opens the file again as the agent's
+// standard input, and a file that the agent's user could replace would be opened with root's rights. A link
+// to root's own memory was demonstrated.
 func writePrompt(text string, user *proc.Credential) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "sandbox-agent-prompt-")
 	if err != nil {
-		return "", nil, fmt.Errorf("create prompt folder: %w", err)
+		return "", nil, fmt.Errorf("create prompt directory: %w", err)
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path = filepath.Join(dir, "prompt")

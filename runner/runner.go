@@ -19,26 +19,26 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The causes with which a caller ends the context of a run. Any other end of
-// the context counts as ErrInterrupted, a plain deadline as ErrTimeout.
+// Causes with which a caller ends the context of a run. Any other end of the context counts as
+// ErrInterrupted, a plain deadline as ErrTimeout.
 var (
 	ErrTimeout     = errors.New("timeout_minutes ran out")
 	ErrInterrupted = errors.New("stopped from outside")
 )
 
-// oomScore makes the kernel take the agent's processes and not ours when memory
-// runs out: the work can only be saved by a living boot. Half of the scale puts
-// them before any process of ours, and leaves their own order of size in force.
+// oomScore makes the kernel kill the agent's processes before ours when memory runs out: the work can only be
+// saved while boot is alive. Half of the scale puts them before all of our processes and keeps their own
+// order by size.
 const oomScore = 500
 
-// Config is what all parts of a run share.
+// Config is shared by all parts of a run.
 type Config struct {
 	Order     *workorder.Order
 	Workspace string
 	Home      string
 	// OutDir receives logs/. It must not be writable by User.
 	OutDir string
-	// User is whom everything runs as; nil is the caller.
+	// User runs everything; nil means the current user.
 	User *proc.Credential
 	// Env is the complete environment of all commands.
 	Env []string
@@ -46,62 +46,64 @@ type Config struct {
 	Emit   func(workorder.Event)
 	Redact *redact.Set
 
-	// Prompt is what the agent is told; "": Order.Task.
+	// Prompt is the agent's prompt; "" means Order.Task.
 	Prompt string
-	// Notes are what the agent is told of its sandbox behind the prompt. The command harness, which promises the task byte for
-	// byte, does not tell them.
+	// Notes about the sandbox follow the prompt. The command harness omits them, because it promises the task
+	// byte for byte.
 	Notes []string
-	// Answers is where the agent says why it leaves items of feedback; nil means there are none.
+	// Answers is where the agent explains why it leaves items of feedback unchanged; nil if there are none.
 	Answers *Answers
-	// Round counts the returns of failed validation to the agent; 0 means its first run. Each
-	// round has logs of its own.
+	// Round counts how often failed validation was returned to the agent; 0 is its first run. Each round has its
+	// own logs.
 	Round int
-	// Changed is when a change in the work tree was last seen: a sign of life.
-	// It is called from another goroutine than Agent's. Nil if that is not known.
+	// Changed returns when the work tree last changed, which is a sign of life. It may be called from other
+	// goroutines. Nil if unknown.
 	Changed func() time.Time
-	// Deadline is when timeout_minutes runs out, for the notice before it. It ends
-	// nothing: ctx does. Zero means not known.
+	// Deadline is when timeout_minutes runs out, for the notice before it. It does not end the run: ctx does.
+	// Zero if unknown.
 	Deadline time.Time
-	// SpentUSD is what earlier attempts of the task have cost; Order.MaxBudgetUSD is
-	// what they left. It is for texts only.
+	// SpentUSD is the cost of earlier attempts of the task; Order.MaxBudgetUSD is what they left. It is used in
+	// texts only.
 	SpentUSD float64
-	// Meter sees what the agent uses on its way to the models. Nil without a meter.
+	// Meter counts the agent's use of the models; nil if there is none.
 	Meter Meter
-	// OOMKills counts what the kernel killed on the agent's side for lack of memory so far. Nil if that is not known.
+	// OOMKills returns how many processes of the agent the kernel has killed for lack of memory so far. Nil if
+	// unknown.
 	OOMKills func() int
-	// Hang is how long the agent may show no sign of life; 0: Order.HangTimeout().
+	// Hang is how long the agent may show no sign of life; 0 means Order.HangTimeout().
 	Hang time.Duration
 
-	bounds *bounds // nil means the defaults; tests shrink them
+	bounds *bounds // nil means the defaults; tests lower them
 }
 
-// Meter counts what goes over the wire to the models. It must be safe for concurrent use.
+// Meter counts the traffic to the models. It must be safe for concurrent use.
 type Meter interface {
-	// Usage is what was used so far, by anybody, and in how many requests. The cost is
-	// nil when it is not known.
+	// Usage returns the total use so far, by all clients, and the number of requests. The cost is nil if
+	// unknown.
 	Usage() (workorder.Usage, int64)
-	// Settle is Usage at the end of an agent: it waits for the calls that the agent gave up and that
-	// go on at the server. When ctx ends before, it has the most that those can cost.
+	// Settle returns Usage at the end of an agent: it waits for abandoned calls that continue at the server. If
+	// ctx ends first, the result includes the most that those can cost.
 	Settle(ctx context.Context) (workorder.Usage, int64)
-	// SetBudget sets what may be spent in all, with what was spent already; nil means any amount.
+	// SetBudget limits the total spending, including money already spent; nil means no limit.
 	SetBudget(usd *float64)
-	// OverBudget is closed when a request was refused because the budget is spent. It is
-	// asked for after SetBudget.
+	// OverBudget returns a channel that is closed when a request is refused because the budget is spent. Call it
+	// after SetBudget.
 	OverBudget() <-chan struct{}
-	// Limit is the limit of the model's provider that calls are refused at; nil when there is none, nobody knows until when,
-	// or calls were answered since.
+	// Limit returns the provider limit at which calls are refused; nil if there is none, its end is unknown, or
+	// calls were answered since.
 	Limit() *workorder.ModelLimit
-	// Unreachable is why no model can be asked at all: no name, no route or nobody who listens, also at a second try; "" when
-	// a server was ever reached, or none was called. failures counts the calls that failed so.
+	// Unreachable explains why no model can be reached at all: no name, no route, or nothing listens, also at a
+	// second try. It is "" if a server was ever reached, or none was called. failures counts the calls that
+	// failed this way.
 	Unreachable() (why string, failures int)
 }
 
-// bounds are the limits that a test cannot wait for or fill.
+// bounds are limits that tests lower.
 type bounds struct {
 	logHead, logTail int64
 	background       int
 	commandTimeout   time.Duration
-	grace            time.Duration // of the agent
+	grace            time.Duration // grace period of the agent
 	lastWord         time.Duration
 	limitWord        time.Duration
 }
@@ -120,8 +122,8 @@ func (c *Config) oomKills() int {
 	return c.OOMKills()
 }
 
-// Check reports what is missing to start the agent: an unknown harness, an empty
-// command, no model key. It has no side effects and belongs before everything that takes time.
+// Check reports what is missing to start the agent: a known harness, a command, a model key. It has no side
+// effects and should run before everything that takes time.
 func Check(o *workorder.Order, env []string) error {
 	h, err := harness.For(o.Harness.Name)
 	if err != nil {
@@ -131,35 +133,34 @@ func Check(o *workorder.Order, env []string) error {
 	return err
 }
 
-// emit sends an event with its text redacted and shortened, in that order.
+// emit sends an event with its text redacted first, then shortened.
 func (c *Config) emit(e workorder.Event) {
 	e.Text = c.text(e.Text)
 	e.Name = c.Redact.String(e.Name)
 	c.Emit(e)
 }
 
-// redactWindow bounds what is looked at of a text that will be cut to
-// MaxEventText, in bytes: far more than a secret that begins before the cut can have.
+// redactWindow bounds how many bytes of a text are redacted before it is cut to MaxEventText: far more than a
+// secret that begins before the cut can have.
 const redactWindow = 16 * workorder.MaxEventText
 
 func (c *Config) text(s string) string {
 	return text.Cut(c.Redact.String(s[:min(len(s), redactWindow)]), workorder.MaxEventText)
 }
 
-// env is the environment of a child: ours, HOME, and what is added, where the
-// later wins.
+// env returns the environment of a child: c.Env, HOME and add, where later entries win.
 func (c *Config) env(add ...string) []string {
 	env := slices.Clone(c.Env)
 	if c.Home != "" && !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		env = append(env, "HOME="+c.Home)
 	}
 	if env == nil {
-		env = []string{} // nil would inherit ours, which holds what children must not see
+		env = []string{} // nil would inherit our own environment, which children must not see
 	}
 	return append(env, add...)
 }
 
-// logName is where a log of this round lies, relative to OutDir, whose place in the first run is name.
+// logName returns the log path of this round, relative to OutDir; name is its path in the first run.
 func (c *Config) logName(name string) string {
 	if c.Round == 0 {
 		return name
@@ -171,20 +172,20 @@ func (c *Config) logPath(name string) string {
 	return filepath.Join(c.OutDir, filepath.FromSlash(name))
 }
 
-// logFile creates OutDir/<name> and returns the sink for it.
+// logFile creates OutDir/<name> and returns a writer for it.
 func (c *Config) logFile(name string) (*capLog, error) {
 	path := c.logPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("create log folder: %w", err)
+		return nil, fmt.Errorf("create log directory: %w", err)
 	}
 	b := c.limits()
 	return newCapLog(path, b.logHead, b.logTail)
 }
 
-// stopped classifies the end of ctx; nil when it has not ended.
+// stopped classifies the end of ctx; nil if it has not ended.
 func stopped(ctx context.Context) error { return classify(context.Cause(ctx)) }
 
-// classify says which of our words a context's cause is.
+// classify maps a context's cause to ErrTimeout or ErrInterrupted.
 func classify(cause error) error {
 	switch {
 	case cause == nil:

@@ -15,13 +15,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ValidateTimeout bounds one validate command: most test suites end within it,
-// and a hanging one must leave time for the others and for the landing. The
-// run's own timeout applies as well.
+// ValidateTimeout bounds one validate command: most test suites finish within it, and a hanging one must
+// leave time for the others and for the landing. The timeout of the run applies as well.
 const ValidateTimeout = 10 * time.Minute
 
-// exitTimeout is the exit code of a command that was stopped at its own
-// deadline, as timeout(1) has it.
+// exitTimeout is the exit code of a command that was stopped at its own deadline, as with timeout(1).
 const exitTimeout = 124
 
 // exitNotRun is the exit code of a command that never ran.
@@ -31,23 +29,22 @@ const exitNotRun = -1
 type ShellCommand struct {
 	Name string // in events
 	Run  string // for bash -c
-	Log  string // path of the full output, relative to Config.OutDir
+	Log  string // path of the complete output, relative to Config.OutDir
 }
 
-// ShellResult is how it ended.
+// ShellResult reports how a command ended.
 type ShellResult struct {
-	ExitCode int // exitNotRun when it could not be started
+	ExitCode int // exitNotRun if it could not be started
 	Duration time.Duration
 	Tail     string // end of the output
-	// Err is nil after exit code 0, and else says what happened.
+	// Err is nil after exit code 0; otherwise it explains the failure.
 	Err error
-	// Warning tells of an incomplete log.
+	// Warning reports an incomplete log.
 	Warning string
 }
 
-// Shell runs one command as the user in the workspace. Processes that it starts in the
-// background and detaches stay, so that setup can start servers; what those print
-// is read for as long as they live (see shellOutput).
+// Shell runs one command as the user in the workspace. Processes that it detaches keep running, so that setup
+// can start servers; their output is read for as long as they live (see shellOutput).
 func Shell(ctx context.Context, c Config, cmd ShellCommand) ShellResult {
 	began := time.Now()
 	r := c.shell(ctx, cmd)
@@ -69,7 +66,7 @@ func (c *Config) shell(ctx context.Context, cmd ShellCommand) ShellResult {
 		Stdout: write, Stderr: write,
 		StopSignal: syscall.SIGTERM, Grace: workorder.AgentGrace, OOMScoreAdj: oomScore,
 	})
-	_ = write.Close() // the child has its own
+	_ = write.Close() // the child has its own copy
 	if err == nil {
 		err = p.Wait()
 	}
@@ -88,24 +85,23 @@ func (c *Config) shell(ctx context.Context, cmd ShellCommand) ShellResult {
 	return r
 }
 
-// pipe makes the one pipe of a command's both streams, so that their lines stay
-// in order. It belongs to the user: the kernel lets only the owner of a pipe open it
-// by name, as scripts do with /dev/stderr.
+// pipe creates one pipe for both streams of a command, so that their lines stay in order. It belongs to the
+// user: the kernel lets only the owner open a pipe by name, as scripts do with /dev/stderr.
 func (c *Config) pipe() (read, write *os.File, err error) {
 	if read, write, err = os.Pipe(); err != nil {
-		return nil, nil, fmt.Errorf("make pipe: %w", err)
+		return nil, nil, fmt.Errorf("create pipe: %w", err)
 	}
 	if c.User == nil {
 		return read, write, nil
 	}
 	if err := write.Chown(int(c.User.UID), int(c.User.GID)); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("make pipe: %w", err), read.Close(), write.Close())
+		return nil, nil, errors.Join(fmt.Errorf("create pipe: %w", err), read.Close(), write.Close())
 	}
 	return read, write, nil
 }
 
-// Validate runs all the order's validate commands in order, whatever the ones
-// before did. Those that the end of ctx keeps from running are in the result as not passed.
+// Validate runs all validate commands of the order in sequence, even if earlier ones fail. Commands that do
+// not run because ctx has ended are reported as not passed.
 func Validate(ctx context.Context, c Config) []workorder.Validation {
 	var out []workorder.Validation
 	used := map[string]bool{}
@@ -133,7 +129,7 @@ func (c *Config) validate(ctx context.Context, v workorder.Command, log string) 
 	}
 	r := Shell(vctx, *c, ShellCommand{Name: v.Name, Run: v.Run, Log: log})
 	if others != nil {
-		others.Sweep() // a server left by one command must not answer the tests of the next
+		others.Sweep() // a server left by one command must not serve the tests of the next
 	}
 	res.ExitCode, res.DurationMS, res.Tail = r.ExitCode, r.Duration.Milliseconds(), r.Tail
 	res.Passed = r.Err == nil
@@ -160,7 +156,7 @@ func (c *Config) validate(ctx context.Context, v workorder.Command, log string) 
 
 var notInFileName = pattern.New(`[^A-Za-z0-9._-]+`)
 
-// fileName makes a file name of a command's name, different from those used.
+// fileName derives a file name from a command's name, different from those used.
 func fileName(name string, used map[string]bool) string {
 	base := text.Cut(strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), "."), 100)
 	if base == "" {

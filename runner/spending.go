@@ -7,32 +7,33 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// spending is the account of one attempt's agent, over all its processes: the gateway's meter decides where there is one,
-// else the agent's own words and its transcript do. It reports the cost as events, and stops the agent at the budget. Its
-// methods may be called concurrently; costs are in US dollars.
+// spending tracks the cost of one attempt's agent over all its processes. The gateway's meter is
+// authoritative if there is one, otherwise the agent's own reports and its transcript. It reports the cost as
+// events and stops the agent at the budget. Its methods are safe for concurrent use; costs are in US dollars.
 type spending struct {
 	wire    *wire
 	costs   *costs
 	notices *notices
-	budget  *float64 // nil means none
+	budget  *float64 // nil if none
 	emit    func(workorder.Event)
-	over    func() // the budget is spent
-	// before is what the processes before this one used; it changes between two processes only.
+	over    func() // called when the budget is spent
+	// before is the use of earlier processes; it changes only between two processes.
 	before workorder.Usage
 
 	mu    sync.Mutex
 	spent float64         // guarded by mu
-	told  workorder.Usage // guarded by mu; by the events
+	told  workorder.Usage // guarded by mu; last usage reported as an event
 }
 
-// reported keeps what the events say of the usage.
+// reported remembers the usage that events have reported.
 func (s *spending) reported(u workorder.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.told = u
 }
 
-// conclude has the events end with what the result says: calls may have ended, or broken off, behind the agent.
+// conclude makes the last event agree with the result: calls may have ended, or broken off, after the agent
+// did.
 func (s *spending) conclude(u workorder.Usage) {
 	s.mu.Lock()
 	same := sameTokens(s.told, u) && s.told.ReservedUSD == u.ReservedUSD && s.told.Estimated == u.Estimated && sameCosts(s.told.CostUSD, u.CostUSD)
@@ -44,7 +45,7 @@ func (s *spending) conclude(u workorder.Usage) {
 
 func sameCosts(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// inAll adds what the processes before this one used.
+// inAll adds the use of earlier processes.
 func (s *spending) inAll(u workorder.Usage) workorder.Usage {
 	all := harness.Add(s.before, u)
 	if all.CostSource == "" {
@@ -53,7 +54,7 @@ func (s *spending) inAll(u workorder.Usage) workorder.Usage {
 	return all
 }
 
-// larger takes the larger of each number.
+// larger returns the larger of each number.
 func larger(a, b workorder.Usage) workorder.Usage {
 	a.InputTokens = max(a.InputTokens, b.InputTokens)
 	a.OutputTokens = max(a.OutputTokens, b.OutputTokens)
@@ -65,12 +66,12 @@ func larger(a, b workorder.Usage) workorder.Usage {
 	return a
 }
 
-// account watches the budget while the agent works; usd is what this process has spent.
+// account enforces the budget while the agent works; usd is the spending of this process.
 func (s *spending) account(usd float64) {
 	s.watchBudget(s.note(usd))
 }
 
-// watchBudget is called with what all processes of the agent have spent.
+// watchBudget takes the spending of all processes of the agent.
 func (s *spending) watchBudget(all float64) {
 	s.notices.tellOfMoney(all)
 	if b := s.budget; b != nil && all > *b {
@@ -78,8 +79,8 @@ func (s *spending) watchBudget(all float64) {
 	}
 }
 
-// note takes down what this process says it has spent and returns what all of them have: with those
-// before it, and by the wire where that knows it.
+// note records the spending that this process reports and returns the total of all processes, from the meter
+// where it knows it.
 func (s *spending) note(usd float64) float64 {
 	if c := s.before.CostUSD; c != nil {
 		usd += *c
@@ -91,14 +92,14 @@ func (s *spending) note(usd float64) float64 {
 	return usd
 }
 
-// noteAll takes down what all processes of the agent have spent.
+// noteAll records the spending of all processes of the agent.
 func (s *spending) noteAll(usd float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spent = max(s.spent, usd)
 }
 
-// sofar is what the agent is known to have spent, in US dollars.
+// sofar returns the known spending of the agent, in US dollars.
 func (s *spending) sofar() float64 {
 	if c := s.wire.cost(); c != nil {
 		s.noteAll(*c)
@@ -108,8 +109,8 @@ func (s *spending) sofar() float64 {
 	return s.spent
 }
 
-// look accounts for what was spent meanwhile, as the wire and the transcript tell, and
-// reports it. told is the cost that was reported last.
+// look accounts for spending since the last call, from the meter and the transcript, and reports it. told is
+// the last reported cost.
 func (s *spending) look(told float64) float64 {
 	if u, news := s.wire.news(); news {
 		if u.CostUSD != nil {
@@ -134,7 +135,7 @@ func (s *spending) look(told float64) float64 {
 	return told
 }
 
-// transcript is what the transcript says while there is a budget to watch.
+// transcript returns the cost in the transcript while there is a budget to enforce.
 func (s *spending) transcript() *float64 {
 	if s.budget == nil {
 		return nil

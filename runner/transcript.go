@@ -13,17 +13,15 @@ import (
 )
 
 const (
-	// maxTranscript bounds what is read of a transcript at once, in bytes: the
-	// agent can make the file as large as its disk.
+	// maxTranscript bounds one read of a transcript, in bytes: the agent can make the file as large as its disk.
 	maxTranscript = 256 << 20
-	// costLook is how often the transcript is looked at for what was spent: less
-	// than an answer of a model takes.
+	// costLook is how often the transcript is checked for costs: less than the duration of a model's answer.
 	costLook = 2 * time.Second
 )
 
-// openTranscript opens the agent's own record; nil means there is none, as when it
-// failed early. The agent owns the place and may have put links or pipes there: the file
-// is opened below its home only, without waiting, and must be a regular one.
+// openTranscript opens the agent's own record; nil if there is none, for example because it failed early. The
+// agent owns the directory and may have put links or pipes there: the file is opened only below its home,
+// without blocking, and must be a regular file.
 func openTranscript(rec harness.Recorder, r harness.Run) (*os.File, error) {
 	root, err := os.OpenRoot(r.Home)
 	if err != nil {
@@ -45,7 +43,7 @@ func openTranscript(rec harness.Recorder, r harness.Run) (*os.File, error) {
 	return src, nil
 }
 
-// keepTranscript copies the record into the logs.
+// keepTranscript copies the transcript into the logs.
 func (a *agentRun) keepTranscript(rec harness.Recorder) error {
 	src, err := openTranscript(rec, a.run)
 	if src == nil {
@@ -66,20 +64,20 @@ func (a *agentRun) keepTranscript(rec harness.Recorder) error {
 	return err
 }
 
-// costs follows what an agent writes of its cost into its transcript. A session
-// that is resumed goes on in the same file. It is used by one goroutine at a time.
+// costs follows the costs that an agent writes to its transcript. A resumed session continues in the same
+// file. It is not safe for concurrent use.
 type costs struct {
 	rec    harness.Recorder
 	run    harness.Run
 	offset int64
 	lines  *text.Lines
-	// earlier is the session's cost before this process, own and session are what
-	// the process wrote of itself and of the whole.
+	// earlier is the session's cost before this process; own and session are the reported costs of the process
+	// and of the whole session.
 	earlier, own, session float64
 	known                 bool
 }
 
-// newCosts is nil for an agent that leaves no transcript.
+// newCosts returns nil for an agent without a transcript.
 func newCosts(h harness.Harness, r harness.Run) *costs {
 	rec, ok := h.(harness.Recorder)
 	if !ok {
@@ -108,8 +106,8 @@ func (c *costs) next() {
 	}
 }
 
-// read returns what the process has spent so far; nil means not known. It fails
-// silently: whether the transcript can be read is said once, at the end.
+// read returns the spending of the process so far; nil if unknown. Errors are ignored here: an unreadable
+// transcript is reported once, at the end.
 func (c *costs) read() *float64 {
 	if c == nil {
 		return nil
@@ -125,7 +123,7 @@ func (c *costs) read() *float64 {
 		return nil
 	}
 	usd := c.session - c.earlier
-	if usd < 0 { // a session that was killed forgets its cost
+	if usd < 0 { // a killed session loses its cost
 		usd = c.session
 	}
 	usd = max(usd, c.own)

@@ -12,23 +12,23 @@ import (
 )
 
 type agentFacts struct {
-	cause   error // why the agent was stopped; nil when it ended by itself
+	cause   error // why the agent was stopped; nil if it ended by itself
 	exit    harness.Exit
 	outcome harness.Outcome
 	oom     bool
 	hang    *hang                 // nil unless cause is errHang
 	hangs   int                   // so far
-	limit   *workorder.ModelLimit // of the model's provider, that stands for longer than an agent rides out; nil means none
+	limit   *workorder.ModelLimit // provider limit that outlasts the agent's retries; nil if none
 	budget  *float64
-	spent   float64 // in this attempt, as watched
-	earlier float64 // in attempts before it
+	spent   float64 // in this attempt, as measured
+	earlier float64 // in earlier attempts
 	halt    string
-	refused bool   // calls of the model, because the budget is spent
-	route   string // why the model's server cannot be reached; "" when it can
+	refused bool   // model calls were refused because the budget is spent
+	route   string // why the model's server is unreachable; "" if it is reachable
 }
 
-// agentEnding judges the agent. A stop from outside counts before its own words:
-// an agent that was stopped may still exit with 0.
+// agentEnding determines how the agent ended. A stop from outside takes precedence over its own report: a
+// stopped agent may still exit with 0.
 func agentEnding(f agentFacts) workorder.Ending {
 	spent := f.spent
 	if f.outcome.Usage.CostUSD != nil {
@@ -43,13 +43,13 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case errors.Is(f.cause, errBudget), overBudget, f.refused && f.budget != nil:
 		reason := overspent(spent, *f.budget, f.earlier)
 		if f.refused && spent < *f.budget {
-			reason += "; commands before the agent spent the rest"
+			reason += "; commands before the agent used the rest"
 		}
 		return ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, reason)
 	case f.outcome.Verdict == harness.Budget:
 		reason := f.outcome.Reason
 		if f.earlier > 0 {
-			reason += fmt.Sprintf(" (what earlier attempts left of max_budget_usd: they cost $%.4g)", f.earlier)
+			reason += fmt.Sprintf(" (left by earlier attempts, which cost $%.4g)", f.earlier)
 		}
 		return ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, reason)
 	case f.outcome.Verdict == harness.Limited:
@@ -57,10 +57,10 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
 		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "the kernel killed the agent because the sandbox ran out of memory: raise limits.memory")
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
-		// The agent's opinion does not count: there is no model for it until then.
+		// The agent's own report does not count: no model is available until then.
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
 	case errors.Is(f.cause, errRoute), f.route != "" && f.outcome.Verdict != harness.Succeeded && f.cause == nil && !crashed(f):
-		// Its own words are those of a client that lost its server.
+		// The agent only reports a lost server.
 		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute, cmp.Or(f.route, errRoute.Error())+": check the name server and the routes of this machine, and the address of the model's server")
 	case errors.Is(f.cause, errHang):
 		reason := f.hang.reason()
@@ -76,12 +76,12 @@ func agentEnding(f agentFacts) workorder.Ending {
 		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, f.outcome.Reason+" (the sandbox ran out of memory meanwhile: raise limits.memory)")
 	}
 	if f.cause == nil && notStarted(f.exit) && f.outcome.Turns == 0 && f.outcome.Usage.Tokens() == 0 {
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent, f.outcome.Reason+" (that is how a shell says that a program is not there or cannot be run: is it in the image, or does a setup command install it?)")
+		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent, f.outcome.Reason+" (a shell's code for a program that is missing or not executable: is it in the image, or does a setup command install it?)")
 	}
 	return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.outcome.Reason)
 }
 
-// notStarted reports whether a shell could not start the agent's program, or the program its interpreter.
+// notStarted reports whether a shell could not start the agent's program, or its interpreter.
 func notStarted(e harness.Exit) bool {
 	const notExecutable, notFound = 126, 127
 	return e.Signal == "" && (e.Code == notExecutable || e.Code == notFound)
@@ -91,8 +91,8 @@ func ending(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode,
 	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Reasons{{Code: cmp.Or(code, workorder.ReasonAgent), Detail: detail}}}
 }
 
-// crashed reports whether the agent ended in a way that no limit of a model's is the reason of: by a signal that was not ours, or it could
-// not be started at all.
+// crashed reports whether the agent ended in a way that a model limit cannot explain: by a signal that we did
+// not send, or because it could not be started.
 func crashed(f agentFacts) bool {
 	return f.cause == nil && (f.exit.Signal != "" || notStarted(f.exit))
 }
@@ -105,7 +105,7 @@ func limitReason(l *workorder.ModelLimit) string {
 	return fmt.Sprintf("%s: it refuses calls with %s until %s", reached, l.Text, l.Until.UTC().Format(time.RFC3339))
 }
 
-// overspent says what was spent of what. budget is what the attempts before left.
+// overspent describes the spending. budget is what earlier attempts left.
 func overspent(spent, budget, earlier float64) string {
 	if earlier > 0 {
 		return fmt.Sprintf("the agent spent $%.4g in this attempt and $%.4g in earlier ones, max_budget_usd is $%.4g", spent, earlier, budget+earlier)
@@ -113,21 +113,21 @@ func overspent(spent, budget, earlier float64) string {
 	return fmt.Sprintf("the agent spent $%.4g, max_budget_usd is $%.4g", spent, budget)
 }
 
-// Facts are what the verdict on a run is drawn from, when agent and validation are over.
+// Facts are the inputs of Verdict, known when agent and validation are over.
 type Facts struct {
 	Agent      AgentOutcome
 	Validation []workorder.Validation
-	// HasRepo and Commits: the number of commits that the base lacks, ours included.
+	// HasRepo and Commits: the number of commits that the base lacks, including commits by the box.
 	HasRepo bool
 	Commits int
-	// Lost says in a sentence each which services failed during the run: they may be
-	// why the rest failed.
+	// Lost describes, in one sentence each, services that failed during the run: they may explain other
+	// failures.
 	Lost []string
-	// Cause is context.Cause of the run at the end of validation; nil while it lives.
+	// Cause is context.Cause of the run at the end of validation; nil while it is active.
 	Cause error
 }
 
-// Verdict judges the run up to the push, which may still turn it into an error.
+// Verdict judges the run before the push, which may still turn it into an error.
 func Verdict(f Facts) workorder.Ending {
 	e := judge(f)
 	if e.Status != workorder.StatusSuccess {
@@ -150,7 +150,7 @@ func judge(f Facts) workorder.Ending {
 	}
 	switch {
 	case len(failed) > 0 && f.Cause != nil:
-		// It may be the end of the run that made them fail.
+		// The end of the run may have made them fail.
 		if errors.Is(classify(f.Cause), ErrTimeout) {
 			return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 )
 
-// versionTime bounds the question for a program's version; a large program of
-// Node's takes seconds on a slow, cold disk.
+// versionTime bounds the query of a program's version; a large Node program takes seconds on a slow, cold
+// disk.
 const versionTime = time.Minute
 
-// checkVersion refuses an agent whose version is not the one the project asks
-// for. It comes after setup, which may be what installs it.
+// checkVersion rejects an agent whose version is not the one that the project requires. It runs after setup,
+// which may install the agent.
 func (c *Config) checkVersion(ctx context.Context, h harness.Harness) error {
 	want := c.Order.Harness.Version
 	v, ok := h.(harness.Versioner)
@@ -27,14 +27,14 @@ func (c *Config) checkVersion(ctx context.Context, h harness.Harness) error {
 	defer cancel()
 	out, err := proc.Output(ctx, proc.Spec{Argv: v.VersionCommand(), Dir: c.Workspace, Env: c.env(), User: c.User})
 	if err != nil {
-		return fmt.Errorf("harness %s: ask for its version, because the project says harness.version %s: %w", h.Name(), want, err)
+		return fmt.Errorf("harness %s: read its version, because the project requires %s (harness.version): %w", h.Name(), want, err)
 	}
 	have := "unknown"
 	if words := strings.Fields(string(out)); len(words) > 0 {
 		have = words[0]
 	}
 	if have != want {
-		return fmt.Errorf("harness %s: the project asks for version %s (harness.version), this sandbox has %s: "+
+		return fmt.Errorf("harness %s: the project requires version %s (harness.version), this sandbox has %s: "+
 			"change harness.version, use an image that has %s, or let a setup command install it", h.Name(), want, text.Cut(have, 100), want)
 	}
 	return nil

@@ -7,34 +7,33 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// These count as signs of life.
+// Signs of life.
 const (
-	// looksPerWindow is how often one looks within the time that a hang takes:
-	// twenty make it five percent late at most.
+	// looksPerWindow is how often the processes are examined per window: twenty detect a hang at most five
+	// percent late.
 	looksPerWindow = 20
-	// minLook bounds that for short windows: a look reads all of /proc.
+	// minLook bounds the interval for short windows: each look reads all of /proc.
 	minLook = 100 * time.Millisecond
-	// idleShare is how much of one core the agent may use and still count as
-	// idle. A Claude Code that waits for an answer uses 0.2 % to 2.5 %, as the machine goes, and more in its first minute.
+	// idleShare is how much of one core the agent may use and still count as idle. A waiting Claude Code uses
+	// 0.2 % to 2.5 %, depending on the machine, and more in its first minute.
 	idleShare = 0.03
-	// idleBeside is the same for what was there before the agent: services, and
-	// servers of setup. They use some all the time, a database that answers the
-	// agent's query takes most of a core.
+	// idleBeside is the same for processes that existed before the agent: services, and servers of setup. They
+	// always use some; a database that answers the agent's query takes most of a core.
 	idleBeside = 0.25
-	// Users of the inner containers, as /etc/subuid of the image says.
+	// User ids of the inner containers, as in /etc/subuid of the image.
 	innerUIDs, innerUIDsEnd = 100000, 165534
 )
 
-// scene tells the processes of the agent from those beside it.
+// scene distinguishes the agent's processes from the others.
 type scene struct {
 	table processTable
 	agent int // its pid
-	// user is whom the agent runs as; nil means the agent is the tree below its pid.
+	// user runs the agent; nil means that the agent is the tree below its pid.
 	user   *proc.Credential
 	others *proc.Crowd
-	own    string          // our PID namespace
-	spaces map[string]bool // PID namespaces of the containers that were there before
-	// restless are processes of the agent whose CPU time does not count; nil means all count.
+	own    string          // PID namespace of this program
+	spaces map[string]bool // PID namespaces of containers that existed before
+	// restless selects processes of the agent whose CPU time does not count; nil if all count.
 	restless func(process) bool
 }
 
@@ -48,8 +47,8 @@ func newScene(user *proc.Credential, others *proc.Crowd) *scene {
 	return s
 }
 
-// look lists the living processes of the agent, inner containers that it started
-// among them, and of what was there before.
+// look lists the living processes of the agent, including inner containers that it started, and those that
+// existed before.
 func (s *scene) look() (agent, beside []process) {
 	all := s.table.all()
 	byPID := make(map[int]process, len(all))
@@ -91,8 +90,8 @@ func (s *scene) side(p process, byPID map[int]process) side {
 	case p.uid != s.user.UID && (p.uid < innerUIDs || p.uid > innerUIDsEnd):
 		return nobodys
 	case p.space != s.own && p.space != "":
-		// A container: its processes do not descend from who asked for it.
-		// Healthchecks come and go in those of the services, so the namespace decides.
+		// A container: its processes do not descend from the process that requested it. Healthchecks come and go in
+		// containers of services, so the namespace decides.
 		if s.spaces[p.space] {
 			return besideAgent
 		}
@@ -100,8 +99,8 @@ func (s *scene) side(p process, byPID map[int]process) side {
 	case top == s.agent:
 		return ofAgent
 	case top == os.Getpid() || top == 0:
-		// Ours: git runs as the agent's user for the checkpoints. Or its parent ended
-		// while we read, and the next look knows where it belongs.
+		// This is one of ours: git runs as the agent's user for checkpoints. Or its parent ended during the scan,
+		// and the next look classifies it.
 		return nobodys
 	case s.others != nil && s.others.Includes(p.pid):
 		return besideAgent
@@ -109,8 +108,8 @@ func (s *scene) side(p process, byPID map[int]process) side {
 	return ofAgent // it went into the background
 }
 
-// top is the first of these above p, itself included: the agent, ourselves, the
-// first process; 0 when the way up is broken.
+// top returns the first of these at or above p: the agent, this process, the first process; 0 if the chain is
+// broken.
 func (s *scene) top(p process, byPID map[int]process) int {
 	for range proc.MaxAncestors {
 		if p.pid == s.agent || p.pid == os.Getpid() || p.Parent <= 1 {
@@ -125,26 +124,26 @@ func (s *scene) top(p process, byPID map[int]process) int {
 	return 0
 }
 
-// watchdog decides that an agent hangs: for the length of the window it has
-// printed nothing, changed nothing, used no CPU time to speak of, and no process of it
-// appeared or ended. It is used by one goroutine.
+// watchdog decides whether an agent hangs: during the whole window it has printed nothing, changed nothing,
+// used no significant CPU time, and none of its processes started or ended. It is not safe for concurrent
+// use.
 type watchdog struct {
 	window  time.Duration
 	look    func() (agent, beside []process)
-	heard   func() int64     // counts what the agent printed
-	changed func() time.Time // nil means not known
+	heard   func() int64     // counts the agent's output
+	changed func() time.Time // nil if unknown
 
 	begun  bool
-	quiet  time.Time // since when there is no other sign of life than CPU time
-	last   time.Time // of looking
+	quiet  time.Time // since when CPU time has been the only sign of life
+	last   time.Time // last look
 	count  int64
 	change time.Time
-	agents map[life]int64 // ticks when last seen
+	agents map[life]int64 // ticks at the last look
 	beside map[life]int64
 	spent  []spentAt
 }
 
-// life names a process for good: pids are used again.
+// life identifies a process uniquely: pids are reused.
 type life struct {
 	pid   int
 	began string
@@ -156,7 +155,7 @@ type spentAt struct {
 	agent, beside int64
 }
 
-// interval is how often to ask hung.
+// interval returns how often to call hung.
 func (w *watchdog) interval() time.Duration { return max(w.window/looksPerWindow, minLook) }
 
 // hung looks once and reports whether the agent hangs.
@@ -168,9 +167,9 @@ func (w *watchdog) hung(now time.Time) bool {
 	if w.changed != nil {
 		change = w.changed()
 	}
-	// Whether the values differ counts, not what they are: times of files can be set.
+	// Only a difference counts, not its sign: file times can be set.
 	sign := !same || count != w.count || !change.Equal(w.change)
-	// We did not run ourselves: the box was paused, and the agent with it.
+	// This program did not run itself: the box was paused, and the agent with it.
 	sign = sign || now.Sub(w.last) > w.window/2
 	w.last, w.count, w.change = now, count, change
 
@@ -194,8 +193,8 @@ func (w *watchdog) hung(now time.Time) bool {
 	return float64(before.agent+used-from.agent) < idleShare*ticks && float64(before.beside+usedBeside-from.beside) < idleBeside*ticks
 }
 
-// account returns the ticks that the processes used since the last look, and
-// whether they are the same ones.
+// account returns the ticks that the processes used since the last look, and whether the set of processes is
+// unchanged.
 func (w *watchdog) account(known *map[life]int64, list []process) (used int64, same bool) {
 	seen := make(map[life]int64, len(list))
 	same = len(list) == len(*known)

@@ -9,30 +9,31 @@ import (
 )
 
 const (
-	// lastWord is how long an agent may go on when a call of it was refused because the budget is
-	// spent: it may say so and end by itself. Claude Code does within six quick tries.
+	// lastWord is how long an agent may continue after a call was refused because the budget is spent: it may
+	// report that and end by itself. Claude Code does so within six quick retries.
 	lastWord = 10 * time.Second
-	// settleTime is how long a run waits for the end of calls that its agent gave up: models
-	// seldom take longer, and of what is open then the most that it can cost is reserved.
+	// settleTime is how long a run waits for calls that its agent abandoned: models seldom take longer, and the
+	// maximum cost of calls still open then is reserved.
 	settleTime = 30 * time.Second
-	// rideOut is how long a limit may last that is left to the agent: the SDKs of both providers obey a Retry-After of up to
-	// a minute, and try a longer one by their own clock until they give up, or wait for it without a word.
+	// rideOut is how long a provider limit may last to be left to the agent: the SDKs of both providers obey a
+	// Retry-After of up to a minute. A longer one they retry on their own schedule until they give up, or wait
+	// silently.
 	rideOut = time.Minute
-	// limitWord is how long an agent may go on when its calls are refused for longer than that: it may have another model to
-	// ask, or say itself what it ends at.
+	// limitWord is how long an agent may continue while its calls are refused for longer than that: it may use
+	// another model, or report the cause itself.
 	limitWord = 15 * time.Second
-	// sameCost is how far apart two sums of the same prices may lie, in US dollars.
+	// sameCost is how far two sums of the same prices may differ, in US dollars.
 	sameCost = 1e-6
 )
 
-// wire is what the meter sees of one agent. Use by others before it is left out.
+// wire is the meter's view of one agent. Use from before the agent is excluded.
 type wire struct {
-	meter    Meter // nil means there is none
+	meter    Meter // nil if there is none
 	before   workorder.Usage
-	requests int64           // before
+	requests int64           // requests before this agent
 	over     <-chan struct{} // closed: the budget is spent
-	told     workorder.Usage // of news; used by one goroutine
-	failures int             // to reach a server, before: of setup, not of the agent
+	told     workorder.Usage // last usage returned by news; used by one goroutine
+	failures int             // failed connections before this agent: of setup, not of the agent
 }
 
 func newWire(m Meter, budget *float64) *wire {
@@ -46,7 +47,7 @@ func newWire(m Meter, budget *float64) *wire {
 	return w
 }
 
-// usage is what the agent used; ok is false as long as it asked no model.
+// usage returns the agent's use; ok is false while it has sent no request.
 func (w *wire) usage() (u workorder.Usage, ok bool) {
 	if w.meter == nil {
 		return u, false
@@ -54,7 +55,7 @@ func (w *wire) usage() (u workorder.Usage, ok bool) {
 	return w.own(w.meter.Usage())
 }
 
-// own is what of all usage is the agent's.
+// own returns the agent's share of all usage.
 func (w *wire) own(u workorder.Usage, requests int64) (_ workorder.Usage, ok bool) {
 	if requests == w.requests {
 		return workorder.Usage{}, false
@@ -63,30 +64,30 @@ func (w *wire) own(u workorder.Usage, requests int64) (_ workorder.Usage, ok boo
 	u.OutputTokens -= w.before.OutputTokens
 	u.CacheReadTokens -= w.before.CacheReadTokens
 	u.CacheWriteTokens -= w.before.CacheWriteTokens
-	u.ReservedUSD = max(u.ReservedUSD-w.before.ReservedUSD, 0) // some of it may have become cost
+	u.ReservedUSD = max(u.ReservedUSD-w.before.ReservedUSD, 0) // some of the reserve may have become cost
 	if u.CostUSD != nil && w.before.CostUSD != nil {
 		u.CostUSD = new(*u.CostUSD - *w.before.CostUSD)
 	}
 	return u, true
 }
 
-// moved changes when a request to a model began or was answered: a sign of life.
+// moved changes whenever a request to a model begins or is answered, which is a sign of life.
 func (w *wire) moved() int64 {
 	if w.meter == nil {
 		return 0
 	}
 	u, n := w.meter.Usage()
-	u, _ = w.own(u, n) // what setup asked is not the agent's word
+	u, _ = w.own(u, n) // requests of setup are not signs of the agent
 	return n - w.requests + u.InputTokens + u.OutputTokens
 }
 
-// cost is what the agent spent; nil means not known.
+// cost returns the agent's spending; nil if unknown.
 func (w *wire) cost() *float64 {
 	u, _ := w.usage()
 	return u.CostUSD
 }
 
-// final is the usage of an agent that has ended, given its own account.
+// final returns the usage of an agent that has ended, given its own report.
 func (w *wire) final(ctx context.Context, own workorder.Usage) workorder.Usage {
 	if w.meter == nil {
 		return own
@@ -97,14 +98,15 @@ func (w *wire) final(ctx context.Context, own workorder.Usage) workorder.Usage {
 	return reported(u, ok, own)
 }
 
-// sofar is the usage to report while the agent works, given its own account.
+// sofar returns the usage to report while the agent works, given its own report.
 func (w *wire) sofar(own workorder.Usage) workorder.Usage {
 	u, ok := w.usage()
 	return reported(u, ok, own)
 }
 
-// reported: what was on the wire counts, and the harness's cost only where the wire's has no price.
-// An account that the wire confirms in all its figures stays the harness's, and so does a cost above what the wire could only count in part.
+// reported combines both sources: the measured usage counts, and the harness's cost only where the measured
+// one has no price. A report that the measurement confirms in all its figures keeps the harness's values, and
+// so does a higher cost if the measurement was incomplete.
 func reported(u workorder.Usage, ok bool, own workorder.Usage) workorder.Usage {
 	switch {
 	case !ok || sameUsage(u, own) && u.ReservedUSD == 0 && !u.Estimated:
@@ -124,7 +126,7 @@ func sameTokens(a, b workorder.Usage) bool {
 		a.CacheReadTokens == b.CacheReadTokens && a.CacheWriteTokens == b.CacheWriteTokens
 }
 
-// news is the usage if it is another one than last time.
+// news returns the usage if it has changed since the last call.
 func (w *wire) news() (u workorder.Usage, news bool) {
 	u, ok := w.usage()
 	if !ok || sameTokens(u, w.told) && u.ReservedUSD == w.told.ReservedUSD {
@@ -134,7 +136,7 @@ func (w *wire) news() (u workorder.Usage, news bool) {
 	return u, true
 }
 
-// limit is a limit of the provider's that stands still; nil means there is none.
+// limit returns a provider limit in force; nil if there is none.
 func (w *wire) limit(now time.Time) *workorder.ModelLimit {
 	if w.meter == nil {
 		return nil
@@ -146,7 +148,7 @@ func (w *wire) limit(now time.Time) *workorder.ModelLimit {
 	return l
 }
 
-// long is a limit that stands still and is not left to the agent; nil means there is none.
+// long returns a provider limit in force that is not left to the agent; nil if there is none.
 func (w *wire) long(now time.Time) *workorder.ModelLimit {
 	if l := w.limit(now); l != nil && l.Until.Sub(l.At) > rideOut {
 		return l
@@ -154,14 +156,14 @@ func (w *wire) long(now time.Time) *workorder.ModelLimit {
 	return nil
 }
 
-// stranded reports whether an agent has been at a limit that it does not ride out for so long. One at which only side calls are
-// refused is none: the agent may live.
+// stranded reports whether an agent has been at such a limit for that long. A limit that refuses only side
+// calls does not count: the agent may be working.
 func (w *wire) stranded(now time.Time, patience time.Duration) bool {
 	l := w.long(now)
 	return l != nil && !l.Side && now.Sub(l.Since) >= patience
 }
 
-// unreachable is why the agent cannot ask any model at all; "" when it can, or did not try yet.
+// unreachable explains why the agent cannot reach any model; "" if it can, or has not tried yet.
 func (w *wire) unreachable() string {
 	if w.meter == nil {
 		return ""
