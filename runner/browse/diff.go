@@ -10,13 +10,13 @@ import (
 	"image/png"
 )
 
-// tolerance is how much a channel may differ, of 255: the same page is not drawn to the bit in the same way each time.
+// tolerance is how much a channel may differ, of 255: rendering a page twice does not give identical pixels.
 const tolerance = 12
 
-// errPicture says that a file is no picture of ours.
-var errPicture = errors.New("it is no PNG of a size that a picture of a page has")
+// errPicture reports a file that is not an acceptable screenshot.
+var errPicture = errors.New("not a PNG of the size of a screenshot")
 
-// measure is the size of a picture, of which nothing but the head is read.
+// measure returns the size of a picture, of which it reads only the header.
 func measure(b []byte) (image.Config, error) {
 	c, err := png.DecodeConfig(bytes.NewReader(b))
 	if err != nil {
@@ -44,8 +44,9 @@ func decode(b []byte) (*image.RGBA, error) {
 	return r, nil
 }
 
-// Compare compares two pictures and returns the share of pixels that differ, from 0 to 1, and a picture in which those are marked
-// and the rest is pale; nil where nothing differs. A part that only one of them has differs.
+// Compare compares two pictures. It returns the share of pixels that differ, from 0 to 1, and a picture in
+// which those are marked and the rest is pale; nil if nothing differs. An area that only one of them has
+// counts as different.
 func Compare(base, head []byte) (share float64, marked []byte, err error) {
 	if bytes.Equal(base, head) {
 		_, err := measure(base)
@@ -79,7 +80,7 @@ func Compare(base, head []byte) (share float64, marked []byte, err error) {
 	}
 	var buf bytes.Buffer
 	if err := (&png.Encoder{CompressionLevel: png.BestSpeed}).Encode(&buf, out); err != nil {
-		return 0, nil, fmt.Errorf("write the picture of what differs: %w", err)
+		return 0, nil, fmt.Errorf("write the picture of the differences: %w", err)
 	}
 	return float64(differ) / float64(all.Dx()*all.Dy()), buf.Bytes(), nil
 }
@@ -98,13 +99,13 @@ func same(a, b []byte) bool {
 	return true
 }
 
-// Places in the palette: greys from the palest that is kept, and the mark.
+// Indexes into the palette: greys, from the palest that is kept, and the mark.
 const (
 	greys  = 64
 	markAt = greys
 )
 
-// palette has light greys only, of which what did not change is made, and one colour.
+// palette has light greys, for unchanged pixels, and one colour.
 func palette() color.Palette {
 	var p color.Palette
 	for i := range greys {
@@ -113,7 +114,7 @@ func palette() color.Palette {
 	return append(p, color.RGBA{R: 0xd6, G: 0x0b, B: 0x6b, A: 0xff})
 }
 
-// pale is a pixel's grey in the palette.
+// pale returns a pixel's grey as an index into the palette.
 func pale(p []byte) uint8 {
 	lum := (299*int(p[0]) + 587*int(p[1]) + 114*int(p[2])) / 1000
 	return uint8(lum * (greys - 1) / 255)

@@ -20,56 +20,57 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// pagesDir holds the pictures, relative to the result's folder.
+// pagesDir holds the pictures, relative to the result directory.
 const pagesDir = workorder.EvidenceDir + "/pages"
 
-// Browser is root's side of it.
+// Browser is root's side of the browser.
 type Browser struct {
-	// Argv starts the browser's side.
+	// Argv is the command of the browser's side.
 	Argv []string
-	// User is whom it runs as, somebody who runs nothing else: all of the user's processes are ended after a visit. Nil is
-	// the caller, for a machine without such a user, whose processes are left alone.
+	// User runs the browser and must run nothing else: all of its processes are killed after a visit. Nil means
+	// the current user, for a machine without such a user; then other processes are left alone.
 	User *proc.Credential
-	// Dir is a folder of ours that the user can pass. It is made when missing.
+	// Dir is a directory of root that the user can traverse. It is created if missing.
 	Dir string
-	// OutDir is the result's folder.
+	// OutDir is the result directory.
 	OutDir string
-	// Env is what the driver has to know, beside HOME and TMPDIR. No secret belongs there.
+	// Env is the driver's environment, in addition to HOME and TMPDIR. It must not contain secrets.
 	Env []string
-	// Program is the browser; empty means the driver's own choice.
+	// Program is the browser; empty means the driver's default.
 	Program string
 	Redact  *redact.Set
-	// Tell is told of each view as soon as the browser's side tells of it, without its picture; nil means nobody is.
+	// Tell, if non-nil, receives each view as soon as the browser's side reports it, without its picture.
 	Tell func(View)
 }
 
-// View is what was seen of a page in a window of one size.
+// View describes a page in a window of one size.
 type View struct {
 	Path  string
 	Width int
 	Seen  workorder.PageView
 }
 
-// Seen is what came of a visit.
+// Seen is the result of a visit.
 type Seen struct {
 	Views []View
-	Video string // path relative to the result's folder; empty means there is none
+	Video string // path relative to the result directory; empty if there is none
 }
 
-// Look looks at the pages of a running server, for a side: base or head. It returns the views so far beside the error that stopped it.
+// Look visits the pages of a running server, for a side: base or head. With an error it also returns the
+// views so far.
 func (b *Browser) Look(ctx context.Context, origin, side string, pages []string, video bool) (Seen, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, visitTime, fmt.Errorf("it took longer than %s", visitTime))
 	defer cancel()
 	var paths []string
 	for _, p := range pages {
 		if !rooted(p) {
-			return Seen{}, fmt.Errorf("dev.pages: %q is no path", p)
+			return Seen{}, fmt.Errorf("dev.pages: %q is not a path", p)
 		}
 		paths = append(paths, p)
 	}
 	var left error
 	if n := len(paths) - maxPages; n > 0 {
-		paths, left = paths[:maxPages], fmt.Errorf("%d pages more than %d were left out", n, maxPages)
+		paths, left = paths[:maxPages], fmt.Errorf("%d pages beyond the first %d were left out", n, maxPages)
 	}
 	dir, err := b.folder()
 	if err != nil {
@@ -78,7 +79,7 @@ func (b *Browser) Look(ctx context.Context, origin, side string, pages []string,
 	defer os.RemoveAll(dir)
 	req, err := json.Marshal(Request{Origin: origin, Paths: paths, Dir: filepath.Join(dir, "out"), Video: video, Browser: b.Program})
 	if err != nil {
-		return Seen{}, fmt.Errorf("ask the browser: %w", err)
+		return Seen{}, fmt.Errorf("encode the browser's request: %w", err)
 	}
 	out, err := b.run(ctx, dir, req, b.teller(paths))
 	seen, terr := b.take(dir, side, paths, out)
@@ -88,9 +89,9 @@ func (b *Browser) Look(ctx context.Context, origin, side string, pages []string,
 	return seen, errors.Join(left, err, terr)
 }
 
-// folder makes the browser's own folder, in which it has a home and a place for what it makes.
+// folder creates the browser's own directory, with a home and a directory for its output.
 func (b *Browser) folder() (string, error) {
-	fail := func(err error) (string, error) { return "", fmt.Errorf("make a folder for the browser: %w", err) }
+	fail := func(err error) (string, error) { return "", fmt.Errorf("create a directory for the browser: %w", err) }
 	if err := os.MkdirAll(b.Dir, 0o755); err != nil {
 		return fail(err)
 	}
@@ -112,7 +113,8 @@ func (b *Browser) folder() (string, error) {
 	return dir, nil
 }
 
-// teller is a writer that passes views on to Tell, each once: the browser's side may say anything, as often as it likes.
+// teller returns a writer that passes views to Tell, each once: the browser's side is untrusted and may
+// repeat itself.
 func (b *Browser) teller(paths []string) io.Writer {
 	if b.Tell == nil {
 		return nil
@@ -130,9 +132,9 @@ func (b *Browser) teller(paths []string) io.Writer {
 	})
 }
 
-// run runs the browser's side and ends everything of its user. as gets what it says as it comes.
+// run runs the browser's side and then kills all processes of its user. as receives its output while it runs.
 func (b *Browser) run(ctx context.Context, dir string, req []byte, as io.Writer) ([]byte, error) {
-	const oomScore = 800 // it goes before what the task's checks need
+	const oomScore = 800 // killed before the processes of the task's checks
 	out, err := proc.Output(ctx, proc.Spec{
 		Argv: b.Argv, Dir: filepath.Join(dir, "home"), User: b.User, Stdin: bytes.NewReader(req), Stdout: as, OOMScoreAdj: oomScore,
 		Env: append([]string{
@@ -142,24 +144,24 @@ func (b *Browser) run(ctx context.Context, dir string, req []byte, as io.Writer)
 	})
 	if b.User != nil {
 		if n := proc.Sweep(b.User.UID, nil); n > 0 {
-			err = errors.Join(err, fmt.Errorf("%d of its processes cannot be stopped", n))
+			err = errors.Join(err, fmt.Errorf("%d of its processes could not be killed", n))
 		}
 	}
 	if err != nil {
-		return out, fmt.Errorf("the browser did not get to its end: %s", clean(b.Redact.String(err.Error()), 4*maxNote))
+		return out, fmt.Errorf("the browser did not finish: %s", clean(b.Redact.String(err.Error()), 4*maxNote))
 	}
 	return out, nil
 }
 
-// take reads what the browser's side said, and takes the files.
+// take parses the output of the browser's side and copies its files.
 func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, error) {
 	root, err := os.OpenRoot(filepath.Join(dir, "out"))
 	if err != nil {
-		return Seen{}, fmt.Errorf("take the pictures: %w", err)
+		return Seen{}, fmt.Errorf("read the pictures: %w", err)
 	}
 	defer root.Close()
 	if err := os.MkdirAll(filepath.Join(b.OutDir, filepath.FromSlash(pagesDir)), 0o755); err != nil {
-		return Seen{}, fmt.Errorf("take the pictures: %w", err)
+		return Seen{}, fmt.Errorf("read the pictures: %w", err)
 	}
 	var seen Seen
 	var errs []error
@@ -167,7 +169,7 @@ func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, err
 	for line := range bytes.Lines(said) {
 		var t told
 		if len(line) > maxLine || json.Unmarshal(line, &t) != nil {
-			continue // what is missing is said below
+			continue // missing pages are reported below
 		}
 		switch {
 		case t.View != nil && t.View.N >= 0 && t.View.N < len(all) && all[t.View.N] == nil:
@@ -194,7 +196,7 @@ func (b *Browser) take(dir, side string, paths []string, said []byte) (Seen, err
 	return seen, errors.Join(errs...)
 }
 
-// words are what was seen of a page, without its picture.
+// words returns the view of a page without its picture.
 func (b *Browser) words(paths []string, in *view) *View {
 	v := &View{Path: paths[in.N/len(Sizes())], Width: Sizes()[in.N%len(Sizes())].Width, Seen: workorder.PageView{
 		Status: in.Status, Title: b.text(in.Title, maxTitle), Error: b.text(in.Error, maxNote),
@@ -206,7 +208,7 @@ func (b *Browser) words(paths []string, in *view) *View {
 	return v
 }
 
-// view is what was seen of a page, with its picture in the result's folder.
+// view returns the view of a page, with its picture in the result directory.
 func (b *Browser) view(root *os.Root, side string, paths []string, in *view) *View {
 	v := b.words(paths, in)
 	if !in.Picture {
@@ -236,13 +238,13 @@ func (b *Browser) picture(root *os.Root, from, to string) (extent, error) {
 	return extent{c.Width, c.Height}, b.put(to, content)
 }
 
-// webmHead begins every file of the container format that the driver writes.
+// webmHead starts every file of the container format that the driver writes.
 const webmHead = "\x1aE\xdf\xa3"
 
 func (b *Browser) video(root *os.Root, to string) error {
 	content, err := b.file(root, videoFile, maxVideo)
 	if err == nil && !bytes.HasPrefix(content, []byte(webmHead)) {
-		err = errors.New("it is no webm")
+		err = errors.New("not a webm file")
 	}
 	if err != nil {
 		return fmt.Errorf("there is no video: %w", err)
@@ -250,11 +252,11 @@ func (b *Browser) video(root *os.Root, to string) error {
 	return b.put(to, content)
 }
 
-// file reads a file of the browser's: a regular one of its user's own, by no link, of at most so many bytes.
+// file reads a regular file of the browser's user, without following links, of at most that many bytes.
 func (b *Browser) file(root *os.Root, name string, most int64) ([]byte, error) {
 	content, err := untrusted.Read(root, name, b.User.Owner(), most)
 	if err != nil {
-		return nil, fmt.Errorf("take %s of the browser's: %w", name, err)
+		return nil, fmt.Errorf("read %s of the browser: %w", name, err)
 	}
 	return content, nil
 }
@@ -280,7 +282,7 @@ func (b *Browser) texts(in []string) []string {
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// slug is a path as part of a file's name.
+// slug turns a path into a part of a file name.
 func slug(p string) string {
 	const most = 40
 	p, _, _ = strings.Cut(p, "?")

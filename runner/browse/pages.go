@@ -11,7 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// CompareAll compares the pictures of both sides, which lie in the result's folder, and puts those of what differs beside them.
+// CompareAll compares the pictures of both sides in the result directory and writes a picture of each
+// difference next to them.
 func (b *Browser) CompareAll(ctx context.Context, pages []workorder.PageProof) error {
 	var errs []error
 	for i := range pages {
@@ -55,7 +56,7 @@ func (b *Browser) compare(p *workorder.PageProof) error {
 	return nil
 }
 
-// Evidence lists the pictures and the video; an empty path of a video is none.
+// Evidence lists the pictures and the video, if its path is not empty.
 func Evidence(pages []workorder.PageProof, video string) []workorder.Evidence {
 	var all []workorder.Evidence
 	add := func(kind, name, path string) {
@@ -71,7 +72,7 @@ func Evidence(pages []workorder.PageProof, video string) []workorder.Evidence {
 		if p.Head != nil {
 			add(workorder.EvidenceScreenshot, title+", after", p.Head.Picture)
 		}
-		add(workorder.EvidenceScreenshot, title+", what differs", p.Diff)
+		add(workorder.EvidenceScreenshot, title+", differences", p.Diff)
 	}
 	add(workorder.EvidenceVideo, "A walk over the pages, after", video)
 	return all

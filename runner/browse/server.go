@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// probePause is between two looks whether the server answers: what is waited for beyond need.
+	// probePause is the interval between probes, and so the longest unnecessary wait.
 	probePause = 100 * time.Millisecond
-	// probeTime bounds one look. Some development servers build a page when it is first asked for, and start over
-	// with a client that gave up.
+	// probeTime bounds one probe. Some development servers build a page on its first request, and start over if
+	// the client gives up.
 	probeTime = 20 * time.Second
-	// dialTime bounds a connection to the box itself.
+	// dialTime bounds a connection within the box.
 	dialTime = time.Second
-	// stopTime bounds waiting for a server that was stopped; whoever started it kills it long before.
+	// stopTime bounds the wait for a stopped server; its starter kills it long before.
 	stopTime = 15 * time.Second
-	// maxSaid bounds the end of the server's log in an error, in bytes.
+	// maxSaid bounds how much of the server's log an error quotes, in bytes.
 	maxSaid = 600
 )
 
-// Ended is how the server's command ended.
+// Ended reports how the server's command ended.
 type Ended struct {
 	ExitCode int
 	Tail     string // end of its output
@@ -39,24 +39,25 @@ type Ended struct {
 
 // Server is a running development server.
 type Server struct {
-	// Origin is where it answers, as in http://127.0.0.1:3000.
+	// Origin is the server's address, as in http://127.0.0.1:3000.
 	Origin string
 	stop   context.CancelFunc
 	ended  <-chan Ended
 }
 
-// loopbacks are the addresses where a server of this machine may listen: some tools take "localhost" for the second.
+// loopbacks are the addresses on which a local server may listen: some tools resolve "localhost" to the
+// second.
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// Serve starts the server by run, which runs its command to the end or to that of ctx, and waits until it answers with less than 500. The caller
-// has to Stop it. Whatever keeps it from being ready is the error, and then nothing of the command runs any more but what
-// left its process group.
+// Serve starts the server and waits until it answers with a status below 500. run must run its command until
+// that or ctx ends. The caller must call Stop. If the server does not become ready, Serve returns an error,
+// and of the command only processes outside its process group may still run.
 func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) Ended) (*Server, error) {
 	if d.Port < 1 || d.Port > 65535 || !rooted(readyPath(d)) {
-		return nil, fmt.Errorf("dev: port %d or ready_path %q cannot be", d.Port, d.ReadyPath)
+		return nil, fmt.Errorf("dev: invalid port %d or ready_path %q", d.Port, d.ReadyPath)
 	}
 	if a := taken(ctx, d.Port); a != "" {
-		return nil, fmt.Errorf("port %d is taken: something answers at %s before the development server was started; a server that setup leaves running has to end, or listen elsewhere", d.Port, a)
+		return nil, fmt.Errorf("port %d is taken: a server answered at %s before the development server was started; stop the server that setup leaves running, or use another port", d.Port, a)
 	}
 	life, stop := context.WithCancel(ctx)
 	ended := make(chan Ended, 1)
@@ -86,15 +87,15 @@ func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) 
 			if !errors.Is(context.Cause(wait), errStart) {
 				return nil, stopped(wait)
 			}
-			return nil, fmt.Errorf("the development server was not ready within %s: GET %s at port %d: %s%s; dev.start_timeout and dev.ready_path say what is waited for", d.StartTimeout(), readyPath(d), d.Port, last, said(tail))
+			return nil, fmt.Errorf("the development server was not ready within %s: GET %s at port %d: %s%s; see dev.start_timeout and dev.ready_path", d.StartTimeout(), readyPath(d), d.Port, last, said(tail))
 		case <-time.After(probePause):
 		}
 	}
 }
 
-var errStart = errors.New("the time to start was used up")
+var errStart = errors.New("the time to start ran out")
 
-// Stop ends the server and waits for it; it returns the end of its output.
+// Stop ends the server, waits for it and returns the end of its output.
 func (s *Server) Stop() string {
 	s.stop()
 	select {
@@ -106,18 +107,18 @@ func (s *Server) Stop() string {
 }
 
 func stopped(ctx context.Context) error {
-	return fmt.Errorf("the development server was waited for: %w", context.Cause(ctx))
+	return fmt.Errorf("wait for the development server: %w", context.Cause(ctx))
 }
 
 func died(d *workorder.Dev, e Ended) error {
 	how := fmt.Sprintf("exited with %d", e.ExitCode)
 	if e.Err != nil && e.ExitCode < 0 {
-		how = "cannot be started: " + e.Err.Error()
+		how = "could not be started: " + e.Err.Error()
 	}
-	return fmt.Errorf("the development server %s before it answered at port %d%s; dev.command has to stay in the foreground and to listen at $PORT", how, d.Port, said(e.Tail))
+	return fmt.Errorf("the development server %s before it answered at port %d%s; dev.command must stay in the foreground and listen on $PORT", how, d.Port, said(e.Tail))
 }
 
-// said is the end of an output as a part of a sentence.
+// said formats the end of an output as part of a sentence.
 func said(tail string) string {
 	tail = text.Words(tail)
 	if tail == "" {
@@ -126,7 +127,7 @@ func said(tail string) string {
 	if len(tail) > maxSaid {
 		tail = "…" + strings.ToValidUTF8(tail[len(tail)-maxSaid:], "")
 	}
-	return " (it said: " + tail + ")"
+	return " (output: " + tail + ")"
 }
 
 func readyPath(d *workorder.Dev) string {
@@ -136,13 +137,13 @@ func readyPath(d *workorder.Dev) string {
 	return d.ReadyPath
 }
 
-// rooted tells whether a path can follow an origin without changing it.
+// rooted reports whether a path can follow an origin without changing it.
 func rooted(p string) bool {
 	u, err := url.Parse("http://127.0.0.1:1" + p)
 	return err == nil && strings.HasPrefix(p, "/") && u.Host == "127.0.0.1:1" && u.User == nil
 }
 
-// taken is the address at which somebody listens at the port; empty means nowhere.
+// taken returns the address at which something listens on the port; empty if nothing does.
 func taken(ctx context.Context, port int) string {
 	d := net.Dialer{Timeout: dialTime}
 	for _, host := range loopbacks {
@@ -155,14 +156,15 @@ func taken(ctx context.Context, port int) string {
 	return ""
 }
 
-// prober asks nobody but the address itself: no proxy, no redirect to elsewhere, no connection that stays.
+// prober connects only to the given address: no proxy, no redirects, no connection reuse.
 var prober = &http.Client{
 	Timeout:       probeTime,
 	Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, MaxResponseHeaderBytes: 64 << 10},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// probe asks for the ready path. It returns the origin that answers, or how it did not; empty means nobody listens.
+// probe requests the ready path. It returns the origin that answers, or the reason of the failure; both are
+// empty if nothing listens.
 func probe(ctx context.Context, d *workorder.Dev) (origin, why string) {
 	for _, host := range loopbacks {
 		at := "http://" + net.JoinHostPort(host, strconv.Itoa(d.Port))

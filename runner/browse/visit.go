@@ -17,11 +17,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Visit is the browser's side. It reads a request and prints what it saw, a line for each page as soon as that is known: whatever
-// ends it, what was seen before is told. It must not run as root, and never downloads anything.
+// Visit is the browser's side. It reads a request and prints one line per page as soon as the page is done,
+// so that earlier pages are reported however it ends. It must not run as root, and never downloads anything.
 func Visit(in io.Reader, out io.Writer) error {
 	if os.Geteuid() == 0 {
-		return errors.New("browse: a browser is not started as root")
+		return errors.New("browse: refusing to start a browser as root")
 	}
 	var req Request
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
@@ -66,12 +66,12 @@ func (v *visit) run() (err error) {
 	return nil
 }
 
-// quiet keeps the browser from asking for its own updates, which the network policy would refuse and report.
+// quiet keeps the browser from requesting its own updates, which the network policy would refuse and report.
 const quiet = "--host-resolver-rules=MAP clients2.google.com ~NOTFOUND,MAP update.googleapis.com ~NOTFOUND,MAP start.duckduckgo.com ~NOTFOUND"
 
 func ms(d time.Duration) *float64 { return new(float64(d.Milliseconds())) }
 
-// options are those of a window in which two visits of one page give one picture, as far as we can.
+// options configures a window so that, as far as possible, two visits of a page give identical pictures.
 func options(size Size) playwright.BrowserNewContextOptions {
 	return playwright.BrowserNewContextOptions{
 		Viewport: &playwright.Size{Width: size.Width, Height: size.Height}, DeviceScaleFactor: new(1.0), IsMobile: new(size.Phone), HasTouch: new(size.Phone),
@@ -80,37 +80,37 @@ func options(size Size) playwright.BrowserNewContextOptions {
 	}
 }
 
-// window looks at every page in a window of one size.
+// window visits every page in a window of one size.
 func (v *visit) window(w int, size Size) error {
 	c, err := v.browser.NewContext(options(size))
 	if err != nil {
 		return fmt.Errorf("open a window: %w", err)
 	}
-	defer func() { _ = c.Close() }() // it was only looked at
+	defer func() { _ = c.Close() }() // read only
 	for p, path := range v.Paths {
 		seen := view{N: p*len(Sizes()) + w}
 		v.page(c, path, &seen)
 		if err := v.out.Encode(told{View: &seen}); err != nil {
-			return fmt.Errorf("tell of %s: %w", path, err)
+			return fmt.Errorf("report %s: %w", path, err)
 		}
 	}
 	return nil
 }
 
-// page looks at one page.
+// page visits one page.
 func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 	p, err := c.NewPage()
 	if err != nil {
 		seen.Error = why(err)
 		return
 	}
-	// Some of the driver's calls have no limit of their own; closing the page ends them.
+	// Some calls of the driver have no timeout; closing the page ends them.
 	over := time.AfterFunc(pageTime, func() { _ = p.Close() })
 	defer func() {
 		over.Stop()
-		_ = p.Close() // what it was for has been seen
+		_ = p.Close() // the page has served its purpose
 	}()
-	// A dialog that nobody answers holds the page.
+	// An unanswered dialog blocks the page.
 	p.OnDialog(func(d playwright.Dialog) { go func() { _ = d.Dismiss() }() })
 	n := &notes{origin: v.Origin}
 	n.listen(p)
@@ -121,9 +121,9 @@ func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 		if !errors.Is(err, playwright.ErrTimeout) || p.URL() == "about:blank" {
 			return
 		}
-		// A page that never ends loading may still have something to show.
+		// A page that never finishes loading may still show something.
 	}
-	// A page that polls never rests: the picture is taken anyway.
+	// A page that polls never becomes idle: take the picture anyway.
 	_ = p.WaitForLoadState(playwright.PageWaitForLoadStateOptions{State: playwright.LoadStateNetworkidle, Timeout: ms(idleTime)})
 	_, err = p.Screenshot(playwright.PageScreenshotOptions{
 		Path: new(filepath.Join(v.Dir, fmt.Sprintf(pictureFile, seen.N))), FullPage: new(true), Timeout: ms(shotTime),
@@ -137,8 +137,8 @@ func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 	}
 }
 
-// walk records a video of a walk over the pages. It is a window of its own: a picture of a full page during a recording leaves shrunken
-// frames in it.
+// walk records a video of a walk through the pages, in a separate window: a full-page picture during a
+// recording leaves shrunken frames in it.
 func (v *visit) walk() error {
 	desk := Sizes()[0]
 	o := options(desk)
@@ -154,14 +154,14 @@ func (v *visit) walk() error {
 	}
 	for _, path := range v.Paths[:min(len(v.Paths), maxWalked)] {
 		if _, err := p.Goto(v.Origin+path, playwright.PageGotoOptions{Timeout: ms(gotoTime)}); err != nil {
-			continue // its own view says why
+			continue // its own view reports the reason
 		}
 		time.Sleep(stillTime)
-		// A page may make of it what it likes: a video that stands still says so.
+		// A failure is ignored: the video then simply does not scroll.
 		_, _ = p.Evaluate(`() => window.scrollTo({top: document.documentElement.scrollHeight, behavior: "smooth"})`)
 		time.Sleep(scrollTime)
 	}
-	// Closing writes the end of the file.
+	// Close writes the end of the file.
 	if err := c.Close(); err != nil {
 		return fmt.Errorf("record a video: %w", err)
 	}
@@ -175,12 +175,12 @@ func (v *visit) walk() error {
 	return v.out.Encode(told{Video: true})
 }
 
-// notes collects what went wrong on a page. Its listeners are called by the driver's goroutine.
+// notes collects the errors of a page. The driver's goroutine calls its listeners.
 type notes struct {
 	origin string
 
 	mu              sync.Mutex
-	status          int // of the page itself; 0 means no answer
+	status          int // status of the page itself; 0 if there was no answer
 	console, failed []string
 }
 
@@ -190,11 +190,11 @@ func (n *notes) listen(p playwright.Page) {
 		why, load := strings.CutPrefix(text, "Failed to load resource: ")
 		switch {
 		case load && strings.HasPrefix(why, "net::"):
-			// The driver does not tell of each request that never got an answer.
+			// The driver does not report every request without an answer.
 			if l := m.Location(); l != nil {
 				n.unanswered(n.short(l.URL), why)
 			}
-		case load: // an answer with 400 or more is in the other list already
+		case load: // the other list already has answers of 400 or more
 		case t == "error" || t == "warning":
 			n.add(&n.console, t+": "+text)
 		}
@@ -209,7 +209,7 @@ func (n *notes) listen(p playwright.Page) {
 	})
 	p.OnResponse(func(r playwright.Response) {
 		if r.Request().IsNavigationRequest() && r.Frame() == p.MainFrame() {
-			// An answer without a body and with 400 or more is an error to the browser, which then tells no status.
+			// The browser reports an answer of 400 or more without a body as an error, without its status.
 			n.answered(r.Status())
 		}
 		if r.Status() >= 400 {
@@ -224,7 +224,7 @@ func (n *notes) answered(status int) {
 	n.status = status
 }
 
-// short is a URL without the server's origin, whose port says nothing.
+// short returns a URL without the server's origin, whose port is meaningless.
 func (n *notes) short(url string) string {
 	if rest, ok := strings.CutPrefix(url, n.origin); ok && strings.HasPrefix(rest, "/") {
 		return rest
@@ -232,7 +232,7 @@ func (n *notes) short(url string) string {
 	return url
 }
 
-// unanswered adds a request that is not in the list of those that failed.
+// unanswered adds a request that is not in the list of failed ones.
 func (n *notes) unanswered(url, why string) {
 	n.mu.Lock()
 	known := slices.ContainsFunc(n.failed, func(s string) bool { return strings.Contains(s, " "+url+": ") })
@@ -242,7 +242,7 @@ func (n *notes) unanswered(url, why string) {
 	}
 }
 
-// add adds what is not there yet: a loop says the same a thousand times.
+// add adds a text once: a loop repeats the same error a thousand times.
 func (n *notes) add(list *[]string, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -258,7 +258,7 @@ func (n *notes) put(seen *view) {
 	seen.Status, seen.Console, seen.Failed = n.status, n.console, n.failed
 }
 
-// why is an error of the driver's without its own words around it.
+// why returns the driver's error without the driver's own wrapping.
 func why(err error) string {
 	s := err.Error()
 	if e, ok := errors.AsType[*playwright.Error](err); ok {

@@ -8,7 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// briefing tells an agent what it cannot know of the box, empty when that is nothing.
+// briefing describes the box to the agent, as far as the agent cannot find out itself; empty if there is
+// nothing to say.
 func briefing(o *workorder.Order) string {
 	var parts []string
 	for _, p := range []string{networkBriefing(o.Network), devBriefing(o.Dev)} {
@@ -19,7 +20,8 @@ func briefing(o *workorder.Order) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// devBriefing says how the development server is started and looked at. The command is the project's, on one line.
+// devBriefing describes how to start and view the development server. The command is the project's, on one
+// line.
 func devBriefing(d *workorder.Dev) string {
 	if d == nil {
 		return ""
@@ -28,14 +30,14 @@ func devBriefing(d *workorder.Dev) string {
 	if path == "" {
 		path = "/"
 	}
-	return fmt.Sprintf("The project's development server is started with %s (PORT=%d in its environment) and answers at http://127.0.0.1:%d%s; "+
-		"the browser `agent-browser` is there to look at it (`agent-browser open URL`, `snapshot -i`, `screenshot FILE`, `close`; `agent-browser skills get core` tells more), "+
-		"and pictures that you put into the folder $SANDBOX_AGENT_MEDIA are kept for the reviewer. Stop the server when you are done.",
+	return fmt.Sprintf("Start the project's development server with %s (PORT=%d in its environment); it answers at http://127.0.0.1:%d%s. "+
+		"View it with the browser `agent-browser` (`agent-browser open URL`, `snapshot -i`, `screenshot FILE`, `close`; for help: `agent-browser skills get core`). "+
+		"Pictures in the directory $SANDBOX_AGENT_MEDIA are kept for the reviewer. Stop the server when you are done.",
 		strconv.Quote(d.Command), d.Port, d.Port, path)
 }
 
-// Prompted is the prompt for an agent. Those that have no system prompt of ours get the briefing behind it; the command
-// harness promises the task byte for byte and has variables instead.
+// Prompted returns the prompt for an agent. Agents without a system prompt of the adapter get the briefing
+// after it. The command harness promises the task byte for byte and has variables instead.
 func Prompted(h Harness, o *workorder.Order, prompt string) string {
 	text := briefing(o)
 	if h.Name() != workorder.HarnessCodex && h.Name() != workorder.HarnessOpencode || text == "" {

@@ -12,13 +12,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// claudeRetries bounds the CLI's own retries of a failing model call. By its
-// observed back-off eight take about two minutes: long enough for an overloaded API, short
-// enough not to eat a run's time before an outage is reported.
+// claudeRetries bounds the CLI's own retries of a failing model call. With its observed back-off, eight take
+// about two minutes: long enough for an overloaded API, short enough to report an outage early in a run.
 const claudeRetries = 8
 
-// claudeConfig is where the CLI keeps all its state, relative to HOME. It is
-// fixed, whatever the environment says: inside the workspace it would be committed.
+// claudeConfig is where the CLI keeps its state, relative to HOME. It ignores the environment on purpose:
+// inside the workspace the state would be committed.
 const claudeConfig = ".claude"
 
 // anthropicAPI is the CLI's default server.
@@ -36,11 +35,11 @@ var claudeOurs = []string{
 
 func (c claude) Command(r Run) (Command, error) { return c.command(r, "--session-id") }
 
-// Resume goes on with the session from the CLI's own record, which survives
-// every way of stopping it. The budget then counts for the new process alone.
+// Resume continues the session from the CLI's own record, which survives every way of stopping it. The budget
+// then counts for the new process only.
 func (c claude) Resume(r Run) (Command, error) { return c.command(r, "--resume") }
 
-// command starts the CLI; session is the flag that the session's id goes with.
+// command starts the CLI; session is the flag for the session id.
 func (claude) command(r Run, session string) (Command, error) {
 	spec := r.Order.Harness
 	if err := checkArgs(workorder.HarnessClaudeCode, spec, claudeOurs); err != nil {
@@ -54,7 +53,7 @@ func (claude) command(r Run, session string) (Command, error) {
 
 	argv := []string{
 		"claude", "-p", "--output-format", "stream-json", "--verbose",
-		// There is no user to ask, and the box protects.
+		// There is no user to ask, and the box isolates.
 		"--dangerously-skip-permissions",
 		session, r.SessionID,
 	}
@@ -93,9 +92,9 @@ func (claude) command(r Run, session string) (Command, error) {
 	}, nil
 }
 
-// claudeAuth checks that there is something to authenticate with, because
-// without it the CLI only says "Not logged in" after everything else was set
-// up. It reports whether the calls go to Anthropic's own API (or what stands in for it).
+// claudeAuth checks for credentials, because without them the CLI only prints "Not logged in" after
+// everything else has been set up. It reports whether calls go to Anthropic's own API (or its replacement,
+// the gateway).
 func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 	for _, provider := range []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"} {
 		if envValue(env, provider) != "" {
@@ -115,10 +114,9 @@ func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 		"ANTHROPIC_AUTH_TOKEN or CLAUDE_CODE_OAUTH_TOKEN do as well")
 }
 
-// claudeSettings are settings at the CLI's highest level, which a repository's
-// .claude/settings.json cannot change. The server is fixed in them: the repository could otherwise
-// set an environment variable that sends the key to any server it likes, without the model
-// doing anything. And they have the hook by which the agent is told something.
+// claudeSettings returns settings at the CLI's highest level, which a repository's .claude/settings.json
+// cannot override. They fix the server: otherwise the repository could set an environment variable that sends
+// the key to any server, without the model's help. They also contain the notice hook.
 func claudeSettings(r Run, direct bool) (string, error) {
 	settings := map[string]any{}
 	if direct {
@@ -147,13 +145,13 @@ func (claude) Parser(Run) Parser { return &claudeParser{} }
 // VersionCommand prints, for example, "2.1.5 (Claude Code)".
 func (claude) VersionCommand() []string { return []string{"claude", "--version"} }
 
-// Transcript is the CLI's own record of the session.
+// Transcript returns the path of the CLI's own record of the session.
 func (claude) Transcript(r Run) string {
 	return path.Join(claudeConfig, "projects", "*", r.SessionID+".jsonl")
 }
 
-// Cost reads the CLI's accounts: cost-state, written at its end, of the whole
-// session; and what it tells the model before each call when it has a budget, of this process.
+// Cost reads two sources: cost-state, written at the end, for the whole session; and the budget line that the
+// CLI gives the model before each call, for this process.
 func (claude) Cost(line []byte) (usd float64, ofSession, ok bool) {
 	o, isObject := object(line)
 	if !isObject {

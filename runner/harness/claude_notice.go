@@ -10,37 +10,36 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// A hook tells the agent, rather than a second message on an open standard
-// input: that would have to be closed by us at the right moment, and a message that comes
-// too late costs a turn of its own (both were tried with 2.1.329). The hook runs after each tool
-// call, and what it prints goes to the model with the tool's result.
+// A hook passes notices to the agent. The alternative, a second message on an open standard input, was tried
+// with 2.1.329: the runner would have to close the input at the right moment, and a late message costs an
+// extra turn. The hook runs after each tool call; its output goes to the model with the tool's result.
 const (
 	hookEvent = "PostToolUse"
-	// noticeHookSeconds bounds it; it only looks for a file.
+	// noticeHookSeconds is the hook's timeout; it only checks for a file.
 	noticeHookSeconds = 10
 )
 
-// noticeHook prints the notice once for each content of the file. The folder that it
-// makes as a mark, in the agent's home, is made by one of several calls only. It stays silent in a
-// sub-agent, which the CLI marks by agent_id: that one cannot decide what to do.
+// noticeHook prints the notice once per content of the file. The directory that it creates as a mark, in the
+// agent's home, can be created by only one of several concurrent calls. The hook stays silent in a sub-agent,
+// which the CLI marks by agent_id: a sub-agent cannot decide what to do.
 func noticeHook(r Run) string {
 	file, seen := text.Shell(r.NoticeFile), text.Shell(path.Join(r.Home, ".sandbox-agent-told-"+path.Base(path.Dir(r.NoticeFile))))
 	return `[ -e ` + file + ` ] || exit 0; case "$(cat)" in *'"agent_id":'*) exit 0;; esac; ` +
 		`mkdir ` + seen + `"$(cksum <` + file + `)" 2>/dev/null && cat ` + file + `; exit 0`
 }
 
-// Notice is what the hook prints.
+// Notice returns the hook's output.
 func (claude) Notice(r Run, text string) ([]byte, error) {
 	switch args := r.Order.Harness.Args; {
 	case hasFlag(args, "--settings"):
-		return nil, errors.New("--settings in harness.args replaces the settings that would tell it")
+		return nil, errors.New("--settings in harness.args replaces the settings with the notice hook")
 	case hasFlag(args, "--bare"):
 		return nil, errors.New("--bare in harness.args turns hooks off")
 	}
 	return hookOutput(text)
 }
 
-// hookOutput is how a hook hands text to the model. Codex took it over from Claude Code.
+// hookOutput formats text for the model as hook output. Codex adopted the format of Claude Code.
 func hookOutput(text string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"hookSpecificOutput": map[string]string{"hookEventName": hookEvent, "additionalContext": text},

@@ -10,32 +10,30 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// claudeParser reads stream-json. Fields differ between versions of the CLI, so
-// each is optional and read leniently.
+// claudeParser reads stream-json. Fields differ between versions of the CLI, so each is optional and parsed
+// leniently.
 type claudeParser struct {
 	session string
 	model   string
 	version string
 
-	results int // several in one process when a background task wakes the session up
+	results int // several in one process if a background task wakes the session up
 	last    claudeResult
 	turns   int
 	denied  int // permission_denied events
 
-	// Totals of the run: the sum of what each result adds, where the CLI says
-	// that, and else what the last result says in all. The first is right also for a resumed
-	// session, whose totals include the former runs.
+	// Totals of the run: the sum of the increments of each result, where the CLI reports them, otherwise the
+	// totals of the last result. The sum is also right for a resumed session, whose totals include earlier runs.
 	added     workorder.Usage
 	inAll     workorder.Usage
 	cannotAdd bool
-	// live sums the usage of finished model calls, which is only in the stream
-	// with --include-partial-messages. It counts until there is a result.
+	// live sums the usage of finished model calls, which is only in the stream with --include-partial-messages.
+	// It counts until a result arrives.
 	live      workorder.Usage
-	estimated map[string]bool // models whose price the CLI guessed
+	estimated map[string]bool // models with a price estimated by the CLI
 
 	halt string
-	// rejected is the limit that the API's last answer was refused for, and limited
-	// the one that the conversation ended at.
+	// rejected is the limit of the API's last refusal; limited is the limit that ended the conversation.
 	rejected, limited *limit
 }
 
@@ -77,7 +75,7 @@ func (p *claudeParser) object(typ string, o map[string]json.RawMessage) ([]worko
 		p.rejected = claudeLimit(field[map[string]json.RawMessage](o, "rate_limit_info"))
 		return nil, true
 	case "control_response", "keep_alive", "tool_progress":
-		return nil, true // of no interest to someone who follows the run
+		return nil, true // irrelevant to a person who follows the run
 	}
 	return nil, false
 }
@@ -141,8 +139,8 @@ func blocks(o map[string]json.RawMessage) []claudeBlock {
 	return field[[]claudeBlock](field[map[string]json.RawMessage](o, "message"), "content")
 }
 
-// assistant reports text and tool calls. The usage in these events is that of
-// the call's beginning and is repeated per block: it is never summed.
+// assistant reports text and tool calls. The usage in these events is from the start of the call and repeated
+// per block, so it is never summed.
 func assistant(o map[string]json.RawMessage) []workorder.Event {
 	var ev []workorder.Event
 	for _, b := range blocks(o) {
@@ -233,7 +231,7 @@ func (p *claudeParser) result(o map[string]json.RawMessage) []workorder.Event {
 		text: field[string](o, "result"), errors: slices.DeleteFunc(field[[]string](o, "errors"), internalNote),
 		denials: len(field[[]json.RawMessage](o, "permission_denials")),
 	}
-	said := p.halt != "" // what we stopped it for has been said, and is all there is to say
+	said := p.halt != "" // the reason of the stop has been reported already
 	if l := p.limitAt(o); l != nil || !p.last.isError {
 		p.limited = l
 	}
@@ -251,12 +249,12 @@ func (p *claudeParser) result(o map[string]json.RawMessage) []workorder.Event {
 	return ev
 }
 
-// internalNote tells the notes that the CLI leaves for its own developers after an
-// interruption from errors for its user.
+// internalNote distinguishes the CLI's notes for its own developers, left after an interruption, from errors
+// for its user.
 func internalNote(s string) bool { return strings.HasPrefix(s, "[ede_diagnostic]") }
 
-// account takes tokens from the per-model tables: the plain usage leaves
-// sub-agents out, and is all zero in some results.
+// account reads tokens from the per-model tables: the plain usage omits sub-agents, and is all zero in some
+// results.
 func (p *claudeParser) account(o map[string]json.RawMessage) {
 	perModel := func(key string) (u workorder.Usage, ok bool) {
 		table := field[map[string]claudeModel](o, key)
@@ -350,7 +348,7 @@ func (r claudeResult) budget() bool {
 	return r.subtype == "error_max_budget_usd" || r.terminal == "budget_exhausted"
 }
 
-// reason is the CLI's own explanation of a result that is no success.
+// reason returns the CLI's own explanation of an unsuccessful result.
 func (r claudeResult) reason() string {
 	s := "claude-code: " + r.subtype
 	switch {

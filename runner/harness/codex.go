@@ -11,17 +11,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// codexHome is where the CLI keeps its sessions, relative to HOME, when CODEX_HOME is empty. It
-// is fixed, whatever the environment says: inside the workspace it would be committed.
+// codexHome is where the CLI keeps its sessions, relative to HOME, if CODEX_HOME is empty. It ignores the
+// environment on purpose: inside the workspace the sessions would be committed.
 const codexHome = ".codex"
 
-// codex runs the Codex CLI, for one run.
+// codex runs the Codex CLI once.
 type codex struct{ session session }
 
 func (*codex) Name() string { return workorder.HarnessCodex }
 
-// codexOurs are the flags that this adapter depends on, and those by which the work would be
-// done somewhere else than in the workspace.
+// codexOurs are the flags that this adapter depends on, and flags that would move the work out of the
+// workspace.
 var codexOurs = []string{
 	"--json", "-m", "--model", "--ephemeral", "-C", "--cd", "--worktree", "-s", "--sandbox", "-o", "--output-last-message",
 	"--approve-for-me", "resume", "fork", "review",
@@ -29,7 +29,7 @@ var codexOurs = []string{
 
 func (h *codex) Command(r Run) (Command, error) { return h.command(r, "") }
 
-// Resume goes on with the session from the CLI's own record.
+// Resume continues the session from the CLI's own record.
 func (h *codex) Resume(r Run) (Command, error) {
 	id := h.session.name()
 	if id == "" {
@@ -45,7 +45,7 @@ func (*codex) command(r Run, session string) (Command, error) {
 	}
 	key := envValue(r.Env, "CODEX_API_KEY")
 	if key == "" {
-		key = envValue(r.Env, "OPENAI_API_KEY") // which the CLI itself does not look at
+		key = envValue(r.Env, "OPENAI_API_KEY") // the CLI itself ignores it
 	}
 	if key == "" && !ownProvider(spec.Args) {
 		return Command{}, errors.New("harness codex: no model key: add the secret OPENAI_API_KEY to the project " +
@@ -54,17 +54,17 @@ func (*codex) command(r Run, session string) (Command, error) {
 	}
 	argv := []string{
 		"codex", "exec", "--json",
-		// There is no user to ask. The box protects: the CLI's own sandbox needs user namespaces,
-		// and keeps the agent from committing.
+		// There is no user to ask. The box isolates: the CLI's own sandbox needs user namespaces and prevents the
+		// agent from committing.
 		"--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check",
-		// Without these it asks servers of its maker, and waits for ever for one that does not answer.
+		// Without these it contacts servers of its vendor, and waits indefinitely for one that does not answer.
 		"-c", "analytics.enabled=false", "--disable", "plugins", "--disable", "apps", "--disable", "unbounded_connection_retries",
 	}
 	if base := envValue(r.Env, workorder.APIOpenAI.BaseURLVariable()); base != "" {
 		argv = append(argv, "-c", "openai_base_url="+tomlString(base))
 	}
 	if !r.Order.Gateway.RunsProviderTools(r.Order.Network.Mode) {
-		// The gateway refuses every request that has the tool, and "cached" sends it all the same.
+		// The gateway refuses every request with the tool, and "cached" sends it all the same.
 		argv = append(argv, "-c", `web_search="disabled"`)
 	}
 	if r.NoticeFile != "" {
@@ -84,12 +84,12 @@ func (*codex) command(r Run, session string) (Command, error) {
 	}
 	return Command{
 		Argv: append(argv, "-"), Env: env,
-		// Neither this nor SIGINT makes it say more.
+		// Neither SIGTERM nor SIGINT makes it print more.
 		Stop: []syscall.Signal{syscall.SIGTERM},
 	}, nil
 }
 
-// ownProvider reports whether the arguments name another provider than OpenAI.
+// ownProvider reports whether the arguments select a provider other than OpenAI.
 func ownProvider(args []string) bool {
 	for _, a := range args {
 		if strings.Contains(a, "model_provider") || a == "--oss" || a == "-p" || strings.HasPrefix(a, "--profile") {
@@ -99,7 +99,7 @@ func ownProvider(args []string) bool {
 	return false
 }
 
-// tomlString is s as TOML's basic string.
+// tomlString returns s as a basic string of TOML.
 func tomlString(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -118,11 +118,11 @@ func tomlString(s string) string {
 	return b.String()
 }
 
-// Notice is what the hook prints; its format is Claude Code's.
+// Notice returns the hook's output; its format is Claude Code's.
 func (*codex) Notice(r Run, text string) ([]byte, error) {
 	for _, a := range r.Order.Harness.Args {
 		if strings.Contains(a, "hooks") {
-			return nil, errors.New("harness.args changes the hooks that would tell it")
+			return nil, errors.New("harness.args changes the hooks that deliver notices")
 		}
 	}
 	return hookOutput(text)
@@ -131,7 +131,7 @@ func (*codex) Notice(r Run, text string) ([]byte, error) {
 func (h *codex) Parser(r Run) Parser {
 	zone := time.Local
 	if tz := envValue(r.Env, "TZ"); tz != "" {
-		// A zone that is not known here leaves it as it is: then the time is a wrong guess at worst.
+		// An unknown zone is ignored: at worst the time is a wrong guess.
 		if z, err := time.LoadLocation(strings.TrimPrefix(tz, ":")); err == nil {
 			zone = z
 		}
@@ -142,15 +142,15 @@ func (h *codex) Parser(r Run) Parser {
 	}
 }
 
-// VersionCommand cuts the name off "codex-cli 0.169.0".
+// VersionCommand strips the name from "codex-cli 0.169.0".
 func (*codex) VersionCommand() []string {
 	return []string{"sh", "-c", `v=$(codex --version) && echo "${v##* }"`}
 }
 
-// Transcript is the CLI's own record of the session.
+// Transcript returns the path of the CLI's own record of the session.
 func (h *codex) Transcript(Run) string {
 	return path.Join(codexHome, "sessions", "*", "*", "*", "rollout-*"+h.session.name()+".jsonl")
 }
 
-// Cost is never known: the record has tokens, which the gateway counts as well.
+// Cost is never known: the record has only tokens, which the gateway counts as well.
 func (*codex) Cost([]byte) (usd float64, ofSession, ok bool) { return 0, false, false }

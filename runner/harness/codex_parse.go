@@ -9,13 +9,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxOpenItems bounds what is remembered of items that began, and did not end.
+// maxOpenItems bounds how many started, unfinished items are remembered.
 const maxOpenItems = 1024
 
 // codexParser reads the lines of "codex exec --json", version 0.169.
 type codexParser struct {
 	session *session
-	now     func() time.Time // in the zone of the CLI
+	now     func() time.Time // in the CLI's time zone
 	version string
 	model   string
 
@@ -25,8 +25,8 @@ type codexParser struct {
 	failed  string // why the last turn failed
 	lastErr string
 	final   string
-	begun   map[string]bool // items whose tool call was told of
-	// before and total are what the session had used before this process, and with it.
+	begun   map[string]bool // items whose tool call has been reported
+	// before and total are the session's usage before this process, and including it.
 	before, total workorder.Usage
 
 	halt    string
@@ -64,13 +64,13 @@ func (p *codexParser) Line(line []byte) ([]workorder.Event, bool) {
 	return nil, false
 }
 
-// account takes the totals of the session.
+// account reads the totals of the session.
 func (p *codexParser) account(o map[string]json.RawMessage) []workorder.Event {
 	type tokens struct {
-		Input      int64 `json:"input_tokens"` // with cached ones, both kinds
+		Input      int64 `json:"input_tokens"` // includes cached ones of both kinds
 		CacheRead  int64 `json:"cached_input_tokens"`
 		CacheWrite int64 `json:"cache_write_input_tokens"`
-		Output     int64 `json:"output_tokens"` // with reasoning
+		Output     int64 `json:"output_tokens"` // includes reasoning
 	}
 	t := field[tokens](o, "usage")
 	u := workorder.Usage{InputTokens: t.Input, OutputTokens: t.Output, CacheReadTokens: t.CacheRead, CacheWriteTokens: t.CacheWrite}
@@ -83,7 +83,7 @@ func (p *codexParser) account(o map[string]json.RawMessage) []workorder.Event {
 	return []workorder.Event{{Type: workorder.EventAgentUsage, Usage: &u}}
 }
 
-// usage is what this process used: the CLI's totals are those of the session.
+// usage is this process's share: the CLI's totals are those of the session.
 func (p *codexParser) usage() workorder.Usage {
 	return workorder.Usage{
 		InputTokens:      max(0, p.total.InputTokens-p.before.InputTokens),
@@ -93,7 +93,7 @@ func (p *codexParser) usage() workorder.Usage {
 	}
 }
 
-// problem tells of an error, once, and looks whether it is pointless to go on.
+// problem reports an error, once, and decides whether continuing is pointless.
 func (p *codexParser) problem(text string) []workorder.Event {
 	if p.halt != "" || text == p.lastErr {
 		return nil
@@ -111,7 +111,7 @@ func (p *codexParser) problem(text string) []workorder.Event {
 	return []workorder.Event{{Type: workorder.EventAgentError, Text: text}}
 }
 
-// codexMessage takes the words out of an error that the model's server answered with.
+// codexMessage extracts the message from an error answer of the model's server.
 func codexMessage(s string) string {
 	o, ok := object([]byte(s))
 	if !ok {
@@ -123,13 +123,14 @@ func codexMessage(s string) string {
 	return s
 }
 
-// codexUnknownModel is how the CLI passes on that the server does not know the model, or not for this account.
+// codexUnknownModel matches the CLI's report that the server does not know the model, or not for this
+// account.
 var codexUnknownModel = pattern.New(`unexpected status 404|[Mm]odel .{1,100}(does not exist|is not supported|not found)`)
 
-// codexTime is how the CLI writes the end of a limit: of today without the date.
+// codexTime matches the CLI's format of a limit's reset time; a time of today has no date.
 var codexTime = pattern.New(`try again at (?:([A-Z][a-z]{2} \d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)`)
 
-// codexLimit reads the words that stand for a limit of the account; nil means it is another error.
+// codexLimit parses the message of an account limit; nil for any other error.
 func codexLimit(text string, now time.Time) *limit {
 	if !strings.Contains(text, "hit your usage limit") {
 		return nil
@@ -141,7 +142,7 @@ func codexLimit(text string, now time.Time) *limit {
 			day = m[1] + " " + m[2]
 		}
 		if at, err := time.ParseInLocation("Jan 2 2006 3:04 PM", day+" "+m[3], now.Location()); err == nil {
-			at = at.Add(time.Minute).UTC() // it leaves the seconds out
+			at = at.Add(time.Minute).UTC() // it omits the seconds
 			l.until = &at
 		}
 	}
@@ -152,16 +153,16 @@ func (p *codexParser) item(typ string, o map[string]json.RawMessage) ([]workorde
 	kind, done := field[string](o, "type"), typ == "item.completed"
 	switch kind {
 	case "reasoning", "todo_list":
-		return nil, true // of no interest to someone who follows the run
+		return nil, true // irrelevant to a person who follows the run
 	case "agent_message":
 		if !done {
 			return nil, true
 		}
 		p.final = field[string](o, "text")
 		return []workorder.Event{{Type: workorder.EventAgentText, Text: p.final}}, true
-	case "error": // a warning, such as of a model that it does not know
+	case "error": // a warning, such as for a model that it does not know
 		text := field[string](o, "message")
-		if !done || strings.Contains(text, "--dangerously-bypass-hook-trust") { // which is for our own hook
+		if !done || strings.Contains(text, "--dangerously-bypass-hook-trust") { // which is for the notice hook
 			return nil, true
 		}
 		return []workorder.Event{{Type: workorder.EventAgentError, Text: text}}, true
@@ -197,7 +198,7 @@ func (p *codexParser) tool(kind string, done bool, o map[string]json.RawMessage)
 	return append(events, result)
 }
 
-// codexCall is the name of a tool and what a reader follows a run by.
+// codexCall returns the name of a tool and a short text of its input.
 func codexCall(kind string, o map[string]json.RawMessage) (name, text string) {
 	switch kind {
 	case "command_execution":

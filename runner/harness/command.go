@@ -20,7 +20,7 @@ func (command) Command(r Run) (Command, error) {
 	argv := append([]string(nil), spec.Command...)
 	switch {
 	case spec.Version != "":
-		return Command{}, errors.New("harness command: harness.version cannot be checked for a program that we do not know: remove it, or let the command check it")
+		return Command{}, errors.New("harness command: harness.version cannot be checked for an unknown program: remove it, or let the command check it")
 	case len(argv) == 0 || strings.TrimSpace(argv[0]) == "":
 		return Command{}, errors.New("harness command: harness.command is empty: give the program to run")
 	case len(argv) == 1 && len(spec.Args) == 0:
@@ -46,19 +46,19 @@ func (command) Command(r Run) (Command, error) {
 	return Command{Argv: argv, Env: env, Stop: []syscall.Signal{syscall.SIGTERM}}, nil
 }
 
-// Notice is the plain text: the program looks for the file when it likes.
+// Notice returns the plain text: the program reads the file when it chooses.
 func (command) Notice(_ Run, text string) ([]byte, error) { return []byte(text + "\n"), nil }
 
 func (command) Parser(Run) Parser { return &commandParser{} }
 
-// commandParser understands the schema in the package comment.
+// commandParser reads the schema in the package comment.
 type commandParser struct {
 	usage     workorder.Usage // last agent.usage
 	lastError string
 	final     string
 	limit     *limit
-	claude    claudeParser  // for scripts around that CLI
-	opencode  opencodeLines // and around that one
+	claude    claudeParser  // for scripts around the Claude Code CLI
+	opencode  opencodeLines // for scripts around the opencode CLI
 }
 
 func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
@@ -96,7 +96,7 @@ func (p *commandParser) Line(line []byte) ([]workorder.Event, bool) {
 	return nil, false
 }
 
-// withTotal puts what all ways of reporting add up to in place of what one of them says.
+// withTotal replaces the usage of one source with the total of all sources.
 func (p *commandParser) withTotal(events []workorder.Event) []workorder.Event {
 	for i := range events {
 		if events[i].Usage != nil {
@@ -124,8 +124,8 @@ func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessag
 	case workorder.EventAgentError:
 		p.lastError = e.Text
 	case workorder.EventAgentUsage:
-		// Decoded over the former totals, so that absent fields keep their value;
-		// over a copy of the cost, because events that are out share the former one.
+		// Decoded over the previous totals, so that absent fields keep their value; over a copy of the cost,
+		// because events already sent share the previous one.
 		u := p.usage
 		if u.CostUSD != nil {
 			u.CostUSD = new(*u.CostUSD)
@@ -138,17 +138,17 @@ func (p *commandParser) own(typ workorder.EventType, o map[string]json.RawMessag
 	return []workorder.Event{e}
 }
 
-// More than these no run can use. They keep sums finite: a cost that is not
-// finite has no JSON form, and would take the whole result with it.
+// No run can use more than this. The bounds keep sums finite: an infinite cost has no JSON form and would
+// invalidate the whole result.
 const (
 	maxCost   = 1e9     // dollars
-	maxTokens = 1 << 50 // exact in every reader's floating-point numbers, too
+	maxTokens = 1 << 50 // exact in floating-point numbers, too
 )
 
-// sane refuses negative numbers, because a total that can sink would get an
-// agent around its budget, and numbers that no run can reach.
+// sane rejects negative numbers, because a shrinking total would let an agent exceed its budget, and numbers
+// that no run can reach.
 func sane(u workorder.Usage) bool {
-	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCost) { // this form refuses NaN as well
+	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCost) { // this form also rejects NaN
 		return false
 	}
 	for _, n := range []int64{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens} {
@@ -159,7 +159,7 @@ func sane(u workorder.Usage) bool {
 	return true
 }
 
-// total is what the agent has used so far.
+// total returns the agent's usage so far.
 func (p *commandParser) total() *workorder.Usage {
 	u := Add(Add(p.usage, p.opencode.usage), p.claude.usage())
 	u.CostSource = ""
@@ -199,8 +199,7 @@ func (p *commandParser) End(e Exit) Outcome {
 	return out
 }
 
-// Add sums two sane usages; the sum stays sane. The cost is unknown only when
-// both are.
+// Add sums two sane usages; the sum stays sane. The cost is unknown only if both are unknown.
 func Add(a, b workorder.Usage) workorder.Usage {
 	a.InputTokens = min(a.InputTokens+b.InputTokens, maxTokens)
 	a.OutputTokens = min(a.OutputTokens+b.OutputTokens, maxTokens)

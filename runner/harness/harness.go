@@ -13,132 +13,131 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Run is what an adapter has to know of one run.
+// Run describes one run to an adapter.
 type Run struct {
 	Order *workorder.Order
-	// SessionID is a fresh UUID, for agents that let us choose.
+	// SessionID is a fresh UUID, for agents that accept a session id.
 	SessionID  string
 	PromptFile string
 	Workspace  string
 	Home       string
-	// Env is the environment that the agent will have, to look for what it needs.
+	// Env is the agent's environment, in which the adapter looks up variables.
 	Env []string
-	// NoticeFile is where a Notifier's agent finds what it is told while it works.
-	// There is no such file until then. Its folder cannot be written by the agent.
+	// NoticeFile is where a Notifier's agent reads notices while it works. The file does not exist before the
+	// first notice. The agent cannot write to its directory.
 	NoticeFile string
 }
 
-// Command is how the agent is started and stopped. The prompt is always on its
-// standard input.
+// Command describes how to start and stop the agent. The prompt is always on its standard input.
 type Command struct {
 	Argv []string
-	// Env goes on top of Run.Env.
+	// Env is added to Run.Env and takes precedence.
 	Env []string
-	// Stop are the signals that ask it to end, spread over the grace; SIGKILL follows.
+	// Stop lists the signals that request its end, spread over the grace period; SIGKILL follows.
 	Stop []syscall.Signal
 }
 
 // Harness is the adapter to one kind of agent.
 type Harness interface {
 	Name() string
-	// Command says how to start the agent, or what is missing to start it. It
-	// has no side effects, so that it also serves to check an order early.
+	// Command returns how to start the agent, or an error that names what is missing. It has no side effects, so
+	// that it can also check an order early.
 	Command(Run) (Command, error)
 	// Parser returns a new parser for one process.
 	Parser(Run) Parser
 }
 
-// Versioner is a Harness whose program can be asked for its version.
+// Versioner is a Harness whose program can report its version.
 type Versioner interface {
-	// VersionCommand prints the version as its first word.
+	// VersionCommand returns a command that prints the version as its first word.
 	VersionCommand() []string
 }
 
-// Resumer is a Harness whose agent can go on with a session that was stopped.
+// Resumer is a Harness whose agent can continue a stopped session.
 type Resumer interface {
-	// Resume is Command for another process of the session Run.SessionID. PromptFile
-	// holds what the process is told in addition.
+	// Resume returns the Command for another process of the session Run.SessionID. PromptFile holds the
+	// additional prompt.
 	Resume(Run) (Command, error)
 }
 
-// Notifier is a Harness whose agent can be told something while it works.
+// Notifier is a Harness whose agent can receive notices while it works.
 type Notifier interface {
-	// Notice is what to put into Run.NoticeFile so that the agent gets to know text
-	// at the next opportunity, once; or why it cannot be told.
+	// Notice returns the content of Run.NoticeFile that makes the agent read text once, at the next opportunity;
+	// or an error if that is not possible.
 	Notice(r Run, text string) ([]byte, error)
 }
 
 // Recorder is a Harness whose agent leaves a transcript.
 type Recorder interface {
-	// Transcript is a slash-separated glob of it, relative to Run.Home.
+	// Transcript returns a slash-separated glob of it, relative to Run.Home.
 	Transcript(Run) string
-	// Cost reads what was spent so far out of one line of the transcript. It is
-	// how a budget is watched while the agent works, and the last word when
-	// it was killed before it could give its own result. ofSession: with the
-	// earlier processes of a session that was resumed; else of this process alone.
+	// Cost parses the spending so far from one line of the transcript. It enforces the budget while the agent
+	// works, and is the final figure if the agent was killed before it reported its own. ofSession: the value
+	// includes earlier processes of a resumed session; otherwise it is of this process only.
 	Cost(line []byte) (usd float64, ofSession, ok bool)
 }
 
 // Restless is a Harness whose agent uses CPU time while it waits.
 type Restless interface {
-	// RestlessProcess is the name of the process whose CPU time is no sign of life. Signs of life are the use of its
-	// commands, its words, its changes and its requests to the model, as ever.
+	// RestlessProcess returns the name of the process whose CPU time is not a sign of life. Its child processes,
+	// output, file changes and model requests still are.
 	RestlessProcess() string
 }
 
-// Parser reads the standard output of one run. It is used by one goroutine.
+// Parser reads the standard output of one run. It is not safe for concurrent use.
 type Parser interface {
-	// Line takes one line, without its end. It never fails: understood is false
-	// for a line that is no event of this agent, which is then text.
+	// Line parses one line, without its line ending. It never fails: understood is false for a line that is not
+	// an event of this agent, and the caller treats it as text.
 	Line(line []byte) (events []workorder.Event, understood bool)
-	// Halt says why it is pointless to let the agent go on; empty when it is not.
+	// Halt returns why the agent should be stopped early; empty if it should not.
 	Halt() string
-	// End draws the conclusion when the agent has ended.
+	// End returns the outcome after the agent has ended.
 	End(Exit) Outcome
 }
 
-// Exit is how the agent's process ended.
+// Exit reports how the agent's process ended.
 type Exit struct {
 	Code   int
 	Signal string // SIGSEGV, …; empty when it exited by itself
 	Stderr string // end of its standard error
 }
 
-// Verdict is what an agent made of its task.
+// Verdict is an agent's own result of its task.
 type Verdict string
 
-// The verdicts. The parser does not know of a timeout or signal from us.
+// Verdicts. The parser does not know about timeouts and signals of the runner.
 const (
 	Succeeded Verdict = "succeeded"
 	Failed    Verdict = "failed"
 	// Budget: the agent itself stopped at the budget.
 	Budget Verdict = "budget"
-	// Limited: a usage limit of the model's provider was reached; it goes on later.
+	// Limited: a usage limit of the model's provider was reached; the task can continue later.
 	Limited Verdict = "limited"
 )
 
-// Outcome is what a parser concludes.
+// Outcome is a parser's conclusion.
 type Outcome struct {
 	Verdict Verdict
 	Reason  string // one sentence; empty on success
-	// Code is that of the reason, where there is a better one than workorder.ReasonAgent.
+	// Code is the reason code, if there is a more specific one than workorder.ReasonAgent.
 	Code      workorder.ReasonCode `json:",omitempty"`
-	ResumeAt  *time.Time           // when the limit is said to be over; nil means not said
-	Final     string               // the agent's last words
+	ResumeAt  *time.Time           // reported end of the limit; nil if not reported
+	Final     string               // the agent's final message
 	SessionID string
 	Version   string
 	Model     string
 	Turns     int
-	// Denials counts tool calls that the agent was not allowed to make.
+	// Denials counts tool calls that were denied to the agent.
 	Denials int
 	Usage   workorder.Usage // of this process
-	// InSession is the use of the whole session, where the agent says so: with the
-	// processes before that one, of which some may have ended without a word.
+	// InSession is the usage of the whole session, if the agent reports it: including earlier processes, some of
+	// which may have ended without a report.
 	InSession workorder.Usage `json:",omitzero"`
 	Warnings  []string
 }
 
-// unknownModel is the reason of a model that the provider does not know, "" when it has answered before.
+// unknownModel is the reason code for a model that the provider does not know, "" if the model has answered
+// before.
 func unknownModel(u workorder.Usage) workorder.ReasonCode {
 	if u.Tokens() > 0 {
 		return ""
@@ -146,8 +145,7 @@ func unknownModel(u workorder.Usage) workorder.ReasonCode {
 	return workorder.ReasonModelName
 }
 
-// For returns the adapter of that name, for one run: it may remember the session that the
-// agent's processes told of.
+// For returns the named adapter for one run: it may keep the session id that the agent's processes report.
 func For(name string) (Harness, error) {
 	switch name {
 	case workorder.HarnessClaudeCode:
@@ -159,11 +157,11 @@ func For(name string) (Harness, error) {
 	case workorder.HarnessCommand:
 		return command{}, nil
 	}
-	return nil, fmt.Errorf("harness %q is not known (known: %s)", name, strings.Join(workorder.Harnesses(), ", "))
+	return nil, fmt.Errorf("unknown harness %q (known: %s)", name, strings.Join(workorder.Harnesses(), ", "))
 }
 
-// object decodes a line that is one JSON object. The cheap look at the first
-// byte comes first because agents may print millions of lines that are none.
+// object decodes a line that is one JSON object. The cheap check of the first byte comes first because agents
+// may print millions of other lines.
 func object(line []byte) (map[string]json.RawMessage, bool) {
 	for len(line) > 0 && (line[0] == ' ' || line[0] == '\t') {
 		line = line[1:]
@@ -178,7 +176,7 @@ func object(line []byte) (map[string]json.RawMessage, bool) {
 	return o, true
 }
 
-// field reads one field leniently: absent or of another type is the zero value.
+// field reads one field leniently: the zero value if it is absent or of another type.
 func field[T any](o map[string]json.RawMessage, key string) T {
 	var v, zero T
 	raw, ok := o[key]
@@ -188,7 +186,7 @@ func field[T any](o map[string]json.RawMessage, key string) T {
 	return v
 }
 
-// toolText shortens the input of a tool call to what a reader follows a run by.
+// toolText shortens the input of a tool call for a person who follows the run.
 func toolText(input json.RawMessage) string {
 	o, ok := object(input)
 	if !ok {
@@ -202,19 +200,19 @@ func toolText(input json.RawMessage) string {
 	return string(input)
 }
 
-// howItEnded describes an exit that is not a success.
+// howItEnded describes an unsuccessful exit.
 func howItEnded(e Exit) string {
 	switch {
 	case e.Signal != "":
 		return "ended by " + e.Signal
 	case e.Code > 128 && unix.SignalName(syscall.Signal(e.Code-128)) != "":
-		// A shell between us and the program reports its death like this.
+		// This is how a shell between the runner and the program reports its death.
 		return fmt.Sprintf("exited with %d (128 + %s)", e.Code, unix.SignalName(syscall.Signal(e.Code-128)))
 	}
 	return fmt.Sprintf("exited with %d", e.Code)
 }
 
-// because joins how an agent ended with the best explanation at hand.
+// because joins how an agent ended with the best available explanation.
 func because(how string, explanations ...string) string {
 	for _, x := range explanations {
 		if x = strings.TrimSpace(x); x != "" {

@@ -11,20 +11,20 @@ import (
 
 // limit is a usage limit of the model's provider.
 type limit struct {
-	text  string     // what the agent says of it
-	until *time.Time // nil means not said
+	text  string     // the agent's message about it
+	until *time.Time // nil if not reported
 }
 
 func (l *limit) reason() string {
 	return because("a usage limit of the model's provider was reached", l.text)
 }
 
-// usageLimit is how the CLI (2.1.329) names the refusal by a limit of the
-// account: a plan's session or weekly limit, or a spend cap. A 429 without it, which is what an
-// API key gets, is a short throttle or somebody's decision, and does not end by waiting.
+// usageLimit is the name that the CLI (2.1.329) gives to a refusal by an account limit: a plan's session or
+// weekly limit, or a spending cap. A 429 without it, which an API key gets, is a short throttle or an
+// administrative limit; waiting does not help reliably.
 const usageLimit = "usage_limit_reached"
 
-// claudeLimit reads rate_limit_info: nil when the limit does not refuse calls.
+// claudeLimit reads rate_limit_info: nil if the limit does not refuse calls.
 func claudeLimit(info map[string]json.RawMessage) *limit {
 	if field[string](info, "status") != "rejected" || field[bool](info, "isUsingOverage") {
 		return nil
@@ -41,7 +41,7 @@ func claudeLimit(info map[string]json.RawMessage) *limit {
 	return l
 }
 
-// epoch is a time in seconds, or in milliseconds as some versions write it.
+// epoch converts a time in seconds, or in milliseconds as some versions write it.
 func epoch(at int64) *time.Time {
 	const year5000 = 95617584000 // in seconds; a time in milliseconds is beyond it
 	switch {
@@ -54,8 +54,8 @@ func epoch(at int64) *time.Time {
 	return &t
 }
 
-// limitOf takes a limit out of the message that stands for the refused call. In a
-// sub-agent it ends that one only; the conversation meets the limit itself when it goes on.
+// limitOf reads a limit from the message for the refused call. In a sub-agent it ends only that one; the main
+// conversation hits the limit itself when it continues.
 func (p *claudeParser) limitOf(o map[string]json.RawMessage) {
 	if field[string](o, "api_error") != usageLimit || field[string](o, "parent_tool_use_id") != "" {
 		return
@@ -66,11 +66,10 @@ func (p *claudeParser) limitOf(o map[string]json.RawMessage) {
 	}
 }
 
-// oldLimit is how versions before 2.1 end their result: the words, and the
-// time of the reset in seconds.
+// oldLimit matches the result of versions before 2.1: the message, and the reset time in seconds.
 var oldLimit = pattern.New(`usage limit reached(?:\|(\d{9,13}))?`)
 
-// limitAt is the limit that a result ended at; nil means it did not.
+// limitAt returns the limit at which a result ended; nil if none.
 func (p *claudeParser) limitAt(o map[string]json.RawMessage) *limit {
 	if !p.last.isError {
 		return nil
@@ -79,7 +78,7 @@ func (p *claudeParser) limitAt(o map[string]json.RawMessage) *limit {
 	old := oldLimit.FindStringSubmatch(p.last.text)
 	switch {
 	case old != nil:
-		at, _ := strconv.ParseInt(old[1], 10, 64) // without a number: 0, not known
+		at, _ := strconv.ParseInt(old[1], 10, 64) // without a number: 0, unknown
 		l.until = epoch(at)
 		l.text = strings.TrimSuffix(l.text, "|"+old[1])
 	case field[string](o, "api_error") == usageLimit, p.last.apiStatus == 429 && p.rejected != nil:

@@ -11,12 +11,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// opencode runs the opencode CLI, for one run.
+// opencode runs the opencode CLI once.
 type opencode struct{ session session }
 
 func (*opencode) Name() string { return workorder.HarnessOpencode }
 
-// RestlessProcess is opencode itself: version 1.18 uses from 0.5 to 20 % of a core while it waits for a command, as the machine goes.
+// RestlessProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,
+// depending on the machine.
 func (*opencode) RestlessProcess() string { return "opencode" }
 
 // opencodeOurs are the flags that this adapter depends on.
@@ -25,12 +26,12 @@ var opencodeOurs = []string{
 	"-i", "--interactive", "--share",
 }
 
-// opencodeConfig is the variable with the configuration that goes above the repository's.
+// opencodeConfig is the variable with the configuration that overrides the repository's.
 const opencodeConfig = "OPENCODE_CONFIG_CONTENT"
 
 func (h *opencode) Command(r Run) (Command, error) { return h.command(r, "") }
 
-// Resume goes on with the session from the CLI's own record.
+// Resume continues the session from the CLI's own record.
 func (h *opencode) Resume(r Run) (Command, error) {
 	id := h.session.name()
 	if id == "" {
@@ -45,7 +46,7 @@ func (*opencode) command(r Run, session string) (Command, error) {
 		return Command{}, err
 	}
 	if envValue(r.Env, opencodeConfig) != "" {
-		return Command{}, fmt.Errorf("harness opencode: %s is the runner's: put your settings into opencode.json of the repository", opencodeConfig)
+		return Command{}, fmt.Errorf("harness opencode: %s is reserved for the runner: put your settings into opencode.json of the repository", opencodeConfig)
 	}
 	model, providers, err := opencodeModel(r)
 	if err != nil {
@@ -57,9 +58,9 @@ func (*opencode) command(r Run, session string) (Command, error) {
 	}
 	argv := []string{
 		"opencode", "run", "--format", "json",
-		// There is no user to ask, and the box protects.
+		// There is no user to ask, and the box isolates.
 		"--auto",
-		// With a title it does not ask a model for one, a call that its stream does not tell of.
+		// Without a title it requests one from a model, and its stream does not report that call.
 		"--title", r.Order.TaskID,
 	}
 	if model != "" {
@@ -70,7 +71,7 @@ func (*opencode) command(r Run, session string) (Command, error) {
 	}
 	env := []string{
 		opencodeConfig + "=" + config,
-		// The list of models is built in; the updates would not be the version that was tested.
+		// The list of models is built in; an updated version would not be the tested one.
 		"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
 	}
 	if envValue(r.Env, "OPENAI_API_KEY") == "" && envValue(r.Env, "CODEX_API_KEY") != "" {
@@ -78,12 +79,12 @@ func (*opencode) command(r Run, session string) (Command, error) {
 	}
 	return Command{
 		Argv: append(argv, spec.Args...), Env: env,
-		// Neither this nor SIGINT makes it say more; SIGTERM is the one that it never ignores.
+		// Neither SIGTERM nor SIGINT makes it print more; SIGTERM is the one that it never ignores.
 		Stop: []syscall.Signal{syscall.SIGTERM},
 	}, nil
 }
 
-// provider is one of opencode's that the box has a key for.
+// provider is a provider of opencode for which the box has a key.
 type provider struct {
 	name, key string
 	api       workorder.ModelAPI
@@ -94,8 +95,8 @@ var opencodeProviders = []provider{
 	{"anthropic", "ANTHROPIC_API_KEY", workorder.APIAnthropic},
 }
 
-// opencodeModel is the model as the CLI names it, provider/model, and the providers that it may use.
-// A model without a provider is one of the provider that there is a key for. An empty one is the CLI's choice.
+// opencodeModel returns the model as the CLI names it, provider/model, and the providers that it may use. A
+// model without a provider belongs to the provider that has a key. An empty one is the CLI's choice.
 func opencodeModel(r Run) (model string, use []provider, err error) {
 	for _, p := range opencodeProviders {
 		if envValue(r.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(r.Env, "CODEX_API_KEY") != "" {
@@ -107,7 +108,7 @@ func opencodeModel(r Run) (model string, use []provider, err error) {
 	known := slices.ContainsFunc(opencodeProviders, func(p provider) bool { return p.name == named })
 	switch {
 	case has && !known:
-		// Configured in the repository, with a key of its own.
+		// Configured in the repository, with its own key.
 		return model, append(use, provider{name: named}), nil
 	case len(use) == 0, has && !slices.ContainsFunc(use, func(p provider) bool { return p.name == named }):
 		return "", nil, errors.New("harness opencode: no model key: add the secret OPENAI_API_KEY or ANTHROPIC_API_KEY to the project " +
@@ -123,8 +124,7 @@ func opencodeModel(r Run) (model string, use []provider, err error) {
 	return p.name + "/" + model, use, nil
 }
 
-// opencodeSettings go above a repository's opencode.json, which could otherwise send the key to any
-// server it likes.
+// opencodeSettings override a repository's opencode.json, which could otherwise send the key to any server.
 func opencodeSettings(r Run, model string, use []provider) (string, error) {
 	providers, names := map[string]any{}, []string{}
 	for _, p := range use {
@@ -139,14 +139,14 @@ func opencodeSettings(r Run, model string, use []provider) (string, error) {
 		base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1") + "/v1"
 		settings := map[string]any{"options": map[string]any{"baseURL": base}}
 		if id, ok := strings.CutPrefix(model, p.name+"/"); ok {
-			// A model that its built-in list lacks has to be declared; one that is in it stays as it is.
+			// A model missing from its built-in list must be declared; known ones are unaffected.
 			settings["models"] = map[string]any{id: map[string]any{}}
 		}
 		providers[p.name] = settings
 	}
 	config := map[string]any{"autoupdate": false, "share": "disabled", "enabled_providers": names, "provider": providers}
 	if r.NoticeFile != "" {
-		// Read again before each call of the model, and no harm as long as it is not there.
+		// Read again before each model call, and harmless while the file does not exist.
 		config["instructions"] = []string{r.NoticeFile}
 	}
 	b, err := json.Marshal(config)
@@ -156,7 +156,7 @@ func opencodeSettings(r Run, model string, use []provider) (string, error) {
 	return string(b), nil
 }
 
-// Notice is added to the instructions of the model, from its next call on.
+// Notice returns the text; it is part of the model's instructions from its next call on.
 func (*opencode) Notice(_ Run, text string) ([]byte, error) { return []byte(text + "\n"), nil }
 
 func (h *opencode) Parser(r Run) Parser {
@@ -166,7 +166,7 @@ func (h *opencode) Parser(r Run) Parser {
 // VersionCommand prints, for example, "1.18.18".
 func (*opencode) VersionCommand() []string { return []string{"opencode", "--version"} }
 
-// checkArgs refuses what the adapter sets itself.
+// checkArgs rejects arguments that the adapter sets itself.
 func checkArgs(name string, spec workorder.Harness, ours []string) error {
 	if len(spec.Command) > 0 {
 		return fmt.Errorf("harness %s: harness.command is only for the command harness: remove it or use harness.args", name)

@@ -9,17 +9,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// opencodeLines understands the lines of "opencode run --format json", version 1.18. Some
-// programs around it print their fields beside "type", without "part".
+// opencodeLines parses the lines of "opencode run --format json", version 1.18. Some programs around it print
+// their fields next to "type", without "part".
 type opencodeLines struct {
 	session   string
 	steps     int
 	usage     workorder.Usage // sum of the steps
-	noPrice   bool            // a step used tokens and cost nothing
-	reason    string          // of the last step's end
+	noPrice   bool            // a step used tokens at no cost
+	reason    string          // reason of the end of the last step
 	final     string
 	lastError string
-	status    int // HTTP, of the last error
+	status    int // HTTP status of the last error
 }
 
 func (p *opencodeLines) object(typ string, o map[string]json.RawMessage) ([]workorder.Event, bool) {
@@ -29,7 +29,7 @@ func (p *opencodeLines) object(typ string, o map[string]json.RawMessage) ([]work
 	}
 	var events []workorder.Event
 	switch typ {
-	case "step_start", "reasoning": // of no interest to someone who follows the run
+	case "step_start", "reasoning": // irrelevant to a person who follows the run
 	case "text":
 		p.final = field[string](part, "text")
 		events = []workorder.Event{{Type: workorder.EventAgentText, Text: p.final}}
@@ -61,7 +61,7 @@ func opencodeTool(part map[string]json.RawMessage) []workorder.Event {
 	ev := []workorder.Event{{Type: workorder.EventAgentTool, ID: id, Name: field[string](part, "tool"), Text: toolText(input)}}
 	switch field[string](state, "status") {
 	case "completed":
-		// A command that failed is "completed" as well.
+		// A failed command is "completed" as well.
 		status := "ok"
 		if field[int](field[map[string]json.RawMessage](state, "metadata"), "exit") != 0 || field[string](part, "tool") == "invalid" {
 			status = "error"
@@ -100,7 +100,7 @@ func (p *opencodeLines) addStep(part map[string]json.RawMessage) {
 		CacheReadTokens: t.Cache.Read, CacheWriteTokens: t.Cache.Write,
 		CostUSD: field[*float64](part, "cost"),
 	}
-	// The parts of a sum are looked at, too: two huge ones make a negative sum.
+	// The parts of a sum are checked, too: two huge numbers overflow to a negative sum.
 	if !sane(step) || !sane(workorder.Usage{InputTokens: t.Output, OutputTokens: t.Reasoning}) {
 		return
 	}
@@ -110,7 +110,7 @@ func (p *opencodeLines) addStep(part map[string]json.RawMessage) {
 	p.usage = Add(p.usage, step)
 }
 
-// opencodeParser reads one process of the opencode harness.
+// opencodeParser parses one process of the opencode harness.
 type opencodeParser struct {
 	session *session
 	version string
@@ -144,7 +144,7 @@ func (p *opencodeParser) Line(line []byte) ([]workorder.Event, bool) {
 	return events, true
 }
 
-// usage has no cost when one step had none: the CLI counts a model whose price it does not know as free.
+// usage has no cost if one step had none: the CLI counts a model with an unknown price as free.
 func (p *opencodeParser) usage() workorder.Usage {
 	u := p.lines.usage
 	if p.lines.noPrice {
@@ -176,16 +176,16 @@ func (p *opencodeParser) End(e Exit) Outcome {
 	case p.lines.reason == "":
 		out.Reason = because("opencode ended without an answer", p.lines.lastError, lastLine(e.Stderr))
 	default:
-		// It ends with 0 also when the model ran into a bound in the middle of an answer.
+		// The exit code is also 0 if the model hit a limit in the middle of an answer.
 		out.Reason = because(fmt.Sprintf("opencode ended before the task was done: the last step ended with %.40q", p.lines.reason), p.lines.lastError)
 	}
 	return out
 }
 
-// opencodeUnknownModel is what the CLI says of a model that its own list does not have.
+// opencodeUnknownModel matches the CLI's error for a model that is not in its own list.
 var opencodeUnknownModel = pattern.New(`ProviderModelNotFoundError|Model not found`)
 
-// refusedKey is why it is pointless to go on with a key that was refused once.
+// refusedKey explains why it is pointless to continue with a refused key.
 func refusedKey(status int) string {
 	return fmt.Sprintf("the model API refused the key (HTTP %d): check the secret the project names for it", status)
 }

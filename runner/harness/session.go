@@ -7,18 +7,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// session is what the processes of one run said of the session they are in, for agents that choose
-// its name themselves. It is safe for concurrent use: a transcript is looked for while the agent works.
+// session is the session that the processes of one run report, for agents that choose its id themselves. It
+// is safe for concurrent use: the transcript is searched for while the agent works.
 type session struct {
 	mu    sync.Mutex
 	id    string          // guarded by mu
-	total workorder.Usage // guarded by mu; of the whole session, as its processes reported it
+	total workorder.Usage // guarded by mu; of the whole session, as reported by its processes
 }
 
-// sessionID is what becomes part of a command line and of a glob: no option, no pattern, no path.
+// sessionID matches ids that are safe in a command line and a glob: no option, no pattern, no path.
 var sessionID = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
-// named takes down the id, if it can be one.
+// named stores the id if it is valid.
 func (s *session) named(id string) {
 	if !sessionID.MatchString(id) {
 		return

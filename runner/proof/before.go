@@ -13,11 +13,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// KnownAge is how long a proof takes what is known of a base for its runs: a certificate that ends, or a test that knows the date, makes
-// another outcome of the same commit.
+// KnownAge is how long a proof reuses earlier results of base: an expired certificate, or a test that depends
+// on the date, changes the outcome of the same commit.
 const KnownAge = 7 * 24 * time.Hour
 
-// Known is what the checks gave on a commit before any code of a task could run. A proof takes it for base's runs.
+// Known holds the results of the checks on a commit from before any code of a task could run. A proof uses
+// them for base.
 type Known struct {
 	Commit string       `json:"commit"`
 	Made   time.Time    `json:"made"` // before the first check
@@ -25,15 +26,15 @@ type Known struct {
 	Checks []KnownCheck `json:"checks"`
 }
 
-// Bounds are what a check may reach and use. They are no part of what setup depends on, and decide how a check ends.
+// Bounds are what a check may access and use. They do not affect setup, but decide how a check ends.
 type Bounds struct {
 	Network workorder.Network `json:"network"`
 	Limits  workorder.Limits  `json:"limits"`
-	// Secrets are the names of those that checks get.
+	// Secrets are the names of the secrets that checks receive.
 	Secrets []string `json:"secrets,omitempty"`
 }
 
-// boundsOf are those of an order's checks.
+// boundsOf returns the bounds of an order's checks.
 func boundsOf(o *workorder.Order) Bounds {
 	b := Bounds{Network: o.Network, Limits: o.Limits}
 	for _, n := range o.SecretNames {
@@ -50,20 +51,20 @@ func (b Bounds) equal(o Bounds) bool {
 		slices.Equal(b.Network.DNS, o.Network.DNS) && b.Limits == o.Limits && slices.Equal(b.Secrets, o.Secrets)
 }
 
-// KnownCheck is one of them.
+// KnownCheck is the result of one check.
 type KnownCheck struct {
 	Name   string             `json:"name"`
 	Run    string             `json:"run"`
 	Result workorder.CheckRun `json:"result"`
-	Report *testreport.Report `json:"report,omitempty"` // nil where there was none
-	Log    []byte             `json:"log,omitempty"`    // empty where it was too long
+	Report *testreport.Report `json:"report,omitempty"` // nil if there was none
+	Log    []byte             `json:"log,omitempty"`    // empty if it was too long
 }
 
-// maxKnownLog bounds a log that is kept, in bytes.
+// maxKnownLog bounds a stored log, in bytes.
 const maxKnownLog = 1 << 20
 
-// Before runs the checks in the work tree as it is, where setup has run on the commit and nothing of a task has. It returns nil where a check was
-// not run to its end.
+// Before runs the checks in the current work tree, after setup and before any code of the task. It returns
+// nil if a check did not run to its end.
 func Before(ctx context.Context, c Config, commit string) *Known {
 	c.Ground = nil
 	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{}}
@@ -108,14 +109,14 @@ func (r *notes) known(c *check) KnownCheck {
 	return k
 }
 
-// young reports that the checks ran a short time ago, by a clock that was not set back since.
+// young reports whether the checks ran recently, by a clock that was not set back since.
 func (k *Known) young(now time.Time) bool {
 	age := now.Sub(k.Made)
 	return age >= 0 && age < KnownAge
 }
 
-// know takes base's runs from before the task, if they are of the same checks on the same commit, within the same bounds, and not old. Pages
-// have to be looked at anew.
+// know reuses results of base from before the task if they are of the same checks on the same commit, within
+// the same bounds, and recent. Pages must be visited again.
 func (r *run) know() bool {
 	if r.Known == nil || !r.Known.young(time.Now()) || r.Known.Commit != r.base.commit || !r.Known.Bounds.equal(boundsOf(r.Order)) || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
 		return false
@@ -134,11 +135,11 @@ func (r *run) know() bool {
 		c.base = runs{done: []workorder.CheckRun{k.Result}, reports: []*testreport.Report{k.Report}}
 		r.say("%s on base: as before the task", c.Name)
 	}
-	r.base.ready = true // once its files are there
+	r.base.ready = true // ready once its files exist
 	return true
 }
 
-// keepLog writes the log of a known run, if it is not this task's own.
+// keepLog writes the log of a known run, unless it is this task's own.
 func (r *notes) keepLog(k KnownCheck) error {
 	at := filepath.Join(r.OutDir, filepath.FromSlash(k.Result.Log))
 	if _, err := os.Lstat(at); err == nil {

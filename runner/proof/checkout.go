@@ -18,43 +18,44 @@ import (
 )
 
 const (
-	// checkoutTime bounds making one checkout. A tree of 100,000 files takes some 20 s.
+	// checkoutTime bounds the creation of one checkout. A tree of 100,000 files takes some 20 s.
 	checkoutTime = 5 * time.Minute
-	// maxFiles and maxBytes bound a tree that is written out: a few objects can name each other to any size. The
-	// largest repositories in public have some 500,000 files.
+	// maxFiles and maxBytes bound a tree that is written out: a few objects can reference each other to any
+	// size. The largest public repositories have some 500,000 files.
 	maxFiles = 1_000_000
 	maxBytes = 32 << 30
-	// maxRefs bounds the branches and tags that a checkout knows of.
+	// maxRefs bounds the branches and tags in a checkout.
 	maxRefs = 5000
 )
 
-// newStores makes the folders of our objects: base's, and head's on top of it.
+// newStores creates the directories of the object stores: base's, and head's on top of it.
 func (r *stores) newStores() (string, error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
-		return "", fmt.Errorf("make folder for objects: %w", err)
+		return "", fmt.Errorf("create a directory for objects: %w", err)
 	}
 	dir, err := os.MkdirTemp(r.Dir, "proof-")
 	if err != nil {
-		return "", fmt.Errorf("make folder for objects: %w", err)
+		return "", fmt.Errorf("create a directory for objects: %w", err)
 	}
-	err = os.Chmod(dir, 0o755) // MkdirTemp makes it ours alone
+	err = os.Chmod(dir, 0o755) // MkdirTemp makes it private
 	for _, s := range []*side{r.base, r.head} {
 		s.store = git.Repo{Dir: filepath.Join(dir, s.name+".git"), Bare: true, Env: []string{"GIT_NO_REPLACE_OBJECTS=1"}}
 		err = errors.Join(err, os.Mkdir(s.store.Dir, 0o755))
 	}
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("make folder for objects: %w", err), os.RemoveAll(dir))
+		return "", errors.Join(fmt.Errorf("create a directory for objects: %w", err), os.RemoveAll(dir))
 	}
 	return dir, nil
 }
 
 func (r *stores) removeStores(dir string) {
 	if err := os.RemoveAll(dir); err != nil {
-		r.warn("%s cannot be removed: %v", dir, err)
+		r.warn("could not remove %s: %v", dir, err)
 	}
 }
 
-// show lets the user read what a side is made of. Base's commands do not find head's commits, which have what makes them pass.
+// show lets the user read the store of a side. Base's commands must not find head's commits, which contain
+// what makes them pass.
 func (r *stores) show(s *side) error {
 	mode := os.FileMode(0o700)
 	if s == r.head {
@@ -63,21 +64,21 @@ func (r *stores) show(s *side) error {
 	return os.Chmod(r.head.store.Dir, mode)
 }
 
-// fill brings both commits into the stores. The mirror's objects came over the network, where git computes each
-// object's id from its content. For the rest index-pack does that: an object of the
-// agent's store that is not what its name says is missing afterwards.
+// fill brings both commits into the stores. The mirror's objects came over the network, where git computes
+// each object's id from its content. For the rest index-pack does so: an object of the agent's store that
+// does not match its name is missing afterwards.
 func (r *stores) fill(ctx context.Context) error {
-	var below, base string // base's store: what it is on top of, and what it has beyond that
+	var below, base string // base's store: its alternate, and the revisions that it adds
 	head := r.head.commit + "\n"
 	switch c := r.base.commit; {
 	case c == "":
 	case has(ctx, r.Mirror, c):
 		r.mirrored = true
 		head += "^" + c + "\n"
-	case has(ctx, r.Objects, c): // the remote has it since, or only on the task's own branch
+	case has(ctx, r.Objects, c): // the remote has received it since, or has it only on the task's own branch
 		tips, err := r.Mirror.Output(ctx, "for-each-ref", "--count="+strconv.Itoa(maxRefs), "--format=^%(objectname)")
 		if err != nil {
-			return fmt.Errorf("nothing was run: list what the remote had: %w", err)
+			return fmt.Errorf("nothing was run: list the refs of the remote: %w", err)
 		}
 		r.mirrored = len(tips) > 0
 		base = c + "\n" + string(tips)
@@ -95,24 +96,24 @@ func (r *stores) fill(ctx context.Context) error {
 		return err
 	}
 	if !has(ctx, r.head.store, r.head.commit) {
-		return fmt.Errorf("nothing was run: there is no commit %.12s whose content is what its id says", r.head.commit)
+		return fmt.Errorf("nothing was run: no valid commit %.12s", r.head.commit)
 	}
 	for _, s := range []*side{r.head, r.base} {
 		if s.commit == "" || s.missing {
 			continue
 		}
 		if err := s.measure(ctx); err != nil {
-			return fmt.Errorf("nothing was run: look at the files of %s: %w", s.name, err)
+			return fmt.Errorf("nothing was run: read the files of %s: %w", s.name, err)
 		}
 	}
 	r.readable = true
 	return nil
 }
 
-// pack makes a store on top of another repository, or of none, with what revisions have beyond that.
+// pack creates a store on top of another repository, or of none, with the objects that the revisions add.
 func (r *stores) pack(ctx context.Context, store git.Repo, below, revisions string) error {
 	if err := store.Run(ctx, "init", "--quiet", "--bare", "--template=", objectFormat(r.head.commit), "--", store.Dir); err != nil {
-		return fmt.Errorf("nothing was run: make a repository: %w", err)
+		return fmt.Errorf("nothing was run: create a repository: %w", err)
 	}
 	if below != "" {
 		alternates := filepath.Join(below, "objects") + "\n"
@@ -138,7 +139,7 @@ func (r *stores) pack(ctx context.Context, store git.Repo, below, revisions stri
 		if strings.HasSuffix(f, ".pack") {
 			continue
 		}
-		if err := os.Remove(f); err != nil { // an index of claimed ids
+		if err := os.Remove(f); err != nil { // an index of unverified ids
 			return fmt.Errorf("nothing was run: %w", err)
 		}
 	}
@@ -164,7 +165,7 @@ func objectFormat(commit string) string {
 	return "--object-format=sha1"
 }
 
-// checkout makes the side's folder and writes the commit's files into it.
+// checkout creates the side's directory and writes the commit's files into it.
 func (r *stores) checkout(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkoutTime, fmt.Errorf("it took longer than %s", checkoutTime))
 	defer cancel()
@@ -190,18 +191,19 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// A filter or an encoding failed, as they may: once more with the files as they are in the commit.
+	// A filter or an encoding failed, which is legitimate: check out again with the files exactly as in the
+	// commit.
 	if rerr := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	if rerr := t.Run(ctx, files...); rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	r.warn("%s was checked out without filters, because with them: %v", s.name, err)
+	r.warn("%s was checked out without filters, because with filters it failed: %v", s.name, err)
 	return nil
 }
 
-// measure refuses a tree that is too large to be written.
+// measure rejects a tree that is too large to write.
 func (s *side) measure(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -226,7 +228,7 @@ func (s *side) measure(ctx context.Context) error {
 	return err
 }
 
-// begin tells git of the files that the work tree has already.
+// begin gives git the index of the files that the work tree already has.
 func (r *stores) begin(ctx context.Context, s *side) error {
 	s.done = 0
 	if s.room == nil {
@@ -243,31 +245,32 @@ func (r *stores) begin(ctx context.Context, s *side) error {
 	return err
 }
 
-// settle finds or makes the side's folder. In a room it is where the agent's is. Elsewhere it is made as the user: a new folder in a home cannot be made by us without trusting the home.
-// Our handle on the checkout is opened before code of the commit runs, and looks at whose folder it is.
+// settle finds or creates the side's directory. In a room it has the same path as for the agent. Elsewhere
+// the user creates it: root cannot create a directory in a home without trusting the home. The handle on the
+// checkout is opened before code of the commit runs, and its owner is checked.
 func (r *stores) settle(ctx context.Context, s *side) error {
 	if s.room != nil {
 		b := s.room.Begins()
 		s.tree, s.home = b.Tree, b.Home
 		return r.open(s)
 	}
-	name := filepath.Base(r.Workspace) // some tools name a project by its folder
+	name := filepath.Base(r.Workspace) // some tools name a project after its directory
 	if r.Workspace == "" || name == "home" {
 		name = "tree"
 	}
 	var out string
 	err := r.asUser(ctx, s, "/", &out, `umask 022; p=$(mktemp -d -- "$1/proof.XXXXXXXX") && chmod 755 "$p" && mkdir "$p/home" "$p/$2" && printf %s "$p"`, r.Home, name)
 	if err != nil {
-		return fmt.Errorf("make a folder for the checkout in %s: %w", r.Home, err)
+		return fmt.Errorf("create a directory for the checkout in %s: %w", r.Home, err)
 	}
 	if !strings.HasPrefix(out, r.Home+"/proof.") || filepath.Dir(out) != r.Home {
-		return fmt.Errorf("make a folder for the checkout in %s: mktemp answered %q", r.Home, out)
+		return fmt.Errorf("create a directory for the checkout in %s: mktemp answered %q", r.Home, out)
 	}
 	s.place, s.tree, s.home = out, filepath.Join(out, name), filepath.Join(out, "home")
 	return r.open(s)
 }
 
-// open takes hold of the checkout and looks at whose folder it is.
+// open opens the checkout and checks its owner.
 func (r *stores) open(s *side) error {
 	root, err := os.OpenRoot(s.outside(s.tree))
 	if err != nil {
@@ -279,12 +282,12 @@ func (r *stores) open(s *side) error {
 		return fmt.Errorf("open the checkout: %w", err)
 	}
 	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || st.Uid != r.uid() {
-		return fmt.Errorf("open the checkout: %s is not the user's", s.tree)
+		return fmt.Errorf("open the checkout: the user does not own %s", s.tree)
 	}
 	return nil
 }
 
-// uid is whom commands run as.
+// uid returns the user id of commands.
 func (r *notes) uid() uint32 {
 	if r.User != nil {
 		return r.User.UID
@@ -292,8 +295,8 @@ func (r *notes) uid() uint32 {
 	return uint32(os.Geteuid())
 }
 
-// remote gives a checkout the name of the remote and what the remote has, for
-// commands that compare with a branch or take a version from a tag.
+// remote configures the remote's name and refs in a checkout, for commands that compare with a branch or read
+// a version from a tag.
 func (r *stores) remote(ctx context.Context, t git.Repo) error {
 	if r.Order.CloneURL != "" {
 		if err := t.Run(ctx, "config", "remote.origin.url", r.Order.CloneURL); err != nil {

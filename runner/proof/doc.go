@@ -1,18 +1,22 @@
-// Package proof finds out what a task's commits prove. The project's checks are run on the commit that the task
-// began with and on the last one, each in a clean checkout, and compared test by test.
+// Package proof determines what a task's commits change in the results of the project's checks. It runs the
+// checks on the commit that the task started from and on the last one, each in a clean checkout, and compares
+// them test by test.
 //
-// A checkout is clean: its files come from objects whose ids were computed anew from their content, so
-// that a store that the agent damaged is found out; its repository has no hooks and no configuration but ours; and
-// its commands have a home of their own, since a home that an agent worked in can hold a changed flag of go, a module that python
-// loads by itself, or a program of a usual name. Everything of it runs as the user sandbox, git included. No credential is used.
+// A checkout is clean: its files come from objects whose ids were recomputed from their content, so that a
+// damaged object store of the agent is detected; its repository has no hooks and only a minimal
+// configuration; and its commands have a separate home, since a home that an agent worked in can hold a
+// changed flag of go, a module that python loads by itself, or a program with a common name. Everything in it
+// runs as the user sandbox, including git. No credential is used.
 //
-// Each side runs in a place that nobody wrote before (Ground): every folder that the agent could write to is a new one, shared memory
-// and message queues are, its processes are ended, and the inner engine has no container, network, volume, build cache or name of an image
-// of anybody's; the declared services are made anew from their images.
+// Each side runs in a fresh environment (Ground): every directory that the agent could write to is new, and
+// so are shared memory and message queues; the agent's processes are killed; and the inner engine has no
+// containers, networks, volumes, build cache or tagged images of the agent. The declared services are
+// recreated from their images.
 //
-// This is no defence against code under test that lies about itself. Signs of such lies in the sources are
-// flagged (internal/testreport).
+// This is not a defence against code under test that lies about itself. internal/testreport flags signs of
+// such lies in the sources.
 //
-// Head is run first, because it decides, then base. A check that differs, or fails on head, is repeated once, to tell
-// flaky tests from results. Everything ends within the caller's deadline, and what there was no time for is said in Proof.Reason.
+// Head runs first, because it decides, then base. A check that differs, or fails on head, is repeated once,
+// to tell flaky tests from results. Everything ends within the caller's deadline; Proof.Reason says what was
+// left out for lack of time.
 package proof

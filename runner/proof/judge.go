@@ -11,14 +11,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// shownText bounds one name or text in the proof, in bytes; what they come from has smaller bounds.
+// shownText bounds one name or text in the proof, in bytes; its sources have smaller bounds.
 const shownText = 2000
 
-// clearCacheTime bounds emptying a cache of test results, which writes one file.
+// clearCacheTime bounds clearing a cache of test results, which writes one file.
 const clearCacheTime = 10 * time.Second
 
-// doubtful are the checks to be repeated on base and on head: those that differ, on
-// both, and those that fail on head, there.
+// doubtful returns the checks to repeat on base and on head: those that differ, on both, and those that fail
+// on head, there.
 func (r *run) doubtful() (lists [2][]*check) {
 	for _, c := range r.checks {
 		b, h := c.base.last(), c.head.last()
@@ -36,7 +36,7 @@ func (r *run) doubtful() (lists [2][]*check) {
 	return lists
 }
 
-// differ reports whether a check or any of its tests ends otherwise on head than on base.
+// differ reports whether a check or any of its tests ends differently on head than on base.
 func (r *run) differ(c *check) bool {
 	if c.base.last().Passed != c.head.last().Passed {
 		return true
@@ -50,7 +50,7 @@ func (r *run) differ(c *check) bool {
 	return false
 }
 
-// repeat runs checks of a side once more, as far as the time that they took is left.
+// repeat runs checks of a side once more, if at least the time that they took is left.
 func (r *run) repeat(ctx context.Context, s *side, list []*check) {
 	if len(list) == 0 || !s.ready {
 		return
@@ -69,11 +69,11 @@ func (r *run) repeat(ctx context.Context, s *side, list []*check) {
 	}
 }
 
-// forgetResults makes go run tests that it remembers as passed.
+// forgetResults makes go rerun tests that it has cached as passed.
 func (r *run) forgetResults(ctx context.Context, s *side) {
 	ctx, cancel := context.WithTimeout(ctx, clearCacheTime)
 	defer cancel()
-	// Where there is no go there is nothing to forget, and where it fails a repeat less is the loss.
+	// Without go there is nothing to clear, and a failure only costs one repetition.
 	_ = proc.Run(ctx, proc.Spec{Argv: []string{"go", "clean", "-testcache"}, Dir: s.home, Env: append(r.env(s), "GOTOOLCHAIN=local"), User: s.user})
 }
 
@@ -88,7 +88,7 @@ func (r *run) judge(ctx context.Context) {
 			r.flag(workorder.FlagBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
 		}
 		if n := deaf(p.Head); n > 0 && deaf(p.Base) == 0 {
-			r.flag(workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head though its report has %d failed tests, which it did not on base", c.Name, n))
+			r.flag(workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head although its report has %d failed tests, unlike on base", c.Name, n))
 		}
 	}
 	r.proof.Pages = pages(r.base.views, r.head.views)
@@ -114,7 +114,7 @@ func (r *run) judge(ctx context.Context) {
 	}
 }
 
-// deaf is the number of failed tests that a check passes with.
+// deaf returns the number of failed tests despite which a check passes.
 func deaf(c *workorder.CheckRun) int {
 	if c == nil || !c.Passed || c.Tests == nil {
 		return 0
@@ -126,7 +126,7 @@ func (r *run) flag(kind, text string) {
 	r.proof.Flags = append(r.proof.Flags, workorder.Flag{Kind: kind, Text: text})
 }
 
-// sources adds what the difference of the commits itself shows.
+// sources adds findings from the diff itself.
 func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 	if !r.readable || r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
 		return
@@ -146,7 +146,7 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 	flags, err := testreport.Flags(ctx, r.head.store, r.base.commit, r.head.commit, seen)
 	r.proof.Flags = append(r.proof.Flags, flags...)
 	if err != nil {
-		r.because(workorder.ReasonNotRead, "not all of the change was looked at: %v", err)
+		r.because(workorder.ReasonNotRead, "the change was not inspected completely: %v", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func (r *run) checkProof(c *check) workorder.CheckProof {
 	if p.Tests == nil {
 		p.Tests = []workorder.TestChange{}
 	}
-	for i := range p.Tests { // names and texts are an agent's or its tests'
+	for i := range p.Tests { // names and texts come from an agent or its tests
 		t := &p.Tests[i]
 		t.Suite, t.Name, t.Text = r.shown(t.Suite, shownText), r.shown(t.Name, shownText), r.shown(t.Text, shownText)
 	}
@@ -171,7 +171,7 @@ func (r *run) checkProof(c *check) workorder.CheckProof {
 	return p
 }
 
-// transition is that of the command as a whole.
+// transition returns the transition of the command as a whole.
 func transition(base, head *runs) workorder.Transition {
 	if varies(base) || varies(head) {
 		return workorder.Flaky
@@ -194,8 +194,8 @@ func varies(r *runs) bool {
 	return slices.ContainsFunc(r.done, func(c workorder.CheckRun) bool { return c.Passed != r.done[0].Passed })
 }
 
-// unproven says why nothing was shown; empty when a check or a test ends
-// otherwise with the task's commits than without. Tests that are flaky, gone or skipped show nothing.
+// unproven explains why nothing was proven; empty if a check or a test ends differently with the task's
+// commits than without. Flaky, deleted and skipped tests prove nothing.
 func (r *run) unproven() string {
 	compared := false
 	for _, p := range r.proof.Checks {
@@ -215,5 +215,5 @@ func (r *run) unproven() string {
 	case !compared:
 		return "no check could be run on both base and head: " + r.reasons.String()
 	}
-	return "no check and no test ends otherwise on head than on base: nothing that is run shows what the task changed"
+	return "no check and no test ends differently on head than on base: nothing shows the effect of the change"
 }

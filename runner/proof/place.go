@@ -10,33 +10,34 @@ import (
 )
 
 const (
-	// leaveTime bounds giving up a place: a million files are removed in some 20 s.
+	// leaveTime bounds the removal of a room: a million files are removed in some 20 s.
 	leaveTime = 2 * time.Minute
-	// spaceTime is how long what a side gave up may take to be free: the kernel gives memory back a moment after the last process.
+	// spaceTime bounds the wait for resources that a side released: the kernel frees memory a moment after the
+	// last process ends.
 	spaceTime  = 5 * time.Second
 	spacePause = 100 * time.Millisecond
-	// spaceShare is what each side has to have of what was free for the first one, in percent. Other boxes share the disk, so that it is
-	// never the same.
+	// spaceShare is how much of the first side's free resources each side must have, in percent. Other boxes
+	// share the disk, so the values always vary.
 	spaceShare = 75
 )
 
-// Free is what commands can take, each in bytes or a number; 0 means not known, or without a bound.
+// Free holds the resources available to commands, in bytes or as a number; 0 means unknown or unlimited.
 type Free struct{ Disk, Inodes, Memory int64 }
 
-// lacks says what there is markedly less of than there was; "" means nothing.
+// lacks describes a resource that is markedly scarcer than in than; "" if none is.
 func (f Free) lacks(than Free) string {
 	for _, one := range []struct {
 		name      string
 		now, then int64
 	}{{"bytes of disk", f.Disk, than.Disk}, {"inodes", f.Inodes, than.Inodes}, {"bytes of memory", f.Memory, than.Memory}} {
 		if one.now < one.then/100*spaceShare {
-			return fmt.Sprintf("%d %s are free, there were %d for the side before", one.now, one.name, one.then)
+			return fmt.Sprintf("%d %s are free, the first side had %d", one.now, one.name, one.then)
 		}
 	}
 	return ""
 }
 
-// enter brings a side to a place, a new one where the side has left its last one.
+// enter moves a side into a room, a new one if the side has left its last one.
 func (r *sides) enter(ctx context.Context, s *side) (err error) {
 	s.user = r.User
 	if err := r.show(s); err != nil {
@@ -62,8 +63,8 @@ func (r *sides) enter(ctx context.Context, s *side) (err error) {
 	return r.enough(ctx, s)
 }
 
-// enough refuses a side that has markedly less than the one before: what fails for want of it says nothing about the commit, and code of
-// the other commit can bring it about.
+// enough rejects a side that has markedly fewer resources than the one before: a failure for lack of them
+// says nothing about the commit, and code of the other commit can cause it.
 func (r *sides) enough(ctx context.Context, s *side) error {
 	over := time.After(spaceTime)
 	for {
@@ -82,13 +83,13 @@ func (r *sides) enough(ctx context.Context, s *side) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-over:
-			return fmt.Errorf("what it shows would not be comparable: %s", lacks)
+			return fmt.Errorf("its results would not be comparable: %s", lacks)
 		case <-time.After(spacePause):
 		}
 	}
 }
 
-// leave ends everything of a side and gives its place up. The other side would have less of everything as long as it is there.
+// leave stops everything of a side and removes its room. Otherwise the other side would have fewer resources.
 func (r *sides) leave(ctx context.Context, s *side) error {
 	r.rest(ctx, s)
 	if s.room == nil {

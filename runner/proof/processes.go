@@ -8,8 +8,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// lookAround is who is there before a side's commands. Where they run as the caller, most of the user's processes are nobody's business
-// here: then only those count that have the checkout's path in their environment.
+// lookAround returns the processes that exist before a side's commands. If commands run as the current user,
+// most of the user's processes are unrelated: then only those with the checkout's path in their environment
+// count.
 func (r *sides) lookAround(s *side) *proc.Crowd {
 	if r.User != nil {
 		return proc.LookAround(r.uid(), nil)

@@ -18,106 +18,111 @@ import (
 )
 
 const (
-	// Limit bounds a whole proof: two to four times the longest that one command may take.
+	// Limit bounds a whole proof: two to four times the maximum duration of one command.
 	Limit = 40 * time.Minute
-	// CommandTimeout bounds one command, as it bounds a validate command in the work tree (runner.ValidateTimeout).
+	// CommandTimeout bounds one command, like a validate command in the work tree (runner.ValidateTimeout).
 	CommandTimeout = 10 * time.Minute
-	// flagsReserve is kept for reading the sources, at most a tenth of all time: slow tests must not
-	// keep a cheat from being seen. A change of 5,000 files is read in some 10 s.
+	// flagsReserve is reserved for reading the sources, at most a tenth of the total time: slow tests must not
+	// hide a cheat. A change of 5,000 files is read in some 10 s.
 	flagsReserve = 20 * time.Second
-	// RemoveTime bounds removing the checkouts; removeHurry where the run was stopped from outside, and the
-	// box is about to be thrown away with everything in it.
+	// RemoveTime bounds the removal of the checkouts; removeHurry applies if the run was stopped from outside
+	// and the whole box is about to be removed.
 	RemoveTime  = 20 * time.Second
 	removeHurry = 500 * time.Millisecond
-	// maxReason bounds the text of Proof.Reasons in bytes: it is for a human.
+	// maxReason bounds the text of Proof.Reasons in bytes: it is for people.
 	maxReason = 2000
-	// exitTimeout is the exit code of a command that took longer than CommandTimeout, as timeout(1) has it.
+	// exitTimeout is the exit code of a command that took longer than CommandTimeout, as with timeout(1).
 	exitTimeout = 124
 )
 
 var (
-	errSlow  = errors.New("it took longer than a command may")
-	errShare = errors.New("the time that was left ran out")
+	errSlow  = errors.New("it exceeded the time limit of a command")
+	errShare = errors.New("the remaining time ran out")
 )
 
-// Config is what a proof needs.
+// Config holds the inputs of a proof.
 type Config struct {
 	Order *workorder.Order
-	// Mirror is our copy of the remote, without what the task brought there: bare, written by nobody but us, and readable by the user.
-	// Objects has head as well, by alternates into the agent's store; what it says is verified. The zero value is Mirror.
+	// Mirror is root's copy of the remote, without the task's own refs: bare, written only by root, and readable
+	// by the user. Objects also has head, through alternates into the agent's store; its objects are verified.
+	// If Objects is zero, Mirror is used.
 	Mirror, Objects git.Repo
-	// Dir is a folder of ours that the user can read, for objects. It is made when missing.
+	// Dir is a directory of root that the user can read, for objects. It is created if missing.
 	Dir string
-	// Home is the user's home: checkouts are made below it, where the inner engine may bind them.
+	// Home is the user's home: checkouts are created below it, where the inner engine may bind-mount them.
 	Home string
-	// Workspace is the agent's work tree. Nothing in it is touched.
+	// Workspace is the agent's work tree. It is not modified.
 	Workspace string
-	// OutDir is the result's folder; logs go below it.
+	// OutDir is the result directory; logs go below it.
 	OutDir string
-	// User is whom commands run as; nil is the caller.
+	// User runs the commands; nil means the current user.
 	User *proc.Credential
-	// Env is the complete environment of validate commands. In its values Home and
-	// Workspace are replaced by the checkout's own.
+	// Env is the complete environment of validate commands. In its values, Home and Workspace are replaced by
+	// those of the checkout.
 	Env []string
 	// Emit takes events without Seq and Time.
 	Emit   func(workorder.Event)
 	Redact *redact.Set
-	// Known are the checks on base before the task, by Before. Nil if they were not run.
+	// Known holds the results of the checks on base from before the task; nil if they were not run.
 	Known *Known
-	// Ground makes the places that the sides run in. Nil if both run where the caller does.
+	// Ground creates a room per side. Nil if both sides run in the caller's environment.
 	Ground Ground
-	// Containers are those that code of the repository started. Nil without an engine.
+	// Containers controls containers that code of the repository started. Nil without an engine.
 	Containers Containers
-	// Prepare puts into a new checkout what setup expects beside the repository's files, as the user. Nil if it expects nothing.
+	// Prepare adds to a new checkout, as the user, the files that setup expects besides the repository's. Nil if
+	// it expects none.
 	Prepare func(ctx context.Context, dir string, user *proc.Credential) error
-	// Shell runs a command line as the user, with its output in a log.
+	// Shell runs a command line as the user and logs its output.
 	Shell func(ctx context.Context, c Command) Outcome
-	// Visit looks at the pages of a side's development server, in the checkout where setup has run, after its checks. Its views count
-	// also with an error, which goes into the proof's Reasons. Nil without such a server.
+	// Visit views the pages of a side's development server, in the checkout after setup and checks. Its views
+	// also count if it returns an error, which goes into the proof's Reasons. Nil without such a server.
 	Visit func(ctx context.Context, s Site) ([]View, error)
 
-	limit  time.Duration // of a command; 0: CommandTimeout
-	gitEnv []string      // of git in checkouts; a test's stand-in for the machine's configuration
+	limit  time.Duration // per command; 0 means CommandTimeout
+	gitEnv []string      // extra environment of git in checkouts; tests use it to replace the machine's configuration
 }
 
-// Containers are the inner engine's, without those that the project declares. They outlive the processes that started them and
-// may bind the user's folders: one of the agent's would stand beside the checks and change what they see.
+// Containers controls the containers of the inner engine except those that the project declares. They outlive
+// the processes that started them and may bind-mount the user's directories: a container of the agent could
+// change the results of the checks.
 type Containers interface {
-	// Extra is how many there are.
+	// Extra returns their number.
 	Extra(ctx context.Context) (int, error)
 	// Remove removes all of them.
 	Remove(ctx context.Context) error
 }
 
-// Ground makes places that hold nothing of the agent's, nor of the other side's.
+// Ground creates rooms that contain nothing of the agent or of the other side.
 type Ground interface {
-	// Room makes a place for a commit, which repo has; bare is one without what an earlier setup left. The error says why there is none.
+	// Room creates a room for a commit, which repo has; bare requests one without files of an earlier setup. The
+	// error explains why there is none.
 	Room(ctx context.Context, repo git.Repo, commit string, bare bool) (Room, error)
 }
 
-// Begins is what a room has before the checkout.
+// Begins describes a room before the checkout.
 type Begins struct {
-	Tree, Home string // paths in it, of folders of the user's
-	Index      []byte // git's index of the files that the work tree has; nil if it has none
-	Done       int    // how many setup commands, from the first on, need not run
-	Over       bool   // an earlier setup's files are in the work tree
+	Tree, Home string // paths in the room of directories that the user owns
+	Index      []byte // git's index of the files that the work tree has; nil if none
+	Done       int    // number of setup commands, from the first on, that need not run
+	Over       bool   // files of an earlier setup are in the work tree
 }
 
-// Room is the place of one side. Home and work tree have the paths in it that they have for the agent: tools remember them.
+// Room is the environment of one side. Home and work tree have the same paths in it as for the agent, because
+// tools store them.
 type Room interface {
 	Begins() Begins
-	// User is whom commands run as in it.
+	// User returns the user of commands in the room.
 	User() *proc.Credential
-	// Outside is where a path of the room lies for us.
+	// Outside translates a path of the room into a path outside of it.
 	Outside(path string) string
-	// Enter ends whatever runs on the agent's side and makes the inner engine new, with the declared services. It comes before the first
-	// command of the side.
+	// Enter kills all processes of the agent and resets the inner engine with the declared services. Call it
+	// before the first command of the side.
 	Enter(ctx context.Context) error
-	// Lacks says what of the image cannot be had in the room.
+	// Lacks lists the parts of the image that are unavailable in the room.
 	Lacks() []string
-	// Free is what commands in the room can take.
+	// Free returns the resources available to commands in the room.
 	Free() (Free, error)
-	// Leave ends what runs in the room and gives it up, with all its files: nothing of it is left that takes anything from others.
+	// Leave stops everything in the room and removes it with all its files, so that it uses no more resources.
 	Leave(ctx context.Context) error
 }
 
@@ -126,20 +131,21 @@ type Command struct {
 	Name string // for events
 	Run  string
 	Dir  string
-	Env  []string // complete, HOME included
+	Env  []string // complete, including HOME
 	User *proc.Credential
-	Log  string // path of the full output, relative to Config.OutDir
+	Log  string // path of the complete output, relative to Config.OutDir
 }
 
-// Outcome is how a command ended.
+// Outcome reports how a command ended.
 type Outcome struct {
-	ExitCode int // negative: it could not be started
+	ExitCode int // negative if it could not be started
 	Duration time.Duration
 	Err      error  // nil after exit code 0
-	Warning  string // tells of an incomplete log
+	Warning  string // reports an incomplete log
 }
 
-// Site is a side's checkout, in which a development server can be started. The proof stops what it leaves running.
+// Site is a side's checkout, in which a development server can be started. The proof stops processes that it
+// leaves running.
 type Site struct {
 	Side string // base or head
 	Dir  string
@@ -148,20 +154,20 @@ type Site struct {
 	Log  string   // path of the server's output, relative to Config.OutDir
 }
 
-// View is what a browser saw of a page in a window of one width.
+// View is a browser's view of a page at one window width.
 type View struct {
 	Path  string
 	Width int
 	Seen  workorder.PageView
 }
 
-// run is one call of Run.
+// run is the state of one call of Run.
 type run struct {
 	*sides
 	proof *workorder.Proof
 }
 
-// notes are what a run says, and to whom.
+// notes reports progress and collects reasons.
 type notes struct {
 	Config
 	reasons workorder.Reasons
@@ -170,25 +176,26 @@ type notes struct {
 // stores hold the objects of both commits.
 type stores struct {
 	*notes
-	mirrored   bool // the sides' stores have all that the mirror has
-	readable   bool // they have both commits, and their trees are of a bearable size
+	mirrored   bool // the sides' stores have everything from the mirror
+	readable   bool // they have both commits, whose trees are not too large
 	base, head *side
 }
 
-// sides run the checks in a checkout of each.
+// sides runs the checks in one checkout per side.
 type sides struct {
 	*stores
 	checks []*check
-	first  *Free // what was free for the side that ran first
+	first  *Free // resources that were free for the first side
 }
 
-// Run runs the order's checks on both commits, given by full ids, and compares them. An empty base is a task without one.
-// The proof's Reason says what keeps a side from being run; the error is of a proof that could not be begun.
-// The proof is never nil. It may come RemoveTime after the end of ctx.
+// Run runs the order's checks on both commits, given by full ids, and compares them. An empty base means that
+// the task started without a commit. The proof's Reason explains why a side was not run; the error is for a
+// proof that could not be started. The proof is never nil. Run may return up to RemoveTime after the end of
+// ctx.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
 	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
-		return r.proof, fmt.Errorf("prove the work: %q and %q have to be full commit ids", base, head)
+		return r.proof, fmt.Errorf("prove the work: %q and %q must be full commit ids", base, head)
 	}
 	if r.Objects.Dir == "" {
 		r.Objects = r.Mirror
@@ -217,7 +224,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	return r.proof, nil
 }
 
-// both runs the sides and repeats what has to be.
+// both runs the sides and repeats doubtful checks.
 func (r *run) both(ctx context.Context) {
 	switch {
 	case len(r.checks) == 0 && r.Visit == nil:
@@ -231,14 +238,14 @@ func (r *run) both(ctx context.Context) {
 	gone := r.leave(ctx, r.head)
 	switch left := remaining(ctx); {
 	case r.base.commit == "":
-		r.because(workorder.ReasonNoBase, "base was not run: the task began without a commit")
+		r.because(workorder.ReasonNoBase, "base was not run: the task started without a commit")
 	case r.base.missing:
-		r.because(workorder.ReasonNoBase, "base was not run: there is no commit %.12s on the remote or in the work tree", r.base.commit)
+		r.because(workorder.ReasonNoBase, "base was not run: commit %.12s is neither on the remote nor in the work tree", r.base.commit)
 	case r.know():
 	case ctx.Err() != nil, left < r.head.took:
 		r.because(workorder.ReasonNoTime, "base was not run: head took %s, and %s are left", round(r.head.took), round(max(0, left)))
 	case gone != nil:
-		r.because(workorder.ReasonRemains, "base was not run: what head left cannot be removed, and might keep it from passing: %v", gone)
+		r.because(workorder.ReasonRemains, "base was not run: files of head could not be removed, and might keep it from passing: %v", gone)
 	default:
 		r.side(ctx, r.base)
 	}
@@ -247,7 +254,7 @@ func (r *run) both(ctx context.Context) {
 		r.repeat(ctx, r.base, again[0])
 	}
 	if err := r.leave(ctx, r.base); err != nil {
-		r.warn("what base left cannot be removed: %v", err)
+		r.warn("files of base could not be removed: %v", err)
 	}
 	if len(again[1]) > 0 && gone == nil && r.resume(ctx, r.head) {
 		r.repeat(ctx, r.head, again[1])
@@ -255,13 +262,13 @@ func (r *run) both(ctx context.Context) {
 	r.rest(ctx, r.head)
 }
 
-// reserve is ctx without the time that flags need.
+// reserve returns ctx with a deadline that leaves time for the flags.
 func (r *run) reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	left := remaining(ctx)
 	return context.WithTimeoutCause(ctx, left-min(flagsReserve, left/10), errShare)
 }
 
-// remaining is the time to the deadline that every context here has.
+// remaining returns the time until the deadline, which every context here has.
 func remaining(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -277,7 +284,7 @@ func round(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// because adds to why a side is missing.
+// because adds a reason why a side is missing.
 func (r *notes) because(code workorder.ReasonCode, format string, args ...any) {
 	r.reasons = r.reasons.And(code, format, args...)
 }
@@ -286,19 +293,20 @@ func (r *notes) warn(format string, args ...any) {
 	r.Emit(workorder.Event{Type: workorder.EventWarning, Text: r.shown("proof: "+fmt.Sprintf(format, args...), workorder.MaxEventText)})
 }
 
-// say tells of a step. These are no validate events: a check that fails on base is no failure of the task's validation.
+// say reports a step. The events are not validate events: a check that fails on base is not a failed
+// validation of the task.
 func (r *notes) say(format string, args ...any) {
 	r.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: r.shown(fmt.Sprintf(format, args...), workorder.MaxEventText)})
 }
 
-// shown is a text for a human: without secrets and control characters, and not longer than max bytes.
+// shown prepares a text for people: without secrets and control characters, and at most that many bytes.
 func (r *notes) shown(s string, most int) string {
-	const window = 16 // times what is kept is looked at: a secret may begin before the cut
+	const window = 16 // multiple of the kept size that is redacted: a secret may begin before the cut
 	s = r.Redact.String(s[:min(len(s), window*most)])
 	return text.Cut(text.Seen(s), most)
 }
 
-// clear removes the checkouts, whatever happened before.
+// clear removes the checkouts in any case.
 func (r *run) clear(ctx context.Context) {
 	limit := RemoveTime
 	if ctx.Err() != nil && remaining(ctx) > 0 {
@@ -308,9 +316,9 @@ func (r *run) clear(ctx context.Context) {
 	defer cancel()
 	for _, s := range []*side{r.head, r.base} {
 		r.rest(ctx, s)
-		if s.room != nil && limit == RemoveTime { // else it goes with the box
+		if s.room != nil && limit == RemoveTime { // otherwise it is removed with the box
 			if err := r.leave(ctx, s); err != nil {
-				r.warn("what %s left cannot be removed: %v", s.name, err)
+				r.warn("files of %s could not be removed: %v", s.name, err)
 			}
 		}
 		if s.root != nil {
@@ -320,13 +328,14 @@ func (r *run) clear(ctx context.Context) {
 			continue
 		}
 		if err := r.remove(ctx, s); err != nil {
-			r.warn("the checkout %s cannot be removed: %v", s.place, err)
+			r.warn("the checkout %s could not be removed: %v", s.place, err)
 		}
 	}
 }
 
-// remove deletes a folder of the user's. As the user, who may have taken rights from its folders (as Go's module cache does);
-// what others made there, in containers, is left to us, who reach it below the home without following links.
+// remove deletes a directory of the user. It does so as the user first, who may have removed rights from its
+// directories (as Go's module cache does). Files that others created there, in containers, are left to root,
+// which reaches them below the home without following links.
 func (r *notes) remove(ctx context.Context, s *side) error {
 	err := r.asUser(ctx, s, "/", nil, `chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"`, s.place)
 	if os.Geteuid() != 0 || r.User == nil || ctx.Err() != nil {
@@ -340,7 +349,7 @@ func (r *notes) remove(ctx context.Context, s *side) error {
 	return home.RemoveAll(filepath.Base(s.place))
 }
 
-// asUser runs a small script as the user, without an environment of anybody's.
+// asUser runs a small script as the user, with a minimal environment.
 func (r *notes) asUser(ctx context.Context, s *side, dir string, out *string, script string, args ...string) error {
 	b, err := proc.Output(ctx, proc.Spec{
 		Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Dir: dir, User: s.user,
@@ -352,19 +361,19 @@ func (r *notes) asUser(ctx context.Context, s *side, dir string, out *string, sc
 	return err
 }
 
-// check is one validate command and what its runs gave.
+// check is one validate command and the results of its runs.
 type check struct {
 	workorder.Command
-	file string // its name in names of logs
+	file string // its name within log file names
 	base runs
 	head runs
 	skip bool // it cannot be run in a checkout
 }
 
-// runs are those of one side, in order.
+// runs holds the runs of one side, in order.
 type runs struct {
 	done    []workorder.CheckRun
-	reports []*testreport.Report // nil where there was none
+	reports []*testreport.Report // nil if there was none
 }
 
 func (c *check) of(s *side) *runs {
@@ -374,7 +383,7 @@ func (c *check) of(s *side) *runs {
 	return &c.head
 }
 
-// last is the run that counts.
+// last returns the run that counts.
 func (r *runs) last() *workorder.CheckRun {
 	if len(r.done) == 0 {
 		return nil
@@ -382,7 +391,7 @@ func (r *runs) last() *workorder.CheckRun {
 	return &r.done[len(r.done)-1]
 }
 
-// plan takes the checks from the order.
+// plan creates the checks from the order.
 func (r *run) plan() {
 	used := map[string]bool{}
 	for i := range r.Order.Setup {
@@ -393,7 +402,7 @@ func (r *run) plan() {
 		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
 		if r.Ground == nil && r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
-			r.because(workorder.ReasonWorkspace, "%s was not run: its command names %s, where the agent worked; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
+			r.because(workorder.ReasonWorkspace, "%s was not run: its command names %s, the agent's work tree; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
 		}
 		r.checks = append(r.checks, c)
 	}

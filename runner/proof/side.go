@@ -18,44 +18,44 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxPrinted bounds the log that a report is read from, in bytes. A log of more lacks its middle: runner keeps the first
-// and the last 8 MiB, and tests that are not in it would be taken for deleted.
+// maxPrinted bounds the log from which a report is read, in bytes. A larger log lacks its middle, because
+// runner keeps the first and the last 8 MiB, and missing tests would be taken for deleted ones.
 const maxPrinted = 16 << 20
 
 // side is one commit and its checkout.
 type side struct {
 	name   string // base or head
 	commit string
-	// missing: the commit is not there.
+	// missing means that the commit does not exist.
 	missing bool
-	// store is ours, with verified objects of the commit.
+	// store is root's store with verified objects of the commit.
 	store git.Repo
-	room  Room             // nil means it runs where we are
-	user  *proc.Credential // whom its commands run as
-	place string           // below the user's home, everything of the side
-	tree  string           // in it, the checkout
-	home  string           // in it, HOME
-	root  *os.Root         // of tree
-	done  int              // setup commands whose outcome is there
-	// bare: setup fails over what an earlier one left, so that the side begins without.
+	room  Room             // nil if it runs in the caller's environment
+	user  *proc.Credential // user of its commands
+	place string           // directory of the side below the user's home
+	tree  string           // checkout within place
+	home  string           // HOME within place
+	root  *os.Root         // handle on tree
+	done  int              // setup commands whose results exist
+	// bare means that setup fails over files of an earlier one, so that the side starts without them.
 	bare bool
 	took time.Duration
-	// ready: its files are there and setup has passed. setupFailed says how it did not.
+	// ready means that its files exist and setup has passed. setupFailed says how setup failed.
 	ready       bool
 	setupFailed string
-	// servers: setup left processes that checks may need.
+	// servers means that setup left processes that checks may need.
 	servers bool
-	before  *proc.Crowd // whom no sweep touches; nil while nothing of the side runs
-	settled *proc.Crowd // with what setup left
+	before  *proc.Crowd // processes that no sweep kills; nil while nothing of the side runs
+	settled *proc.Crowd // the same, with processes of setup
 	views   []View
 }
 
-// side makes the checkout and runs setup and checks in it.
+// side creates the checkout and runs setup and checks in it.
 func (r *sides) side(ctx context.Context, s *side) {
 	began := time.Now()
 	defer func() { s.took = time.Since(began) }()
 	if err := r.enter(ctx, s); err != nil {
-		r.because(workorder.ReasonNoPlace, "%s was not run: there is no clean place for it: %v", s.name, err)
+		r.because(workorder.ReasonNoPlace, "%s was not run: no clean environment for it: %v", s.name, err)
 		return
 	}
 	if err := r.bring(ctx, s); err != nil {
@@ -71,10 +71,10 @@ func (r *sides) side(ctx context.Context, s *side) {
 	r.visit(ctx, s)
 }
 
-// bring puts the side's files into its place.
+// bring writes the side's files.
 func (r *sides) bring(ctx context.Context, s *side) error {
 	if err := r.checkout(ctx, s); err != nil {
-		return fmt.Errorf("it cannot be checked out: %w", err)
+		return fmt.Errorf("check out: %w", err)
 	}
 	if r.Prepare != nil {
 		if err := r.Prepare(ctx, s.tree, s.user); err != nil {
@@ -84,7 +84,7 @@ func (r *sides) bring(ctx context.Context, s *side) error {
 	return nil
 }
 
-// outside is where a path of the side lies for us.
+// outside translates a path of the side into a path outside its room.
 func (s *side) outside(path string) string {
 	if s.room == nil {
 		return path
@@ -94,8 +94,9 @@ func (s *side) outside(path string) string {
 
 func setupName(i int) string { return fmt.Sprintf("setup-%d", i+1) }
 
-// setup runs the setup commands. After is the number of commands that wait behind it. A command that was not made to run twice in one work
-// tree (mkdir) fails over what an earlier setup left there; then all of them run without that.
+// setup runs the setup commands. after is the number of commands that still have to run after it. A command
+// that cannot run twice in one work tree (mkdir) fails over the files of an earlier setup; then all commands
+// run again without those.
 func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 	n := len(r.reasons)
 	if r.runSetup(ctx, s, after) {
@@ -111,7 +112,7 @@ func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 		err = r.enter(ctx, s)
 	}
 	if err != nil {
-		r.because(workorder.ReasonNoPlace, "%s was not run: there is no clean place for it: %v", s.name, err)
+		r.because(workorder.ReasonNoPlace, "%s was not run: no clean environment for it: %v", s.name, err)
 		return false
 	}
 	if err := r.bring(ctx, s); err != nil {
@@ -133,7 +134,7 @@ func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 			r.because(workorder.ReasonSetup, "%s was not run: setup command %q: %v%s", s.name, line, err, r.withheld())
 			return false
 		case o.Err != nil && r.Order.Found && (s.bare || s.room == nil || !s.room.Begins().Over):
-			// It failed before the agent, too, and the checks were run.
+			// It failed before the agent ran, too, and the checks ran nevertheless.
 		case o.Err != nil:
 			s.setupFailed = fmt.Sprintf("setup command %q exited with %d (%s)", line, o.ExitCode, r.logName(s, setupName(i)))
 			r.because(workorder.ReasonSetup, "%s was not run: %s%s", s.name, s.setupFailed, r.withheld())
@@ -145,11 +146,11 @@ func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 	return true
 }
 
-// withheld reminds of what setup does not get here.
+// withheld mentions the secrets that setup does not receive here.
 func (r *sides) withheld() string {
 	for _, n := range r.Order.SecretNames {
 		if r.Order.SecretUse(n) == workorder.ForSetup {
-			return fmt.Sprintf("; it runs without the secret %s, which is for setup only: code of the task's commits runs in it", n)
+			return fmt.Sprintf("; it runs without the secret %s, which is for setup only, because code of the task's commits runs in it", n)
 		}
 	}
 	return ""
@@ -190,9 +191,9 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	r.say("%s on %s: %s in %s", c.Name, s.name, verdict, round(o.Duration))
 }
 
-// manifest is the side's package.json; empty if there is none that can be read.
+// manifest returns the side's package.json; empty if it cannot be read.
 func (s *side) manifest() []byte {
-	const most = 1 << 20 // far more than any has
+	const most = 1 << 20 // far more than any real one
 	b, err := untrusted.Read(s.root, "package.json", nil, most)
 	if err != nil {
 		return nil
@@ -200,7 +201,7 @@ func (s *side) manifest() []byte {
 	return b
 }
 
-// forPeople puts the output for people in the place of a report that was asked for and has been read.
+// forPeople replaces a machine-readable report in the log, after it has been parsed, with output for people.
 func (r *sides) forPeople(printed testreport.Format, log string) {
 	if printed == testreport.None {
 		return
@@ -216,7 +217,7 @@ func (r *sides) forPeople(printed testreport.Format, log string) {
 		if err != nil {
 			return err
 		}
-		defer os.Remove(out.Name()) // where it was not renamed
+		defer os.Remove(out.Name()) // in case it was not renamed
 		err = errors.Join(testreport.Readable(printed, in, out), out.Close())
 		if err != nil {
 			return err
@@ -228,18 +229,18 @@ func (r *sides) forPeople(printed testreport.Format, log string) {
 	}
 }
 
-// report is what the command left and printed.
+// report returns the report that the command wrote or printed.
 func (r *sides) report(s *side, c *check, mark testreport.Mark, log string) *testreport.Report {
 	f, err := os.Open(filepath.Join(r.OutDir, filepath.FromSlash(log)))
 	if err != nil {
 		r.warn("%s on %s: %v", c.Name, s.name, err)
-		rep, _ := testreport.Read(s.root, mark, nil) // the warning stands for all that is missing
+		rep, _ := testreport.Read(s.root, mark, nil) // the warning covers everything that is missing
 		return rep
 	}
 	defer f.Close()
 	var rep *testreport.Report
 	if fi, serr := f.Stat(); serr == nil && fi.Size() > maxPrinted {
-		r.warn("%s on %s printed more than %d MiB: no report is read from that, let the command write one into a file", c.Name, s.name, maxPrinted>>20)
+		r.warn("%s on %s printed more than %d MiB, too much to read a report from: let the command write a report file", c.Name, s.name, maxPrinted>>20)
 		rep, err = testreport.Read(s.root, mark, nil)
 	} else {
 		rep, err = testreport.Read(s.root, mark, f)
@@ -254,9 +255,9 @@ func (r *notes) logName(s *side, name string) string {
 	return workorder.LogsDir + "/proof-" + s.name + "-" + name + ".log"
 }
 
-// command runs one command line and then stops what it left, setup's excepted. The error says that it
-// was not run, or not to its end for no fault of its own. One may use half of the
-// time that is left while others wait behind it.
+// command runs one command line and then kills the processes that it left, except those of setup. It returns
+// an error if the command did not run, or was stopped for no fault of its own. A command may use half of the
+// remaining time while others have to run after it.
 func (r *sides) command(ctx context.Context, s *side, line, name string, after int) (Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Outcome{}, context.Cause(ctx)
@@ -272,7 +273,7 @@ func (r *sides) command(ctx context.Context, s *side, line, name string, after i
 	defer cancel()
 	o := r.Shell(cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), User: s.user, Log: r.logName(s, name)})
 	if s.settled != nil {
-		s.settled.Sweep() // a server left by one command must not answer the tests of the next
+		s.settled.Sweep() // a server left by one command must not serve the tests of the next
 	}
 	if o.Warning != "" {
 		r.warn("%s on %s: %s", name, s.name, o.Warning)
@@ -285,13 +286,14 @@ func (r *sides) command(ctx context.Context, s *side, line, name string, after i
 	case cctx.Err() != nil:
 		return o, fmt.Errorf("it was stopped after %s: %w", round(o.Duration), context.Cause(cctx))
 	case o.ExitCode < 0:
-		return o, fmt.Errorf("it cannot be started: %w", o.Err)
+		return o, fmt.Errorf("it could not be started: %w", o.Err)
 	}
 	return o, nil
 }
 
-// env is the environment of a side's commands. Paths into the agent's home or work tree lead into the
-// checkout's: PATH has a folder of the home in front, and a project may name folders of its own.
+// env returns the environment of a side's commands. Paths into the agent's home or work tree are replaced by
+// those of the checkout: PATH starts with a directory of the home, and a project may name its own
+// directories.
 func (r *notes) env(s *side) []string {
 	var env []string
 	for _, kv := range r.Env {
@@ -310,7 +312,7 @@ func (r *notes) env(s *side) []string {
 
 const workspaceVar = "SANDBOX_AGENT_WORKSPACE="
 
-// moved is a path in the agent's work tree or home as it is for a side.
+// moved translates a path in the agent's work tree or home for a side.
 func (r *notes) moved(path string, s *side) string {
 	for _, m := range [][2]string{{r.Workspace, s.tree}, {r.Home, s.home}} {
 		if rest, ok := strings.CutPrefix(path, m[0]); ok && m[0] != "" && (rest == "" || rest[0] == '/') {
@@ -326,7 +328,7 @@ func (r *sides) rest(ctx context.Context, s *side) {
 		return
 	}
 	if n := s.before.Sweep(); n > 0 {
-		r.warn("%d processes of the checks on %s cannot be stopped", n, s.name)
+		r.warn("%d processes of the checks on %s could not be killed", n, s.name)
 	}
 	s.before, s.settled = nil, nil
 	r.removeContainers(ctx, "after "+s.name)
@@ -335,15 +337,15 @@ func (r *sides) rest(ctx context.Context, s *side) {
 // containersTime bounds removing containers, which takes part of a second for some ten.
 const containersTime = 30 * time.Second
 
-// removeContainers makes sure that no container stands beside the checks that none of them started.
+// removeContainers ensures that no container that the checks did not start runs next to them.
 func (r *sides) removeContainers(ctx context.Context, when string) {
 	if r.Containers == nil || ctx.Err() != nil && remaining(ctx) > 0 {
-		return // stopped from outside: the box is about to go with all of them
+		return // stopped from outside: the box is about to be removed with all of them
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containersTime)
 	defer cancel()
 	if err := r.Containers.Remove(ctx); err != nil {
-		r.because(workorder.ReasonRemains, "containers that are not the project's own could not be removed %s, and may have changed what the checks saw: %v", when, err)
+		r.because(workorder.ReasonRemains, "the project's extra containers could not be removed %s, and may have changed the results of the checks: %v", when, err)
 	}
 }
 
@@ -358,13 +360,13 @@ func (r *sides) extraContainers(ctx context.Context) int {
 	return n
 }
 
-// resume brings a side that rests to where its checks can be repeated.
+// resume prepares a resting side for a repetition of its checks.
 func (r *sides) resume(ctx context.Context, s *side) bool {
 	if !s.ready {
 		return false
 	}
 	if err := r.enter(ctx, s); err != nil {
-		r.warn("checks on %s are not repeated: there is no clean place for them: %v", s.name, err)
+		r.warn("checks on %s are not repeated: no clean environment for them: %v", s.name, err)
 		return false
 	}
 	if s.room != nil || s.tree == "" { // a new one, or base was known
@@ -389,13 +391,14 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 
 var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// maxFileName bounds a check's part of a log's name, in bytes: with all around it, it is below the 255 of file systems.
+// maxFileName bounds a check's part of a log name, in bytes: the whole name stays below the file systems'
+// limit of 255.
 const maxFileName = 100
 
-// again ends the name of a repeat's log.
+// again ends the log name of a repetition.
 const again = "-again"
 
-// fileName makes a file name of a check's name, different from those used.
+// fileName derives a file name from a check's name, different from those used.
 func fileName(name string, used map[string]bool) string {
 	base := strings.TrimLeft(notInFileName.ReplaceAllString(name, "_"), ".")
 	if base = base[:min(len(base), maxFileName)]; base == "" {

@@ -7,17 +7,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// devLog is the name of the development server's log, among those of the checks.
+// devLog is the name of the development server's log, next to those of the checks.
 const devLog = "dev"
 
-// visit has the side's pages looked at. On head, which comes first, it may use half of the time that is left: without base
-// there is nothing to compare with.
+// visit views the side's pages. On head, which comes first, it may use half of the remaining time: without
+// base there is nothing to compare with.
 func (r *sides) visit(ctx context.Context, s *side) {
 	if r.Visit == nil {
 		return
 	}
 	if ctx.Err() != nil {
-		r.because(workorder.ReasonPages, "the pages of %s were not looked at: %v", s.name, context.Cause(ctx))
+		r.because(workorder.ReasonPages, "the pages of %s were not viewed: %v", s.name, context.Cause(ctx))
 		return
 	}
 	left := remaining(ctx)
@@ -34,14 +34,14 @@ func (r *sides) visit(ctx context.Context, s *side) {
 	if err != nil {
 		r.because(workorder.ReasonPages, "pictures of %s: %v", s.name, err)
 		if len(views) == 0 {
-			r.say("%s: no page was looked at: %v", s.name, err)
+			r.say("%s: no page was viewed: %v", s.name, err)
 			return
 		}
 	}
 	r.say("%s: %d views of pages", s.name, len(views))
 }
 
-// pages joins what was seen on both sides, in head's order, which is that of the project.
+// pages joins the views of both sides, in head's order, which is that of the project.
 func pages(base, head []View) []workorder.PageProof {
 	out := []workorder.PageProof{}
 	at := func(v View) *workorder.PageProof {
