@@ -1,4 +1,5 @@
-// Package assembly makes a run of its parts: it gives each room of the box what it needs of the others, and decides nothing.
+// Package assembly wires the packages of the guest together for a run: it passes each part what it needs from
+// the others, and makes no decisions.
 package assembly
 
 import (
@@ -23,14 +24,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// paths are the places of the box that are no part of the contract.
+// paths are the paths in the box that are not part of the contract.
 type paths struct {
-	out    string // leaves the box
+	out    string // copied out of the box
 	state  string // partial result; root only
-	git    string // our repositories; the agent may read them
-	proof  string // what a proof's checkouts are made of; code of both commits may read it. On the file system of git
+	git    string // root's repositories; the agent may read them
+	proof  string // files for the checkouts of a proof, readable by the code of both commits; on the file system of git
 	ssh    string // SSH key; memory-backed, root only
-	layers string // the mounts of what setup left; root only
+	layers string // mounts of the files that setup left; root only
 }
 
 func boxPaths() paths {
@@ -51,7 +52,7 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	env, err := workorder.DecodeEnvelope(os.Stdin)
 	if err == nil && env.Order.Mode == workorder.ModeStand && madeReady() {
 		if ferr := forget(boxPaths()); ferr != nil {
-			log.Warn("begin a new record", "error", ferr)
+			log.Warn("start a new record", "error", ferr)
 		}
 		err = keptPolicy(&env.Order)
 	}
@@ -68,10 +69,10 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	describe(rec, &env.Order)
 	rec.Emit(workorder.Event{Type: workorder.EventReady, Text: version.Get().Version})
 	if missing != "" {
-		rec.Warn("the sandbox is held less well than it should be: " + missing)
+		rec.Warn("the sandbox is less isolated than it should be: " + missing)
 	}
 	if short := mask.Ignored(); len(short) > 0 {
-		rec.Warn(fmt.Sprintf("too short to be kept out of logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
+		rec.Warn(fmt.Sprintf("too short to be redacted from logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
 	}
 	b, err := newBox(log, env, rec, mask)
 	if err != nil {
@@ -81,10 +82,11 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	return b.Run(ctx)
 }
 
-// threads are there before the agent is, which can use up all that a box may have: several times what was seen in use.
+// Number of threads started before the agent, which can use up the whole limit of the box: several times the
+// observed use.
 const threads = 32
 
-// Plan prints the steps that the order on standard input leads to.
+// Plan prints the steps for the order on standard input.
 func Plan(log *slog.Logger) int {
 	env, err := workorder.DecodeEnvelope(os.Stdin)
 	if err != nil {
@@ -108,7 +110,7 @@ func openRecord(stream io.Writer) (*record.Recorder, error) {
 	return record.New(record.Options{OutDir: p.out, StateDir: p.state, Stream: stream})
 }
 
-// describe puts what the order says into the result, so that every ending has it.
+// describe copies the order's details into the result, so that every ending has them.
 func describe(rec *record.Recorder, o *workorder.Order) {
 	rec.Update(func(r *workorder.Result) {
 		r.TaskID, r.Project, r.Mode, r.Repo, r.BaseBranch = o.TaskID, o.Project, o.Mode, o.Repo, o.Branch
@@ -121,7 +123,7 @@ func describe(rec *record.Recorder, o *workorder.Order) {
 	})
 }
 
-// refuse ends a run whose order cannot be carried out.
+// refuse ends a run whose order cannot be executed.
 func refuse(log *slog.Logger, rec *record.Recorder, err error) int {
 	log.Error("boot", "error", err)
 	if werr := rec.Finish(func(r *workorder.Result) {
@@ -132,7 +134,7 @@ func refuse(log *slog.Logger, rec *record.Recorder, err error) int {
 	return workorder.ExitCode(workorder.StatusError, workorder.ByOrder)
 }
 
-// secrets is everything that must not leave the box in text.
+// secrets returns all values that must be redacted from text that leaves the box.
 func secrets(env *workorder.Envelope) *redact.Set {
 	values := make(map[string]string, len(env.Secrets)+3)
 	maps.Copy(values, env.Secrets)

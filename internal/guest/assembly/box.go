@@ -31,13 +31,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// parts are what a run consists of, in the order in which they are made.
+// parts are the parts of a run, in order of creation.
 type parts struct {
 	log   *slog.Logger
 	env   *workorder.Envelope
 	order *workorder.Order
 	paths paths
-	rec   *record.Recorder // nil means only the plan is wanted
+	rec   *record.Recorder // nil if only the plan is requested
 	mask  *redact.Set
 	emit  func(workorder.Event)
 	warn  func(string)
@@ -53,10 +53,10 @@ type parts struct {
 	engine *innerengine.Engine
 	repo   *repository.Repository
 	stack  *innerengine.Services
-	kept   *snapshots.Task // nil if nothing that setup leaves is kept
+	kept   *snapshots.Task // nil if files of setup are not cached
 }
 
-// newBox brings the parts together. rec and mask are nil when only the plan is wanted.
+// newBox connects the parts. rec and mask are nil if only the plan is requested.
 func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
 	p := &parts{log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, mask: mask, emit: func(workorder.Event) {}, warn: func(string) {}}
 	if rec != nil {
@@ -79,7 +79,7 @@ func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mas
 	return p.box(), nil
 }
 
-// addUser prepares whom code of the task runs as, and where.
+// addUser prepares the user that runs the task's code.
 func (p *parts) addUser() (err error) {
 	if p.groups, err = cgroups.Open(); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (p *parts) addUser() (err error) {
 		return err
 	}
 	if p.rec != nil {
-		// The layers of the inner engine belong to its root, who is the agent's user here: whoever knows a path could change
-		// the images that services and a proof start from.
+		// The layers of the inner engine belong to its root, which is the agent's user here. With access to a
+		// layer's path, the agent could change the images that services and a proof start from.
 		if p.user.Place, err = proc.NewPlace(proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) }); err != nil {
 			return fmt.Errorf("hide the inner engine's data from the agent: %w", err)
 		}
@@ -101,7 +101,7 @@ func (p *parts) addUser() (err error) {
 	return nil
 }
 
-// addTask prepares the agent and its way to a model.
+// addTask prepares the agent and its access to a model.
 func (p *parts) addTask() (err error) {
 	logs := ""
 	if p.rec != nil {
@@ -132,7 +132,8 @@ func (p *parts) addTask() (err error) {
 	return nil
 }
 
-// addEngine prepares the inner engine and the network policy. Each asks the other whose a connection is.
+// addEngine prepares the inner engine and the network policy. Each asks the other which process a connection
+// belongs to.
 func (p *parts) addEngine() (err error) {
 	who := origin.New(
 		func(ctx context.Context, id string) string { return p.engine.ContainerName(ctx, id) },
@@ -148,13 +149,14 @@ func (p *parts) addEngine() (err error) {
 	return err
 }
 
-// addRepository prepares root's git, which runs as the agent's user in a group that the agent cannot starve.
+// addRepository prepares root's git, which runs as the agent's user in a control group that the agent cannot
+// starve.
 func (p *parts) addRepository() {
 	user := *p.user
 	user.Cgroup = p.groups.Of(cgroups.Git)
 	p.repo = openRepository(p.log, p.env, p.space, &user, func(e workorder.Event) {
 		if e.Type == workorder.EventWarning {
-			p.warn(e.Text) // the result has it, too
+			p.warn(e.Text) // also in the result
 			return
 		}
 		p.emit(e)
@@ -163,12 +165,12 @@ func (p *parts) addRepository() {
 	p.task.Watch(p.repo.Changed)
 }
 
-// ground is what rooms of a proof are made of.
+// ground returns the factory of a proof's rooms.
 func (p *parts) ground() *proving.Ground {
 	return &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers}, Snapshots: p.kept}
 }
 
-// addSnapshots lets the task begin with what setup left in an earlier box.
+// addSnapshots lets the task start from the files that setup left in an earlier box.
 func (p *parts) addSnapshots() {
 	o := p.order
 	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStand || len(o.Setup)+len(o.Validate) == 0 {
@@ -177,10 +179,10 @@ func (p *parts) addSnapshots() {
 	c := snapshots.Config{
 		Dir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log, Binding: p.engine.Binding,
 		Places: []snapshots.Place{
-			// The repository stays in the box's own file system: what of it was not pushed is taken out of a stopped box.
+			// The repository stays in the box's own file system: unpushed parts of it are copied out of a stopped box.
 			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{workspace.EnvFile}},
 			{Name: "home", Path: workorder.SandboxHome},
-			{Name: "browsers", Path: "/opt/playwright/browsers"}, // a project installs those of its own version there
+			{Name: "browsers", Path: "/opt/playwright/browsers"}, // a project installs the browsers of its own version there
 			{Name: "tmp", Path: "/tmp", Scratch: true},
 			{Name: "var-tmp", Path: "/var/tmp", Scratch: true},
 		},
@@ -189,7 +191,7 @@ func (p *parts) addSnapshots() {
 		c.Secret, c.Unseen = p.mask.In, p.mask.Ignored()
 	}
 	if err := snapshots.Reserve(workorder.CacheDir, c.Dir); err != nil {
-		p.log.Warn("nothing of earlier sandboxes is used", "error", err)
+		p.log.Warn("results of earlier sandboxes are not reused", "error", err)
 	}
 	c.Beside = func(ctx context.Context) (map[string]string, error) { return p.ground().Beside(ctx, p.paths.state) }
 	p.kept = &snapshots.Task{Store: snapshots.New(c), Order: o, Say: func(text string) {
@@ -210,7 +212,7 @@ func (p *parts) addServices() {
 	}
 }
 
-// box is the run. Parts that the order does not ask for are nil.
+// box returns the run. Parts that the order does not need are nil.
 func (p *parts) box() *boot.Box {
 	o := p.order
 	b := &boot.Box{
@@ -247,12 +249,12 @@ func (p *parts) box() *boot.Box {
 	return b
 }
 
-// sandboxUser is whom the task's code runs as, in a control group; nil means the caller's.
+// sandboxUser returns the user that runs the task's code, in a control group; nil means the caller's.
 func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 	return ground.User(workorder.SandboxUser, group)
 }
 
-// openRepository makes the task's repository for boot and rescue.
+// openRepository opens the task's repository for boot and rescue.
 func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository.Repository {
 	p := boxPaths()
 	before := ""

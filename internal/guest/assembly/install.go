@@ -15,10 +15,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// logs is the folder of the run's logs.
+// logs returns the directory of the run's logs.
 func (p *parts) logs() string { return filepath.Join(p.paths.out, workorder.LogsDir) }
 
-// logFile opens a log of the box; secrets are taken out of it.
+// logFile opens a log of the box that redacts secrets.
 func (p *parts) logFile(name string) func() (io.WriteCloser, error) {
 	return func() (io.WriteCloser, error) {
 		f, err := os.Create(filepath.Join(p.logs(), name))
@@ -39,7 +39,7 @@ func (c *cleanFile) Close() error {
 	return c.WriteCloser.Close()
 }
 
-// packages is boot.Packages.
+// packages implements boot.Packages.
 type packages struct {
 	log func() (io.WriteCloser, error)
 }
@@ -53,7 +53,7 @@ func (p packages) Install(ctx context.Context, names []string) error {
 	return (&apt.Manager{Log: log}).Install(ctx, names)
 }
 
-// tools are those of the order.
+// tools returns the order's tools.
 func (p *parts) tools() *tools.Tools {
 	t := imageTools(p.logFile("tools.log"))
 	t.User, t.Commands = p.user, cmp.Or(p.order.Env["PATH"], t.Commands)
@@ -65,7 +65,7 @@ func imageTools(log func() (io.WriteCloser, error)) *tools.Tools {
 	return &tools.Tools{Dir: tools.Dir, Path: tools.Trusted(path, workorder.SandboxHome, workorder.Workspace), Commands: path, Log: log}
 }
 
-// Prepare installs packages, or tools as NAME=VERSIONS, into an image that is being built from a box's.
+// Prepare installs packages, or tools as NAME=VERSIONS, into an image that is being built from the box image.
 func Prepare(ctx context.Context, kind string, names []string) error {
 	switch kind {
 	case "packages":
@@ -89,5 +89,5 @@ func Prepare(ctx context.Context, kind string, names []string) error {
 		_, err = t.Install(ctx, asked)
 		return err
 	}
-	return fmt.Errorf("prepare %q: it is packages or tools", kind)
+	return fmt.Errorf("prepare %q: must be packages or tools", kind)
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// policyFile has the network of a box without a task that was given another one than its order's, so that it counts after a stop, too.
+// policyFile stores the changed network policy of a standalone box, so that it also applies after a restart.
 const policyFile = "/var/lib/sandbox-agent/network.json"
 
-// switchTime bounds a change of the network, which goes on when whoever asks for it is gone: what is in force would not be known otherwise.
+// switchTime bounds a change of the network. The change continues if its client disconnects: otherwise the
+// policy in force would be unknown.
 const switchTime = 30 * time.Second
 
-// policy is serve.Network of a box.
+// policy implements serve.Network of a box.
 type policy struct {
 	order workorder.Network
 	put   func(ctx context.Context, n workorder.Network) error // in force
@@ -53,14 +54,15 @@ func (p *policy) Set(ctx context.Context, n wire.Network) error {
 	if err := next.Check(); err != nil {
 		return &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
 	}
-	// First what can fail: a full disk must leave neither half a file nor a network that a stop would undo.
+	// First the step that can fail: a full disk must leave neither half a file nor a policy that a restart would
+	// undo.
 	kept, err := renameio.NewPendingFile(p.file, renameio.WithTempDir(filepath.Dir(p.file)), renameio.WithPermissions(0o600))
 	if err != nil {
-		return fmt.Errorf("keep the network for the next start: %w", err)
+		return fmt.Errorf("store the network policy for the next start: %w", err)
 	}
-	defer func() { _ = kept.Cleanup() }() // nothing, once it is in place
+	defer func() { _ = kept.Cleanup() }() // no effect once it is in place
 	if err := errors.Join(json.NewEncoder(kept).Encode(networkOf(next)), kept.Sync()); err != nil {
-		return fmt.Errorf("keep the network for the next start: %w", err)
+		return fmt.Errorf("store the network policy for the next start: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), switchTime)
 	defer cancel()
@@ -69,19 +71,19 @@ func (p *policy) Set(ctx context.Context, n wire.Network) error {
 	}
 	p.now = networkOf(next)
 	if err := kept.CloseAtomicallyReplace(); err != nil {
-		return fmt.Errorf("keep the network, which is in force now, for the next start: %w", err)
+		return fmt.Errorf("store the network policy, which is already in force, for the next start: %w", err)
 	}
 	return nil
 }
 
-// with is a network with another mode and other rules.
+// with returns a copy of was with the mode and rules of n.
 func with(was workorder.Network, n wire.Network) workorder.Network {
 	was.Mode, was.Allow = workorder.NetworkMode(n.Mode), n.Allow
 	was.Learn = was.Learn && was.Mode == workorder.NetworkRestricted
 	return was
 }
 
-// keptPolicy puts the network that a box was given last into its order.
+// keptPolicy replaces the order's network policy with the last stored one.
 func keptPolicy(o *workorder.Order) error {
 	b, err := os.ReadFile(policyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +94,7 @@ func keptPolicy(o *workorder.Order) error {
 		err = json.Unmarshal(b, &n)
 	}
 	if err != nil {
-		return fmt.Errorf("read the network that the sandbox was given: %w", err)
+		return fmt.Errorf("read the stored network policy: %w", err)
 	}
 	o.Network = with(o.Network, n)
 	return nil

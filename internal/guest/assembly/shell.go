@@ -10,7 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Shell makes this process the user's shell, or a command, beside the agent; with only check it says whether that is possible now.
+// Shell turns this process into the user's shell, or a command, next to the agent. With check it only reports
+// whether that is possible now.
 func Shell(argv []string, check bool) int {
 	err := func() error {
 		if check {

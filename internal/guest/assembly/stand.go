@@ -17,10 +17,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ready says that a box without a task was made ready before. It lies in the box's own file system, where files stay over a stop.
+// ready marks a standalone box that has been prepared before. It is in the box's own file system, whose files
+// survive a stop.
 const ready = "/var/lib/sandbox-agent/ready"
 
-// stander is boot.Stander.
+// stander implements boot.Stander.
 type stander struct {
 	p     *parts
 	again bool
@@ -31,23 +32,23 @@ func madeReady() bool {
 	return err == nil
 }
 
-// forget removes the record of the box's life before it was stopped: this one begins anew.
+// forget removes the record of the box's previous run: this one starts a new record.
 func forget(p paths) error {
 	return errors.Join(os.RemoveAll(p.state), os.Remove(filepath.Join(p.out, workorder.ResultFile)), os.Truncate(filepath.Join(p.out, workorder.EventsFile), 0))
 }
 
 func (s *stander) Again() bool { return s.again }
 
-// Serve serves the wire as the sandbox's guest does in containers of other images. Commands run as an agent would: as its user, with its environment, in
-// its control group and place.
+// Serve serves the wire protocol like the guest in containers of other images. Commands run like an agent: as
+// its user, with its environment, in its control group and mount namespace.
 func (s *stander) Serve(ctx context.Context) (over, err error) {
 	l, err := listen(ctx, workorder.WireSocket)
 	if err != nil {
-		return nil, fmt.Errorf("listen for users: %w", err)
+		return nil, fmt.Errorf("listen for clients: %w", err)
 	}
 	defer l.Close()
 	if err := os.WriteFile(ready, nil, 0o600); err != nil {
-		return nil, fmt.Errorf("note that the sandbox is ready: %w", err)
+		return nil, fmt.Errorf("mark the sandbox as ready: %w", err)
 	}
 	if err = serve.New(s.config()).Serve(ctx, l); stand.Over(err) {
 		return err, nil
@@ -64,7 +65,7 @@ func (s *stander) config() serve.Config {
 	crowd := reap.Crowd{Of: &u.UID}
 	if g := u.Cgroup; g != nil {
 		for _, dir := range append(slices.Clone(g.V1), g.Unified) {
-			crowd.Dirs = append(crowd.Dirs, filepath.Dir(dir)) // the limit is that of all work
+			crowd.Dirs = append(crowd.Dirs, filepath.Dir(dir)) // the limit applies to all work together
 		}
 	}
 	o := s.p.order.Stand
@@ -78,7 +79,7 @@ func (s *stander) config() serve.Config {
 	}
 }
 
-// listen makes a socket that root alone reaches: its folder is root's.
+// listen creates a socket that only root can reach: its directory is root's.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	return l, os.Chmod(socket, 0o600)
 }
 
-// Dial joins standard input and output to the server of a box without a task.
+// Dial connects standard input and output to the server of a standalone box.
 func Dial(ctx context.Context) error {
 	return stand.Dial(ctx, stand.Paths{Socket: workorder.WireSocket}, os.Stdin, os.Stdout)
 }

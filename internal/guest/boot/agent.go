@@ -19,7 +19,7 @@ const commitTime = 3 * time.Minute
 // begin marks the containers, adapts the order to this attempt and starts saving.
 func (b work) begin(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
-		b.Rec.Warn("the project's own containers cannot be told from the agent's: " + err.Error())
+		b.Rec.Warn("the project's own containers cannot be distinguished from the agent's: " + err.Error())
 	}
 	if b.Rebaser != nil {
 		return move(b).beginRebase()
@@ -75,13 +75,13 @@ func (b work) prepare() error {
 	}
 	if o.Task == "" {
 		return stop(because(workorder.StatusError, workorder.ByOrder, workorder.ReasonNoTask,
-			"the remote does not know what %s was asked to do: say it with --task", o.TaskID))
+			"the remote does not have the task text of %s: pass it with --task", o.TaskID))
 	}
 	if spent := c.State.SpentUSD(); o.MaxBudgetUSD != nil && spent > 0 {
 		left := *o.MaxBudgetUSD - spent
 		if left <= 0 {
 			return stop(because(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget,
-				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: `sandbox-agent continue %s --max-budget-usd AMOUNT` goes on", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID))
+				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: continue with `sandbox-agent continue %s --max-budget-usd AMOUNT`", spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID))
 		}
 		o.MaxBudgetUSD = &left
 	}
@@ -110,7 +110,7 @@ func (b work) agent(ctx context.Context) error {
 // whyNothingToCheck is why there are no checks, repairs and proof when the agent could not start.
 const whyNothingToCheck = "the agent could not start"
 
-// neverBegan reports whether the agent ended before it could do anything, so that there is nothing of it to check.
+// neverBegan reports whether the agent ended before it could do anything, so that there is nothing to check.
 func neverBegan(end AgentEnd) bool {
 	switch end.Reasons.Code() {
 	case workorder.ReasonNoAgent, workorder.ReasonModelName:
@@ -133,8 +133,8 @@ func (b work) recordAgent() {
 	}
 }
 
-// keepAgentsWork commits and pushes the agent's changes before validation, because validation
-// leaves files that are not the agent's and can take long.
+// keepAgentsWork commits and pushes the agent's changes before validation, because validation leaves other
+// files and can take long.
 func (b work) keepAgentsWork(ctx context.Context) {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())

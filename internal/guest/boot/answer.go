@@ -45,7 +45,7 @@ func (b tell) nothingToAnswer() string {
 		return "there is no feedback to answer"
 	}
 	select {
-	case <-b.Repo.Lost(): // the result has no answers either that `pr open` could post
+	case <-b.Repo.Lost(): // without a lease, the result has no answers that `pr open` could post
 		return ErrLease.Error() + ", and answers the feedback"
 	default:
 		return ""
@@ -64,7 +64,7 @@ func (b tell) answer(context.Context) error {
 	answers, err := b.Answers.Answers(short, review, b.landing.Head)
 	done()
 	if err != nil {
-		b.Rec.Warn("not all is known of what became of the feedback: " + err.Error())
+		b.Rec.Warn("the outcome of some feedback is unknown: " + err.Error())
 	}
 	r.Review = answers
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })

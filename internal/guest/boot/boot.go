@@ -1,10 +1,9 @@
-// Package boot is the trusted, root part of a run: it prepares the box, brings
-// up what the order asks for, hands over to the task's code as user sandbox,
-// and lands the work however the run ends.
+// Package boot is the trusted part of a run, which runs as root: it prepares the box, starts what the order
+// asks for, runs the task's code as user sandbox, and lands the work however the run ends.
 //
-// Boot decides the order of the steps and the meaning of an ending. The interfaces of this
-// package hide how an engine starts, an agent runs or a branch is pushed;
-// internal/guest/assembly connects their implementations.
+// Boot decides the order of the steps and the meaning of an ending. The interfaces of this package hide how
+// an engine starts, an agent runs or a branch is pushed; internal/guest/assembly connects their
+// implementations.
 package boot
 
 import (
@@ -31,9 +30,9 @@ type Box struct {
 	Prover  Prover   // if nil, the checks run in the work tree only
 	Forge   Forge    // nil if no pull request is wanted
 	Answers Answerer // nil if no feedback is to be answered
-	Rebaser Rebaser  // nil if the order is no rebase
+	Rebaser Rebaser  // nil unless the order is a rebase
 	Stander Stander  // nil if the order has a task
-	// Snapshots is nil where nothing that setup leaves is kept.
+	// Snapshots is nil if files of setup are not cached.
 	Snapshots Snapshots
 	Engine    Engine
 	Services  Services
@@ -50,18 +49,18 @@ type Box struct {
 	Burst time.Duration
 
 	lives     lives
-	interrupt context.CancelCauseFunc // of lives.run
+	interrupt context.CancelCauseFunc // cancels lives.run
 
-	// The steps share the following.
+	// Shared by the steps.
 	cloned   *Cloned  // nil if there is no clone
 	ran      bool     // the task's code started: from here on there is work to land
 	agentEnd AgentEnd // zero if the agent did not run
-	// neverBegan: the agent could not start, so that there is nothing of it to check.
+	// neverBegan: the agent could not start, so there is nothing to check.
 	neverBegan bool
 	committed  bool   // the agent's leftovers are committed
 	left       error  // names the paths that cannot be committed
 	validated  bool   // the validate commands have run
-	end        ending // of the work
+	end        ending // ending of the work
 	landing    Landing
 	unwatch    func() // stops watching the lease; nil if it is not watched
 
@@ -90,12 +89,12 @@ func (b *Box) shutdown() workorder.Shutdown {
 
 // Causes of an early ending, carried by the run's context.
 var (
-	ErrInterrupted = errors.New("a stop signal arrived")
+	ErrInterrupted = errors.New("received a stop signal")
 	ErrTimeout     = errors.New("the time limit was reached")
 	// ErrDisk means that the task exceeded its disk limit.
 	ErrDisk = errors.New("the disk limit was reached")
 	// ErrLease means that this box can push nothing more.
-	ErrLease = errors.New("another sandbox took the task over")
+	ErrLease = errors.New("another sandbox has taken over the task")
 )
 
 // timeoutCause is ErrTimeout with the limit. Callers that do not know
@@ -168,10 +167,10 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 			case s != syscall.SIGINT || time.Since(first) < b.burst():
 				continue
 			}
-			b.landBy.Store(&first) // at once
+			b.landBy.Store(&first) // no landing time is left
 			hurry(errors.New("a second signal arrived"))
 		case <-time.After(time.Until(by)):
-			hurry(errors.New("the time for landing is used up"))
+			hurry(errors.New("the time for landing ran out"))
 		}
 		return
 	}

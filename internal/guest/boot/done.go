@@ -36,7 +36,7 @@ func (e *DoneError) tell(r *workorder.Result) {
 			r.Validation[i].Log = ""
 		}
 	}
-	r.Warnings = append(r.Warnings, fmt.Sprintf("nothing was run: this is how attempt %d ended, whose files are at %s on the remote", a.Number, workorder.ResultRef(s.TaskID)))
+	r.Warnings = append(r.Warnings, fmt.Sprintf("nothing was run: this is the result of attempt %d, whose files are at %s on the remote", a.Number, workorder.ResultRef(s.TaskID)))
 }
 
 const (
@@ -58,7 +58,7 @@ func (b land) keepResult(context.Context) {
 	defer cancel()
 	if by := b.landBy.Load(); by != nil {
 		if time.Until(*by) < resultLeast {
-			b.Log.Info("the result is not brought to the remote: the run is being stopped")
+			b.Log.Info("the result is not pushed to the remote: the run is being stopped")
 			return
 		}
 		var over context.CancelFunc
@@ -67,8 +67,8 @@ func (b land) keepResult(context.Context) {
 	}
 	left, err := b.Repo.Result(ctx)
 	if err != nil {
-		b.Log.Warn("bring the result to the remote", "error", err)
+		b.Log.Warn("push the result to the remote", "error", err)
 	} else if len(left) > 0 {
-		b.Log.Info("the result on the remote is without files that are too large", "left", left)
+		b.Log.Info("the result on the remote lacks files that are too large", "left", left)
 	}
 }

@@ -127,7 +127,7 @@ func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	return a
 }
 
-// earlier lists how the attempts before ours ended.
+// earlier lists how the attempts before ours ended, where ours is this attempt's id.
 func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
 	if s == nil {
 		return nil

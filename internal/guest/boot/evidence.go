@@ -24,7 +24,7 @@ func (b tell) sensitiveFiles(ctx context.Context) error {
 	}
 	changes, cerr := b.Repo.Changes(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if cerr != nil {
-		b.Rec.Warn("which files the commits change is not known: " + cerr.Error())
+		b.Rec.Warn("the files that the commits change are unknown: " + cerr.Error())
 	}
 	b.Rec.Update(func(r *workorder.Result) { r.Surface, r.Changes = found, changes })
 	return errors.Join(err, cerr)

@@ -25,15 +25,16 @@ type Engine interface {
 	Stop(ctx context.Context)
 }
 
-// Stander serves a box without a task.
+// Stander serves a standalone box.
 type Stander interface {
-	// Again reports whether the box was made ready before, and is started again.
+	// Again reports whether the box was prepared before and is being restarted.
 	Again() bool
-	// Serve notes that the box is ready, and serves until ctx ends or nobody needs the box any more; over is why then.
+	// Serve marks the box as ready, and serves clients until ctx ends or the box is released; over is the
+	// reason.
 	Serve(ctx context.Context) (over, err error)
 }
 
-// Network is the network policy of the box and the gateway that passes it.
+// Network is the network policy of the box and its gateways.
 type Network interface {
 	// Up applies the policy and opens the gateway. Call it before any
 	// untrusted code; an error ends the run.
@@ -47,31 +48,32 @@ type Network interface {
 	Close()
 }
 
-// Packages are the distribution's.
+// Packages installs packages of the distribution.
 type Packages interface {
-	// Install makes the packages be there.
+	// Install installs the packages.
 	Install(ctx context.Context, names []string) error
 }
 
-// Tools are compilers, runtimes and package managers in versions of the project's choice.
+// Tools installs compilers, runtimes and package managers in the versions that the project chooses.
 type Tools interface {
-	// Install makes the tools be there and returns the variables that commands need to use them, PATH among them. The error names
-	// each tool that cannot be had; the variables are for the others.
+	// Install installs the tools and returns the variables that commands need to use them, including PATH. The
+	// error names each unavailable tool; the variables are for the others.
 	Install(ctx context.Context, asked map[string]string) (env map[string]string, err error)
 }
 
-// Services are the containers that the task needs.
+// Services controls the containers that the task needs.
 type Services interface {
-	// Up creates all services and returns when each is ready or has failed. Down names those that failed; where the project declared them,
-	// that is all. Found ones are left out from then on, and the others are in use. With another error nothing is.
+	// Up creates all services and returns when each is ready or has failed. down names the failed ones; if the
+	// project declared them, that is all of them. Detected ones are dropped, and the others stay in use. If err
+	// is non-nil, no service is.
 	Up(ctx context.Context) (down, err error)
-	// Anew makes the engine and the services what they were after Up.
+	// Anew resets the engine and the services to their state after Up.
 	Anew(ctx context.Context) error
-	// Supabase brings up the Supabase stack of the workspace and returns its variables.
+	// Supabase starts the Supabase stack of the workspace and returns its variables.
 	Supabase(ctx context.Context) (map[string]string, error)
 	// Ends returns the last known state of each service.
 	Ends() []workorder.ServiceEnd
-	// Unwatch stops watching them: from then on their end is no failure.
+	// Unwatch stops watching them: from then on their end is not a failure.
 	Unwatch()
 }
 
@@ -81,9 +83,11 @@ type Repository interface {
 	// The lease is renewed until Land or Release.
 	// An error may implement EndedByer.
 	Clone(ctx context.Context) (Cloned, error)
-	// Again checks the commit out once more that the work tree began with, and what was restored on it, into a work tree that has lost its files.
+	// Again checks out once more the commit that the work tree started from, and restored changes on top, into a
+	// work tree that has lost its files.
 	Again(ctx context.Context) error
-	// Tidier notes how the work tree differs from its commit. undo takes away what came since, but for what git ignores.
+	// Tidier records how the work tree differs from its commit. undo reverts later changes, except to files that
+	// git ignores.
 	Tidier(ctx context.Context) (undo func(context.Context) error, err error)
 	// Baseline records the files that setup left in the work tree, which are not the agent's work.
 	Baseline(ctx context.Context) error
@@ -101,8 +105,8 @@ type Repository interface {
 	Push(ctx context.Context, commitsOnly bool)
 	// Lost is closed when another box holds the task's lease.
 	Lost() <-chan struct{}
-	// Commit commits all changes it can. The error lists the paths that it could not
-	// commit. It is no error if there are no changes.
+	// Commit commits all changes it can. The error lists the paths that it could not commit. Without changes it
+	// returns nil.
 	Commit(ctx context.Context) error
 	// Archive saves the paths that Commit left, or the whole work tree, as a file of the
 	// output and returns its path there. It has its own time limit.
@@ -112,11 +116,12 @@ type Repository interface {
 	Land(ctx context.Context, baseSHA string, end End) Landing
 	// Surface lists a branch's changes to files that run on a reviewer's or a CI's machine.
 	Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error)
-	// Evidence pushes files of the output to a ref of their own and returns the commit that
-	// holds them at their paths. left are the files that it does not hold. Call it after Land.
+	// Evidence pushes files of the output to a separate ref and returns the commit that holds them at their
+	// paths. left lists the files that it does not hold. Call it after Land.
 	Evidence(ctx context.Context, paths []string) (sha string, left []string, err error)
-	// Result pushes result, events and logs of the output to the remote. Call it once the result is written. left are the files that
-	// did not fit. It does nothing if Clone did not take the lease or the lease is lost.
+	// Result pushes result, events and logs of the output to the remote. Call it once the result is written.
+	// left lists the files that did not fit. It does nothing if Clone did not take the lease or the lease is
+	// lost.
 	Result(ctx context.Context) (left []string, err error)
 	// Changes lists, by commit, the files of head's newest commits that base does not have.
 	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
@@ -131,38 +136,40 @@ type Repository interface {
 type Prover interface {
 	// Remember copies the image's contents of paths that the task's code can write. Call it before any such code.
 	Remember(ctx context.Context) error
-	// Before runs the checks on the commit that lies in the work tree: for what they leave in caches, and so that Prove need not run them there.
-	// Call it after setup, before any code of the task.
+	// Before runs the checks on the commit in the work tree, to fill caches and so that Prove need not run them
+	// there. Call it after setup, before any code of the task.
 	Before(ctx context.Context, commit string)
-	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil. evidence are the files
-	// that it left in the output.
+	// Prove runs the checks on both commits in clean checkouts. It ends with ctx; the proof is never nil.
+	// evidence lists the files that it left in the output.
 	Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error)
 	// Checks is Prove without pages and other evidence.
 	Checks(ctx context.Context, base, head string) (*workorder.Proof, error)
 }
 
-// Snapshots keep what setup left, for later boxes.
+// Snapshots caches the files that setup left, for later boxes.
 type Snapshots interface {
-	// Begin is called before setup. It returns how many of its commands, from the first on, need not run, because what they would leave is there.
+	// Begin is called before setup. It returns how many of its commands, from the first on, need not run,
+	// because their results exist already.
 	Begin(ctx context.Context) int
-	// Over reports whether what an earlier setup left is in the work tree or the home.
+	// Over reports whether files of an earlier setup are in the work tree or the home.
 	Over() bool
-	// Empty takes it out, from the home too; the work tree has no files then. Nothing is kept of this box. After an error the work tree cannot be
-	// used.
+	// Empty removes those files, also from the home; the work tree then has no files. Nothing of this box will
+	// be cached. After an error the work tree is unusable.
 	Empty() error
-	// Quiet waits for processes that setup left. An error says why nothing could be kept: some go on.
+	// Quiet waits for processes that setup left. The error explains why nothing can be cached: some keep
+	// running.
 	Quiet(ctx context.Context) error
 	// SetAside separates the temporary files of setup from those written from now on. Called again, it removes the latter.
 	SetAside() error
 	// ClearScratch removes the temporary files.
 	ClearScratch() error
-	// Keeps reports whether Keep would keep anything.
+	// Keeps reports whether Keep would cache anything.
 	Keeps() bool
-	// Keep keeps what setup left. Call it on a task's first commit, before any code that may not write to later
-	// boxes. whole says that setup did nothing beside these folders. why is the reason if nothing is kept. After an error the work tree
-	// cannot be used.
+	// Keep caches the files that setup left. Call it on a task's first commit, before any code that must not
+	// write to later boxes. whole means that setup changed nothing outside of these directories. why is the
+	// reason if nothing is cached. After an error the work tree is unusable.
 	Keep(ctx context.Context, whole bool) (why, err error)
-	// Close gives the box's part up. It is called last.
+	// Close releases this box's share. It is called last.
 	Close() error
 }
 
@@ -176,7 +183,7 @@ type Forge interface {
 // End returns how to record an attempt that has these commits.
 type End func(commits []workorder.Commit, head string) workorder.Attempt
 
-// EndedByer is implemented by errors that know who ended the run.
+// EndedByer is implemented by errors that know which actor ended the run.
 type EndedByer interface{ EndedBy() workorder.EndedBy }
 
 // Cloned is the state that a run starts from.
@@ -217,7 +224,7 @@ type Landing struct {
 	Warnings   []string
 	// Secret reports that Err is the refusal to push a secret's value.
 	Secret bool
-	// Unresolved says which conflicts the agent left, which are in the commits; empty if none.
+	// Unresolved describes the conflicts that the agent left in the commits; empty if none.
 	Unresolved string
 	Err        error
 }
@@ -226,10 +233,9 @@ type Landing struct {
 type Task interface {
 	// Shell runs one command of the project; name selects its log.
 	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
-	// Continue passes on what earlier attempts left. Call it before Agent, for a
-	// continued task only.
+	// Continue passes on the state that earlier attempts left. Call it before Agent, for a continued task only.
 	Continue(c Cloned)
-	// Agent runs the harness to its end.
+	// Agent runs the harness until it ends.
 	Agent(ctx context.Context) AgentEnd
 	// Repair runs the harness once more, after checks failed. round counts from 1; used is the attempt's usage
 	// so far. The returned end has the usage of this round alone.
@@ -242,7 +248,7 @@ type Task interface {
 	// Verdict derives the run's ending from the agent's end, the validation and the number
 	// of commits. cause is why the run was cut short, or nil.
 	Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending
-	// Note tells the agent, before it starts, what it should know of its sandbox.
+	// Note adds a note about the sandbox to the agent's prompt.
 	Note(text string)
 	// Setenv adds a variable for all later commands and the agent.
 	Setenv(name, value string)
@@ -252,7 +258,7 @@ type Task interface {
 type AgentEnd struct {
 	Agent    workorder.Agent
 	Usage    workorder.Usage
-	Status   workorder.Status // success: it did its part
+	Status   workorder.Status // success if it finished
 	Reasons  workorder.Reasons
 	ResumeAt *time.Time // when a parked task can continue
 	Evidence []workorder.Evidence

@@ -52,8 +52,8 @@ func (b land) nothingToPush() string {
 	return ""
 }
 
-// push pushes the work, whatever the ending was. A second signal, or the end of landing's part of the shutdown after a first
-// one, cuts it short: then the work is kept as files.
+// push pushes the work, whatever the ending was. A second signal, or the end of landing's share of the
+// shutdown time after a first one, cuts it short: then the work is kept as files.
 func (b land) push(context.Context) error {
 	limit := workorder.LandLimit
 	if errors.Is(context.Cause(b.lives.run), ErrInterrupted) {
@@ -62,8 +62,8 @@ func (b land) push(context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(b.lives.land, limit, fmt.Errorf("landing took longer than %s", limit))
 	defer cancel()
 	b.unreserve()
-	// A push under way now has all of the agent's work, the commits
-	// and a checkpoint. Cutting it off wastes it, and the work after it is small.
+	// A push under way now contains all of the agent's work, the commits and a checkpoint. Interrupting it would
+	// waste it, and the remaining work is small.
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
 	b.Repo.Settle(settle)
 	settled()
@@ -112,8 +112,7 @@ func (b land) unreserve() {
 	}
 }
 
-// asItWas is the landing of a run that changed nothing: the branch stays as earlier
-// attempts left it.
+// asItWas is the landing of a run that changed nothing: the branch stays as earlier attempts left it.
 func (b land) asItWas() Landing {
 	c := b.cloned
 	if c == nil {
@@ -126,12 +125,12 @@ func (b land) asItWas() Landing {
 	return l
 }
 
-// judge is the verdict on the run.
+// judge returns the verdict on the run.
 func (b land) judge() workorder.Ending {
 	e := b.judgeOf(len(b.landing.Commits))
 	switch unresolved := b.landing.Unresolved; {
 	case unresolved == "":
-	case e.Status.Worked(): // no check makes it done
+	case e.Status.Worked(): // failed checks do not change that
 		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "%s", unresolved)
 	default:
 		e.Reasons = e.Reasons.And(workorder.ReasonUnresolved, "%s", unresolved)
@@ -139,7 +138,7 @@ func (b land) judge() workorder.Ending {
 	return e
 }
 
-// judgeOf is the verdict on a run that pushed this many commits.
+// judgeOf returns the verdict on a run that pushed this many commits.
 func (b land) judgeOf(commits int) workorder.Ending {
 	if b.end.Status != "" {
 		return b.end.Ending
@@ -150,11 +149,11 @@ func (b land) judgeOf(commits int) workorder.Ending {
 	}
 	proof := b.Rec.Result().Proof
 	if proof != nil && proof.Head != b.landing.Head {
-		proof = nil // of other commits
+		proof = nil // it covers other commits
 	}
 	same := commits == 0 && b.cloned != nil && b.Order.Repo != ""
 	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.end.checks, proof, same, b.moved)
-	for _, why := range v.Reasons { // which services were lost
+	for _, why := range v.Reasons { // names of lost services
 		if e.Status != workorder.StatusSuccess && !e.Reasons.Has(why.Code) && why.Code == workorder.ReasonServiceLost {
 			e.Reasons = append(slices.Clip(e.Reasons), why)
 		}
@@ -198,7 +197,7 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 }
 
 // uncommitted is the detail for changes that exist only in the box.
-const uncommitted = "changes of the agent's could neither be committed nor kept as files in time: they are taken out of the sandbox when it has stopped"
+const uncommitted = "changes of the agent could neither be committed nor kept as files in time: they are copied out of the sandbox after it has stopped"
 
 // finish decides the verdict and writes the result.
 func (b land) finish() {
@@ -217,7 +216,7 @@ func (b land) finish() {
 		// The checks ran on other files than the branch has.
 		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "some of the agent's changes could not be committed; they are kept in %s", l.Archive)
 	case l.Archive != "":
-		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "what could not be committed is kept in %s", l.Archive)
+		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "files that could not be committed are kept in %s", l.Archive)
 	case l.Large:
 		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
 	}
@@ -227,7 +226,7 @@ func (b land) finish() {
 	if why, failed := l.Failed(); failed {
 		// Unpushed work is the worst news, unless the run had failed before; then it is added.
 		switch e.Status {
-		case workorder.StatusUnproven: // which it is again if the host brings the commits to the repository
+		case workorder.StatusUnproven: // which becomes unproven again if the host brings the commits to the repository
 			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...)}
 		case workorder.StatusSuccess, workorder.StatusNoChanges:
 			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Reasons{why}}
@@ -278,12 +277,12 @@ func (l *Landing) Failed() (workorder.Reason, bool) {
 		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)
 	case l.left():
 		why.Code = workorder.ReasonLeft
-		why.Detail += "; there was no time to keep the commits as a file: they are taken out of the sandbox when it has stopped"
+		why.Detail += "; there was no time to keep the commits as a file: they are copied out of the sandbox after it has stopped"
 	}
 	return why, true
 }
 
-// Landed writes the landing's outcome into the result.
+// Landed copies the landing's outcome into the result.
 func Landed(r *workorder.Result, l Landing) {
 	r.Commits, r.Pushed, r.Checkpoint, r.Uncommitted = l.Commits, l.Pushed, l.Checkpoint, l.Lost
 	if l.Head != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The budgets bound steps that hang; they are not expectations. Each is
-// several times the need of the slowest machine that was measured.
+// The budgets bound hanging steps; they are not expectations. Each is several times what the slowest measured
+// machine needs.
 const (
 	boxBudget            = 15 * time.Second
 	dockerBudget         = 60 * time.Second
@@ -27,7 +27,7 @@ const (
 	forgeBudget          = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
 )
 
-// list is the whole run. Functions that belong to one step alone are named in its entry.
+// list returns all steps of the run. Functions that belong to only one step are named in its entry.
 func (b *Box) list() *pipeline.List {
 	if b.Stander != nil {
 		return b.standing()
@@ -41,7 +41,7 @@ func (b *Box) list() *pipeline.List {
 		// In a rebase the tree may have conflicts up to here.
 		only(rebase, p.setupStep()), m.compareStep(),
 		w.validateStep(), w.repairStep(),
-		// A rebase pushes no head that is worse than the old one. Other work is pushed first.
+		// A rebase must not push a head that is worse than the old one. Other work is pushed first.
 		only(rebase, t.proofStep()), m.moveStep(),
 		l.pushStep(),
 		only(!rebase, t.proofStep()),
@@ -49,11 +49,11 @@ func (b *Box) list() *pipeline.List {
 	)}
 }
 
-// The phases of a run. Each has its steps; all share the fields of Box.
+// Phases of a run. Each has its steps; all share the fields of Box.
 type (
-	prep struct{ *Box } // makes the box ready for code of the repository
-	work struct{ *Box } // lets the agent work, and checks its work
-	move struct{ *Box } // puts the task's commits on another base
+	prep struct{ *Box } // prepares the box for code of the repository
+	work struct{ *Box } // runs the agent and checks its work
+	move struct{ *Box } // rebases the task's commits
 	land struct{ *Box } // ends the work, pushes it, and decides the verdict
 	tell struct{ *Box } // proves the landed commits, and reports to reviewers
 )
@@ -100,7 +100,7 @@ func (b prep) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.S
 
 func (b prep) boxStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepBox, Title: "make the workspace, put the network policy in force, open the gateway and the guarded Docker socket", Budget: boxBudget,
+		Name: workorder.StepBox, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket", Budget: boxBudget,
 		Run:  b.makeBox,
 		Undo: func(context.Context) { b.Network.Close() },
 	}
@@ -109,7 +109,7 @@ func (b prep) boxStep() *pipeline.Step {
 func (b prep) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepBox}, Budget: dockerBudget,
-		Skip: skipWhen(!b.needsDocker(), "nothing declared needs it; it starts when the agent first uses Docker"),
+		Skip: skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
 		Run:  b.Engine.Start,
 		Undo: b.Engine.Stop,
 	}
@@ -141,10 +141,11 @@ func (b prep) packagesStep() *pipeline.Step {
 	}
 }
 
-// toolsStep comes after the packages: both may need the distribution's package manager, which lets one in at a time.
+// toolsStep comes after the packages: both may need the distribution's package manager, which runs only once
+// at a time.
 func (b prep) toolsStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepTools, Title: "install tools in the versions that are asked for", After: []workorder.StepName{workorder.StepPackages}, Budget: toolsBudget,
+		Name: workorder.StepTools, Title: "install tools in the requested versions", After: []workorder.StepName{workorder.StepPackages}, Budget: toolsBudget,
 		Skip: skipWhen(len(b.Order.Tools) == 0, "the project asks for none"),
 		Run:  b.found("tools", b.tools),
 	}
@@ -152,8 +153,8 @@ func (b prep) toolsStep() *pipeline.Step {
 
 func (b prep) groundStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepGround, Title: "note what the image has where the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
-		Skip: skipWhen(b.Prover == nil || !b.provable(), "nothing is to be proven"),
+		Name: workorder.StepGround, Title: "record the image's files in directories that the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
+		Skip: skipWhen(b.Prover == nil || !b.provable(), "there is nothing to prove"),
 		Run:  func(ctx context.Context) error { return b.Prover.Remember(ctx) },
 	}
 }
@@ -195,7 +196,7 @@ func (b work) beginStep() *pipeline.Step {
 		after = []workorder.StepName{workorder.StepSetup}
 	}
 	return &pipeline.Step{
-		Name: workorder.StepBegin, Title: "take over what earlier attempts left, and begin to save the work", After: after, Silent: true,
+		Name: workorder.StepBegin, Title: "restore the state of earlier attempts, and start saving the work", After: after, Silent: true,
 		Run: b.begin,
 	}
 }
@@ -216,7 +217,7 @@ func (b work) agentStep() *pipeline.Step {
 
 func (b work) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
-		Name: workorder.StepKeep, Title: "commit what the agent left, and push it", After: []workorder.StepName{workorder.StepAgent}, Silent: true,
+		Name: workorder.StepKeep, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent}, Silent: true,
 		Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
 		Run:  func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
@@ -243,7 +244,7 @@ func (b work) validateStep() *pipeline.Step {
 			case b.neverBegan:
 				return whyNothingToCheck
 			case b.agentEnd.Status == workorder.StatusParked:
-				return "the agent is not done"
+				return "the agent has not finished"
 			}
 			return ""
 		},
@@ -279,7 +280,7 @@ func (b tell) proofStep() *pipeline.Step {
 		return nil
 	}
 	s := &pipeline.Step{
-		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean place", After: []workorder.StepName{workorder.StepValidate},
+		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean checkout", After: []workorder.StepName{workorder.StepValidate},
 		Skip: skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
 		Late: func() string {
 			if b.neverBegan {
@@ -308,7 +309,7 @@ func (b tell) evidenceStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepEvidence, Title: "bring pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
+		Name: workorder.StepEvidence, Title: "push pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
 		Late: b.nothingLanded,
 		Run:  b.evidence,
 	}
@@ -319,7 +320,7 @@ func (b tell) answersStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepAnswers, Title: "tell reviewers what became of their feedback", Always: true,
+		Name: workorder.StepAnswers, Title: "answer the reviewers' feedback", Always: true,
 		Within: answersTime + answerTime,
 		Late:   b.nothingToAnswer,
 		Run:    b.answer,
@@ -331,7 +332,7 @@ func (b tell) pullRequestStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepPR, Title: "open the pull request, or bring it up to date", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
+		Name: workorder.StepPR, Title: "open or update the pull request", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
 		Late: func() string {
 			if b.end.told != nil {
 				return "nothing was run"
@@ -347,7 +348,7 @@ func (b move) rangeDiffStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepRangeDiff, Title: "say on the pull request what moved", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after },
+		Name: workorder.StepRangeDiff, Title: "comment on the rebase in the pull request", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after },
 		Later: "; the result has the comparison under rebased, and the report shows it",
 		Late: func() string {
 			if !b.wasMoved() {
@@ -361,7 +362,7 @@ func (b move) rangeDiffStep() *pipeline.Step {
 
 func (b land) resultStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepResult, Title: "draw the verdict, write the result, and bring it to the remote", Always: true, Silent: true,
+		Name: workorder.StepResult, Title: "determine the verdict, write the result, and push it to the remote", Always: true, Silent: true,
 		Within: resultTime,
 		Run:    func(ctx context.Context) error { b.finish(); b.keepResult(ctx); return nil },
 	}
@@ -369,7 +370,7 @@ func (b land) resultStep() *pipeline.Step {
 
 func (b land) leaseStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepLease, Title: "give the task's lease back", Always: true, Silent: true,
+		Name: workorder.StepLease, Title: "return the task's lease", Always: true, Silent: true,
 		Within: releaseTime,
 		Skip:   skipWhen(b.Order.Repo == "", "the task has no repository"),
 		Run:    b.release,

@@ -2,9 +2,9 @@ package boot
 
 import "github.com/sandbox-agent/sandbox-agent/workorder"
 
-// These are the reasons why a plan run skips steps of other runs. The agent's changes are lost with the box.
+// Reasons why a plan run skips steps of other runs. The agent's changes are lost with the box.
 const (
-	whyNoPush   = "a plan leaves the repository as it is"
+	whyNoPush   = "a plan does not change the repository"
 	whyNoChecks = "there is nothing to validate in a plan"
 )
 

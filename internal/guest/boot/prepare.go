@@ -63,7 +63,7 @@ func (b prep) clone(ctx context.Context) error {
 	return nil
 }
 
-// tools installs the tools; those that can be had are there also where others are not.
+// tools installs the tools; available ones are installed even if others are not.
 func (b prep) tools(ctx context.Context) error {
 	env, err := b.Tools.Install(ctx, b.Order.Tools)
 	for k, v := range env {
@@ -115,22 +115,23 @@ func (b prep) setup(ctx context.Context) error {
 	}
 	if b.cloned != nil && b.Stander == nil {
 		if err := b.Repo.Baseline(ctx); err != nil {
-			b.Rec.Warn(fmt.Sprintf("what setup left in the work tree may be taken for the agent's work: %v", err))
+			b.Rec.Warn(fmt.Sprintf("files that setup left in the work tree may be taken for the agent's work: %v", err))
 		}
 	}
 	return nil
 }
 
-// over reports whether setup begins with what an earlier one left, which could be taken out again: nothing in the work tree is there alone.
+// over reports whether setup starts on files of an earlier one that can be removed again: nothing in the work
+// tree exists only there.
 func (b prep) over() bool { return b.Snapshots != nil && b.Snapshots.Over() && b.left == nil }
 
-// fresh reports whether the work tree is the base's, with nothing of a task.
+// fresh reports whether the work tree is the base's, without changes of a task.
 func (b prep) fresh() bool {
 	return b.cloned != nil && b.cloned.Restored == nil && b.cloned.Head == b.cloned.BaseSHA && b.Rebaser == nil
 }
 
-// empty begins again with nothing that an earlier setup left, nor this one: a command that was not made to run twice in one work tree fails
-// there (mkdir), and is right in an empty one.
+// empty restarts setup without the files of an earlier setup, and of this one: a command that cannot run
+// twice in one work tree (mkdir) fails there, and works in an empty one.
 func (b prep) empty(ctx context.Context) error {
 	if err := b.Snapshots.Empty(); err != nil {
 		return err
@@ -149,22 +150,23 @@ func (b prep) empty(ctx context.Context) error {
 	return b.found("services", b.Services.Anew)(ctx)
 }
 
-// runSetup runs the commands whose outcome is not there, and reports whether one failed that may. Over says that an earlier run's files are in the
-// work tree: what fails there runs again in an empty one.
+// runSetup runs the commands whose results do not exist yet, and reports whether one failed that may fail.
+// over means that files of an earlier run are in the work tree: then a failure leads to another run in an
+// empty one.
 func (b prep) runSetup(ctx context.Context, over bool) (failed bool, err error) {
 	failed, err = b.commands(ctx, over)
 	cannot, told := errors.AsType[*commandError](err)
 	if !over || !told || ctx.Err() != nil {
 		return failed, err
 	}
-	b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "setup runs again without what an earlier one left: " + cannot.Error()})
+	b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "setup runs again without files of an earlier one: " + cannot.Error()})
 	if err := b.empty(ctx); err != nil {
 		return false, err
 	}
 	return b.commands(ctx, false)
 }
 
-// commands are those of setup. Strict is that none may fail.
+// commands runs the setup commands. If strict, none may fail.
 func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
@@ -173,7 +175,7 @@ func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error
 	for i, command := range b.Order.Setup {
 		name := fmt.Sprintf("setup-%d", i+1)
 		if i < done {
-			b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: name, Text: "not run, its outcome is kept: " + command})
+			b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: name, Text: "not run, its result is cached: " + command})
 			continue
 		}
 		code, tail, err := b.Task.Shell(ctx, name, command)
@@ -193,8 +195,9 @@ func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error
 	return failed, nil
 }
 
-// keepSetup keeps what setup left for later boxes. Only a new task's first commit is nobody's work but the base's. Again reports that the services
-// were recreated, and that setup has commands whose effect on them has to be repeated.
+// keepSetup caches the files that setup left, for later boxes. Only before a new task's first commit is all
+// content the base's. again reports that the services were recreated, and that setup has commands whose
+// effect on them must be repeated.
 func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 	if b.Snapshots == nil || !b.Snapshots.Keeps() || !b.fresh() {
 		return false, nil
@@ -202,7 +205,7 @@ func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 	var inner workorder.Host
 	b.Engine.Describe(&inner)
 	whole := inner.InnerVersion == "" && !b.needsDocker()
-	// Checks may change what is in a service, which the agent must not find.
+	// Checks may change the data of a service, which the agent must not find.
 	anew := len(b.Order.Services) > 0 && !b.Order.Supabase
 	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0
 	why := b.Snapshots.Quiet(ctx)
@@ -218,8 +221,8 @@ func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if why != nil && ctx.Err() == nil {
-		// It makes later tasks slow, and is nothing that a reviewer of the work needs to know.
-		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is kept for later tasks: " + why.Error()})
+		// It makes later tasks slow, but does not concern a reviewer of the work.
+		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is stored for later tasks: " + why.Error()})
 	}
 	if !warm || !anew {
 		return false, nil
@@ -233,11 +236,12 @@ func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 	return again, b.found("services", b.Services.Anew)(ctx)
 }
 
-// warmLimit bounds running the checks for their caches. What they have by then is kept.
+// warmLimit bounds running the checks to fill their caches. The caches are stored as they are by then.
 const warmLimit = 10 * time.Minute
 
-// warm runs the checks on the base. Their caches are kept, too: the agent's own runs and both sides of the proof begin with them. And base is
-// proven by it, for this task and for later ones on this commit. It costs no more than the first of these would.
+// warm runs the checks on the base. Their caches are stored, too: the agent's own runs and both sides of the
+// proof start with them. It also proves the base, for this task and for later ones on this commit. It costs
+// no more than the first of these runs would.
 func (b prep) warm(ctx context.Context) error {
 	undo, err := b.Repo.Tidier(ctx)
 	if err != nil {
@@ -251,22 +255,23 @@ func (b prep) warm(ctx context.Context) error {
 	defer cancel()
 	b.Prover.Before(wctx, b.cloned.BaseSHA)
 	if err := undo(ctx); err != nil && ctx.Err() == nil {
-		b.Rec.Warn(fmt.Sprintf("what the checks left in the work tree may be taken for the agent's work: %v", err))
+		b.Rec.Warn(fmt.Sprintf("files that the checks left in the work tree may be taken for the agent's work: %v", err))
 	}
 	return b.Snapshots.SetAside()
 }
 
-// leaveSnapshots lets later boxes remove what was this one's alone.
+// leaveSnapshots lets later boxes remove the files that only this one used.
 func (b prep) leaveSnapshots() {
 	if b.Snapshots == nil {
 		return
 	}
 	if err := b.Snapshots.Close(); err != nil {
-		b.Log.Warn("give up what lies on layers", "error", err)
+		b.Log.Warn("release mounted layers", "error", err)
 	}
 }
 
-// services brings the services up. What else had to be done for it is never forgiven: the network's rules are part of it.
+// services starts the services. Errors outside the services themselves are never tolerated: they include the
+// network's rules.
 func (b prep) services(ctx context.Context) error {
 	down, err := b.Services.Up(ctx)
 	if err != nil {
@@ -275,7 +280,7 @@ func (b prep) services(ctx context.Context) error {
 	return b.found("services", func(context.Context) error { return down })(ctx)
 }
 
-// found makes of a failure a warning where nobody declared what failed.
+// found turns a failure into a warning if the failed part was detected rather than declared.
 func (b prep) found(what string, run func(context.Context) error) func(context.Context) error {
 	if !b.Order.Found {
 		return run
@@ -290,7 +295,7 @@ func (b prep) found(what string, run func(context.Context) error) func(context.C
 	}
 }
 
-// forgive goes on after a failure, and tells the agent.
+// forgive continues after a failure, and notifies the agent.
 func (b prep) forgive(what string, err error) {
 	text := fmt.Sprintf("%s, found in the repository, failed: %v", what, err)
 	b.Rec.Warn(text)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (b tell) openLater() string { return "; sandbox-agent pr open " + b.Order.TaskID + " opens it" }
+func (b tell) openLater() string { return "; sandbox-agent pr open " + b.Order.TaskID + " to open it" }
 
 // pullRequest opens the branch's pull request. The work has landed: an error does not change
 // the run's status, and the step says how to open it later.

@@ -13,22 +13,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Rebaser puts the task's commits on a new base. From Begin to Move the branch on the remote does not change, however the run ends:
-// work that is saved or landed meanwhile goes to a ref beside it.
+// Rebaser rebases the task's commits onto a new base. From Begin to Move the branch on the remote does not
+// change, however the run ends: work saved or landed meanwhile goes to a ref next to it.
 type Rebaser interface {
-	// Begin moves the commits in the work tree as far as git can by itself. An error may implement EndedByer.
+	// Begin rebases the commits in the work tree as far as git can by itself. An error may implement EndedByer.
 	Begin(ctx context.Context) (Rebasing, error)
-	// Ask puts the conflict into the agent's task.
+	// Ask adds the conflict to the agent's task.
 	Ask()
 	// Unfinished returns why the conflicts do not count as resolved; it is empty if they do.
 	Unfinished(ctx context.Context) (why string, err error)
 	// Compare compares the commits before and after, and fills r. problems lists the differences that are not allowed.
 	Compare(ctx context.Context, r *workorder.Rebased) (problems []string, err error)
-	// Move makes the next push bring the new head to the branch.
+	// Move makes the next push update the branch to the new head.
 	Move(ctx context.Context, r *workorder.Rebased) error
-	// Kept is the ref that keeps the new commits if the branch did not take them, else empty.
+	// Kept returns the ref that keeps the new commits if the branch did not accept them, else empty.
 	Kept() string
-	// Comment posts a comment on the pull request about the moved commits. why is the reason if it did not try, else empty.
+	// Comment posts a comment on the pull request about the rebased commits. why is the reason if it did not
+	// try, else empty.
 	Comment(ctx context.Context, r *workorder.Result) (why string, err error)
 }
 
@@ -36,7 +37,7 @@ type Rebaser interface {
 type Rebasing struct {
 	Rebased workorder.Rebased
 	Nothing string // why there is nothing to move
-	// Conflict means that the agent is needed; NoAgent is the reason why it must not be asked.
+	// Conflict means that the agent is needed; NoAgent is the reason why it must not run.
 	Conflict bool
 	NoAgent  string
 	Beside   string // the ref for commits that do not reach the branch
@@ -47,7 +48,7 @@ func (b move) rebaseStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepRebase, Title: "put the task's commits on the new base", After: []workorder.StepName{workorder.StepClone}, Budget: rebaseBudget,
+		Name: workorder.StepRebase, Title: "rebase the task's commits", After: []workorder.StepName{workorder.StepClone}, Budget: rebaseBudget,
 		Run: func(ctx context.Context) error {
 			x, err := b.moveCommits(ctx)
 			if err != nil {
@@ -62,8 +63,8 @@ func (b move) rebaseStep() *pipeline.Step {
 	}
 }
 
-// moveCommits moves them in a work tree that may have what an earlier setup left. Those files are not the agent's work, and git refuses to overwrite
-// one that is in no commit: then it begins without them.
+// moveCommits rebases in a work tree that may have files of an earlier setup. Those are not the agent's work,
+// and git refuses to overwrite an uncommitted file: then it starts again without them.
 func (b move) moveCommits(ctx context.Context) (Rebasing, error) {
 	if !prep(b).over() {
 		return b.Rebaser.Begin(ctx)
@@ -96,7 +97,7 @@ func (b move) moveStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepMove, Title: "let the branch move where the new head is not worse", After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true,
+		Name: workorder.StepMove, Title: "allow the branch to move if the new head is not worse", After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true,
 		Run: b.move,
 	}
 }
@@ -123,7 +124,7 @@ func (b move) beginRebase() error {
 		return nil
 	}
 	if x.NoAgent != "" {
-		return stop(because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is as it was", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent))
+		return stop(because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent))
 	}
 	if err := work(b).prepare(); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (b move) keepResolved(ctx context.Context) error {
 		return nil
 	}
 	if b.agentEnd.Status != workorder.StatusSuccess {
-		return &pipeline.Stop{Why: "the agent did not end well", Err: &endError{}}
+		return &pipeline.Stop{Why: "the agent did not end successfully", Err: &endError{}}
 	}
 	settle, settled := context.WithTimeout(ctx, commitTime/2)
 	b.Repo.Settle(settle)
@@ -151,7 +152,7 @@ func (b move) keepResolved(ctx context.Context) error {
 		b.Repo.Push(ctx, true)
 	}
 	if err != nil {
-		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "look at what became of the rebase: %v", err))
+		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "inspect the result of the rebase: %v", err))
 	}
 	if why != "" {
 		return b.unresolved(why)
@@ -172,12 +173,12 @@ func (b move) notMoved(why string, unknown bool) error {
 		status, by = workorder.StatusError, workorder.ByGit
 	}
 	return stop(because(status, by, workorder.ReasonRebase,
-		"git moved the commits, and they are not what the work tree has now: %s; %s on the remote is as it was", why, b.Order.TargetBranch))
+		"git rebased the commits, but the work tree has others now: %s; %s on the remote is unchanged", why, b.Order.TargetBranch))
 }
 
-// whereKept tells where the commits are that did not reach the branch.
+// whereKept describes where the commits are that did not reach the branch.
 func (b move) whereKept() string {
-	return fmt.Sprintf("%s is as it was, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
+	return fmt.Sprintf("%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
 }
 
 // compareMoved compares the commits. Problems count if the agent took part in moving them.
@@ -210,7 +211,7 @@ func (b move) compareMoved(ctx context.Context) error {
 	if x.Rebased.NewHead == x.Rebased.NewBase {
 		b.ran = false
 		return stop(because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged,
-			"all that the task's commits change is in %s already: there is nothing left to put on it, and the branch is as it was", x.Rebased.Onto))
+			"%s already has all changes of the task's commits: nothing is left to rebase, and the branch is unchanged", x.Rebased.Onto))
 	}
 	return nil
 }
@@ -229,7 +230,7 @@ func (b move) move(ctx context.Context) error {
 	r := &b.rebasing.Rebased
 	if worse := b.worse(); len(worse) > 0 {
 		return stop(because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse,
-			"on %s the task's commits do not hold: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent make them fit first",
+			"on %s the task's commits fail: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent fix them first",
 			r.Onto, strings.Join(worse, "; "), b.whereKept(), b.Order.TaskID))
 	}
 	if err := b.Rebaser.Move(ctx, r); err != nil {
@@ -263,9 +264,9 @@ func (b move) worse() (worse []string) {
 		case broke(now):
 			worse = append(worse, name+" passes on the new base and fails with the task's commits on it")
 		case was == nil || was.Base == nil || was.Base.Passed:
-			worse = append(worse, fmt.Sprintf("%s fails (exit %d), and did not fail on the old head as far as is known", name, failed[i].ExitCode))
+			worse = append(worse, fmt.Sprintf("%s fails (exit %d); no failure on the old head is known", name, failed[i].ExitCode))
 		default:
-			b.Rec.Warn(name + " fails on the old head as well: it did not keep the branch from being moved")
+			b.Rec.Warn(name + " fails on the old head as well: it did not prevent the move of the branch")
 		}
 	}
 	for i := range checks {
@@ -281,7 +282,7 @@ func (b move) worse() (worse []string) {
 		case !c.Head.Passed && (c.Base == nil || c.Base.Passed):
 			worse = append(worse, name+" fails in a clean checkout of the new head")
 		case !c.Head.Passed:
-			b.Rec.Warn(name + " fails in clean checkouts of the new base and of the new head: it did not keep the branch from being moved")
+			b.Rec.Warn(name + " fails in clean checkouts of the new base and of the new head: it did not prevent the move of the branch")
 		}
 	}
 	return worse
@@ -323,8 +324,8 @@ func (b move) rebaseLanded(l *Landing) {
 	b.showRebased()
 }
 
-// vouched is the head that the task's state may record as the task's own. A rebase that moved nothing vouches for nothing
-// it found, such as others' commits that made the push fail.
+// vouched is the head that the task's state may record as the task's own. A rebase that moved nothing does
+// not vouch for commits it found, such as others' commits that made the push fail.
 func (b move) vouched(head string) string {
 	if b.Rebaser == nil || b.moved && head == b.rebasing.Rebased.NewHead {
 		return head

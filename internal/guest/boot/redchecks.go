@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// checkState is what a check, and its tests, say about the task's commits.
+// checkState is the result of a check and its tests for the task's commits.
 type checkState int
 
 const (
@@ -46,7 +46,7 @@ func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) jud
 	case p.Base == nil:
 		return judged{checkWorse, at, fixed}
 	case p.BaseVaries:
-		return judged{checkRed, at + ": it passes at one time and fails at another", fixed}
+		return judged{checkRed, at + ": it passes at times and fails at others", fixed}
 	case p.Base.Passed:
 		return judged{checkWorse, at + ": it passed before the task", fixed}
 	case p.Base.Tests != nil && p.Head != nil && p.Head.Tests == nil:
@@ -80,10 +80,12 @@ func failing(tests int) string {
 	return fmt.Sprintf("%d tests fail", tests)
 }
 
-// redChecks is the one rule for checks that fail. green is the verdict that the run has if none does; moved reports a rebase that was let
-// move the branch, which no check does that is worse than on the old head. strict is the project's word; nil if it has none.
+// redChecks is the only rule for failing checks. green is the verdict of the run if none fails; moved reports
+// a rebase that was allowed to move the branch, which no check prevents that fails on the old head, too.
+// strict is the project's setting; nil if it has none.
 //
-// Newly red is a failure. Red on both sides, with nothing newly red, proves nothing either way, unless the task made something green.
+// Newly red is a failure. Red on both sides, with nothing newly red, proves nothing either way, unless the
+// task made something green.
 func redChecks(green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved bool) workorder.Ending {
 	var worse, red []string
 	fixed := false

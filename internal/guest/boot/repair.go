@@ -35,17 +35,17 @@ func (b work) unrepairable() string {
 	case !b.validated:
 		return ""
 	case b.agentEnd.Status != workorder.StatusSuccess:
-		return "the agent did not end well"
+		return "the agent did not end successfully"
 	case failures(b.end.checks) == nil:
 		return "no check failed"
 	case b.cloned != nil && (!b.committed || b.left != nil):
 		// Files that the checks leave would look like the agent's.
-		return "the agent's work is not all committed"
+		return "the agent's work is not completely committed"
 	}
 	return ""
 }
 
-// repairOnce is one round. An error means that the agent did not end well, which ends the loop.
+// repairOnce is one round. An error means that the agent did not end successfully, which ends the loop.
 func (b work) repairOnce(ctx context.Context, round int) error {
 	began := time.Now()
 	r := workorder.RepairRound{Number: round}
@@ -58,14 +58,14 @@ func (b work) repairOnce(ctx context.Context, round int) error {
 		// Files that validation left are not the agent's work.
 		b.Repo.Settle(ctx)
 		if err := b.Repo.Baseline(ctx); err != nil {
-			b.Rec.Warn(fmt.Sprintf("what validation left in the work tree may be taken for the agent's work: %v", err))
+			b.Rec.Warn(fmt.Sprintf("files that validation left in the work tree may be taken for the agent's work: %v", err))
 		}
 		b.committed = false
 		b.Repo.Push(ctx, false)
 	}
 	end := b.Task.Repair(ctx, round, b.end.checks, b.agentEnd.Usage)
 	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && b.agentEnd.Usage.CostUSD != nil {
-		end.Warnings = append(end.Warnings, fmt.Sprintf("what repair round %d cost is not known: the cost of the run is a lower bound", round))
+		end.Warnings = append(end.Warnings, fmt.Sprintf("the cost of repair round %d is unknown: the cost of the run is a lower bound", round))
 	}
 	end.Usage = b.agentEnd.Usage.Plus(end.Usage)
 	end.Agent.Turns += b.agentEnd.Agent.Turns

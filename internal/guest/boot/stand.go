@@ -9,11 +9,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// whyAgain is why a step is not run in a box that is started again: what it did is there.
-const whyAgain = "it was done before the box was stopped"
+// whyAgain is why a step is skipped in a box that is started again: its results exist.
+const whyAgain = "it ran before the box was stopped"
 
-// standing is the list of a box without a task: what comes before a task's agent, and then the server. Services are made anew each time, since their
-// containers do not outlive the inner engine.
+// standing returns the steps of a standalone box: those before a task's agent, and then the server. Services
+// are recreated each time, since their containers do not outlive the inner engine.
 func (b *Box) standing() *pipeline.List {
 	p := prep{b}
 	steps := []*pipeline.Step{
@@ -23,7 +23,7 @@ func (b *Box) standing() *pipeline.List {
 	return &pipeline.List{Rec: b.Rec, Steps: compact(steps...)}
 }
 
-// once leaves a step out where it was done before.
+// once skips a step that has run before.
 func once(b *Box, s *pipeline.Step) *pipeline.Step {
 	skip := s.Skip
 	s.Skip = func() string {
@@ -37,7 +37,7 @@ func once(b *Box, s *pipeline.Step) *pipeline.Step {
 
 func (b prep) serveStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepServe, Title: "serve whoever dials the sandbox, until nobody needs it", After: append(tree(workorder.StepSetup), prepared...),
+		Name: workorder.StepServe, Title: "serve clients until the sandbox is released", After: append(tree(workorder.StepSetup), prepared...),
 		Run: func(ctx context.Context) error {
 			over, err := b.Stander.Serve(ctx)
 			if over != nil {
@@ -48,10 +48,10 @@ func (b prep) serveStep() *pipeline.Step {
 	}
 }
 
-// standingGrace bounds what is undone: services are stopped by their own signal, since their data is kept.
+// standingGrace bounds the cleanup: services are stopped by their own signal, since their data is kept.
 const standingGrace = 9 * time.Second
 
-// stand is the life of a box without a task. It lands nothing.
+// stand runs a standalone box. It lands nothing.
 func (b *Box) stand(ctx context.Context) int {
 	run, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
