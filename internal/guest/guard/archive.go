@@ -15,14 +15,14 @@ import (
 // maxInspect bounds the engine's answer about containers.
 const maxInspect = 16 << 20
 
-// archive decides on docker cp. For it the engine mounts the container's binds once more, and reads and writes below them
-// as root. A source of the client's own gives root no more than the client has, but in a folder of root's the agent would
-// read files that it cannot read itself.
+// archive decides on docker cp. For it the engine mounts the container's binds once more, and reads and
+// writes below them as root. A source that the client owns gives root no more than the client has, but in a
+// directory of root the agent would read files that it cannot read itself.
 //
-// The engine also looks for the place of each mount as root, from outside of the container, before it enters it
-// (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside of a bind the client can
-// put a link there at that moment.
-// A container's binds never change, and it is named by its id from here on.
+// The engine also resolves the path of each mount as root, from outside the container, before it enters it
+// (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside a bind the
+// client can put a link there at that moment. A container's binds never change, and it is named by its id
+// from here on.
 func (g *Guard) archive(ctx context.Context, req *request) error {
 	at := len(req.path) - 2 // containers/NAME/archive
 	c, err := g.inspect(ctx, req.path[at])
@@ -34,7 +34,7 @@ func (g *Guard) archive(ctx context.Context, req *request) error {
 			continue
 		}
 		if !g.clients(m.Source) {
-			return refuse(ruleArchive, "the container %s binds %s, which is not the client's", req.path[at], g.said(m.Source))
+			return refuse(ruleArchive, "the container %s binds %s, which the client does not own", req.path[at], g.said(m.Source))
 		}
 		for _, n := range c.Mounts {
 			if n.Destination != m.Destination && within(m.Destination, n.Destination) {
@@ -46,7 +46,7 @@ func (g *Guard) archive(ctx context.Context, req *request) error {
 	return nil
 }
 
-// clients reports whether a source is a mount point with something that is not root's.
+// clients reports whether a source is a mount point of files that root does not own.
 func (g *Guard) clients(source string) bool {
 	if _, ok := g.points.name(source); !ok {
 		return false
@@ -101,7 +101,7 @@ func (g *Guard) renew(ctx context.Context, req *request, who peer) error {
 	return nil
 }
 
-// ports are those of the box that the container publishes, but for those that the engine chooses.
+// ports returns the ports of the box that the container publishes, except those that the engine chooses.
 func (c *inspected) ports() (all []string) {
 	for _, list := range c.HostConfig.PortBindings {
 		for _, b := range list {
@@ -140,7 +140,7 @@ type inspected struct {
 	}
 }
 
-// inspect returns nil when there is no such container.
+// inspect returns nil if there is no such container.
 func (g *Guard) inspect(ctx context.Context, name string) (*inspected, error) {
 	c := &inspected{}
 	err := g.ask(ctx, "/containers/"+name+"/json", "", func(b []byte) error {
@@ -157,7 +157,7 @@ func (g *Guard) inspect(ctx context.Context, name string) (*inspected, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", strings.TrimPrefix(name, "/"), err)
+		return nil, fmt.Errorf("inspect %s: %w", strings.TrimPrefix(name, "/"), err)
 	}
 	return c, nil
 }

@@ -32,7 +32,7 @@ func peerFrom(ctx context.Context) peer {
 	return p
 }
 
-// nobody has no rights of its own on any file.
+// nobody has no special rights on any file.
 var nobody = peer{uid: 65534, gid: 65534}
 
 func peerOf(c *net.UnixConn) peer {

@@ -195,19 +195,19 @@ func networkMode(_ *judge, at, s string) (string, error) {
 
 func isHost(s string) bool { return strings.EqualFold(strings.TrimSpace(s), "host") }
 
-// capabilities takes a list or, as the engine does, one string.
+// capabilities accepts a list or, as the engine does, one string.
 func capabilities(_ *judge, at string, v any) (any, error) {
 	list, ok := v.([]any)
 	if s, one := v.(string); one {
 		list, ok = []any{s}, true
 	}
 	if !ok {
-		return nil, refuse(ruleBody, "%s has to be a list", at)
+		return nil, refuse(ruleBody, "%s must be a list", at)
 	}
 	for _, e := range list {
 		s, ok := e.(string)
 		if !ok {
-			return nil, refuse(ruleBody, "%s has to be a list of strings", at)
+			return nil, refuse(ruleBody, "%s must be a list of strings", at)
 		}
 		name := strings.TrimPrefix(strings.ToUpper(s), "CAP_")
 		if !slices.Contains(defaultCapabilities, name) {
@@ -243,11 +243,11 @@ func securityOpt(_ *judge, _, s string) (string, error) {
 func oomScore(_ *judge, at string, v any) (any, error) {
 	n, ok := v.(json.Number)
 	if !ok {
-		return nil, refuse(ruleBody, "%s has to be a number", at)
+		return nil, refuse(ruleBody, "%s must be a number", at)
 	}
 	i, err := n.Int64()
 	if err != nil {
-		return nil, refuse(ruleBody, "%s has to be a whole number", at)
+		return nil, refuse(ruleBody, "%s must be a whole number", at)
 	}
 	if i < 0 {
 		return nil, refuse(ruleOOM, "%s %d is not possible in a sandbox", at, i)

@@ -291,5 +291,5 @@ func buildOption(key, v string) error {
 	case key == "cgroupparent":
 		return refuse(ruleCgroupParent, "the control group %q of a build is not possible in a sandbox", v)
 	}
-	return refuse(ruleBuildOption, "the build option %q is not known here", key)
+	return refuse(ruleBuildOption, "unknown build option %q", key)
 }

@@ -44,12 +44,13 @@ type Config struct {
 	// Socket is the path that clients connect to; it belongs to root and GID, 0660.
 	Socket string
 	GID    int
-	// Upstream is the engine's own socket. The socket itself, not only its folder, must be accessible to root
-	// only: a bind of the socket into a container bypasses the folder. A connection may wait until the engine has started.
+	// Upstream is the engine's own socket. The socket itself, not only its directory, must be accessible to root
+	// only: a bind of the socket into a container bypasses the directory. A connection may wait until the engine
+	// has started.
 	Upstream string
-	// Binds are the folders of which files may be bound into containers.
+	// Binds are the directories whose files may be bound into containers.
 	Binds []string
-	// Mounts is a root-only folder that the guard makes, for the mount points of binds.
+	// Mounts is a root-only directory that the guard creates, for the mount points of binds.
 	Mounts string
 	// Reserved are addresses, besides those of the box and its routes, that no network of
 	// containers may have: hosts that boot talks to, such as the git server and the resolvers. It may be nil.
@@ -81,7 +82,7 @@ type Guard struct {
 	taken   func() ([]netip.Prefix, error)
 	makeDir func(root, dir string, who peer) error
 
-	// places maps the folders for binds to their current places; nil if they are at their own paths.
+	// places maps the directories for binds to their current paths; nil if they are at their own paths.
 	places atomic.Pointer[map[string]string]
 
 	mu       sync.Mutex
@@ -130,7 +131,7 @@ func (g *Guard) dial(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", g.cfg.Upstream)
 }
 
-// Listen makes the socket and serves it until Close. When it returns clients can connect.
+// Listen creates the socket and serves it until Close. When it returns, clients can connect.
 func (g *Guard) Listen(ctx context.Context) error {
 	ln, err := listen(ctx, g.cfg.Socket, g.cfg.GID)
 	if err != nil {
@@ -156,23 +157,23 @@ func (g *Guard) Listen(ctx context.Context) error {
 	return nil
 }
 
-// listen makes the socket in a folder that only root can enter, sets owner and mode, and then moves it to its
-// place, over any existing file.
+// listen creates the socket in a directory that only root can enter, sets owner and mode, and then moves it
+// to its path, replacing any existing file.
 func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".guard-")
 	if err != nil {
-		return nil, fmt.Errorf("make docker socket: %w", err)
+		return nil, fmt.Errorf("create docker socket: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	tmp := filepath.Join(dir, "s")
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", tmp)
 	if err != nil {
-		return nil, fmt.Errorf("make docker socket: %w", err)
+		return nil, fmt.Errorf("create docker socket: %w", err)
 	}
 	ul, ok := l.(*net.UnixListener)
 	if !ok {
 		l.Close()
-		return nil, fmt.Errorf("make docker socket: got a %T", l)
+		return nil, fmt.Errorf("create docker socket: got a %T", l)
 	}
 	ul.SetUnlinkOnClose(false) // its path changes below
 	err = errors.Join(os.Chown(tmp, -1, gid), os.Chmod(tmp, 0o660))
@@ -181,7 +182,7 @@ func listen(ctx context.Context, path string, gid int) (net.Listener, error) {
 	}
 	if err != nil {
 		l.Close()
-		return nil, fmt.Errorf("hand docker socket to group %d: %w", gid, err)
+		return nil, fmt.Errorf("change the group of the docker socket to %d: %w", gid, err)
 	}
 	return &limited{UnixListener: ul, slots: make(chan struct{}, maxClients), done: make(chan struct{})}, nil
 }
@@ -235,7 +236,8 @@ func (g *Guard) refused(r *refusal, who peer) {
 	}
 }
 
-// Close ends listening and every stream, and removes the mount points. Containers keep their binds until they are started again.
+// Close stops listening, ends every stream and removes the mount points. Containers keep their binds until
+// they are started again.
 func (g *Guard) Close() {
 	if g.srv == nil {
 		return

@@ -22,10 +22,10 @@ func parse(b []byte) (any, error) {
 	d.UseNumber()
 	v, err := parseValue(d, 0)
 	if err != nil {
-		return nil, refuse(ruleBody, "the body is not understood (%v)", err)
+		return nil, refuse(ruleBody, "invalid JSON body (%v)", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, refuse(ruleBody, "something follows the JSON value of the body")
+		return nil, refuse(ruleBody, "data after the JSON value of the body")
 	}
 	return v, nil
 }
@@ -86,7 +86,7 @@ func encode(v any) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return nil, refuse(ruleBody, "the body cannot be written anew (%v)", err)
+		return nil, refuse(ruleBody, "the body cannot be encoded (%v)", err)
 	}
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
@@ -128,13 +128,14 @@ func empty(v any) bool {
 // check checks the value of a field and returns the value to forward.
 type check func(j *judge, at string, v any) (any, error)
 
-// join names a field of what is at a place; the body itself has no name.
+// join returns the name of a field of the value at a path; the body itself has no name.
 func join(at, key string) string { return strings.TrimPrefix(at+"."+key, ".") }
 
-// object is a check of a JSON object with known fields; one with others is refused.
+// object returns a check of a JSON object with known fields; unknown fields are refused.
 func object(fields map[string]check) check { return members(fields, false) }
 
-// lenient is object for where clients put fields of their own, which the engine ignores: they are left out.
+// lenient is like object, but drops unknown fields: clients put their own fields there, which the engine
+// ignores.
 func lenient(fields map[string]check) check { return members(fields, true) }
 
 func members(fields map[string]check, drop bool) check {
@@ -145,7 +146,7 @@ func members(fields map[string]check, drop bool) check {
 	return func(j *judge, at string, v any) (any, error) {
 		m, ok := v.(map[string]any)
 		if !ok {
-			return nil, refuse(ruleBody, "%s has to be an object", cmp.Or(at, "the body"))
+			return nil, refuse(ruleBody, "%s must be an object", cmp.Or(at, "the body"))
 		}
 		out := make(map[string]any, len(m))
 		seen := make(map[string]bool, len(m))
@@ -156,7 +157,7 @@ func members(fields map[string]check, drop bool) check {
 				if drop || empty(v) {
 					continue
 				}
-				return nil, refuse(ruleField, "%s is not a setting that is known here", join(at, key))
+				return nil, refuse(ruleField, "%s is an unknown setting", join(at, key))
 			}
 			if seen[folded] {
 				return nil, refuse(ruleBody, "%s is given twice", join(at, name))
@@ -177,17 +178,17 @@ func members(fields map[string]check, drop bool) check {
 	}
 }
 
-// listOf is a check of each element of a list; null elements are refused.
+// listOf returns a check of each element of a list; null elements are refused.
 func listOf(c check) check {
 	return func(j *judge, at string, v any) (any, error) {
 		list, ok := v.([]any)
 		if !ok {
-			return nil, refuse(ruleBody, "%s has to be a list", at)
+			return nil, refuse(ruleBody, "%s must be a list", at)
 		}
 		out := make([]any, 0, len(list))
 		for _, e := range list {
 			if e == nil {
-				return nil, refuse(ruleBody, "%s has an element that is null", at)
+				return nil, refuse(ruleBody, "%s has a null element", at)
 			}
 			e, err := c(j, at, e)
 			if err != nil {
@@ -199,12 +200,12 @@ func listOf(c check) check {
 	}
 }
 
-// mapOf is a check of the values, by key, of an object whose keys are free.
+// mapOf returns a check of the values of an object with arbitrary keys.
 func mapOf(c func(j *judge, at, key string, v any) (any, error)) check {
 	return func(j *judge, at string, v any) (any, error) {
 		m, ok := v.(map[string]any)
 		if !ok {
-			return nil, refuse(ruleBody, "%s has to be an object", at)
+			return nil, refuse(ruleBody, "%s must be an object", at)
 		}
 		out := make(map[string]any, len(m))
 		for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -218,12 +219,12 @@ func mapOf(c func(j *judge, at, key string, v any) (any, error)) check {
 	}
 }
 
-// text makes a check of a string.
+// text returns a check of a string.
 func text(c func(j *judge, at, s string) (string, error)) check {
 	return func(j *judge, at string, v any) (any, error) {
 		s, ok := v.(string)
 		if !ok {
-			return nil, refuse(ruleBody, "%s has to be a string", at)
+			return nil, refuse(ruleBody, "%s must be a string", at)
 		}
 		return c(j, at, s)
 	}

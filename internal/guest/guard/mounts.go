@@ -47,7 +47,7 @@ func volumeOf(j *judge, at string, v any) (any, error) {
 	return v, driver(at, v, "Driver", "DriverOpts")
 }
 
-// driverOf is a check of an object that names a volume driver and its options.
+// driverOf returns a check of an object that names a volume driver and its options.
 func driverOf(name, options string) check {
 	fields := object(map[string]check{name: nil, options: nil})
 	return func(j *judge, at string, v any) (any, error) {
@@ -69,7 +69,7 @@ func driver(at string, v any, name, options string) error {
 	}
 	opts, ok := m[options].(map[string]any)
 	if !ok {
-		return refuse(ruleBody, "%s has to be an object", join(at, options))
+		return refuse(ruleBody, "%s must be an object", join(at, options))
 	}
 	if opts["type"] != "tmpfs" {
 		return refuse(ruleVolumeDriver, "a volume with options of type %q is not possible in a sandbox", opts["type"])
@@ -77,7 +77,7 @@ func driver(at string, v any, name, options string) error {
 	for key, v := range opts {
 		s, ok := v.(string)
 		if !ok {
-			return refuse(ruleBody, "%s.%s has to be a string", join(at, options), key)
+			return refuse(ruleBody, "%s.%s must be a string", join(at, options), key)
 		}
 		switch key {
 		case "type", "device": // a tmpfs has no device: the value is never opened
@@ -121,7 +121,7 @@ func volumeName(_ *judge, at, s string) (string, error) {
 	return s, nil
 }
 
-// mountOf judges one of Mounts.
+// mountOf checks one entry of Mounts.
 func mountOf(j *judge, at string, v any) (any, error) {
 	v, err := mountFields(j, at, v)
 	if err != nil {
@@ -129,7 +129,7 @@ func mountOf(j *judge, at string, v any) (any, error) {
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, refuse(ruleBody, "%s has to be an object", at)
+		return nil, refuse(ruleBody, "%s must be an object", at)
 	}
 	source, _ := m["Source"].(string)
 	switch m["Type"] {
@@ -137,7 +137,7 @@ func mountOf(j *judge, at string, v any) (any, error) {
 		opts, _ := m["BindOptions"].(map[string]any)
 		how, _ := opts["Propagation"].(string)
 		m["Source"], err = j.bind(bound{source, !empty(opts["CreateMountpoint"]), slaves(how)})
-		// The engine would make it as root, and follow links doing so.
+		// The engine would create it as root, following links.
 		delete(opts, "CreateMountpoint")
 	case "volume":
 		m["Source"], err = volumeName(j, at+".Source", source)
@@ -155,13 +155,13 @@ func mountOf(j *judge, at string, v any) (any, error) {
 func binds(j *judge, at string, v any) (any, error) {
 	list, ok := v.([]any)
 	if !ok {
-		return nil, refuse(ruleBody, "%s has to be a list", at)
+		return nil, refuse(ruleBody, "%s must be a list", at)
 	}
 	keep := []any{}
 	for _, e := range list {
 		s, ok := e.(string)
 		if !ok {
-			return nil, refuse(ruleBody, "%s has to be a list of strings", at)
+			return nil, refuse(ruleBody, "%s must be a list of strings", at)
 		}
 		mount, err := j.bindSpec(at, s)
 		if err != nil {
@@ -200,7 +200,7 @@ func (j *judge) bindSpec(at, spec string) (map[string]any, error) {
 				m["Consistency"] = o
 			case o == "", o == "rw", o == "nocopy", slices.Contains(bindLabels, o): // labels: no SELinux inside
 			default:
-				return nil, refuse(ruleBind, "the option %q of %q is not known", o, spec)
+				return nil, refuse(ruleBind, "unknown option %q of %q", o, spec)
 			}
 		}
 	}

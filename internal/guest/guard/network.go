@@ -51,7 +51,7 @@ func networkDriver(_ *judge, at, s string) (string, error) {
 func networkOption(_ *judge, at, key string, v any) (any, error) {
 	s, ok := v.(string)
 	if !ok {
-		return nil, refuse(ruleBody, "%s.%s has to be a string", at, key)
+		return nil, refuse(ruleBody, "%s.%s must be a string", at, key)
 	}
 	switch key {
 	case "com.docker.network.driver.mtu":
@@ -91,7 +91,7 @@ func endpointFields() map[string]check {
 	}
 }
 
-// endpointOf judges the container's end on one network.
+// endpointOf checks the container's endpoint on one network.
 func endpointOf(j *judge, at, key string, v any) (any, error) {
 	if isHost(key) {
 		return nil, refuse(ruleNetworkHost, "%s %q is not possible in a sandbox", at, key)
@@ -115,7 +115,7 @@ var subnetFields = object(map[string]check{
 	"AuxiliaryAddresses": mapOf(func(_ *judge, _, _ string, v any) (any, error) { return v, nil }),
 })
 
-// subnetOf judges one of IPAM.Config.
+// subnetOf checks one entry of IPAM.Config.
 func subnetOf(j *judge, at string, v any) (any, error) {
 	v, err := subnetFields(j, at, v)
 	if err != nil {
@@ -166,14 +166,14 @@ func subnetOf(j *judge, at string, v any) (any, error) {
 	return m, nil
 }
 
-// subnet refuses ranges that are not private, and those that the box has or needs itself.
+// subnet refuses ranges that are not private, and those that the box itself uses.
 func (j *judge) subnet(p netip.Prefix) error {
 	if !slices.ContainsFunc(privateRanges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }) {
 		return refuse(ruleNetworkSubnet, "the subnet %s is not in a private range", p)
 	}
 	taken, err := j.g.taken()
 	if err != nil {
-		return refuse(ruleNetworkSubnet, "what the subnet %s would hide cannot be found out (%v)", p, err)
+		return refuse(ruleNetworkSubnet, "the addresses hidden by the subnet %s cannot be determined (%v)", p, err)
 	}
 	for _, t := range taken {
 		if t.Overlaps(p) {

@@ -19,7 +19,7 @@ import (
 // the box they lead to the guard.
 var dockerSockets = []string{"/var/run/docker.sock", "/run/docker.sock"}
 
-// newDirMode is the mode of folders that the engine makes for binds.
+// newDirMode is the mode of directories that the engine creates for binds.
 const newDirMode = 0o755
 
 // bind checks the source of a bind and returns the path to forward: a mount
@@ -53,14 +53,14 @@ func (g *Guard) isSocket(p string) bool {
 	return p == g.cfg.Socket || slices.Contains(dockerSockets, p)
 }
 
-// place is the position of a source: without links, below one of the folders for binds.
+// place is the position of a source: without links, below one of the directories for binds.
 type place struct {
 	root, target string
 	missing      bool
 }
 
-// Relocate sets new places for the folders for binds, by their path, while clients see other folders there than the
-// engine does. Sources outside of these folders cannot be bound meanwhile. nil resets the places.
+// Relocate sets new paths for the directories for binds, while clients see other directories there than the
+// engine does. Sources outside these directories cannot be bound meanwhile. nil resets the paths.
 func (g *Guard) Relocate(places map[string]string) {
 	if places == nil {
 		g.places.Store(nil)
@@ -75,7 +75,7 @@ func (g *Guard) Relocate(places map[string]string) {
 	g.places.Store(&lie)
 }
 
-// folders returns the folders for binds at their places for the engine, and the source in one of them.
+// folders returns the directories for binds as the engine sees them, and the source in one of them.
 func (g *Guard) folders(source string) (roots []string, at string) {
 	lie := g.places.Load()
 	if lie == nil {
@@ -97,7 +97,7 @@ func (g *Guard) find(source string) (place, error) {
 	}
 	target, missing, err := resolve(at)
 	if err != nil {
-		return place{}, refuse(ruleBind, "the source %q cannot be followed (%v)", source, err)
+		return place{}, refuse(ruleBind, "the links of the source %q cannot be resolved (%v)", source, err)
 	}
 	for _, root := range roots {
 		root, err := filepath.EvalSymlinks(root)
@@ -121,7 +121,7 @@ func resolve(p string) (target string, missing bool, err error) {
 			return "", false, err
 		}
 		if _, lerr := os.Lstat(at); lerr == nil {
-			return "", false, fmt.Errorf("%s is a link to nothing", at)
+			return "", false, fmt.Errorf("dangling link %s", at)
 		}
 		rest = path.Join(path.Base(at), rest)
 	}
@@ -131,8 +131,8 @@ func within(root, p string) bool {
 	return p == root || strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/")
 }
 
-// makeDirAs makes a missing folder below root with the client's identity, so that the client
-// owns it, and without following a link.
+// makeDirAs creates a missing directory below root with the client's identity, so that the client owns it,
+// and without following a link.
 func makeDirAs(root, dir string, who peer) error {
 	done := make(chan error, 1)
 	go func() {
@@ -146,7 +146,7 @@ func makeDirAs(root, dir string, who peer) error {
 		}()
 	}()
 	if err := <-done; err != nil {
-		return refuse(ruleBind, "%q does not exist and cannot be made (%v)", dir, err)
+		return refuse(ruleBind, "%q does not exist and cannot be created (%v)", dir, err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ const (
 	maxPoints = 1024
 	// nameBytes is the length of a mount point's random name, so that no client's text contains it by chance.
 	nameBytes = 16
-	// sweepTime bounds asking the engine which mount points are in use.
+	// sweepTime bounds the query of the engine for the mount points in use.
 	sweepTime = 30 * time.Second
 )
 
@@ -24,7 +24,7 @@ const (
 // change; the source that the guard opened is mounted on it. The records have the same lifetime as the
 // box's mounts: both end with the box.
 type points struct {
-	dir string // root's alone
+	dir string // root only
 	// system has the operations that need a box; tests replace it.
 	system mounter
 
@@ -33,26 +33,26 @@ type points struct {
 	all   map[string]*point
 }
 
-// point is a mount point by its name in the folder.
+// point is a mount point by its name in the directory.
 type point struct {
 	bound
-	pending bool // its container is being made: the engine may not have it yet
+	pending bool // its container is being created: the engine may not have it yet
 }
 
 // bound is a bind as the client requested it.
 type bound struct {
 	source string // clean and absolute, its links not followed
-	create bool   // a missing source is made
+	create bool   // a missing source is created
 	slave  bool   // later mounts of the box appear in it
 }
 
 // mounter has the kernel operations.
 type mounter struct {
-	// prepare makes the folder.
+	// prepare creates the directory.
 	prepare func(dir string) error
 	// put mounts the file of an O_PATH descriptor, in place of the point's earlier mount.
 	put func(fd int, at string, slave bool) error
-	// clear unmounts and removes a mount point; a missing one is no error.
+	// clear unmounts and removes a mount point; a missing one is not an error.
 	clear func(at string) error
 }
 
@@ -86,7 +86,7 @@ func (p *points) add(name string, b bound) bool {
 	return true
 }
 
-// bound is the bind behind a name.
+// bound returns the bind behind a name.
 func (p *points) bound(name string) (bound, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *points) settle(names []string) {
 	}
 }
 
-// settled are the points whose containers exist.
+// settled returns the points whose containers exist.
 func (p *points) settled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +147,8 @@ func (p *points) settled() []string {
 	return names
 }
 
-// drop removes points. Running containers keep their binds, because these are mounts of their own.
-// A point that cannot be removed stays recorded for the next try.
+// drop removes points. Running containers keep their binds, because these are separate mounts. A point that
+// cannot be removed stays recorded for the next try.
 func (p *points) drop(names []string) (failed error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

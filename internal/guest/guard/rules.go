@@ -12,13 +12,13 @@ import (
 // Rule is a reason to refuse requests.
 type Rule struct {
 	Name string
-	// Refuses tells in one sentence which requests are refused, and why.
+	// Refuses states in one sentence which requests are refused, and why.
 	Refuses string
 	// Instead is the user's alternative; it ends the message of a refusal.
 	Instead string
 }
 
-// The names are part of messages, results and documents: they must not change.
+// The names are part of messages, results and documents and must not change.
 const (
 	ruleAnnotation    = "annotation"
 	ruleAPIVersion    = "api-version"
@@ -63,17 +63,17 @@ const (
 var rules = []Rule{
 	{ruleAnnotation, "Annotations of a container, because OCI runtimes take orders from them.", "leave annotations out; use labels"},
 	{ruleAPIVersion, "API versions that are malformed or older than 1.24, because they carry settings in other places.", "use a newer client, or unset DOCKER_API_VERSION"},
-	{ruleArchive, "docker cp with a container that binds what is root's (as /tmp is), because the engine would read and write there as root, or that mounts something inside of a bind, because the engine looks for the place as root while the agent can turn it into a link elsewhere.", "the bound files are in the sandbox already; for the others use `docker exec CONTAINER tar`"},
-	{ruleBind, "Binds of anything but files of the workspace, of home and of /tmp, and the Docker socket, because the engine opens them as root.", "bind a folder inside of the workspace, of home or of /tmp, or use a named volume"},
-	{ruleBindLimit, "More than 1024 binds in all containers, because each is a mount of the sandbox.", "remove containers that are not needed any more"},
+	{ruleArchive, "docker cp with a container that binds files of root (such as /tmp), because the engine would read and write there as root, or that has a mount inside a bind, because the engine resolves its path as root while the agent can turn it into a link elsewhere.", "the bound files are in the sandbox already; for the others use `docker exec CONTAINER tar`"},
+	{ruleBind, "Binds other than files of the workspace, of home and of /tmp, and the Docker socket, because the engine opens them as root.", "bind a folder inside of the workspace, of home or of /tmp, or use a named volume"},
+	{ruleBindLimit, "More than 1024 binds in all containers, because each is a mount of the sandbox.", "remove unused containers"},
 	{ruleBody, "Bodies that are too large, are not one JSON object, name a field twice or give it the wrong type, because engine and guard could read them differently.", "use a current Docker client"},
 	{ruleBuildOption, "Options of a build that place it in another control group or are not known.", "leave the option out"},
-	{ruleBuildRemote, "Builds and imports that the engine itself fetches from a URL, because it is outside of the network policy, and builds from git repositories in whatever place, because git would be root's.", "fetch it in the sandbox (curl, git) and give the local copy"},
+	{ruleBuildRemote, "Builds and imports that the engine itself fetches from a URL, because it is outside the network policy, and builds from git repositories anywhere, because git would run as root.", "fetch it in the sandbox (curl, git) and give the local copy"},
 	{ruleCapability, "Capabilities beyond Docker's default set, because the kernel code behind them is the way out of a container.", "leave cap_add out, or add only capabilities of Docker's default set"},
 	{ruleCgroupns, "The sandbox's cgroup namespace.", "leave cgroupns out"},
-	{ruleCgroupParent, "A control group of the client's choice, because limits and the network policy hang on it.", "leave cgroup_parent out; limits work"},
-	{ruleCheckpoint, "Checkpoints of processes, because the engine writes and reads them as root at a path of the client's choice.", "stop and start the container"},
-	{ruleDevice, "Devices, rules for devices and device requests (GPU).", "run what needs a device outside of the sandbox"},
+	{ruleCgroupParent, "A control group that the client chooses, because limits and the network policy depend on it.", "leave cgroup_parent out; limits work"},
+	{ruleCheckpoint, "Checkpoints of processes, because the engine writes and reads them as root at a path that the client chooses.", "stop and start the container"},
+	{ruleDevice, "Devices, rules for devices and device requests (GPU).", "run programs that need a device outside the sandbox"},
 	{ruleIPC, "The sandbox's IPC namespace.", "use --ipc private, shareable or container:NAME"},
 	{ruleLogDriver, "Log drivers other than json-file, local and none, because the engine itself would connect to the network.", "use json-file or local"},
 	{ruleMaskedPaths, "Other masked or read-only paths of /proc and /sys than the default ones.", "leave systempaths=unconfined out"},
@@ -88,7 +88,7 @@ var rules = []Rule{
 	{rulePID, "The sandbox's process namespace.", "use --pid container:NAME"},
 	{rulePlugin, "Plugins, because the engine runs them as root.", "do without the plugin"},
 	{rulePrivileged, "Privileged containers and commands, because they are root in the sandbox.", "leave --privileged out; most images do not need it"},
-	{ruleQuery, "Query strings that cannot be parsed in one way only.", "use a current Docker client"},
+	{ruleQuery, "Ambiguous query strings.", "use a current Docker client"},
 	{ruleRuntime, "OCI runtimes other than runc and crun.", "leave --runtime out"},
 	{ruleSecurityOpt, "Security options other than no-new-privileges, label and the built-in profiles.", "leave security_opt out"},
 	{ruleStorageOpt, "Options of the storage driver other than size.", "leave storage_opt out"},
@@ -98,7 +98,7 @@ var rules = []Rule{
 	{ruleField, "Settings that the guard does not know.", "leave the setting out, or report it if a Docker client needs it"},
 	{ruleUserns, "The sandbox's user namespace, because root in the container would be root in the sandbox.", "leave --userns out"},
 	{ruleUTS, "The sandbox's host name.", "use --hostname"},
-	{ruleVolumeDriver, "Volume drivers other than local, and options of local other than a tmpfs, because they mount as root what the client names.", "use a plain named volume or a bind of a folder in the workspace"},
+	{ruleVolumeDriver, "Volume drivers other than local, and options of local other than a tmpfs, because they mount files as root that the client names.", "use a plain named volume or a bind of a folder in the workspace"},
 }
 
 // Rules lists every rule by name.

@@ -30,7 +30,7 @@ type judge struct {
 	binds []any
 	// later runs once everything is allowed.
 	later []func(context.Context) error
-	// points are the mount points that were made.
+	// points lists the mount points that were created.
 	points []string
 }
 
@@ -40,7 +40,7 @@ type request struct {
 	path  []string
 	query url.Values
 	data  []byte // of a checked body; nil if there is none
-	// points are mount points of the container that is made.
+	// points lists mount points of the container that is being created.
 	points []string
 	// started is called after the engine's answer to a start. It may be nil.
 	started func()
@@ -106,7 +106,7 @@ func (g *Guard) admit(rc *http.ResponseController, r *http.Request, who peer) (*
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, refuse(ruleQuery, "the query of %s is not understood (%v)", r.URL.Path, err)
+		return nil, refuse(ruleQuery, "the query of %s cannot be parsed (%v)", r.URL.Path, err)
 	}
 	if e.query != nil {
 		if err := e.query(q); err != nil {
@@ -142,7 +142,7 @@ func (g *Guard) judgeBody(rc *http.ResponseController, r *http.Request, e endpoi
 	_ = rc.SetReadDeadline(time.Time{})
 	switch {
 	case err != nil:
-		return nil, refuse(ruleBody, "the body did not arrive (%v)", err)
+		return nil, refuse(ruleBody, "the body did not arrive completely (%v)", err)
 	case len(b) > maxBody:
 		return nil, refuse(ruleBody, "the body is larger than %d bytes", maxBody)
 	case len(bytes.TrimSpace(b)) == 0:
@@ -156,7 +156,7 @@ func (g *Guard) judgeBody(rc *http.ResponseController, r *http.Request, e endpoi
 	return j.json(r.Context(), b, e.body)
 }
 
-// json returns a body written anew; it has only what the checks let pass.
+// json returns a body encoded again; it has only what the checks let pass.
 func (j *judge) json(ctx context.Context, b []byte, c check) ([]byte, error) {
 	v, err := parse(b)
 	if err != nil {
@@ -188,8 +188,8 @@ var dropped = []string{
 	"Transfer-Encoding", "Upgrade", "Expect", "Content-Length", "Content-Type", "Http2-Settings",
 }
 
-// outgoing is the request to the engine. The engine prefers a form in the body to the
-// query, so a body is never labelled as a form.
+// outgoing returns the request to the engine. The engine prefers a form in the body to the query, so a body
+// is never labelled as a form.
 func (q *request) outgoing(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
 	path := "/" + strings.Join(q.path, "/")
@@ -235,12 +235,12 @@ func drain(rc *http.ResponseController, body io.Reader) {
 	_ = rc.SetReadDeadline(time.Time{})
 }
 
-// unavailable says that the engine does not answer.
+// unavailable reports that the engine does not answer.
 func (g *Guard) unavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // nobody listens
+		return // the client is gone
 	}
 	g.cfg.Log.Debug("the inner engine did not answer", "path", r.URL.Path, "err", err)
 	fail(w, http.StatusServiceUnavailable, "sandbox-agent guard: the Docker engine of the sandbox does not answer ("+
-		clean(err.Error())+"): try again; if it stays so, dockerd.log of the run says why")
+		clean(err.Error())+"): try again; if the error persists, see dockerd.log of the run")
 }

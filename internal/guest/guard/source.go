@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// pointsMode is the mode of the folder with the mount points. Only root has to enter it, because runtimes
+	// pointsMode is the mode of the directory with the mount points. Only root has to enter it, because runtimes
 	// open a container's sources before they enter its user namespace.
 	pointsMode = 0o700
-	// pointsOptions of its own file system: besides the mount points there is nothing in it.
+	// pointsOptions are for a separate file system: it contains only the mount points.
 	pointsOptions = "mode=700,size=1m"
 )
 
@@ -47,9 +47,9 @@ func (g *Guard) bindTo(name string, b bound, who peer) error {
 	return nil
 }
 
-// openBelow opens a path below root without following links, as a descriptor for mounting. A folder of root's on
-// the way must be passable for the client's group or for all users: the descriptor is root's and would bypass
-// it. Other folders belong to the client or to its containers.
+// openBelow opens a path below root without following links, as a descriptor for mounting. A directory of
+// root on the way must be passable for the client's group or for all users: the descriptor is root's and
+// would bypass it. Other directories belong to the client or to its containers.
 func openBelow(root, target string, gid int) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	at, err := unix.Open(root, flags, 0)
@@ -98,13 +98,13 @@ func realMounter() mounter {
 	return mounter{prepare: preparePoints, put: putPoint, clear: clearPoint}
 }
 
-// preparePoints gives the mount points a file system of their own.
+// preparePoints mounts a separate file system for the mount points.
 func preparePoints(dir string) error {
 	if err := os.MkdirAll(dir, pointsMode); err != nil {
 		return err
 	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, pointsOptions); err != nil {
-		return fmt.Errorf("mount a folder for binds at %s: %w", dir, err)
+		return fmt.Errorf("mount a directory for binds at %s: %w", dir, err)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func clearPoint(at string) error {
 	return nil
 }
 
-// remove unmounts everything and the folder itself.
+// remove unmounts everything and removes the directory itself.
 func (p *points) remove() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,7 +31,7 @@ func (s *sweeper) until(ctx context.Context) {
 		case <-s.asked:
 		}
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("remove the mount points of binds that nobody uses; they are looked at again later", "err", err)
+			s.log.Warn("remove unused mount points of binds; retrying later", "err", err)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	defer cancel()
 	var list []struct{ Mounts []struct{ Source string } }
 	if err := s.ask(ctx, "/containers/json", "all=1", func(b []byte) error { return json.Unmarshal(b, &list) }); err != nil {
-		return fmt.Errorf("ask for the binds of all containers: %w", err)
+		return fmt.Errorf("list the binds of all containers: %w", err)
 	}
 	for _, c := range list {
 		for _, m := range c.Mounts {
