@@ -24,12 +24,12 @@ func (c *call) record(r *reading) {
 	model := c.m.mask.String(r.model) // text from a server
 	price, ok := c.m.prices.find(model, c.ask.model)
 	var cost *float64
-	why := fmt.Sprintf("the price of the model %q is not known", clean(firstText(model, c.ask.model)))
+	why := fmt.Sprintf("the price of the model %q is unknown", clean(firstText(model, c.ask.model)))
 	if ok {
 		if usd, all := price.cost(r.tokens); all {
 			cost = &usd
 		} else {
-			why = fmt.Sprintf("a call of %q used something whose price is not known (faster service, or a tool of the provider)", clean(c.ask.model))
+			why = fmt.Sprintf("a call of %q used a feature without a known price (faster service, or a tool of the provider)", clean(c.ask.model))
 		}
 	}
 	c.entry.update(r.tokens, cost, why)
@@ -66,7 +66,7 @@ func (c *call) settle(meter *meter) {
 		// It stopped in the middle, with or without a connection error.
 		c.estimate(&meter.reading)
 	default:
-		c.entry.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not say what it used", clean(c.ask.model)))
+		c.entry.update(meter.tokens, nil, fmt.Sprintf("an answer of the model %q did not report its usage", clean(c.ask.model)))
 		c.line.CostUSD = nil
 		c.m.log.Warn("a model's answer cannot be metered", "api", c.route.api, "path", c.ask.path, "model", c.line.Model)
 	}
@@ -88,7 +88,7 @@ func (c *call) estimate(r *reading) {
 	c.line.Estimate = true
 	if !r.prompt && c.ask.linked || r.bad {
 		c.line.CostUSD = nil
-		c.entry.update(r.tokens, nil, "an answer broke off before it said what it used")
+		c.entry.update(r.tokens, nil, "an answer broke off before it reported its usage")
 		return
 	}
 	seen := *r

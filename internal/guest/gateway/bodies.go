@@ -15,7 +15,7 @@ const maxHeld = 4 * maxRequest
 const firstRead = 16 << 10
 
 var (
-	errNoRoom  = errors.New("too many large bodies at a time")
+	errNoRoom  = errors.New("too many large bodies at the same time")
 	errTooLong = errors.New("the body is too long")
 )
 

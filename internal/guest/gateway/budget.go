@@ -30,17 +30,18 @@ const (
 
 // ledger counts the usage and enforces the budget.
 //
-// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so
-// one request at a time may exceed the budget. Concurrent requests reserve their highest cost, by
-// prompt and allowed answer, or the cost of the dearest request so far if that is more. A request that does not
-// fit beside the running ones waits for them. Before any cost is known, all wait for the
-// first, unless its client has given it up. So the budget is exceeded by at most one request that runs alone, or by the amount by which the
-// running ones together cost more than they reserved: a server can do work that the request does not show.
+// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so one
+// request at a time may exceed the budget. Concurrent requests reserve their highest cost, by prompt and
+// allowed answer, or the cost of the dearest request so far if that is more. A request that does not fit next
+// to the running ones waits for them. Before any cost is known, all wait for the first, unless its client has
+// given it up. So the budget is exceeded by at most one request that runs alone, or by the amount by which
+// the running ones together cost more than they reserved: a server can do work that the request does not
+// show.
 //
-// The received part of a broken-off answer is cost. The server may bill more: that is a reserve, which is shown apart until
-// the provider reports the usage. The reserve counts for the budget if the client gave the call up, or requested so much at a time that it was
-// not read: otherwise an agent could get around the budget that way. It does not count if the server broke off, because nothing
-// in the box caused that.
+// The received part of a broken-off answer is cost. The server may bill more: that is a reserve, which is
+// shown apart until the provider reports the usage. The reserve counts for the budget if the client gave the
+// call up, or requested so much at a time that it was not read: otherwise an agent could get around the
+// budget that way. It does not count if the server broke off, because nothing in the box caused that.
 type ledger struct {
 	mu     sync.Mutex
 	budget *float64
@@ -123,7 +124,7 @@ func (l *ledger) enter(ctx context.Context, model string, most float64, priced b
 		case <-deadline.C:
 			return nil, &refusal{
 				status: http.StatusTooManyRequests, kind: "budget_busy", after: 5,
-				text: "requests under way may use up the budget, and this one waited too long for them",
+				text: "pending requests may use up the budget, and this one waited too long for them",
 			}
 		}
 	}
@@ -158,14 +159,14 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 		}
 		return &refusal{
 			status: http.StatusBadRequest, kind: "budget_exceeded",
-			text: fmt.Sprintf("the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no model can be used any more, end your work now", l.spent(), *l.budget),
+			text: fmt.Sprintf("the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no more model calls are possible, end your work now", l.spent(), *l.budget),
 		}
 	case l.unknown != "":
-		return &refusal{status: http.StatusBadRequest, kind: "cost_unknown", text: "the budget cannot be kept: " + l.unknown + what}
+		return &refusal{status: http.StatusBadRequest, kind: "cost_unknown", text: "the budget cannot be enforced: " + l.unknown + what}
 	case !priced:
 		return &refusal{
 			status: http.StatusBadRequest, kind: "price_unknown",
-			text: fmt.Sprintf("the budget cannot be kept with the model %q, whose price is not known", clean(model)) + what,
+			text: fmt.Sprintf("the budget cannot be enforced with the model %q, whose price is unknown", clean(model)) + what,
 		}
 	}
 	return nil
@@ -294,7 +295,7 @@ func (l *ledger) account() workorder.Usage {
 	u := l.sum
 	u.ReservedUSD, u.Estimated = l.reserved, l.estimated
 	if l.unknown == "" || l.usd > 0 {
-		// Beside a call of unknown cost the rest is a lower bound, which later attempts of the task have to count.
+		// If the cost of a call is unknown, the rest is a lower bound, which later attempts of the task must count.
 		u.CostUSD, u.CostSource = new(l.usd), workorder.CostByGateway
 		u.Estimated = u.Estimated || l.unknown != ""
 	}

@@ -97,7 +97,7 @@ func (g *Git) Stop() {
 	}
 }
 
-const pushRefused = "pushes are made by the sandbox, not by the agent: commit your work, it is pushed to the task's branch for you\n"
+const pushRefused = "pushes are made by the sandbox, not by the agent: commit your work, and it is pushed to the task's branch for you\n"
 
 func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, prefix)

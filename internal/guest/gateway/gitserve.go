@@ -67,7 +67,7 @@ func (g *Git) slot(ctx context.Context) bool {
 func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) error) {
 	if !g.slot(r.Context()) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(servedAgain.Seconds())))
-		http.Error(w, "too many git commands read from the remote at one time: try again\n", http.StatusServiceUnavailable)
+		http.Error(w, "too many git commands read from the remote at the same time: try again\n", http.StatusServiceUnavailable)
 		return
 	}
 	defer func() { <-g.slots }()
@@ -83,9 +83,9 @@ func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) er
 		g.Log.Warn("serve git to the agent", "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, gzip.ErrHeader):
-		http.Error(w, "the request did not arrive as a git command's\n", http.StatusBadRequest)
+		http.Error(w, "the request did not arrive completely\n", http.StatusBadRequest)
 	case large:
-		http.Error(w, "the request is larger than a git command's\n", http.StatusRequestEntityTooLarge)
+		http.Error(w, "the request is too large for a git command\n", http.StatusRequestEntityTooLarge)
 	default:
 		g.Log.Warn("serve git to the agent", "error", err)
 		http.Error(w, "the sandbox could not serve this git command\n", http.StatusInternalServerError)

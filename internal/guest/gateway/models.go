@@ -41,7 +41,7 @@ const (
 	roomTime = 30 * time.Second
 )
 
-// ModelsConfig configures the way to the models.
+// ModelsConfig configures the access to the models.
 type ModelsConfig struct {
 	Gateway workorder.Gateway
 	// Network is the policy that also applies to the provider's tools and fetches. The zero value allows everything.
@@ -98,7 +98,7 @@ type route struct {
 	keys keyring
 }
 
-// NewModels makes the gateway with a placeholder for every key. Env works from here on.
+// NewModels creates the gateway with a placeholder for every key. Env works from here on.
 func NewModels(c ModelsConfig) (*Models, error) {
 	prices, err := newPricer(c.Gateway.Prices)
 	if err != nil {
@@ -201,8 +201,8 @@ func (m *Models) Usage() (workorder.Usage, int64) { return m.ledger.usage() }
 // the usage includes their highest possible cost.
 func (m *Models) Settle(ctx context.Context) (workorder.Usage, int64) { return m.ledger.settle(ctx) }
 
-// OverBudget is closed when a request was refused because the budget is spent. SetBudget with a
-// larger budget makes a new channel.
+// OverBudget returns a channel that is closed when a request is refused because the budget is spent.
+// SetBudget with a larger budget creates a new channel.
 func (m *Models) OverBudget() <-chan struct{} { return m.ledger.overBudget() }
 
 // begin admits a request; it returns false if the gateway has stopped.

@@ -11,26 +11,26 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// againTime is the pause before the second try to reach a server: a route that flaps or a resolver that restarts is
-// there again by then, and nobody notices so short a wait beside a model's answer.
+// againTime is the pause before the second try to reach a server. By then a flapping route or a restarting
+// resolver works again, and so short a wait is negligible compared to a model's answer.
 const againTime = 3 * time.Second
 
-// outage records, for each API, why its server was never reached. A server that was reached once is where its address says: an
-// outage after that passes, and the agents' programs ride it out with tries of their own.
+// outage records, for each API, why its server was never reached. If a server was reached once, its address
+// is right: a later outage is temporary, and the agents' programs retry by themselves.
 type outage struct {
 	mu       sync.Mutex
 	apis     map[workorder.ModelAPI]string // "" once it was reached
 	failures int
 }
 
-// reached notes a connection.
+// reached records a connection.
 func (o *outage) reached(api workorder.ModelAPI) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.set(api, "")
 }
 
-// failed notes two failed tries, and reports whether the server was never reached.
+// failed records two failed tries, and reports whether the server was never reached.
 func (o *outage) failed(api workorder.ModelAPI, why string) (never bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,8 +49,9 @@ func (o *outage) set(api workorder.ModelAPI, why string) {
 	o.apis[api] = why
 }
 
-// Unreachable returns why no model can be asked: for every API that was called, two tries to connect to the server
-// failed and none ever succeeded. It is empty if a server was reached, or none was called. failures counts the calls that failed so.
+// Unreachable returns why no model is available: for every API that was called, two tries to connect to the
+// server failed and none ever succeeded. It is empty if a server was reached, or none was called. failures
+// counts the calls that failed this way.
 func (m *Models) Unreachable() (why string, failures int) {
 	m.outage.mu.Lock()
 	defer m.outage.mu.Unlock()
@@ -63,8 +64,8 @@ func (m *Models) Unreachable() (why string, failures int) {
 	return why, m.outage.failures
 }
 
-// noRoute reports whether an error means that no connection was made: the name did not resolve, there was no route, or
-// nobody listened. Such a request was not sent, so that it can be sent again.
+// noRoute reports whether an error means that no connection was made: the name did not resolve, there was no
+// route, or nothing listened. Such a request was not sent, so it can be sent again.
 func noRoute(err error) bool {
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return true
@@ -73,8 +74,8 @@ func noRoute(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// roundTrip sends the request, and once more if the server could not be reached: a short blip is survived here, and a longer one
-// is said at once instead of being retried by the agent for minutes.
+// roundTrip sends the request, and retries once if the server could not be reached. It survives a short
+// interruption, and reports a longer one at once instead of letting the agent retry for minutes.
 func (c *call) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
 	resp, err := c.m.client.RoundTrip(req)
 	if err == nil || !noRoute(err) || c.left() {

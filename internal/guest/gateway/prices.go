@@ -84,8 +84,8 @@ func newPricer(own map[string]workorder.ModelPrice) (pricer, error) {
 	return pricer{own: own, table: table}, err
 }
 
-// find returns the price of the first of these names that has one. The project's
-// prices come before the table, for all names.
+// find returns the price of the first of these names that has one. The project's prices take precedence over
+// the table, for all names.
 func (p pricer) find(names ...string) (price, bool) {
 	for _, n := range names {
 		if own, ok := p.own[n]; ok {

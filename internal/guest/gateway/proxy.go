@@ -75,15 +75,15 @@ func (c *call) serve(raw string) *refusal {
 		name, rest = name[:i], name[i:]
 	}
 	if c.route = c.m.routes[name]; c.route == nil || !strings.HasPrefix(raw, "/") {
-		return c.notFound("this gateway has no such API")
+		return c.notFound("this gateway does not offer this API")
 	}
 	c.line.API = name
 	if c.r.Header.Get("Upgrade") != "" {
-		return &refusal{status: http.StatusUpgradeRequired, kind: "upgrade", text: "WebSockets are not possible here: use HTTP"}
+		return &refusal{status: http.StatusUpgradeRequired, kind: "upgrade", text: "WebSockets are not supported here: use HTTP"}
 	}
 	op, path, ok := resolve(c.route.api, c.r.Method, rest)
 	if !ok {
-		return c.notFound("an agent can use models here, and nothing else of the API")
+		return c.notFound("only model requests are allowed here, nothing else of the API")
 	}
 	c.ask = ask{api: c.route.api, op: op, path: path}
 	header := forwarded(c.r.Header, c.secret)
@@ -133,11 +133,11 @@ func (c *call) notFound(why string) *refusal {
 	return &refusal{status: http.StatusNotFound, kind: "no_route", text: fmt.Sprintf("%s %s: %s", clean(c.r.Method), c.line.Path, why)}
 }
 
-var errBusy = &refusal{status: http.StatusTooManyRequests, kind: "busy", text: "too many large requests at a time", after: 1}
+var errBusy = &refusal{status: http.StatusTooManyRequests, kind: "busy", text: "too many large requests at the same time", after: 1}
 
 // readBody reads the whole body, because the meter has to examine it.
 func (c *call) readBody() *refusal {
-	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request may have %d bytes", maxRequest)}
+	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request must not exceed %d bytes", maxRequest)}
 	limit := int64(maxRequest)
 	if c.r.ContentLength > limit {
 		return tooLarge
@@ -147,7 +147,7 @@ func (c *call) readBody() *refusal {
 	}
 	if e := c.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return &refusal{
-			status: http.StatusUnsupportedMediaType, kind: "encoding", text: "a compressed request cannot be metered: send it as it is",
+			status: http.StatusUnsupportedMediaType, kind: "encoding", text: "a compressed request cannot be metered: send it uncompressed",
 		}
 	}
 	_ = c.client.conn.SetReadDeadline(time.Now().Add(bodyTime)) // a writer without deadlines has no slow client either
@@ -161,7 +161,7 @@ func (c *call) readBody() *refusal {
 	case errors.Is(err, errNoRoom):
 		return errBusy
 	case err != nil:
-		return &refusal{status: http.StatusBadRequest, kind: "bad_request", text: "the request's body did not arrive"}
+		return &refusal{status: http.StatusBadRequest, kind: "bad_request", text: "the request's body did not arrive completely"}
 	}
 	c.ask.body = b
 	return nil
@@ -223,7 +223,7 @@ func (c *call) forward(header http.Header) *refusal {
 	target := url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + c.ask.path, RawQuery: query(c.r.URL.RawQuery)}
 	req, err := http.NewRequestWithContext(traced, c.r.Method, target.String(), bytes.NewReader(c.ask.body))
 	if err != nil {
-		return &refusal{status: http.StatusBadGateway, kind: "unreachable", text: "the request cannot be written for the server"}
+		return &refusal{status: http.StatusBadGateway, kind: "unreachable", text: "the request cannot be encoded for the server"}
 	}
 	req.Header = header
 	if len(c.ask.body) == 0 {
@@ -241,7 +241,7 @@ func (c *call) forward(header http.Header) *refusal {
 		}
 		text := c.m.mask.String(err.Error())
 		c.m.log.Warn("forward to a model", "api", c.route.api, "error", text)
-		no := &refusal{status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s cannot be reached: %s", base.Host, text)}
+		no := &refusal{status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s is unreachable: %s", base.Host, text)}
 		if noRoute(err) {
 			no.final = c.m.outage.failed(c.route.api, no.text)
 		}

@@ -25,8 +25,8 @@ const (
 	byGateway = "gateway"
 )
 
-// judge applies the network policy to requests: a fetch or a tool of the provider is a way out of the
-// box that none of the box's packets shows.
+// judge applies the network policy to requests: a fetch or a tool of the provider bypasses the box's own
+// network.
 type judge struct {
 	mode  workorder.NetworkMode
 	learn bool
@@ -67,7 +67,7 @@ type verdict struct {
 
 // decide decides on one reach. The name is empty if the provider reaches nothing.
 func (j *judge) decide(r reach) verdict {
-	v := verdict{name: clean(r.what), reason: "the provider would run or fetch it, outside of the sandbox", fix: toolsKey, status: workorder.NetworkRefused}
+	v := verdict{name: clean(r.what), reason: "the provider would run or fetch it, outside the sandbox", fix: toolsKey, status: workorder.NetworkRefused}
 	switch {
 	case r.what != "" && j.tools:
 		return verdict{}
@@ -89,14 +89,14 @@ func (j *judge) fetch(raw string) verdict {
 	if !ok {
 		return verdict{
 			name: "URL " + clean(raw), status: workorder.NetworkRefused,
-			reason: "the provider would fetch it, and not every reader finds the same host in it: give http or https, a host, and no user",
+			reason: "the provider would fetch it, and parsers disagree about its host: use http or https, a host, and no user",
 		}
 	}
 	v := verdict{name: net.JoinHostPort(host, strconv.Itoa(int(port))), status: workorder.NetworkAllowed}
 	if slices.ContainsFunc(j.rules, func(r workorder.AllowRule) bool { return r.Match(host, port) }) {
 		return v
 	}
-	v.status, v.reason = workorder.NetworkRefused, "the provider would fetch from it, and no rule of network.allow names it"
+	v.status, v.reason = workorder.NetworkRefused, "the provider would fetch from it, and no rule of network.allow covers it"
 	rule := workorder.AllowRuleFor(host, port)
 	if _, err := workorder.ParseAllowRule(rule.String()); err == nil && j.mode == workorder.NetworkRestricted {
 		v.fix, v.where = rule.Line(), " under network.allow"
@@ -168,7 +168,7 @@ func (c *call) police() *refusal {
 	if err != nil {
 		return &refusal{
 			status: http.StatusBadRequest, kind: "bad_request",
-			text: fmt.Sprintf("the body of %s %s cannot be held to the network policy: %v", c.ask.op.method, c.ask.path, err),
+			text: fmt.Sprintf("the network policy cannot be applied to the body of %s %s: %v", c.ask.op.method, c.ask.path, err),
 		}
 	}
 	var no, fixes []string

@@ -11,12 +11,12 @@ import (
 // refusal is an answer that the gateway writes itself.
 type refusal struct {
 	status int
-	// kind is the audit's word for it.
+	// kind is the name used in the audit.
 	kind string
 	text string
 	// after is Retry-After in seconds; 0 for none.
 	after int
-	// final means that trying again soon is of no use.
+	// final means that retrying soon is pointless.
 	final bool
 }
 

@@ -82,8 +82,9 @@ func (t *throttle) refused(a asked, status int, h http.Header, body []byte, now 
 	l.limit = &workorder.ModelLimit{Since: since, At: now, Until: until, Text: fmt.Sprintf("HTTP status %d", status)}
 }
 
-// stands returns the limit at which calls are refused: that of the model with the most input, else of another one. Any model's answer
-// after the last refusal means that the agent continues. The agent's own model is not known: it is assumed to be the one with the most input.
+// stands returns the limit at which calls are refused: that of the model with the most input, otherwise of
+// another one. Any model's answer after the last refusal means that the agent continues. The agent's own
+// model is not known: it is assumed to be the one with the most input.
 func (t *throttle) stands() *workorder.ModelLimit {
 	t.mu.Lock()
 	defer t.mu.Unlock()
