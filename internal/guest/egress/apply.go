@@ -28,7 +28,7 @@ func apply(ctx context.Context, rules string) error {
 func applyHint(err error) string {
 	var exit *proc.ExitError
 	switch {
-	case !errors.As(err, &exit): // it did not even start
+	case !errors.As(err, &exit): // it did not start at all
 		return "the image needs the program nft (package nftables): rebuild the image"
 	case strings.Contains(exit.Stderr, "not permitted"):
 		return "the sandbox needs the capability NET_ADMIN: start it with --cap-add NET_ADMIN"

@@ -63,7 +63,7 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 				to = max(to, inside)
 				return false
 			}
-			why = fmt.Sprintf("%s is %s, a private address, and no rule says that it may be", host, a)
+			why = fmt.Sprintf("%s is %s, a private address, and no rule allows that", host, a)
 			unsaid = true
 			if p.policy.learn {
 				to = insideUnsaid

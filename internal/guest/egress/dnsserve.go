@@ -128,7 +128,7 @@ func (e *Egress) serveUDP(ctx context.Context, p packets) {
 			return
 		}
 		if err != nil {
-			time.Sleep(acceptPause) // the error may last
+			time.Sleep(acceptPause) // the error may persist
 			continue
 		}
 		q := append([]byte(nil), buf[:n]...)

@@ -65,10 +65,10 @@ func New(cfg Config) (*Egress, error) {
 		return nil, fmt.Errorf("network policy: %w", err)
 	}
 	if !slices.Contains(workorder.NetworkModes(), p.mode) {
-		return nil, fmt.Errorf("network policy: mode %q is not known (known: %v)", p.mode, workorder.NetworkModes())
+		return nil, fmt.Errorf("network policy: unknown mode %q (known: %v)", p.mode, workorder.NetworkModes())
 	}
 	if cfg.EngineGID == 0 {
-		return nil, errors.New("network policy: the inner engine needs a group of its own, with group 0 it could not be told from boot")
+		return nil, errors.New("network policy: the inner engine needs a separate group; with group 0 it could not be distinguished from boot")
 	}
 	if cfg.Emit == nil {
 		cfg.Emit = func(workorder.Event) {}
@@ -99,7 +99,7 @@ func New(cfg Config) (*Egress, error) {
 	return e, nil
 }
 
-// newProxy is a proxy of a policy, which it keeps.
+// newProxy returns a proxy for a policy that does not change.
 func (e *Egress) newProxy(p policy) *proxy {
 	x := &proxy{
 		policy: p, pool: e.pool, lookup: e.lookup, ledger: e.ledger, origin: e.cfg.Origin,
@@ -110,21 +110,21 @@ func (e *Egress) newProxy(p policy) *proxy {
 	return x
 }
 
-// Up applies the policy: when it returns nil, the resolver and the proxy
-// answer and the kernel enforces the rules. Call it before untrusted code runs and before any
-// interface is made in the box: the existing ones count as leading outside. ctx bounds the call only.
+// Up applies the policy: when it returns nil, the resolver and the proxy answer and the kernel enforces the
+// rules. Call it before untrusted code runs and before any interface is created in the box: the existing ones
+// count as leading outside. ctx bounds the call only.
 func (e *Egress) Up(ctx context.Context) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
 	if e.up {
-		return errors.New("put the network policy in force: it is already")
+		return errors.New("apply the network policy: already applied")
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e.run, e.stop = run, stop
 	if err := e.bringUp(ctx, run); err != nil {
 		stop()
 		e.closeAll()
-		return fmt.Errorf("put the network policy %q in force: %w", e.cfg.Policy.Mode, err)
+		return fmt.Errorf("apply the network policy %q: %w", e.cfg.Policy.Mode, err)
 	}
 	e.up = true
 	return nil
@@ -149,7 +149,7 @@ func (e *Egress) bringUp(ctx, run context.Context) error {
 	if l, err := openNFLog(logGroup); err != nil {
 		next.unlogged = true
 		e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
-			"what the kernel refuses is only counted (nft list table inet sandbox_agent) and not reported, since it gives no log of it (it needs nfnetlink_log): %v", err)})
+			"packets that the kernel refuses are only counted (nft list table inet sandbox_agent) and not reported, because the kernel has no log of them (it needs nfnetlink_log): %v", err)})
 	} else {
 		e.closes = append(e.closes, func() { l.Close() })
 		go e.watch(l)
@@ -179,7 +179,7 @@ func (e *Egress) set(s kernelState) {
 func (e *Egress) Seal(ctx context.Context) error {
 	err := e.change(ctx, func(s *kernelState) { s.sealed = true })
 	if err != nil {
-		return fmt.Errorf("hold the inner engine to the network policy: %w", err)
+		return fmt.Errorf("apply the network policy to the inner engine: %w", err)
 	}
 	return nil
 }
@@ -212,7 +212,8 @@ func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
 // Resolvers returns the box's resolvers.
 func (e *Egress) Resolvers() []netip.Addr { return slices.Clone(e.now().resolvers) }
 
-// Resolve returns a host's addresses as trusted processes of the box resolve it; none if it cannot be resolved.
+// Resolve returns a host's addresses as trusted processes of the box resolve it; empty if it cannot be
+// resolved.
 func (e *Egress) Resolve(ctx context.Context, host string) []netip.Addr {
 	all, err := e.lookup.addresses(ctx, workorder.CanonicalHost(host))
 	if err != nil {
@@ -227,8 +228,8 @@ func (e *Egress) Names(names map[string]netip.Addr) { e.resolver.setNames(names)
 // Report returns the attempts so far.
 func (e *Egress) Report() workorder.NetworkReport { return e.ledger.report() }
 
-// Close ends the resolver and the proxy. The rules stay in force: untrusted code may still run,
-// and without the two it reaches nothing.
+// Close ends the resolver and the proxy. The rules stay in force: untrusted code may still run, and without
+// these two it reaches nothing.
 func (e *Egress) Close() {
 	e.changes.Lock()
 	defer e.changes.Unlock()
@@ -246,8 +247,8 @@ func (e *Egress) closeAll() {
 	e.closes = nil
 }
 
-// ownRanges are the ranges that names must not resolve to: the box's addresses, also new
-// ones since Up, and its inner networks.
+// ownRanges returns the ranges that names must not resolve to: the box's addresses, also new ones since Up,
+// and its inner networks.
 func (e *Egress) ownRanges() []netip.Prefix {
 	state := e.now()
 	outside := singles(state.own)
@@ -262,7 +263,7 @@ func (e *Egress) ownRanges() []netip.Prefix {
 			continue
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits())
-		// Neighbours outside may be dialled, but not those on a network that was made in the box.
+		// Neighbours outside may be dialled, but not those on a network that was created in the box.
 		if !slices.Contains(outside, netip.PrefixFrom(p.Addr(), p.Addr().BitLen())) {
 			own = append(own, p.Masked())
 		}
@@ -274,7 +275,7 @@ func (e *Egress) isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || slices.ContainsFunc(e.ownRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// outsideInterfaces are the interfaces and their addresses that the box has before it makes its own.
+// outsideInterfaces returns the interfaces and their addresses that the box has before it creates its own.
 func outsideInterfaces() (names []string, own []netip.Addr, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -323,7 +324,7 @@ func (e *Egress) listenDNS(ctx, run context.Context) (uint16, error) {
 	return port, nil
 }
 
-// listenProxy opens a proxy. cut ends it with all that goes through it.
+// listenProxy opens a proxy. cut ends it with all its connections.
 func (e *Egress) listenProxy(ctx, run context.Context, p *proxy) (port uint16, cut func(), err error) {
 	port, open, err := samePort(ctx, "tcp4", "tcp6")
 	if err != nil {
@@ -338,7 +339,7 @@ func (e *Egress) listenProxy(ctx, run context.Context, p *proxy) (port uint16, c
 	return port, func() { open.close(); p.web.Close(); p.web.server.Close(); p.closeClients() }, nil
 }
 
-// sockets are open ones by network.
+// sockets are open sockets by network.
 type sockets map[string]interface{ Close() error }
 
 func (s sockets) close() {

@@ -68,7 +68,7 @@ func (p *proxy) either(ctx context.Context, c *client, v verdict) (kept bool) {
 // serverSide copies the server's bytes to its client.
 type serverSide struct {
 	c, up *net.TCPConn
-	// spoke means that the server was first, so the client's bytes are no request for a host.
+	// spoke means that the server spoke first, so the client's bytes do not request a host.
 	spoke, dropped atomic.Bool
 	done           chan struct{}
 }

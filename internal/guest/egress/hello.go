@@ -92,8 +92,8 @@ func (c *cursor) uint16() int {
 	return 0
 }
 
-// serverName is the host name in the body of a ClientHello. It refuses ambiguous messages:
-// a duplicate extension, two names, trailing bytes.
+// serverName returns the host name in the body of a ClientHello. It rejects ambiguous messages: a duplicate
+// extension, two names, trailing bytes.
 func serverName(body []byte) (string, error) {
 	c := &cursor{b: body}
 	c.take(helloFixed)

@@ -65,8 +65,8 @@ func (l *ledger) setMode(m workorder.NetworkMode) {
 	l.mode = m
 }
 
-// note records an attempt. It may search for the process behind it, so a caller
-// with a waiting client sends the answer first.
+// note records an attempt. It may search for the process behind it, so a caller with a waiting client sends
+// the answer first.
 func (l *ledger) note(a attempt) {
 	k := ledgerKey{a.host, a.port, a.protocol, a.verdict.status()}
 	l.mu.Lock()

@@ -171,7 +171,7 @@ func (h *hostsFile) load() {
 	}
 }
 
-// resolvConf are the resolvers and the search domains of a resolv.conf.
+// resolvConf returns the resolvers and the search domains of a resolv.conf.
 func resolvConf(path string) (servers []netip.Addr, search []string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

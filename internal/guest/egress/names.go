@@ -33,7 +33,7 @@ func (s *pool) reserve(p policy) {
 	}
 }
 
-// address is the synthetic address of a canonical name; invalid if there are too many names.
+// address returns the synthetic address of a canonical name; invalid if there are too many names.
 func (s *pool) address(name string) netip.Addr {
 	s.mu.RLock()
 	a, ok := s.byName[name]
@@ -55,7 +55,7 @@ func (s *pool) address(name string) netip.Addr {
 	return a
 }
 
-// name is the name of a synthetic address.
+// name returns the name of a synthetic address.
 func (s *pool) name(a netip.Addr) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

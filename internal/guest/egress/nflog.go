@@ -102,7 +102,7 @@ func netlinkCall(fd int, msg []byte) error {
 			return err
 		}
 		if n < nlmsgHeader+4 {
-			return errors.New("a short answer of the kernel")
+			return errors.New("short answer from the kernel")
 		}
 		if binary.NativeEndian.Uint16(buf[4:]) != nlmsgError {
 			continue // a packet of the group already
@@ -225,7 +225,7 @@ func (e *Egress) notePacket(p refusedPacket) {
 	inForce := e.resolver.policy.Load()
 	switch {
 	case p.prefix == prefixMetadata:
-		a.reason = "metadata services of clouds are out of reach in every mode"
+		a.reason = "cloud metadata services are unreachable in every mode"
 	case p.protocol == "tcp" && inForce.mode == workorder.NetworkRestricted:
 		a.reason, a.rule = noRule, e.inForce().fix(a.host, a.port)
 	case p.protocol == "tcp":

@@ -13,7 +13,7 @@ import (
 // soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
 const soOriginalDst = 80
 
-// originalDst is the original destination of a redirected connection.
+// originalDst returns the original destination of a redirected connection.
 func originalDst(c *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -31,7 +31,7 @@ func originalDst(c *net.TCPConn) (netip.AddrPort, error) {
 		err = serr
 	}
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("ask for the original destination: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("read the original destination: %w", err)
 	}
 	return dst, nil
 }

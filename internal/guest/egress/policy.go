@@ -64,7 +64,7 @@ func (p policy) inside(host string, port uint16, a netip.Addr) bool {
 	})
 }
 
-// insideFix is the rule that lets a name resolve to private addresses; exact means for any protocol.
+// insideFix returns the rule that lets a name resolve to private addresses; exact means for any protocol.
 func (p policy) insideFix(host string, port uint16, exact bool) string {
 	r := workorder.AllowRuleFor(host, port)
 	if exact || p.explicit(host, port) {
@@ -84,7 +84,7 @@ func (p policy) named(name string) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Names(name) })
 }
 
-// ports are the ports that rules allow; nil means all.
+// ports returns the ports that rules allow; nil means all.
 func (p policy) ports() []uint16 {
 	if p.learn {
 		return nil
@@ -99,7 +99,7 @@ func (p policy) ports() []uint16 {
 	return slices.Compact(all)
 }
 
-// fix is the rule under network.allow that would allow host at port.
+// fix returns the rule under network.allow that would allow host at port.
 func fix(host string, port uint16) string {
 	if port == 0 { // only a DNS query
 		port = 443
@@ -107,8 +107,8 @@ func fix(host string, port uint16) string {
 	return workorder.AllowRuleFor(host, port).Line()
 }
 
-// canonical returns a name in the form that rules use; ok is false if it is no host name. An
-// address is returned in its canonical form.
+// canonical returns a name in the form that rules use; ok is false if it is not a host name. An address is
+// returned in its canonical form.
 func canonical(s string) (host string, ok bool) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return a.Unmap().WithZone("").String(), true
@@ -117,13 +117,13 @@ func canonical(s string) (host string, ok bool) {
 	return host, workorder.ValidHostName(host)
 }
 
-// synthetic is the range of the synthetic addresses.
+// synthetic returns the range of the synthetic addresses.
 func synthetic() netip.Prefix { return workorder.NameRange() }
 
-// nat64 is the well-known prefix behind which an IPv4 address can hide (RFC 6052).
+// nat64 returns the well-known prefix behind which an IPv4 address can hide (RFC 6052).
 func nat64() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }
 
-// metadataRanges are workorder.Metadata, also as seen through NAT64.
+// metadataRanges returns workorder.Metadata, also as seen through NAT64.
 func metadataRanges() []netip.Prefix {
 	all := workorder.Metadata()
 	for _, p := range all {
@@ -161,12 +161,12 @@ func never(a netip.Addr, own []netip.Prefix) string {
 	return ""
 }
 
-// explicitFix is the rule that allows host at a web port for any protocol.
+// explicitFix returns the rule that allows host at a web port for any protocol.
 func explicitFix(host string, port uint16) string {
 	return workorder.AllowRule{Host: host, Port: port}.Line()
 }
 
-// parseAddr parses s; the result is invalid if s is no address.
+// parseAddr parses s; the result is invalid if s is not an address.
 func parseAddr(s string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	if err != nil {

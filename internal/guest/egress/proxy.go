@@ -37,7 +37,7 @@ const (
 type proxy struct {
 	policy  policy
 	mu      sync.Mutex
-	clients map[*net.TCPConn]bool // those that the web server has not taken over
+	clients map[*net.TCPConn]bool // connections that the web server has not taken over
 	pool    *pool
 	lookup  *lookup
 	ledger  *ledger
@@ -90,7 +90,7 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// keep notes a client, for closeClients.
+// keep records a client, for closeClients.
 func (p *proxy) keep(t *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *proxy) forget(t *net.TCPConn) {
 	delete(p.clients, t)
 }
 
-// closeClients ends what goes through the proxy, but for what the web server has taken over.
+// closeClients ends all connections through the proxy, except those that the web server has taken over.
 func (p *proxy) closeClients() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *proxy) handle(ctx context.Context, t *net.TCPConn) (kept bool) {
 	v := p.policy.judge(host, dst.Port())
 	switch {
 	case synthetic().Contains(dst.Addr()) && c.name == "":
-		p.refuse(c, attempt{host: host, reason: "this address stands for no name: resolve the name in the sandbox"})
+		p.refuse(c, attempt{host: host, reason: "no name has this address: resolve the name in the sandbox"})
 		return false
 	case v == allowed && c.name == "":
 		// A rule for an address allows all protocols there.
@@ -168,8 +168,8 @@ func (p *proxy) by(c *client) func() string {
 
 func isWeb(port uint16) bool { return port == 80 || port == 443 }
 
-// nameOf is the name of a destination: the resolver assigned its address, or
-// /etc/hosts has it under a name that a rule allows there.
+// nameOf returns the name of a destination: the resolver assigned its address, or /etc/hosts has it under a
+// name that a rule allows there.
 func (p *proxy) nameOf(dst netip.AddrPort) string {
 	if n, ok := p.pool.name(dst.Addr()); ok {
 		return n
@@ -197,7 +197,8 @@ func (p *proxy) connect(ctx context.Context, c *client, host string, v verdict, 
 	splice(c.TCPConn, up)
 }
 
-// reached connects to the host and records it; nil if that failed, which the client has been told.
+// reached connects to the host and records it. It returns nil if that failed and the client has received the
+// reason.
 func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, raw bool) *net.TCPConn {
 	up, to, err := p.dial(ctx, host, c.dst.Port())
 	if forbidden, ok := errors.AsType[errForbidden](err); ok {
@@ -226,7 +227,7 @@ func (p *proxy) reached(ctx context.Context, c *client, host string, v verdict, 
 	return up
 }
 
-// forbiddenFix is the rule that would allow it; empty if no rule can.
+// forbiddenFix returns the rule that would allow it; empty if no rule can.
 func (p *proxy) forbiddenFix(e errForbidden, host string, port uint16) string {
 	if !e.inside {
 		return ""
@@ -249,5 +250,5 @@ func (p *proxy) refuse(c *client, a attempt) {
 	c.Close()
 }
 
-// accessDenied is a fatal TLS alert (RFC 8446, 6.2).
+// accessDenied returns a fatal TLS alert (RFC 8446, 6.2).
 func accessDenied() []byte { return []byte{21, 3, 1, 0, 2, 2, 49} }

@@ -62,9 +62,9 @@ func (r *resolver) service(name string) (netip.Addr, bool) {
 	return a, ok
 }
 
-// These are reasons why a name is refused. edePrefix says in an extended error whose they are.
+// Reasons to refuse a name. edePrefix marks an extended error as the sandbox's.
 const (
-	noHostName = "this is no host name"
+	noHostName = "not a host name"
 	noNameRule = "no rule of network.allow names it"
 	edePrefix  = "sandbox-agent: "
 )
@@ -77,8 +77,8 @@ type reply struct {
 	why   string // for an extended error
 }
 
-// answer returns the answer to a query; nil if the message is no query. In mode full it
-// answers for services and passes other names upstream. by identifies the client, or is nil.
+// answer returns the answer to a query; nil if the message is not a query. In mode full it answers for
+// services and passes other names upstream. by identifies the client, or is nil.
 func (r *resolver) answer(ctx context.Context, network string, query []byte, by func() string) []byte {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -131,13 +131,13 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	}
 	a := r.pool.address(name)
 	if !a.IsValid() {
-		return reply{code: dnsmessage.RCodeServerFailure, why: "too many names were asked for in this sandbox"}
+		return reply{code: dnsmessage.RCodeServerFailure, why: "too many names were queried in this sandbox"}
 	}
 	return reply{addrs: []netip.Addr{a}, ttl: nameTTL}
 }
 
-// suffixed reports whether a client's library made the name by appending
-// a search domain. Such names are not reported, because the bare name is queried, too.
+// suffixed reports whether a client's library built the name by appending a search domain. Such names are not
+// reported, because the bare name is queried, too.
 func (r *resolver) suffixed(name string) bool {
 	return slices.ContainsFunc(r.search, func(d string) bool { return d != "" && strings.HasSuffix(name, "."+d) })
 }
@@ -235,7 +235,7 @@ func parseQuery(b []byte) (query, bool) {
 	}
 }
 
-// build writes an answer: addresses for address queries, no records for others.
+// build encodes an answer: addresses for address queries, no records for others.
 func (q query) build(r reply, network string) []byte {
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{
 		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, RCode: r.code,

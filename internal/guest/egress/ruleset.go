@@ -46,21 +46,21 @@ type kernelState struct {
 	mode      workorder.NetworkMode
 	engineGID uint32
 	sealed    bool
-	outside   []string       // the interfaces of the box before it made its own, without lo
+	outside   []string       // the interfaces of the box before it created its own, without lo
 	own       []netip.Addr   // their addresses
 	resolvers []netip.Addr   // of the box's resolv.conf
 	inner     []netip.Prefix // of the inner engine
 	unlogged  bool           // the kernel has no packet log: refused packets are only counted
 	ports     []uint16       // ports named by some rule; nil means all
-	dnsPort   uint16         // ours; not in full
-	proxyPort uint16         // ours; only in restricted
-	switched  bool           // another policy was in force: connections of that one may be open
+	dnsPort   uint16         // of the package's resolver; unused in full
+	proxyPort uint16         // of the package's proxy; only in restricted
+	switched  bool           // another policy was in force: its connections may be open
 }
 
-// ruleset is the input of nft that replaces the whole table in one transaction.
+// ruleset returns the input of nft that replaces the whole table in one transaction.
 //
-// An interface that is neither outside nor a bridge (added to the box from outside
-// during the run) is in no rule and so refused.
+// An interface that is neither outside nor a bridge (added to the box from outside during the run) is in no
+// rule and so refused.
 func ruleset(s kernelState) string {
 	w := &writer{}
 	w.line("table inet %s {}", tableName)
@@ -171,7 +171,7 @@ func singles(all []netip.Addr) []netip.Prefix {
 	return slices.Compact(r)
 }
 
-// both writes a rule for IPv4 and IPv6; %s stands for "ip daddr @set4" and so on.
+// both writes a rule for IPv4 and IPv6; %s is replaced by "ip daddr @set4" and so on.
 func (w *writer) both(format, set string) {
 	w.line(format, "ip daddr @"+set+"4")
 	w.line(format, "ip6 daddr @"+set+"6")
@@ -248,7 +248,8 @@ func (w *writer) output(s kernelState) {
 		w.line("ct mark %#x ct direction original meta l4proto tcp reject with tcp reset", engineMark)
 		w.line("ct mark %#x ct direction original drop", engineMark)
 	}
-	// A packet without a socket has no owner and matches neither: the kernel's own resets, and what a closed socket left to send.
+	// A packet without a socket has no owner and matches neither: the kernel's own resets, and unsent data of a
+	// closed socket.
 	w.line("ct mark %#x ct direction original meta skuid != 0 goto refuse", trustedMark)
 	w.line("ct mark %#x ct direction original meta skgid != 0 goto refuse", trustedMark)
 	if s.switched && s.mode != workorder.NetworkFull {

@@ -118,7 +118,7 @@ func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (
 		p.connect(ctx, c, host, v, true)
 	case v == allowed:
 		p.refuse(c, attempt{
-			host: host, reason: "what is said there is neither TLS nor HTTP/1", rule: explicitFix(host, port),
+			host: host, reason: "the protocol is neither TLS nor HTTP/1", rule: explicitFix(host, port),
 		})
 	default:
 		p.refuse(c, attempt{host: host, reason: noRule, rule: p.fix(host, port)})
@@ -126,7 +126,7 @@ func (p *proxy) decide(ctx context.Context, c *client, v verdict, said speech) (
 	return false
 }
 
-// fix is the rule that would allow it; empty if the policy never allows it.
+// fix returns the rule that would allow it; empty if the policy never allows it.
 func (p *proxy) fix(host string, port uint16) string {
 	if a := parseAddr(host); a.IsValid() && p.never(a, p.ownRanges()) != "" {
 		return ""
@@ -134,8 +134,8 @@ func (p *proxy) fix(host string, port uint16) string {
 	return fix(host, port)
 }
 
-// hello reads a TLS handshake up to the server name and decides on that. no is the refusal, nil if allowed; host is
-// the host to connect to.
+// hello reads a TLS handshake up to the server name and decides on that. no is the refusal, nil if allowed;
+// host is the host to connect to.
 func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt) {
 	port := c.dst.Port()
 	_ = c.SetReadDeadline(time.Now().Add(helloTime))
@@ -151,11 +151,11 @@ func (p *proxy) hello(c *client, v verdict) (host string, _ verdict, no *attempt
 	}
 	switch {
 	case err != nil && !errors.Is(err, errHello):
-		no = &attempt{host: c.host(), reason: "the TLS handshake did not get as far as the server name"}
+		no = &attempt{host: c.host(), reason: "the TLS handshake ended before the server name"}
 	case err != nil:
 		no = &attempt{host: c.host(), reason: errHello.Error()}
 	case !ok:
-		no = &attempt{host: c.host(), reason: "the server name of the TLS handshake is no host name"}
+		no = &attempt{host: c.host(), reason: "the server name of the TLS handshake is not a host name"}
 	case v == refused:
 		reason := noRule
 		if c.name != "" && host != c.name {

@@ -9,12 +9,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// SetPolicy puts another policy in force, at once and in one step of the kernel's: connections that untrusted code has to the outside under the policy
-// before are cut, unless the new one refuses nothing. An error leaves the policy before in force. Call it after Up.
+// SetPolicy replaces the policy in one step of the kernel. Connections that untrusted code opened to the
+// outside under the previous policy are cut, unless the new one refuses nothing. On error the previous policy
+// stays in force. Call it after Up.
 func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
 	p, err := newPolicy(n)
 	if err == nil && !slices.Contains(workorder.NetworkModes(), p.mode) {
-		err = fmt.Errorf("mode %q is not known (known: %v)", p.mode, workorder.NetworkModes())
+		err = fmt.Errorf("unknown mode %q (known: %v)", p.mode, workorder.NetworkModes())
 	}
 	if err != nil {
 		return fmt.Errorf("network policy: %w", err)
@@ -22,7 +23,7 @@ func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
 	e.changes.Lock()
 	defer e.changes.Unlock()
 	if !e.up {
-		return errors.New("put another network policy in force: none is yet")
+		return errors.New("replace the network policy: none is in force")
 	}
 	next := e.now()
 	next.mode, next.ports, next.switched, next.proxyPort = p.mode, p.ports(), true, 0
@@ -42,7 +43,7 @@ func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
 	if err := apply(ctx, ruleset(next)); err != nil {
 		e.resolver.policy.Store(was)
 		cut()
-		return fmt.Errorf("put the network policy %q in force: %w", p.mode, err)
+		return fmt.Errorf("apply the network policy %q: %w", p.mode, err)
 	}
 	e.set(next)
 	e.cut()
@@ -54,7 +55,7 @@ func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
 	return nil
 }
 
-// inForce is the proxy of the policy that is in force.
+// inForce returns the proxy of the policy in force.
 func (e *Egress) inForce() *proxy {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -36,8 +36,8 @@ const (
 	copyBuffer = 32 << 10
 )
 
-// web handles HTTP/1 without TLS. It parses every request and writes it anew: the
-// server reads exactly the checked request, whatever its framing was.
+// web handles HTTP/1 without TLS. It parses every request and encodes it again: the server reads exactly the
+// checked request, whatever its framing was.
 type web struct {
 	proxy   *proxy
 	server  *http.Server
@@ -156,7 +156,7 @@ func (w *web) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener.
+// Close stops the listener.
 func (w *web) Close() error {
 	w.once.Do(func() { close(w.done) })
 	return nil
@@ -181,11 +181,11 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a := attempt{host: host, port: c.dst.Port(), protocol: "tcp", by: w.proxy.by(c.client)}
 	switch {
 	case !ok:
-		a.host, a.reason = origin.Clean(r.Host), "the request names no valid host"
+		a.host, a.reason = origin.Clean(r.Host), "the request has no valid host"
 	case r.Method == http.MethodConnect:
 		a.reason = "CONNECT is refused: programs in the sandbox connect directly, without a proxy"
 	case r.Method == "PRI":
-		a.reason = "HTTP/2 without TLS hides which host is asked"
+		a.reason = "HTTP/2 without TLS hides the requested host"
 	default:
 		a.verdict = w.proxy.policy.judge(host, c.dst.Port())
 		if a.verdict != allowed {
@@ -199,8 +199,8 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.forward(rw, r, c, a)
 }
 
-// requestHost is the canonical host of a request. net/http has already replaced the Host header
-// by the host of an absolute URI.
+// requestHost returns the canonical host of a request. net/http has already replaced the Host header by the
+// host of an absolute URI.
 func requestHost(r *http.Request, c *client) (string, bool) {
 	h := r.Host
 	if h == "" {
