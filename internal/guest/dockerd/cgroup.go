@@ -49,7 +49,7 @@ func (s system) prepareCgroups(ctx context.Context) (cgroupState, error) {
 		}
 	}
 	if !found {
-		return cgroupState{}, errors.New("no cgroup hierarchy is mounted in the sandbox: inner containers cannot be made; start the sandbox on an engine that mounts /sys/fs/cgroup")
+		return cgroupState{}, errors.New("no cgroup hierarchy is mounted in the sandbox, so inner containers cannot be created: start the sandbox on an engine that mounts /sys/fs/cgroup")
 	}
 	for _, m := range locked {
 		if err := s.remountRW(m); err != nil {
@@ -91,7 +91,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 		return "controllers already enabled", nil
 	}
 	if err := os.MkdirAll(filepath.Join(root, "init"), 0o755); err != nil {
-		return "", fmt.Errorf("make cgroup for the sandbox's processes: %w", err)
+		return "", fmt.Errorf("create cgroup for the sandbox's processes: %w", err)
 	}
 	var last error
 	for range nestRounds {
@@ -107,7 +107,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 		case <-time.After(nestPause):
 		}
 	}
-	return "", fmt.Errorf("enable cgroup controllers in %d rounds: %w: something keeps entering the sandbox's root group", nestRounds, last)
+	return "", fmt.Errorf("enable cgroup controllers in %d rounds: %w: processes keep entering the sandbox's root group", nestRounds, last)
 }
 
 func moveAll(root string) error {
@@ -117,7 +117,7 @@ func moveAll(root string) error {
 	}
 	for _, p := range pids {
 		if p == "0" {
-			continue // not of our PID namespace: it cannot be named, let alone moved
+			continue // not of this PID namespace: it can neither be named nor moved
 		}
 		err := os.WriteFile(filepath.Join(root, "init", "cgroup.procs"), []byte(p), 0)
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) { // gone, or a kernel thread

@@ -19,7 +19,7 @@ const (
 	maxLog  = 16 << 20
 	keepLog = 256 << 10
 	logTick = 5 * time.Second
-	// tailLog is how much of a log goes into an error.
+	// tailLog is how many bytes of a log an error includes.
 	tailLog = 2 << 10
 )
 

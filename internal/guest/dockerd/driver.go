@@ -19,23 +19,23 @@ const (
 	VFS         = "vfs"
 
 	trialPrefix  = ".trial-"
-	trialTimeout = 5 * time.Second // a mount takes milliseconds; a FUSE server that hangs must not hang the box
+	trialTimeout = 5 * time.Second // a mount takes milliseconds; a hanging FUSE server must not block the box
 )
 
-// Trial tests a storage driver in a folder of its own.
+// Trial tests a storage driver in a separate directory.
 type Trial struct {
 	Driver string
 	Try    func(ctx context.Context, dir string) error
 }
 
-// RealTrials are the drivers in the order of preference.
+// RealTrials returns the drivers in order of preference.
 func RealTrials() []Trial {
 	return []Trial{{Overlay2, tryOverlay}, {FuseOverlay, tryFuse}, {VFS, tryVFS}}
 }
 
-// ChooseDriver runs the trials inside root, which must be on the file system
-// that will hold the layers (a trial elsewhere, say /tmp, tests another file system), and
-// returns the first driver that works, with the reasons against the ones before it.
+// ChooseDriver runs the trials inside root, which must be on the file system that will hold the layers (a
+// trial elsewhere, such as /tmp, tests another file system). It returns the first driver that works, and why
+// the ones before it do not.
 func ChooseDriver(ctx context.Context, root string, trials []Trial) (driver string, reasons []string, err error) {
 	for _, t := range trials {
 		err := tryIn(ctx, root, t)
@@ -53,7 +53,7 @@ func ChooseDriver(ctx context.Context, root string, trials []Trial) (driver stri
 func tryIn(ctx context.Context, root string, t Trial) (err error) {
 	dir, err := os.MkdirTemp(root, trialPrefix)
 	if err != nil {
-		return fmt.Errorf("make trial folder: %w", err)
+		return fmt.Errorf("create trial directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
@@ -61,8 +61,8 @@ func tryIn(ctx context.Context, root string, t Trial) (err error) {
 	return t.Try(ctx, dir)
 }
 
-// trialTree makes the folders of a union mount, with something to cover, to
-// rename and to delete in the lower one.
+// trialTree creates the directories of a union mount, with entries in the lower one to cover, rename and
+// delete.
 func trialTree(dir string) (options, merged string, err error) {
 	for _, d := range []string{"lower", "upper", "work", "merged"} {
 		err = errors.Join(err, os.Mkdir(filepath.Join(dir, d), 0o755))
@@ -76,10 +76,10 @@ func trialTree(dir string) (options, merged string, err error) {
 // useUnion performs on the mount the operations of images and containers.
 func useUnion(merged string) error {
 	if err := os.Mkdir(filepath.Join(merged, "new"), 0o755); err != nil {
-		return fmt.Errorf("make folder: %w", err)
+		return fmt.Errorf("create directory: %w", err)
 	}
 	if err := os.Rename(filepath.Join(merged, "new"), filepath.Join(merged, "dir")); err != nil {
-		return fmt.Errorf("rename folder: %w", err)
+		return fmt.Errorf("rename directory: %w", err)
 	}
 	if err := os.Rename(filepath.Join(merged, "old"), filepath.Join(merged, "dir", "moved")); err != nil {
 		return fmt.Errorf("rename file: %w", err)
@@ -96,7 +96,7 @@ func useUnion(merged string) error {
 	}
 	for _, f := range []string{"old", "gone"} {
 		if _, err := os.Lstat(filepath.Join(merged, f)); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s is still there after it was taken away", f)
+			return fmt.Errorf("%s still exists after its removal", f)
 		}
 	}
 	return nil

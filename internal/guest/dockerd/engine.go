@@ -16,14 +16,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Home decides the place of the data root. Without one the engine uses DataRoot
-// itself.
+// Home decides the location of the data root. Without one the engine uses DataRoot itself.
 type Home interface {
-	// Trial is the folder on whose file system the layers would lie.
+	// Trial returns the directory on whose file system the layers would be.
 	Trial() string
-	// Prepare mounts the data root for driver onto Config.DataRoot, or returns the reason
-	// why DataRoot itself has to be used. It is called once, before
-	// the data root is touched. uid and gid own the files of inner root.
+	// Prepare mounts the data root for driver onto Config.DataRoot, or returns the reason why DataRoot itself
+	// must be used. It is called once, before the data root is touched. uid and gid own the files of inner root.
 	Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error)
 }
 
@@ -34,12 +32,12 @@ type Config struct {
 	Root string
 	// DataRoot holds images and containers; it should be a volume.
 	DataRoot string
-	// RunDir is for pid files and sockets; it becomes a fresh memory-backed folder.
+	// RunDir is for pid files and sockets; it becomes a fresh memory-backed directory.
 	RunDir string
 	// LogDir receives dockerd.log and containerd.log.
 	LogDir string
-	// Socket is the daemon's own socket. A client of it is root in the
-	// box: its folder is for root only, and others use the guard.
+	// Socket is the daemon's own socket. A client of it is root in the box: its directory is for root only, and
+	// others use the guard.
 	Socket string
 	// Group is the primary group of the daemon and its children, by which the
 	// network policy recognises their sockets; 0 means the caller's.
@@ -54,18 +52,18 @@ type Config struct {
 	RemapUser string
 	// MTU is that of inner networks; 0 means that of the box's default route.
 	MTU int
-	// Avoid are addresses that no inner network may have, besides those in the box's routes:
-	// its resolvers and other hosts that it talks to. It may be nil.
+	// Avoid returns addresses that no inner network may have, besides those in the box's routes: its resolvers
+	// and other hosts that it talks to. It may be nil.
 	Avoid func() []netip.Prefix
-	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the
-	// daemon makes the bridge that carries it, and needs the server's address before. The owner
-	// closes it. If nil, containers use the box's resolvers, if they can reach them.
+	// Resolver opens a DNS server for inner containers at an address that need not exist yet: the daemon creates
+	// the bridge that carries it, and needs the server's address before. The owner closes it. If nil, containers
+	// use the box's resolvers, if they can reach them.
 	Resolver func(ctx context.Context, at netip.AddrPort) error
 	// Outbound gets the range of all addresses of inner containers, before they
 	// exist, and gives them a way out of the box. If nil, they have none.
 	Outbound func(ctx context.Context, inner netip.Prefix) error
-	// Keep keeps what the data root has from before the box was stopped: images, containers, volumes and networks. Containers are stopped
-	// by their own signal then, within keptGrace, and none starts by itself.
+	// Keep preserves the content of the data root across a stop of the box: images, containers, volumes and
+	// networks. Containers are then stopped by their own signal, within keptGrace, and none starts by itself.
 	Keep bool
 	// Home may place the data root; if nil, DataRoot itself is used.
 	Home Home
@@ -85,7 +83,7 @@ const (
 )
 
 // errHalted is the error of starts after Stop.
-var errHalted = errors.New("the engine was told to stop")
+var errHalted = errors.New("the engine was stopped")
 
 // Info describes the engine; Driver is empty until it was started.
 type Info struct {
@@ -151,7 +149,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	cli, err := client.NewClientWithOpts(client.WithHost("unix://"+cfg.Socket), client.WithAPIVersionNegotiation())
 	if err != nil {
-		return nil, fmt.Errorf("make client of the inner engine: %w", err)
+		return nil, fmt.Errorf("create client of the inner engine: %w", err)
 	}
 	return &Engine{
 		cfg: cfg, sys: realSystem(cfg.Root), cli: cli,
@@ -159,8 +157,7 @@ func New(cfg Config) (*Engine, error) {
 	}, nil
 }
 
-// Listen makes the socket. From then on clients can connect; they wait until
-// the engine is up.
+// Listen creates the socket. From then on clients can connect; they wait until the engine is up.
 func (e *Engine) Listen(ctx context.Context) error {
 	s, err := listen(ctx, e.cfg.Socket)
 	if err != nil {
@@ -179,7 +176,7 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 	s := e.sock
 	e.mu.Unlock()
 	if s == nil {
-		return errors.New("start inner engine on demand: it does not listen")
+		return errors.New("start inner engine on demand: it is not listening")
 	}
 	wctx, cancel := e.untilHalt(ctx)
 	defer cancel()
@@ -189,8 +186,8 @@ func (e *Engine) StartOnDemand(ctx context.Context) error {
 	return e.Start(ctx)
 }
 
-// Start starts the engine and waits until it answers. Every call returns the
-// outcome of the first one. A failed start closes the socket, so that clients do not wait in vain.
+// Start starts the engine and waits until it answers. Every call returns the result of the first one. A
+// failed start closes the socket, so that clients do not wait in vain.
 func (e *Engine) Start(ctx context.Context) error {
 	e.startOnce.Do(func() {
 		ctx, cancel := e.untilHalt(ctx)

@@ -17,7 +17,7 @@ type ground struct {
 	note func(format string, a ...any)
 }
 
-// prepare makes cgroups, mounts and our folders fit for an engine, and returns the version of the cgroups.
+// prepare sets up cgroups, mounts and directories for an engine, and returns the version of the cgroups.
 func (g *ground) prepare(ctx context.Context) (cgroupVersion int, err error) {
 	notes, err := g.sys.prepareMounts()
 	for _, n := range notes {
@@ -31,7 +31,7 @@ func (g *ground) prepare(ctx context.Context) (cgroupVersion int, err error) {
 		return 0, err
 	}
 	g.note("%s", cg.note)
-	// Inner root must be able to pass through to its own folders.
+	// Inner root must be able to traverse to its own directories.
 	if err := g.sys.freshDir(g.cfg.RunDir, 0o711); err != nil {
 		return 0, err
 	}
@@ -43,7 +43,7 @@ func (g *ground) prepare(ctx context.Context) (cgroupVersion int, err error) {
 func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, err error) {
 	root := g.cfg.DataRoot
 	if err := os.MkdirAll(root, 0o711); err != nil {
-		return "", nil, fmt.Errorf("make data root: %w", err)
+		return "", nil, fmt.Errorf("create data root: %w", err)
 	}
 	trial := root
 	if g.cfg.Home != nil {
@@ -72,7 +72,7 @@ func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, er
 	if lock, err = lockRoot(root); err != nil {
 		return "", nil, err
 	}
-	// Inner root is not root here and has to pass through; packages make the folder 0710.
+	// Inner root is not root here and has to traverse it; packages create the directory with mode 0710.
 	if err := os.Chmod(root, 0o711); err != nil {
 		return "", lock, fmt.Errorf("open data root to inner root: %w", err)
 	}
@@ -103,8 +103,8 @@ func (g *ground) driver(ctx context.Context, dir string) (string, error) {
 	return driver, nil
 }
 
-// network chooses addresses and opens the resolver. The way out is made
-// concurrently, and its error comes on the channel.
+// network chooses addresses and opens the resolver. The outbound route is created concurrently, and its error
+// is sent on the channel.
 func (g *ground) network(ctx context.Context, p *plan) (<-chan error, error) {
 	routes, err := g.sys.routes()
 	if err != nil {
@@ -143,8 +143,7 @@ func (g *ground) network(ctx context.Context, p *plan) (<-chan error, error) {
 	return outbound, nil
 }
 
-// remapIDs are the ids of inner root in the box: the first of the user's
-// subordinate ids.
+// remapIDs returns the ids of inner root in the box: the first of the user's subordinate ids.
 func (s system) remapIDs(user string) (uid, gid int, err error) {
 	if user == "" {
 		return 0, 0, nil

@@ -24,7 +24,7 @@ func realSystem(root string) system {
 	return system{root: root, mount: unix.Mount, unmount: unix.Unmount}
 }
 
-// path is p below the root.
+// path returns p below the root.
 func (s system) path(p string) string {
 	if s.root == "" {
 		return p
@@ -35,7 +35,7 @@ func (s system) path(p string) string {
 // mountPoint is one line of /proc/self/mountinfo.
 type mountPoint struct {
 	path, fstype string
-	options      []string // of this mount, not of the file system below it
+	options      []string // of this mount, not of its file system
 }
 
 func (m mountPoint) readOnly() bool { return slices.Contains(m.options, "ro") }
@@ -65,7 +65,7 @@ func (s system) mounts() ([]mountPoint, error) {
 func parseMounts(b []byte) []mountPoint {
 	var all []mountPoint
 	sc := bufio.NewScanner(bytes.NewReader(b))
-	sc.Buffer(nil, 1<<20) // an overlay's options name every lower folder
+	sc.Buffer(nil, 1<<20) // an overlay's options name every lower directory
 	for sc.Scan() {
 		f := strings.Fields(sc.Text())
 		dash := slices.Index(f, "-")
@@ -99,7 +99,7 @@ func (s system) prepareMounts() ([]string, error) {
 		return nil, err
 	}
 	var notes []string
-	// Forwarding and the settings of bridges. Nothing else of /proc/sys, which is the machine's.
+	// Forwarding and the settings of bridges, but nothing else of /proc/sys, which belongs to the machine.
 	const net = "/proc/sys/net"
 	held := func(p string) bool {
 		return slices.ContainsFunc(all, func(m mountPoint) bool { return m.path == p && m.readOnly() })
@@ -119,8 +119,8 @@ func (s system) prepareMounts() ([]string, error) {
 	return notes, nil
 }
 
-// freshDir puts an empty memory-backed folder at p. The engine's pid files and
-// sockets of a former life would name processes that exist again in a new PID namespace.
+// freshDir mounts an empty memory-backed directory at p. Pid files and sockets of an earlier engine would
+// name processes that exist again in a new PID namespace.
 func (s system) freshDir(p string, mode os.FileMode) error {
 	dir := s.path(p)
 	all, err := s.mounts()

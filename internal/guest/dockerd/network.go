@@ -57,18 +57,18 @@ func hexAddr(s string) (netip.Addr, error) {
 type addresses struct {
 	all    netip.Prefix // everything below
 	bridge netip.Prefix // docker0, with the gateway's address
-	pool   netip.Prefix // networks made later, /24 each
+	pool   netip.Prefix // networks created later, /24 each
 }
 
-// chooseAddresses picks ranges that hide no address the box can reach. Only
-// the box's routes and configured addresses are visible from here, so 172.16/12 and 192.168/16, where engines, home
-// and office networks live, are never used; nor is 198.18.0.0/15, which the network policy uses for names.
+// chooseAddresses picks ranges that hide no address the box can reach. Only the box's routes and configured
+// addresses are visible from here, so it never uses 172.16/12 and 192.168/16, which engines, home and office
+// networks use, nor 198.18.0.0/15, which the network policy uses for names.
 func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	var candidates []netip.Prefix
 	for i := range 40 {
 		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(213 + i), 0, 0}), 16))
 	}
-	for _, second := range []byte{126, 127} { // of carriers' own addresses, at their end: for those who route all of 10/8
+	for _, second := range []byte{126, 127} { // the end of the range for carriers: for sites that route all of 10/8
 		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{100, second, 0, 0}), 16))
 	}
 	for _, c := range candidates {
@@ -89,7 +89,7 @@ func chooseAddresses(taken []netip.Prefix) (addresses, error) {
 	return addresses{}, errors.New("every address range for the inner engine is routed elsewhere: remove a route of the sandbox")
 }
 
-// mtu is that of the interface with the default route; 0 if there is none.
+// mtu returns the MTU of the interface with the default route; 0 if there is none.
 func (s system) mtu(routes []route) int {
 	for _, r := range routes {
 		if r.prefix.Bits() != 0 {

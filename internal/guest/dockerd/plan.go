@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// plan has all inputs of the daemons' start.
+// plan has all inputs for starting the daemons.
 type plan struct {
 	version      string
 	driver       string
@@ -22,7 +22,7 @@ type plan struct {
 	dns          []string
 }
 
-// major is the release number of a version such as "26.1.5+dfsg1"; 0 when there is none.
+// major returns the major version of, for example, "26.1.5+dfsg1"; 0 if there is none.
 func major(version string) int {
 	n, _, _ := strings.Cut(version, ".")
 	i, _ := strconv.Atoi(n)
@@ -32,9 +32,9 @@ func major(version string) int {
 func (p plan) containerdSocket() string { return filepath.Join(p.runDir, "containerd.sock") }
 func (p plan) configFile() string       { return filepath.Join(p.runDir, "daemon.json") }
 
-// config is the daemon's configuration file. It replaces the image's
-// /etc/docker/daemon.json, which could contradict the flags. A build requests the host's
-// network or privileges inside a stream that the guard cannot read, so the daemon itself refuses them.
+// config returns the daemon's configuration file. It replaces the image's /etc/docker/daemon.json, which
+// could contradict the flags. A build requests the host's network or privileges inside a stream that the
+// guard cannot read, so the daemon itself refuses them.
 func (p plan) config() string {
 	const builder = `"builder":{"entitlements":{"network-host":false,"security-insecure":false}}`
 	if major(p.version) >= 23 {
@@ -45,7 +45,7 @@ func (p plan) config() string {
 	return "{" + builder + "}\n"
 }
 
-// dockerd is the daemon's command line.
+// dockerd returns the daemon's command line.
 func (p plan) dockerd() []string {
 	a := []string{
 		"dockerd", "-H", "fd://",
@@ -55,8 +55,8 @@ func (p plan) dockerd() []string {
 		"--exec-root", filepath.Join(p.runDir, "docker"),
 		"--pidfile", filepath.Join(p.runDir, "docker.pid"),
 		"-s", p.driver,
-		// Our own single rule replaces the part that takes most of the daemon's start time; the proxy
-		// then has to serve published ports.
+		// A single rule of the egress package replaces the part that takes most of the daemon's start time; the
+		// proxy then has to serve published ports.
 		"--iptables=false", "--ip6tables=false", "--userland-proxy=true",
 		"--bip", p.addr.bridge.String(),
 		"--default-address-pool", fmt.Sprintf("base=%s,size=24", p.addr.pool),
@@ -123,7 +123,8 @@ disabled_plugins = [
 `, filepath.Join(p.dataRoot, "containerd", "daemon"), filepath.Join(p.runDir, "containerd"), p.containerdSocket())
 }
 
-// environment is that of the daemons: only required variables, and none of the task's. Programs are searched in first before all other folders.
+// environment returns the variables of the daemons: only required ones, and none of the task's. The
+// directories in first come first in PATH.
 func environment(all []string, first ...string) []string {
 	env := []string{"PATH=" + strings.Join(append(first, daemonPath), ":"), "HOME=/root"}
 	for _, kv := range all {

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// renewTime bounds a renewal: ending some ten containers and the daemons takes half a second, the start as long as the first.
+	// renewTime bounds a renewal: ending some ten containers and the daemons takes half a second, the start as
+	// long as the first one.
 	renewTime = time.Minute
-	// endTime bounds a daemon's own end before it is killed.
+	// endTime bounds how long a daemon may take to end before it is killed.
 	endTime = 10 * time.Second
 )
 
 // imageStore lists the images of a data root and their names at one time.
 type imageStore struct {
 	names  map[string][]byte   // by file: repositories.json
-	images map[string][]string // by folder: the ids in it
+	images map[string][]string // by directory: the ids in it
 }
 
 // Remember records the current images and their names, which Renew keeps. Call it before code of the
@@ -51,7 +52,7 @@ func (e *Engine) Renew(ctx context.Context) (renewed bool, err error) {
 	defer e.renewing.Unlock()
 	if err := e.renew(ctx); err != nil {
 		err = fmt.Errorf("renew the inner engine: %w", err)
-		e.finish(err) // a half-renewed engine is not usable: waiting clients get the error
+		e.finish(err) // a half-renewed engine is unusable: waiting clients get the error
 		return true, err
 	}
 	return true, nil
@@ -107,7 +108,7 @@ func (e *Engine) endAll(ctx context.Context, daemons ...*daemon) error {
 		return nil
 	}
 	if err := e.cfg.Sweep(); err != nil {
-		return fmt.Errorf("end what is left of containers: %w", err)
+		return fmt.Errorf("kill remaining container processes: %w", err)
 	}
 	return nil
 }
@@ -123,7 +124,7 @@ func dropBuilds(root string) error {
 	return err
 }
 
-// stores are the image store folders of a data root.
+// stores returns the image store directories of a data root.
 func stores(root string) ([]string, error) {
 	own, err := filepath.Glob(filepath.Join(root, "image", "*"))
 	if err != nil {
@@ -135,7 +136,7 @@ func stores(root string) ([]string, error) {
 
 const namesFile = "repositories.json"
 
-// idFolders are those of a store with a file or folder per image.
+// idFolders are the directories of a store with a file or directory per image.
 var idFolders = []string{"imagedb/content/sha256", "imagedb/metadata/sha256"}
 
 func readImages(root string) (*imageStore, error) {
@@ -196,7 +197,7 @@ func (s *imageStore) restore(root string) error {
 	return nil
 }
 
-// keepOnly removes all entries of a folder except names.
+// keepOnly removes all entries of a directory except names.
 func keepOnly(dir string, names []string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,9 +17,8 @@ const fastRuntime = "crun"
 
 const trialName = "sandbox-agent-trial"
 
-// runtime prefers the fast OCI runtime if it can run a container
-// here; "" means the daemon's default. The fast one refuses some cgroup set-ups that the default accepts,
-// which no version number shows.
+// runtime returns the fast OCI runtime if it can run a container here; "" means the daemon's default. The
+// fast one rejects some cgroup configurations that the default accepts, regardless of its version.
 func (g *ground) runtime(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -45,20 +44,20 @@ func tryRuntime(ctx context.Context, name, bundle string, uid, gid int) (err err
 	root := filepath.Join(bundle, "rootfs")
 	for _, d := range []string{"usr", "dev", "proc"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			return fmt.Errorf("make trial container: %w", err)
+			return fmt.Errorf("create trial container: %w", err)
 		}
 	}
 	for _, l := range []string{"bin", "lib", "lib64"} {
 		if err := os.Symlink("usr/"+l, filepath.Join(root, l)); err != nil {
-			return fmt.Errorf("make trial container: %w", err)
+			return fmt.Errorf("create trial container: %w", err)
 		}
 	}
 	conf, err := json.Marshal(trialContainer(uid, gid))
 	if err != nil {
-		return fmt.Errorf("make trial container: %w", err)
+		return fmt.Errorf("create trial container: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), conf, 0o600); err != nil {
-		return fmt.Errorf("make trial container: %w", err)
+		return fmt.Errorf("create trial container: %w", err)
 	}
 	_, err = proc.Output(ctx, proc.Spec{
 		Argv: []string{name, "--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, trialName},
@@ -75,13 +74,13 @@ func dropTrialCgroups() {
 	for _, pattern := range []string{"/*/", "/"} {
 		dirs, _ := filepath.Glob(cgroupRoot + pattern + trialName)
 		for _, d := range dirs {
-			_ = os.Remove(d) // an empty group does no harm either
+			_ = os.Remove(d) // an empty group is harmless
 		}
 	}
 }
 
-// trialContainer is an OCI configuration with the properties of inner containers that
-// can fail: a user namespace, a control group and a namespace of it.
+// trialContainer returns an OCI configuration with the properties of inner containers that can fail: a user
+// namespace, a control group and a cgroup namespace.
 func trialContainer(uid, gid int) map[string]any {
 	type m = map[string]any
 	spaces := []m{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "cgroup"}}

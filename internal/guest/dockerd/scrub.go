@@ -30,7 +30,7 @@ var errInUse = errors.New("in use by another engine")
 // its databases forever, or, if those were "cleaned", destroys the layers.
 func lockRoot(root string) (*os.File, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil {
-		return nil, fmt.Errorf("make data root: %w", err)
+		return nil, fmt.Errorf("create data root: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(root, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -39,18 +39,18 @@ func lockRoot(root string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data root %s is %w: give this sandbox a volume of its own", root, errInUse)
+			return nil, fmt.Errorf("data root %s is %w: give this sandbox a separate volume", root, errInUse)
 		}
 		return nil, fmt.Errorf("lock data root: %w", err)
 	}
 	return f, nil
 }
 
-// checkSpace refuses a full disk and notes a nearly full one.
+// checkSpace rejects a full disk and reports a nearly full one.
 func checkSpace(root string) (note string, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(root, &st); err != nil {
-		return "", fmt.Errorf("look at the free space of %s: %w", root, err)
+		return "", fmt.Errorf("read the free space of %s: %w", root, err)
 	}
 	free := st.Bavail * uint64(st.Bsize)
 	switch {
@@ -65,10 +65,10 @@ func checkSpace(root string) (note string, err error) {
 // remapped matches the data root that userns-remap puts inside the data root.
 var remapped = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
-// scrub removes all state of former runs except image layers: containers (which
-// would start again), networks and names in use, volumes with another task's data, half-loaded
-// layers. With keep it removes only what a daemon leaves that was killed. The caller holds the lock. scrub only moves the state aside; the
-// returned function deletes it and may run later.
+// scrub removes all state of earlier runs except image layers: containers (which would start again), networks
+// and names in use, volumes with another task's data, half-loaded layers. With keep it removes only leftovers
+// of a killed daemon. The caller holds the lock. scrub only moves the state aside; the returned function
+// deletes it and may run later.
 func scrub(root string, keep bool) (empty func() error, err error) {
 	trash := filepath.Join(root, trashDir)
 	empty = func() error { return removeAll(trash) }
@@ -109,7 +109,7 @@ type scrubber struct {
 
 // drop moves p aside. It ignores a missing p.
 func (s *scrubber) drop(p string) {
-	// The name is new: what could not be deleted of a former trash may still be there.
+	// The name is new: an earlier trash may still have entries that could not be deleted.
 	err := os.Rename(p, filepath.Join(s.trash, rand.Text()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -120,8 +120,8 @@ func (s *scrubber) drop(p string) {
 	s.err = errors.Join(s.err, err)
 }
 
-// removeAll deletes a folder, with what is still mounted in it: the file system of a container goes with the last process in it, which on a busy
-// machine can be after its engine has ended.
+// removeAll deletes a directory, including mounts in it: the file system of a container disappears with its
+// last process, which on a busy machine may be after its engine has ended.
 func removeAll(p string) error {
 	err := os.RemoveAll(p)
 	if !errors.Is(err, unix.EBUSY) {
@@ -135,7 +135,8 @@ func removeAll(p string) error {
 		if m.path != p && !strings.HasPrefix(m.path, p+"/") {
 			continue
 		}
-		if uerr := unix.Unmount(m.path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); uerr != nil && !errors.Is(uerr, unix.EINVAL) { // it may be gone by itself
+		// it may have disappeared by itself
+		if uerr := unix.Unmount(m.path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); uerr != nil && !errors.Is(uerr, unix.EINVAL) {
 			return errors.Join(err, fmt.Errorf("unmount %s: %w", m.path, uerr))
 		}
 	}

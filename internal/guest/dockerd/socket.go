@@ -21,7 +21,7 @@ type socket struct {
 
 func listen(ctx context.Context, path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make folder of docker socket: %w", err)
+		return nil, fmt.Errorf("create directory of docker socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale docker socket: %w", err)
@@ -29,16 +29,16 @@ func listen(ctx context.Context, path string) (*socket, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("make docker socket: %w", err)
+		return nil, fmt.Errorf("create docker socket: %w", err)
 	}
 	l, ok := ln.(*net.UnixListener)
 	if !ok {
 		ln.Close()
-		return nil, fmt.Errorf("make docker socket: got a %T", ln)
+		return nil, fmt.Errorf("create docker socket: got a %T", ln)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("close docker socket to others: %w", err)
+		return nil, fmt.Errorf("restrict docker socket: %w", err)
 	}
 	f, err := l.File()
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *socket) waitClient(ctx context.Context) error {
 	return nil
 }
 
-// close ends listening; waiting and later clients are refused.
+// close stops listening; waiting and later clients are refused.
 func (s *socket) close() {
 	_ = s.l.Close() // removes the path, too
 	_ = s.file.Close()

@@ -17,7 +17,7 @@ const (
 	// readyTimeout bounds fork to first answer: 0.1 s is usual, a cold disk with
 	// a large image store has been seen to take seconds.
 	readyTimeout = 30 * time.Second
-	// containerdTimeout bounds containerd's way to its socket (13-30 ms is usual).
+	// containerdTimeout bounds the time until containerd listens (13-30 ms is usual).
 	containerdTimeout = 15 * time.Second
 	dialPause         = 2 * time.Millisecond
 	probeTimeout      = 10 * time.Second // a version query; bounded because a broken binary may hang
@@ -95,7 +95,7 @@ func dockerdVersion(ctx context.Context) (string, error) {
 	defer cancel()
 	out, err := proc.Output(ctx, proc.Spec{Argv: []string{"dockerd", "--version"}, Env: environment(os.Environ())})
 	if err != nil {
-		return "", fmt.Errorf("ask for the version of dockerd: %w", err)
+		return "", fmt.Errorf("query the version of dockerd: %w", err)
 	}
 	return parseVersion(string(out))
 }
@@ -106,7 +106,7 @@ func parseVersion(s string) (string, error) {
 	v, _, _ = strings.Cut(v, ",")
 	v = strings.TrimSpace(v)
 	if !ok || major(v) == 0 {
-		return "", fmt.Errorf("dockerd names no version: %q", s)
+		return "", fmt.Errorf("dockerd reports no version: %q", s)
 	}
 	return v, nil
 }
@@ -157,7 +157,7 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	p, s := e.plan, e.sock
 	e.mu.Unlock()
 	if s == nil {
-		return errors.New("the docker socket was not made")
+		return errors.New("the docker socket does not exist")
 	}
 	if err := p.withhold(); err != nil {
 		return err

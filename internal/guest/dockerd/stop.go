@@ -72,7 +72,7 @@ func (e *Engine) restart(ctx context.Context, dead *daemon) error {
 	return e.startDockerd(ctx)
 }
 
-// haltedErr is the error of starts after Stop; nil before it.
+// haltedErr returns the error of starts after Stop; nil before it.
 func (e *Engine) haltedErr() error {
 	select {
 	case <-e.halt:
@@ -140,7 +140,8 @@ func (e *Engine) settle(ctx context.Context) {
 	}
 }
 
-// keptGrace bounds the end of an engine whose containers are kept: a database writes what it has in memory within a second or two.
+// keptGrace bounds the shutdown of an engine whose containers are kept: a database flushes its memory within
+// a second or two.
 const keptGrace = 8 * time.Second
 
 func (e *Engine) killContainers(ctx context.Context) {

@@ -13,14 +13,14 @@ import (
 	"github.com/docker/docker/api/types/mount"
 )
 
-// sweepPasses bounds the rounds for containers that another one makes during the removal: a container with access to the
-// engine is removed in the first round.
+// sweepPasses bounds the rounds for containers that another one creates during the removal: a container with
+// access to the engine is removed in the first round.
 const sweepPasses = 10
 
 // listTime bounds one list of containers, which takes milliseconds: a hanging engine must not block the run.
 const listTime = 10 * time.Second
 
-// Containers lists the ids of all containers, stopped ones included; none if the engine was never started.
+// Containers lists the ids of all containers, including stopped ones; none if the engine was never started.
 func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	if e.Info().Version == "" {
 		return nil, nil
@@ -37,7 +37,8 @@ func (e *Engine) Containers(ctx context.Context) (ids []string, err error) {
 	return ids, nil
 }
 
-// Binders lists the ids of the containers that run, or may run at any moment, and have a folder that is not the engine's.
+// Binders lists the ids of the containers that run, or may start at any moment, and bind a directory that is
+// not the engine's.
 func (e *Engine) Binders(ctx context.Context) (ids []string, err error) {
 	if e.Info().Version == "" {
 		return nil, nil
@@ -91,5 +92,5 @@ func (e *Engine) RemoveContainers(ctx context.Context, keep map[string]bool) err
 			return errors.Join(last, ctx.Err())
 		}
 	}
-	return errors.Join(last, errors.New("inner containers come again as fast as they are removed"))
+	return errors.Join(last, errors.New("new inner containers appear as fast as they are removed"))
 }

@@ -14,13 +14,13 @@ echo "sandbox-agent guard: rule build-remote: the engine does not fetch reposito
 exit 128
 `
 
-// tools is a root-only folder at the head of the engine's path.
+// tools returns a root-only directory at the head of the engine's path.
 func (p plan) tools() string { return filepath.Join(p.runDir, "bin") }
 
-// withhold makes the folder.
+// withhold creates the directory.
 func (p plan) withhold() error {
 	if err := os.MkdirAll(p.tools(), 0o755); err != nil {
-		return fmt.Errorf("keep git from the engine: %w", err)
+		return fmt.Errorf("hide git from the engine: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(p.tools(), "git"), []byte(withheld), 0o755); err != nil {
 		return fmt.Errorf("keep git from the engine: %w", err)

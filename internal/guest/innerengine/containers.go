@@ -8,16 +8,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 )
 
-// Containers are the inner engine's, apart from those that the project declares. The agent and the repository's code start them;
-// they outlive the processes that did, and may bind folders of the user's.
+// Containers controls the containers of the inner engine except those that the project declares. The agent
+// and the repository's code start them; they outlive the processes that started them, and may bind
+// directories of the user.
 type Containers struct {
 	engine *dockerd.Engine
 
 	mu   sync.Mutex
-	keep map[string]bool // nil means not marked yet
+	keep map[string]bool // nil if not marked yet
 }
 
-// Mark notes the containers that are there now, before any code of the repository ran: they stay.
+// Mark records the containers that exist now, before any code of the repository ran: they stay.
 func (c *Containers) Mark(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +36,7 @@ func (c *Containers) Mark(ctx context.Context) error {
 	return nil
 }
 
-// remark is Mark once more, for an engine that was renewed.
+// remark repeats Mark for an engine that was renewed.
 func (c *Containers) remark(ctx context.Context) error {
 	c.mu.Lock()
 	c.keep = nil
@@ -43,10 +44,10 @@ func (c *Containers) remark(ctx context.Context) error {
 	return c.Mark(ctx)
 }
 
-// errUnmarked keeps the project's own services from being taken for somebody else's containers.
-var errUnmarked = errors.New("nobody knows which containers are the project's own: the engine did not say when setup began")
+// errUnmarked prevents the project's own services from being treated as other containers.
+var errUnmarked = errors.New("the project's own containers are unknown: the engine did not list them when setup began")
 
-// Extra is how many others there are.
+// Extra returns the number of other containers.
 func (c *Containers) Extra(ctx context.Context) (int, error) {
 	keep, err := c.marked()
 	if err != nil {
@@ -62,7 +63,7 @@ func (c *Containers) Extra(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// Binding is how many of the others run and have folders of the user's.
+// Binding returns how many of the others run and bind directories of the user.
 func (c *Containers) Binding(ctx context.Context) (n int, err error) {
 	keep, err := c.marked()
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *Containers) Binding(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Remove removes all others.
+// Remove removes all other containers.
 func (c *Containers) Remove(ctx context.Context) error {
 	keep, err := c.marked()
 	if err != nil {

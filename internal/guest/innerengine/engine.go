@@ -1,4 +1,5 @@
-// Package innerengine brings the inner engine, its layer cache, the guard before its socket and the project's services together, as boot sees them.
+// Package innerengine combines the inner engine, its layer cache, the guard in front of its socket and the
+// project's services, and implements boot's interfaces.
 package innerengine
 
 import (
@@ -23,37 +24,37 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Group is the primary group of the inner engine's daemon, by which the network
-// policy knows its sockets. No distribution gives the number away.
+// Group is the primary group of the inner engine's daemon, by which the network policy recognises its
+// sockets. No distribution assigns this number.
 const Group = 61990
 
-// bindMounts is the folder with what inner containers bind, root's alone.
+// bindMounts is the root-only directory with the bind sources of inner containers.
 const bindMounts = "/run/sandbox-agent-binds"
 
-// Engine is dockerd with the layer cache behind the guard, as boot sees it.
+// Engine is dockerd with the layer cache behind the guard. It implements boot.Engine.
 type Engine struct {
 	*dockerd.Engine
 	*Containers
 	cache *layercache.Cache
-	// Guard is before the engine's socket.
+	// Guard is in front of the engine's socket.
 	Guard *guard.Guard
 	log   *slog.Logger
 	mask  *redact.Set
-	logs  string                         // folder that leaves the box
-	stack atomic.Pointer[services.Stack] // nil before there is one
+	logs  string                         // log directory that is copied out of the box
+	stack atomic.Pointer[services.Stack] // nil before it is created
 }
 
-// Config is what the inner engine has of others.
+// Config is the environment of the inner engine.
 type Config struct {
-	User   *proc.Credential // whom the guarded socket is for
-	Groups *cgroups.Groups  // nil means not divided
+	User   *proc.Credential // user of the guarded socket
+	Groups *cgroups.Groups  // nil if not divided
 	Warn   func(string)
 	Emit   func(workorder.Event)
 	Mask   *redact.Set
-	Logs   string // folder that leaves the box
+	Logs   string // directory that is copied out of the box
 	Egress *egress.Egress
 	Origin *origin.Finder
-	// Avoid are addresses that no inner network may cover.
+	// Avoid returns addresses that no inner network may cover.
 	Avoid func() []netip.Prefix
 }
 
@@ -66,11 +67,11 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 	lazy := len(o.Services) == 0 && !o.Supabase
 	volume := workorder.CacheDir
 	if o.Mode == workorder.ModeStand {
-		volume = "" // a data root on it lasts as long as the box runs; images, containers and their data are to outlive a stop
+		volume = "" // a data root on it lasts only as long as the box runs, but images, containers and their data must outlive a stop
 	}
 	cache := layercache.New(layercache.Config{
 		Dir: volume, DataRoot: workorder.DataRoot, ID: o.TaskID, Images: images,
-		// Without declared services the wanted images are unknown.
+		// Without declared services the required images are unknown.
 		All: lazy,
 		// Untrusted code starts an engine by connecting to it.
 		ReadOnly: lazy, Log: log,
@@ -110,7 +111,7 @@ func (e *Engine) starting(id string, ports []string) (started func()) {
 	return func() {}
 }
 
-// Listen makes the engine's own socket and the guarded one before it.
+// Listen creates the engine's own socket and the guarded one in front of it.
 func (e *Engine) Listen(ctx context.Context) error {
 	if err := e.Engine.Listen(ctx); err != nil {
 		return err
@@ -118,8 +119,7 @@ func (e *Engine) Listen(ctx context.Context) error {
 	return e.Guard.Listen(context.WithoutCancel(ctx))
 }
 
-// running is the engine's client once the engine runs: a question about a name is no
-// reason to start it.
+// running returns the engine's client if the engine runs: looking up a name must not start it.
 func (e *Engine) running() *client.Client {
 	if e.Info().Version == "" {
 		return nil
@@ -127,7 +127,7 @@ func (e *Engine) running() *client.Client {
 	return e.Client()
 }
 
-// ContainerName is the name of an inner container, "" when it is not known.
+// ContainerName returns the name of an inner container, "" if unknown.
 func (e *Engine) ContainerName(ctx context.Context, id string) string {
 	c := e.running()
 	if c == nil {
@@ -140,7 +140,7 @@ func (e *Engine) ContainerName(ctx context.Context, id string) string {
 	return strings.TrimPrefix(in.Name, "/")
 }
 
-// ContainerByIP is the name of the inner container that has the address.
+// ContainerByIP returns the name of the inner container with that address.
 func (e *Engine) ContainerByIP(ctx context.Context, ip netip.Addr) string {
 	c := e.running()
 	if c == nil {
@@ -163,11 +163,11 @@ func (e *Engine) ContainerByIP(ctx context.Context, ip netip.Addr) string {
 	return ""
 }
 
-// Stop also puts the engine's logs to the run's.
+// Stop also copies the engine's logs to those of the run.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Engine.Stop(ctx)
 	if err := KeepLogs(dockerd.DefaultLogDir, e.logs, e.mask); err != nil {
-		e.log.Warn("keep logs of the inner engine", "error", err)
+		e.log.Warn("copy logs of the inner engine", "error", err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 )
 
-// KeepLogs copies the logs that the engine's programs write themselves,
-// without secrets. Those that there are none of yet are no error.
+// KeepLogs copies the logs that the engine's programs write themselves, with secrets redacted. Missing logs
+// are not an error.
 func KeepLogs(from, to string, mask *redact.Set) error {
 	var errs []error
 	for _, name := range []string{"dockerd.log", "containerd.log"} {

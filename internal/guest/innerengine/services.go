@@ -16,12 +16,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Services are the project's services in the inner engine, as boot.Services.
+// Services controls the project's services in the inner engine. It implements boot.Services.
 type Services struct {
 	Engine *Engine
 	Egress *egress.Egress
 	Order  *workorder.Order
-	// Workspace, Home and User are those of the task's commands, Env is what all of these have by now.
+	// Workspace, Home and User are those of the task's commands; Env is the current environment of all of them.
 	Workspace, Home string
 	User            *proc.Credential
 	Env             func() []string
@@ -30,17 +30,17 @@ type Services struct {
 	Emit  func(workorder.Event)
 	Clean func(io.Writer) io.WriteCloser
 	Log   *slog.Logger
-	Logs  string // folder that leaves the box
-	// Again says that the box was stopped, and is started again with what it had.
+	Logs  string // directory that is copied out of the box
+	// Again means that the box was stopped, and is started again with its previous state.
 	Again bool
 
 	stack    *services.Stack
-	missing  []string               // found services that failed at the start: a proof does without them, as the task did
-	ended    []workorder.ServiceEnd // as the agent's side left them, when a proof has made them anew
+	missing  []string               // detected services that failed at the start: a proof does without them, as the task did
+	ended    []workorder.ServiceEnd // state on the agent's side, once a proof has recreated them
 	supabase *services.Supabase
 }
 
-// Up starts the services and closes what only their images may use.
+// Up starts the services and revokes the access that only their images may use.
 func (s *Services) Up(ctx context.Context) (down, err error) {
 	down, err = s.start(ctx, s.Logs)
 	if err != nil {
@@ -56,12 +56,12 @@ func (s *Services) Up(ctx context.Context) (down, err error) {
 	return down, s.seal(ctx)
 }
 
-// forgiven reports whether a box does without the services that are not there: nobody has asked for them.
+// forgiven reports whether a box runs without the failed services: nothing requires them.
 func forgiven(o *workorder.Order, down []string) bool {
 	return o.Found && !slices.ContainsFunc(o.Services, func(s workorder.Service) bool { return s.Asked && slices.Contains(down, s.Name) })
 }
 
-// Renew is Anew for a proof: how the services end, and their logs, are what the agent's side left.
+// Renew is Anew for a proof: the reported states and logs of the services stay those of the agent's side.
 func (s *Services) Renew(ctx context.Context) error {
 	if s.ended == nil {
 		s.ended = s.Ends()
@@ -69,12 +69,12 @@ func (s *Services) Renew(ctx context.Context) error {
 	return s.anew(ctx, "proof")
 }
 
-// Anew makes the engine and the services what they were before code of the repository used them.
+// Anew resets the engine and the services to their state before code of the repository used them.
 func (s *Services) Anew(ctx context.Context) error {
 	return s.anew(ctx, "")
 }
 
-// anew puts the logs of the services to a folder of the logs.
+// anew writes the logs of the services to a directory below the logs.
 func (s *Services) anew(ctx context.Context, folder string) error {
 	s.Unwatch()
 	renewed, err := s.Engine.Renew(ctx)
@@ -86,14 +86,14 @@ func (s *Services) anew(ctx context.Context, folder string) error {
 		if err := os.MkdirAll(logs, 0o755); err != nil {
 			return err
 		}
-		if err := errors.Join(s.start(ctx, logs)); err != nil { // those that came up before come up again
+		if err := errors.Join(s.start(ctx, logs)); err != nil { // those that started before must start again
 			return err
 		}
 	}
 	return s.Engine.remark(ctx)
 }
 
-// start brings the services up and makes the names of those known that have an address.
+// start starts the services and registers the names of those that have an address.
 func (s *Services) start(ctx context.Context, logs string) (down, err error) {
 	info := s.Engine.Info()
 	rel, err := filepath.Rel(filepath.Dir(s.Logs), logs)
@@ -118,9 +118,9 @@ func (s *Services) start(ctx context.Context, logs string) (down, err error) {
 	return down, services.WriteHosts("/etc/hosts", names)
 }
 
-// seal ends what only the images of declared services may do, before untrusted code
-// runs: the layer cache keeps what was pulled or loaded and is closed, and the engine is held to the
-// network policy. It does nothing the second time. The cache is a saving, not a need: the run goes on without.
+// seal revokes the access of the images of declared services, before untrusted code runs: the layer cache
+// stores pulled or loaded layers and is closed, and the network policy is applied to the engine. The second
+// call does nothing. The cache is an optimization: the run continues without it.
 func (s *Services) seal(ctx context.Context) error {
 	_, err := s.Engine.cache.Publish(ctx)
 	if err := errors.Join(err, s.Engine.cache.Seal()); err != nil {
@@ -129,13 +129,13 @@ func (s *Services) seal(ctx context.Context) error {
 	return s.Egress.Seal(ctx)
 }
 
-// Supabase starts the stack. Its CLI acts on the repository's configuration, so
-// it is untrusted: the stack's images are not kept for other boxes, and obey the network policy.
+// Supabase starts the stack. Its CLI acts on the repository's configuration, so it is untrusted: the stack's
+// images are not cached for other boxes, and the network policy applies to them.
 func (s *Services) Supabase(ctx context.Context) (map[string]string, error) {
 	if err := s.seal(ctx); err != nil {
 		return nil, err
 	}
-	// No untrusted code has run yet, so nothing else can be there.
+	// No untrusted code has run yet, so only the stack itself can be there.
 	scratch := filepath.Join(s.Home, ".supabase-stack")
 	err := errors.Join(os.MkdirAll(scratch, 0o700), os.Chown(scratch, int(s.User.UID), int(s.User.GID)))
 	if err != nil {
@@ -148,14 +148,14 @@ func (s *Services) Supabase(ctx context.Context) (map[string]string, error) {
 	return s.supabase.Env, err
 }
 
-// Unwatch ends the watch over the services, before they are stopped on purpose.
+// Unwatch stops watching the services, before they are stopped on purpose.
 func (s *Services) Unwatch() {
 	if s.stack != nil {
 		s.stack.Unwatch()
 	}
 }
 
-// Ends is how the services are, or were when a proof made them anew.
+// Ends returns the state of the services, or their last state before a proof recreated them.
 func (s *Services) Ends() []workorder.ServiceEnd {
 	if s.ended != nil {
 		return s.ended

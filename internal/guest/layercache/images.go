@@ -29,7 +29,7 @@ func (t tree) meta(p ...string) string {
 func (t tree) record(chain string) string { return t.meta("layerdb", "sha256", chain) }
 func (t tree) config(image string) string { return t.meta("imagedb", "content", "sha256", image) }
 
-// cacheID is the folder of a layer, "" if the tree lacks the layer.
+// cacheID returns the directory of a layer, "" if the tree lacks the layer.
 func (t tree) cacheID(chain string) string {
 	b, err := os.ReadFile(filepath.Join(t.record(chain), "cache-id"))
 	if err != nil {
@@ -38,7 +38,7 @@ func (t tree) cacheID(chain string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// parent is the layer below, "" for the lowest.
+// parent returns the layer below, "" for the lowest.
 func (t tree) parent(chain string) string {
 	b, err := os.ReadFile(filepath.Join(t.record(chain), "parent"))
 	if err != nil {
@@ -47,8 +47,8 @@ func (t tree) parent(chain string) string {
 	return strings.TrimPrefix(strings.TrimSpace(string(b)), "sha256:")
 }
 
-// sound reports whether the layer and all below it exist. A record of an unusable
-// layer keeps the engine from getting that layer anew.
+// sound reports whether the layer and all below it exist. A record of an unusable layer would keep the engine
+// from fetching it again.
 func (t tree) sound(chain string) bool {
 	for ; chain != ""; chain = t.parent(chain) {
 		id := t.cacheID(chain)
@@ -128,7 +128,7 @@ func (r repositories) lacks(images []string) bool {
 	return slices.ContainsFunc(images, func(name string) bool { return len(r.only([]string{name}).Repositories) == 0 })
 }
 
-// ids are the images that have a name, without algorithm, each once.
+// ids returns the images that have a name, without algorithm, each once.
 func (r repositories) ids() []string {
 	set := map[string]bool{}
 	for _, refs := range r.Repositories {
@@ -139,7 +139,7 @@ func (r repositories) ids() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// layer is one layer of an image by its content and by its place in the chain.
+// layer is one layer of an image by its content and by its position in the chain.
 type layer struct {
 	diff  string // digest of the content, without algorithm
 	chain string // digest of the content and all below it

@@ -56,12 +56,12 @@ func (c *folder) note(layers ...string) error {
 	}
 	list := strings.Join(slices.Sorted(maps.Keys(c.held)), "\n")
 	if err := writeFile(filepath.Join(c.Run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
-		return fmt.Errorf("note which layers are used: %w", err)
+		return fmt.Errorf("record the layers in use: %w", err)
 	}
 	return nil
 }
 
-// live lists the live boxes, this one included. The list of runs is locked.
+// live lists the live boxes, including this one. The list of runs is locked.
 func (c *folder) live() (all []holder, err error) {
 	ids, err := c.Live()
 	for _, id := range ids {
@@ -92,7 +92,7 @@ func (c *folder) touch(images []string) {
 			err = os.Chtimes(f.Name(), now, now)
 		}
 		if err != nil {
-			c.cfg.Log.Warn("layer cache: note that an image is used", "error", err)
+			c.cfg.Log.Warn("layer cache: mark an image as used", "error", err)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel makes mounts for real.
+// kernel makes real mounts.
 type kernel struct{}
 
-// IsMount reports whether path is a mount point: it lies on another device than
-// its parent, or is the root of a volume that is a folder of the same device.
+// IsMount reports whether path is a mount point: it is on another device than its parent, or is the root of a
+// volume that is a directory of the same device.
 func (kernel) IsMount(path string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st)
@@ -52,7 +52,7 @@ func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// mkdirLike makes dir with mode and owner of model.
+// mkdirLike creates dir with mode and owner of model.
 func mkdirLike(model, dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if err != nil && !errors.Is(err, os.ErrExist) {

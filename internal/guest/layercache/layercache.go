@@ -50,7 +50,7 @@ import (
 
 const (
 	format = "v1"
-	driver = "overlay2" // the only driver whose layers are folders that a link can replace
+	driver = "overlay2" // the only driver whose layers are directories that a link can replace
 	// lowDisk is the free space, in bytes, below which an unused seed is emptied.
 	lowDisk = 4 << 30
 )
@@ -63,20 +63,19 @@ type Config struct {
 	View string
 	// DataRoot is the path over which the private data root is mounted.
 	DataRoot string
-	// ID names the run, unique among the boxes of the host.
+	// ID identifies the run uniquely among the boxes of the host.
 	ID string
-	// Images are the ones whose layers the box will need; no others are published.
-	// All links every image.
+	// Images lists the images whose layers the box will need; no others are published. All links every image.
 	Images []string
 	All    bool
 	// Layers links every layer, for a box that will add images of unknown
 	// names; it is also done if a wanted image is not in the cache.
 	Layers bool
-	// ReadOnly closes the writable view as soon as the data root is placed: for an
-	// engine that untrusted code starts, from which nothing is published.
+	// ReadOnly closes the writable view as soon as the data root is in place: for an engine that untrusted code
+	// starts, from which nothing is published.
 	ReadOnly bool
 	Log      *slog.Logger
-	// Mounts makes the mounts; nil means real ones. Tests replace it, because they lack the right.
+	// Mounts makes the mounts; nil means real ones. Tests replace it, because they lack the permission.
 	Mounts Mounts
 }
 
@@ -87,7 +86,7 @@ type Mounts interface {
 	Detach(target string) error
 }
 
-// defaultView is where the image expects the seed.
+// defaultView is the path at which the image expects the seed.
 const defaultView = "/var/lib/sandbox-agent/layers"
 
 // Cache is one box's access to the cache. It is not safe for concurrent use.
@@ -109,7 +108,7 @@ type folder struct {
 	held map[string]bool // layers of the seed that this box uses
 }
 
-// linker makes a data root with the layers of the cache.
+// linker creates a data root with the layers of the cache.
 type linker struct{ *folder }
 
 // pruner lists the cache's content, and removes unused parts.
@@ -131,7 +130,7 @@ func New(cfg Config) *Cache {
 	return open(cfg, "")
 }
 
-// Trial is a folder on the file system that will hold the layers.
+// Trial returns a directory on the file system that will hold the layers.
 func (c *Cache) Trial() string {
 	if c.cfg.Dir != "" && c.cfg.Mounts.IsMount(c.cfg.Dir) {
 		return c.cfg.Dir
@@ -186,7 +185,7 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 		return 0, err
 	}
 	if err := c.cfg.Mounts.Bind(c.data(), c.cfg.DataRoot, false); err != nil {
-		_ = c.cfg.Mounts.Detach(c.cfg.View) // the other error matters
+		_ = c.cfg.Mounts.Detach(c.cfg.View) // the other error is the relevant one
 		return 0, err
 	}
 	trash, err := c.Trash()
@@ -197,7 +196,7 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 	return n, nil
 }
 
-// register makes this run, after the dead ones are gone. The list of runs is locked.
+// register registers this run, after removing the dead ones. The list of runs is locked.
 func (c *Cache) register() error {
 	alive, err := c.Register()
 	if err != nil {
@@ -208,7 +207,7 @@ func (c *Cache) register() error {
 			return err
 		}
 	}
-	// Inner root, which is not root here, must be able to pass through the data root.
+	// Inner root, which is not root here, must be able to traverse the data root.
 	if err := errors.Join(os.Mkdir(c.data(), 0o711), os.Chmod(c.data(), 0o711)); err != nil {
 		return err
 	}
@@ -239,7 +238,7 @@ func (c *Cache) canExchange() error {
 		return err
 	}
 	if err := exchange(a, b); err != nil {
-		return fmt.Errorf("exchange folder and link: %w", err)
+		return fmt.Errorf("exchange directory and link: %w", err)
 	}
 	return errors.Join(os.Remove(a), os.Remove(b))
 }
@@ -261,8 +260,8 @@ func (c *Cache) Seal() error {
 // later.
 func (c *Cache) Want(images ...string) { c.cfg.Images = append(c.cfg.Images, images...) }
 
-// Close deletes the box's data root, which no engine may use any more. If it is
-// not called, the next box deletes it.
+// Close deletes the box's data root, which no engine may be using. If it is not called, the next box deletes
+// it.
 func (c *Cache) Close() error {
 	if !c.placed || c.sealed {
 		return nil
@@ -279,11 +278,11 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// drop undoes a failed placement. What it cannot remove, the next box does.
+// drop undoes a failed placement. The next box removes what this one cannot.
 func (c *Cache) drop() { _ = c.Leave() }
 
 func (c *folder) seed() string { return c.Path("seed") }
 func (c *folder) data() string { return filepath.Join(c.Run(), "data") }
 
-// store is the engine's folder in the data root, shifted by the ids.
+// store returns the engine's directory in the data root, shifted by the ids.
 func (c *folder) store() string { return filepath.Join(c.data(), c.ids) }

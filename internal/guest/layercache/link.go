@@ -16,8 +16,8 @@ func (c *linker) link() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A missing image shares layers with others: the engine uses
-	// the ones that it finds, and only the rest costs time and disk.
+	// A missing image shares layers with others: the engine uses the existing ones, and only the rest costs time
+	// and disk.
 	var chains []string
 	if c.cfg.Layers || names.lacks(c.cfg.Images) {
 		if chains, err = list(seed.meta("layerdb", "sha256")); err != nil {
@@ -84,7 +84,7 @@ func (c *linker) linkLayers(seed, run tree, chains []string) (n int, err error) 
 	return n, nil
 }
 
-// skeleton makes the folders of the layers, as the engine makes them.
+// skeleton creates the directories of the layers like the engine does.
 func (c *linker) skeleton(from, to tree) error {
 	return errors.Join(
 		mkdirLike(from.layers(), to.layers()),
@@ -93,15 +93,15 @@ func (c *linker) skeleton(from, to tree) error {
 	)
 }
 
-// linkLayer makes a layer folder whose content is a link to the seed's. The
-// folder itself is real: the engine writes into it.
+// linkLayer creates a layer directory whose content is a link to the seed's. The directory itself is real:
+// the engine writes into it.
 func (c *linker) linkLayer(seed, run tree, chain string) (bool, error) {
 	if run.cacheID(chain) != "" {
 		return false, nil
 	}
 	id := seed.cacheID(chain)
 	if id == "" {
-		return false, errors.New("the seed has no such layer")
+		return false, errors.New("the seed does not have this layer")
 	}
 	if err := mkdirLike(seed.layers(id), run.layers(id)); err != nil {
 		return false, err
@@ -125,10 +125,10 @@ func (c *linker) linkLayer(seed, run tree, chain string) (bool, error) {
 	return true, copyRecord(seed.record(chain), run.record(chain), filepath.Join(c.cfg.View, "image", driver, "layerdb", "sha256", chain))
 }
 
-// view is the box's path of a layer's content in the seed.
+// view returns the box's path of a layer's content in the seed.
 func (c *linker) view(id string) string { return filepath.Join(c.cfg.View, driver, id, "diff") }
 
-// linkName makes the short name by which other layers refer to this one.
+// linkName creates the short name by which other layers refer to this one.
 func linkName(t tree, id string) error {
 	name, err := os.ReadFile(t.layers(id, "link"))
 	if err != nil {
@@ -141,8 +141,8 @@ func linkName(t tree, id string) error {
 	return err
 }
 
-// copyRecord makes the record of a layer. If the record's big file is
-// accessible below view, a link to it is enough.
+// copyRecord creates the record of a layer. If the record's large file is accessible below view, a link to it
+// is enough.
 func copyRecord(from, to, view string) error {
 	const big = "tar-split.json.gz"
 	tmp := filepath.Join(filepath.Dir(filepath.Dir(to)), "tmp", filepath.Base(to))

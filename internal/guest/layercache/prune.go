@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// prune carries out Prune for one store. The caller holds its lock exclusively. It
-// returns the entries that a dry run would have moved to the trash.
+// prune implements Prune for one store. The caller holds its lock exclusively. It returns the entries that a
+// dry run would have moved to the trash.
 func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
 	st, err := c.stock()
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (
 	return nil, errors.Join(c.dropImages(st, keep, drop), c.dropLayers(st, layers), c.dropSources(st.seed, keep))
 }
 
-// unneeded are the layers that no image needs and no live box uses, the
-// upper ones first: an interrupted removal leaves no layer without those below it.
+// unneeded returns the layers that no image needs and no live box uses, the upper ones first: an interrupted
+// removal leaves no layer without those below it.
 func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
 	needed := map[string]bool{}
 	for chain := range users(keep) {

@@ -44,7 +44,7 @@ func (c *Cache) publish() (int, error) {
 		return 0, err
 	}
 	if _, err := c.sweep(seed, holders); err != nil {
-		return 0, fmt.Errorf("clear what a dead sandbox left: %w", err)
+		return 0, fmt.Errorf("remove files of a dead sandbox: %w", err)
 	}
 	n := 0
 	for _, image := range fresh.ids() {
@@ -87,9 +87,9 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 		return false, errors.New("the engine has no record of it")
 	}
 	if st, err := os.Lstat(run.layers(id, "diff")); err != nil || !st.IsDir() {
-		return false, errors.Join(errors.New("its folder has been moved already"), err)
+		return false, errors.Join(errors.New("its directory has been moved already"), err)
 	}
-	// A failed try of this box, before the swap, left this.
+	// Left by a failed try of this box before the swap.
 	if err := os.RemoveAll(seed.layers(id)); err != nil {
 		return false, err
 	}
@@ -107,8 +107,8 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	if err := linkName(seed, id); err != nil {
 		return false, err
 	}
-	// First a dangling link, then the swap: the run sees the folder
-	// at every moment, after the swap through the link.
+	// First a dangling link, then the swap: the run sees the directory at every moment, after the swap through
+	// the link.
 	if err := os.Symlink(c.view(id), seed.layers(id, "diff")); err != nil {
 		return false, err
 	}
@@ -121,8 +121,8 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 	return true, copyRecord(run.record(chain), seed.record(chain), "")
 }
 
-// writeLower names the layers below, by the seed's names for them: another box
-// may have published the same parent first, under another folder.
+// writeLower names the layers below, by the seed's names for them: another box may have published the same
+// parent first, under another directory.
 func writeLower(seed tree, id, parent string) error {
 	if parent == "" {
 		return nil

@@ -19,7 +19,7 @@ type stock struct {
 	seed   tree
 	names  repositories
 	images []image
-	// records are the layers that exist: folder by chain.
+	// records are the existing layers: directory by chain.
 	records map[string]string
 }
 
@@ -32,7 +32,7 @@ type image struct {
 	problem   string
 }
 
-// unused is the time since the image was last wanted.
+// unused returns when the image was last wanted.
 func (i image) unused() time.Time {
 	if i.used.After(i.published) {
 		return i.used
@@ -100,7 +100,7 @@ func (c *folder) image(s *stock, id string, names []string) image {
 	return i
 }
 
-// top is the folder of the image's last layer, "" when it has none.
+// top returns the directory of the image's last layer, "" if it has none.
 func (s *stock) top(i image) string {
 	if len(i.layers) == 0 {
 		return ""
@@ -129,7 +129,7 @@ func (s *stock) report(i image, used map[string]int, holders []holder) workorder
 	return r
 }
 
-// size is the size of a layer's content, as counted by the engine; 0 if it did not count.
+// size returns the size of a layer's content, as counted by the engine; 0 if it did not count.
 func (s *stock) size(chain string) int64 {
 	b, _ := os.ReadFile(filepath.Join(s.seed.record(chain), "size"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
@@ -147,7 +147,7 @@ func users(images []image) map[string]int {
 	return n
 }
 
-// list returns the names in a folder; none if the folder does not exist.
+// list returns the names in a directory; none if the directory does not exist.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -59,7 +59,7 @@ func (c *pruner) leftovers(seed tree, holders []holder) ([]string, error) {
 	return found, err
 }
 
-// unfinished lists the partly written files of a folder.
+// unfinished lists the partly written files of a directory.
 func unfinished(dir string) (found []string, err error) {
 	names, err := list(dir)
 	for _, n := range names {

@@ -18,18 +18,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// trialPrefix is the prefix of folders in which a box tries storage drivers on the
-// volume. A folder older than trialAge is a dead box's: a trial takes seconds.
+// trialPrefix is the prefix of directories in which a box tries storage drivers on the volume. A directory
+// older than trialAge belongs to a dead box: a trial takes seconds.
 const (
 	trialPrefix = ".trial-"
 	trialAge    = 10 * time.Minute
 )
 
-// Upkeep maintains the whole volume: every driver and every pair of ids. It
-// works while boxes run, and in a box without a data root in the volume. Several
-// boxes may call its methods at once.
+// Upkeep maintains the whole volume: every driver and every pair of ids. It works while boxes run, and in a
+// box without a data root in the volume. Several boxes may call its methods at the same time.
 type Upkeep struct {
-	Dir string // where the volume is mounted
+	Dir string // mount point of the volume
 	Log *slog.Logger
 	Now func() time.Time // nil for time.Now
 }
@@ -126,7 +125,7 @@ func describeStore(s *workorder.CacheStore, st *stock, images []image, holders [
 
 // PruneOptions select what to remove.
 type PruneOptions struct {
-	// OlderThan is the least time since a box last wanted an image; 0 selects all images.
+	// OlderThan is the minimum time since a box last wanted an image; 0 selects all images.
 	OlderThan time.Duration
 	// DryRun lists the selection and changes nothing.
 	DryRun bool

@@ -16,9 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Bring gets images into the engine as Up would, all at once, and starts nothing. It
-// uses Client, Emit, Inbox and HostImages of the configuration. The images that
-// are there afterwards are returned also beside an error, which names the others.
+// Bring gets images into the engine as Up would, concurrently, and starts nothing. It uses Client, Emit,
+// Inbox and HostImages of the configuration. It also returns the images that are present afterwards with an
+// error, which names the others.
 func Bring(ctx context.Context, cfg Config, names []string) (brought []string, err error) {
 	img := newImages(cfg)
 	errs := make([]error, len(names))
@@ -47,8 +47,8 @@ func Bring(ctx context.Context, cfg Config, names []string) (brought []string, e
 	return brought, errors.Join(errs...)
 }
 
-// Load loads an archive of images (made by docker save, also compressed) into an
-// engine that has none, and returns the names of what it holds.
+// Load loads an archive of images (from docker save, also compressed) into an engine that has none, and
+// returns the names of its images.
 func Load(ctx context.Context, c *client.Client, archive io.Reader, tell func(line string)) ([]string, error) {
 	r, err := c.ImageLoad(ctx, archive)
 	if err != nil {
@@ -61,7 +61,7 @@ func Load(ctx context.Context, c *client.Client, archive io.Reader, tell func(li
 	// The engine's messages differ by version; the new images are the loaded ones.
 	all, err := c.ImageList(ctx, image.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list what was loaded: %w", err)
+		return nil, fmt.Errorf("list the loaded images: %w", err)
 	}
 	var names []string
 	for _, i := range all {
@@ -72,7 +72,7 @@ func Load(ctx context.Context, c *client.Client, archive io.Reader, tell func(li
 		}
 	}
 	if len(names) == 0 {
-		return nil, errors.New("it holds no image that has a name: save images by their names, not by their ids")
+		return nil, errors.New("no image has a name: save images by name, not by id")
 	}
 	return names, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// create makes and starts the container and learns its address.
+// create creates and starts the container and reads its address.
 func (s *Stack) create(ctx context.Context, u *unit) error {
 	conf, host, err := containerOf(u.spec, s.cfg.TaskID)
 	if err != nil {
@@ -46,16 +46,16 @@ func (s *Stack) create(ctx context.Context, u *unit) error {
 			return err
 		}
 	}
-	// A container that has ended already has no address; ready says how it ended.
+	// A container that has ended already has no address; ready reports how it ended.
 	return nil
 }
 
-// serve makes the service's own ports of the sandbox lead to it.
+// serve forwards the service's ports of the sandbox to it.
 func (s *Stack) serve(u *unit) error {
 	for _, p := range u.spec.Ports {
 		outer, port, err := parsePort(p)
 		if err != nil || outer == "" || port.Proto() != "tcp" {
-			continue // the container's creation refuses what is wrong
+			continue // creating the container rejects invalid ports
 		}
 		own, err := strconv.Atoi(outer)
 		if err == nil {
@@ -68,7 +68,8 @@ func (s *Stack) serve(u *unit) error {
 	return nil
 }
 
-// stopped is the id of the service's container from before the box was stopped, which has its data; "" if there is none.
+// stopped returns the id of the service's container from before the box was stopped, with its data; "" if
+// there is none.
 func (s *Stack) stopped(ctx context.Context, u *unit) string {
 	if !s.cfg.Again || u.name == "" {
 		return ""
@@ -80,7 +81,7 @@ func (s *Stack) stopped(ctx context.Context, u *unit) string {
 	return in.ID
 }
 
-// containerOf is the container of a service.
+// containerOf returns the container of a service.
 func containerOf(spec workorder.Service, taskID string) (*container.Config, *container.HostConfig, error) {
 	ports, published := nat.PortSet{}, nat.PortMap{}
 	for _, p := range spec.Ports {
@@ -116,10 +117,11 @@ func containerOf(spec workorder.Service, taskID string) (*container.Config, *con
 	return conf, host, nil
 }
 
-// loopback is where ports are published: in the box, for the box alone.
+// loopback is where ports are published: in the box, for the box only.
 const loopback = "127.0.0.1"
 
-// parsePort reads "6379" or "53/udp". The form "5433:5432" begins with the port of the box that leads there; else outer is empty.
+// parsePort parses "6379" or "53/udp". The form "5433:5432" starts with the forwarded port of the box;
+// otherwise outer is empty.
 func parsePort(s string) (outer string, inner nat.Port, err error) {
 	before, rest, two := strings.Cut(s, ":")
 	if two {
@@ -146,7 +148,7 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// hostname keeps names that the kernel would refuse out of the container.
+// hostname returns a container host name without characters that the kernel rejects.
 func hostname(name string) string {
 	if len(name) > 63 {
 		return name[:63]
@@ -155,8 +157,8 @@ func hostname(name string) string {
 }
 
 const (
-	// A healthcheck that names no period is asked often: the first answer gates the
-	// run, and the engine's own default of 30 s would be waited out in full.
+	// A healthcheck without an interval runs often: the first success gates the run, and the engine's default of
+	// 30 s would delay it by that time.
 	defaultInterval = time.Second
 	defaultTimeout  = 10 * time.Second
 	defaultRetries  = 30
@@ -187,14 +189,14 @@ func healthcheck(h *workorder.Healthcheck) *container.HealthConfig {
 	return c
 }
 
-// seconds is at least the engine's smallest duration.
+// seconds returns at least the engine's smallest duration.
 func seconds(s float64) time.Duration {
 	return max(time.Millisecond, time.Duration(s*float64(time.Second)))
 }
 
-// cause puts the reason for which ctx ended in the place of its bare error.
+// cause replaces a bare context error with the reason for which ctx ended.
 func cause(ctx context.Context, err error) error {
-	// A call that our own deadline cut off: that says all, the engine's words nothing.
+	// Our own deadline ended the call: the reason explains everything, the engine's message nothing.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// hostsMark ends the lines that are ours, so that writing again replaces them.
+// hostsMark ends the lines of this package, so that writing again replaces them.
 const hostsMark = "# sandbox-agent service"
 
 // WriteHosts adds names to a hosts file and keeps every other line. The file is
@@ -20,19 +20,19 @@ const hostsMark = "# sandbox-agent service"
 func WriteHosts(path string, names map[string]netip.Addr) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("write names of services: %w", err)
+		return fmt.Errorf("write service names: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("write names of services: %w", err)
+		return fmt.Errorf("write service names: %w", err)
 	}
 	defer f.Close()
 	text := hostsText(old, names)
 	if _, err := f.WriteAt(text, 0); err != nil {
-		return fmt.Errorf("write names of services: %w", err)
+		return fmt.Errorf("write service names: %w", err)
 	}
 	if err := f.Truncate(int64(len(text))); err != nil {
-		return fmt.Errorf("write names of services: %w", err)
+		return fmt.Errorf("write service names: %w", err)
 	}
 	return nil
 }

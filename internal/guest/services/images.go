@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// handoverTimeout bounds the host's streaming of one image: a gigabyte takes
-	// some ten seconds, and a host that is gone never answers.
+	// handoverTimeout bounds the transfer of one image from the host: a gigabyte takes some ten seconds, and a
+	// host that is gone never answers.
 	handoverTimeout = 5 * time.Minute
-	// pullTimeout bounds a download, the slowest thing a start can wait for.
+	// pullTimeout bounds a download, the slowest part of a start.
 	pullTimeout   = 15 * time.Minute
 	loadTimeout   = 10 * time.Minute
 	inboxPause    = 20 * time.Millisecond
@@ -42,7 +42,7 @@ type images struct {
 
 func newImages(cfg Config) *images { return &images{cfg: cfg, all: map[string]*sync.Mutex{}} }
 
-// ensure makes the image present: it is there, the host has it, or a registry does.
+// ensure makes the image present, from the engine, the host or a registry.
 func (i *images) ensure(ctx context.Context, name string, tell func(state, text string)) error {
 	i.mu.Lock()
 	if i.all[name] == nil {
@@ -50,7 +50,7 @@ func (i *images) ensure(ctx context.Context, name string, tell func(state, text 
 	}
 	one := i.all[name]
 	i.mu.Unlock()
-	one.Lock() // two services of one image: the second finds it there
+	one.Lock() // if two services use one image, the second finds it
 	defer one.Unlock()
 
 	offered := i.offered(name)
@@ -64,7 +64,7 @@ func (i *images) ensure(ctx context.Context, name string, tell func(state, text 
 	return i.pull(ctx, name, tell)
 }
 
-// offered is the name under which the host offers the image, "" when it does not.
+// offered returns the name under which the host offers the image, "" if it does not.
 func (i *images) offered(name string) string {
 	want := normal(name)
 	for h := range i.cfg.HostImages {
@@ -83,8 +83,8 @@ func normal(name string) string {
 	return reference.TagNameOnly(ref).String()
 }
 
-// present reports whether the engine has the image, and, when the host names its
-// id, whether it is that one: an image that was built again on the host must win over an older copy.
+// present reports whether the engine has the image, with the host's id if the host names one: an image that
+// was rebuilt on the host must replace an older copy.
 func (i *images) present(ctx context.Context, name, offered string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -99,21 +99,21 @@ func (i *images) present(ctx context.Context, name, offered string) (bool, error
 	return offered == "" || id == "" || id == in.ID, nil
 }
 
-// fromHost asks the host for the image, waits for the archive and loads it.
+// fromHost requests the image from the host, waits for the archive and loads it.
 func (i *images) fromHost(ctx context.Context, name, offered string, tell func(state, text string)) error {
 	i.mu.Lock()
 	i.n++
 	path := filepath.Join(i.cfg.Inbox, fmt.Sprintf("%d.tar", i.n))
 	i.mu.Unlock()
 	if err := os.MkdirAll(i.cfg.Inbox, 0o700); err != nil {
-		return fmt.Errorf("make image inbox: %w", err)
+		return fmt.Errorf("create image inbox: %w", err)
 	}
 	defer func() {
 		for _, p := range []string{path, path + ".done", path + ".failed"} {
-			_ = os.Remove(p) // the archive can be large; what stays behind goes with the box
+			_ = os.Remove(p) // the archive can be large; a leftover is removed with the box
 		}
 	}()
-	tell("loading", "asking the host for "+name)
+	tell("loading", "requesting from the host: "+name)
 	i.cfg.Emit(workorder.Event{Type: workorder.EventImageRequest, Name: offered, Path: path})
 	if err := waitInbox(ctx, path); err != nil {
 		return fmt.Errorf("get image %s from the host: %w", name, err)
@@ -135,12 +135,12 @@ func (i *images) fromHost(ctx context.Context, name, offered string, tell func(s
 		return fmt.Errorf("load image %s: %w", name, cause(ctx, err))
 	}
 	if _, err := i.cfg.Client.ImageInspect(ctx, name); err != nil {
-		return fmt.Errorf("load image %s: the host's archive does not hold it: %w", name, err)
+		return fmt.Errorf("load image %s: the host's archive does not contain it: %w", name, err)
 	}
 	return nil
 }
 
-// waitInbox waits for the marker that the host sets beside a complete archive.
+// waitInbox waits for the marker that the host sets next to a complete archive.
 func waitInbox(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, handoverTimeout,
 		fmt.Errorf("the host did not deliver it in %s: is the CLI's companion process still running?", handoverTimeout))
@@ -150,7 +150,7 @@ func waitInbox(ctx context.Context, path string) error {
 			return nil
 		}
 		if b, err := readSome(path+".failed", maxReason); err == nil {
-			return fmt.Errorf("the host says: %s", strings.TrimSpace(string(b)))
+			return fmt.Errorf("the host reports: %s", strings.TrimSpace(string(b)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -196,7 +196,7 @@ func (i *images) pull(ctx context.Context, name string, tell func(state, text st
 }
 
 func notPulled(name string, err error) error {
-	return fmt.Errorf("image %s is not here and cannot be pulled: %w: check the name, or pull it on the host first (docker pull %s), the sandbox takes it from there", name, err, name)
+	return fmt.Errorf("image %s is not here and cannot be pulled: %w: check the name, or pull it on the host first (docker pull %s); the sandbox then takes it from there", name, err, name)
 }
 
 // message is one line of the engine's progress stream.
@@ -212,8 +212,7 @@ type message struct {
 	} `json:"progressDetail"`
 }
 
-// messages reads the engine's progress stream to its end; an error in it is the
-// outcome of the operation.
+// messages reads the engine's progress stream to its end; an error in it is the result of the operation.
 func messages(r io.Reader, tell func(line string)) error {
 	dec := json.NewDecoder(r)
 	for {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// maxServiceLog bounds what is kept of one service, in bytes.
+	// maxServiceLog bounds the stored output of one service, in bytes.
 	maxServiceLog = 8 << 20
 	tailLines     = "40"
 	maxTail       = 4 << 10
-	// tailTimeout bounds reading a log's end for an error message, after the
-	// service's own time has run out.
+	// tailTimeout bounds reading the end of a log for an error message, after the service's own time has run
+	// out.
 	tailTimeout = 5 * time.Second
 )
 
@@ -30,14 +30,13 @@ func (s *Stack) logName(u *unit) string { return "service-" + u.spec.Name + ".lo
 
 func (s *Stack) logRel(u *unit) string { return filepath.Join(s.cfg.LogRel, s.logName(u)) }
 
-// logFile is the log of one service: the first maxServiceLog bytes of its output,
-// without secrets.
+// logFile is the log of one service: the first maxServiceLog bytes of its output, with secrets redacted.
 type logFile struct {
-	io.WriteCloser // takes the secrets out
+	io.WriteCloser // redacts secrets
 	f              *os.File
 }
 
-// newLog creates a log. clean is nil where nothing is secret.
+// newLog creates a log. clean is nil if there are no secrets.
 func newLog(dir, name string, clean func(io.Writer) io.WriteCloser) (*logFile, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *Stack) follow(ctx context.Context, u *unit) {
 	}()
 }
 
-// logTail is the end of the service's output.
+// logTail returns the end of the service's output.
 func (s *Stack) logTail(ctx context.Context, u *unit) string {
 	if u.id == "" {
 		return ""
@@ -84,6 +83,6 @@ func (s *Stack) logTail(ctx context.Context, u *unit) string {
 	}
 	defer r.Close()
 	tail := proc.NewTail(maxTail)
-	_, _ = stdcopy.StdCopy(tail, tail, r) // what was read is better than nothing
+	_, _ = stdcopy.StdCopy(tail, tail, r) // partial output is better than none
 	return strings.ToValidUTF8(strings.TrimSpace(tail.String()), "�")
 }

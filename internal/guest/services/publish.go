@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// publish are the sandbox's own TCP ports that lead to services. The engine does not hold them: a container that wants one, such as that of the
-// repository's own compose file, gets it, and publish has it again when the container has ended.
+// publish forwards the sandbox's own TCP ports to services. It yields a port to a container that publishes
+// it, such as one of the repository's own compose file, and takes it back when the container has ended.
 type publish struct {
 	ctx  context.Context // ends with the services
 	stop context.CancelFunc
-	// ended reports whether a container holds no port any more.
+	// ended reports whether a container no longer holds any port.
 	ended func(ctx context.Context, id string) bool
 
 	mu  sync.Mutex
@@ -26,18 +26,18 @@ type publish struct {
 // forward is one port.
 type forward struct {
 	to       netip.AddrPort
-	listener net.Listener // nil while a container has the port
+	listener net.Listener // nil while a container holds the port
 	holder   string       // that container, the last one to start
-	starting int          // containers that the engine is starting on the port
+	starting int          // number of containers that the engine is starting on the port
 }
 
 const (
 	dialTime = 10 * time.Second
-	// retake is the time between two looks whether a port is free again.
+	// retake is the interval of checks whether a port is free again.
 	retake = time.Second
 )
 
-// add serves a port. A port that another program has stays its own.
+// add forwards a port. A port that another program uses is left to it.
 func (p *publish) add(port int, to netip.AddrPort) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +49,7 @@ func (p *publish) add(port int, to netip.AddrPort) error {
 	return nil
 }
 
-// open is called with the lock held.
+// open must be called with the lock held.
 func (p *publish) open(port int, f *forward) error {
 	l, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 	if err != nil {
@@ -89,7 +89,8 @@ func carry(ctx context.Context, client net.Conn, to netip.AddrPort) {
 	both.Wait()
 }
 
-// give frees ports ("80", "8000-8010") for a container that is about to start. Call started when the engine has answered.
+// give frees ports ("80", "8000-8010") for a container that is about to start. Call started when the engine
+// has answered.
 func (p *publish) give(id string, ports []string) (started func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +120,7 @@ func (p *publish) give(id string, ports []string) (started func()) {
 	}
 }
 
-// wants reports whether a list has a port.
+// wants reports whether a list contains a port.
 func wants(ports []string, port int) bool {
 	for _, p := range ports {
 		first, last, span := strings.Cut(p, "-")
@@ -135,7 +136,7 @@ func wants(ports []string, port int) bool {
 	return false
 }
 
-// take has the ports again once their containers have ended.
+// take reopens the ports once their containers have ended.
 func (p *publish) take(ports []int) {
 	tick := time.NewTicker(retake)
 	defer tick.Stop()

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// portPause is between two tries of a port: short, because the run waits for it.
+	// portPause is the interval of connection attempts: short, because the run waits for it.
 	portPause = 15 * time.Millisecond
-	// dialTimeout bounds one try: the address is on a bridge of this box.
+	// dialTimeout bounds one attempt: the address is on a bridge of this box.
 	dialTimeout = time.Second
-	// healthPause is between two looks at a container's own health.
+	// healthPause is the interval of checks of a container's own health.
 	healthPause = 50 * time.Millisecond
-	// probeTimeout bounds one run of the healthcheck's command by us.
+	// probeTimeout bounds one run of the healthcheck's command by this package.
 	probeTimeout = 10 * time.Second
-	// statePause is between two looks for a container that ended while its port is tried.
+	// statePause is the interval of checks for a container that ended while its port is tried.
 	statePause = 100 * time.Millisecond
-	// settled is how long a service without port and healthcheck has to run to be
-	// taken for started: most that fail do so at once.
+	// settled is how long a service without port and healthcheck must run to count as started: most that fail do
+	// so at once.
 	settled = time.Second
 )
 
@@ -54,9 +54,9 @@ type unhealthyError struct{ output string }
 
 func (e *unhealthyError) Error() string {
 	if e.output == "" {
-		return "its healthcheck says unhealthy"
+		return "its healthcheck reports unhealthy"
 	}
-	return "its healthcheck says unhealthy: " + e.output
+	return "its healthcheck reports unhealthy: " + e.output
 }
 
 // ready waits for the service and returns the criterion of its readiness.
@@ -74,7 +74,7 @@ func (s *Stack) ready(ctx context.Context, u *unit) (string, error) {
 	return "running", s.settles(ctx, u)
 }
 
-// look inspects the container and fails when it does not run.
+// look inspects the container and fails if it does not run.
 func (s *Stack) look(ctx context.Context, u *unit) (container.InspectResponse, error) {
 	in, err := s.cfg.Client.ContainerInspect(ctx, u.id)
 	if err != nil {
@@ -86,15 +86,15 @@ func (s *Stack) look(ctx context.Context, u *unit) (container.InspectResponse, e
 	return in, nil
 }
 
-// healthy waits until the healthcheck passes. The engine looks for the first
-// time after a whole period, 30 s by default; the same command is therefore also
-// run by us until it passes once. That it failed for good is the engine's word.
+// healthy waits until the healthcheck passes. The engine runs it for the first time after a whole interval,
+// 30 s by default; so this package also runs the same command until it passes once. Only the engine decides
+// that it has failed for good.
 func (s *Stack) healthy(ctx context.Context, u *unit) error {
 	last := ""
 	for {
 		in, err := s.look(ctx, u)
 		if err != nil && ctx.Err() != nil {
-			return fmt.Errorf("%w: its healthcheck last said: %s", err, last)
+			return fmt.Errorf("%w: last output of its healthcheck: %s", err, last)
 		}
 		if err != nil {
 			return err
@@ -114,12 +114,12 @@ func (s *Stack) healthy(ctx context.Context, u *unit) error {
 		if ok {
 			return nil
 		}
-		// A check that our own deadline cut off tells nothing about the service.
+		// A check that our own deadline cut off says nothing about the service.
 		if out != "" && ctx.Err() == nil {
 			last = out
 		}
 		if err := pause(ctx, healthPause); err != nil {
-			return fmt.Errorf("%w: its healthcheck last said: %s", err, last)
+			return fmt.Errorf("%w: last output of its healthcheck: %s", err, last)
 		}
 	}
 }
@@ -140,12 +140,12 @@ func (s *Stack) probe(ctx context.Context, u *unit, in container.InspectResponse
 	if err != nil {
 		return false, err.Error()
 	}
-	stop := context.AfterFunc(ctx, at.Close) // a command that hangs holds the stream
+	stop := context.AfterFunc(ctx, at.Close) // a hanging command holds the stream
 	defer stop()
 	defer at.Close()
 	var b strings.Builder
 	w := proc.NewHead(&b, maxTail)
-	_, _ = stdcopy.StdCopy(w, w, at.Reader) // the exit code is what counts
+	_, _ = stdcopy.StdCopy(w, w, at.Reader) // only the exit code counts
 	st, err := s.cfg.Client.ContainerExecInspect(ctx, x.ID)
 	if err != nil {
 		return false, err.Error()
@@ -156,7 +156,7 @@ func (s *Stack) probe(ctx context.Context, u *unit, in container.InspectResponse
 	return !st.Running && st.ExitCode == 0, output
 }
 
-// healthArgv is the healthcheck as a command line; nil when there is none.
+// healthArgv returns the healthcheck as a command line; nil if there is none.
 func healthArgv(c *container.Config) []string {
 	if c == nil || c.Healthcheck == nil || len(c.Healthcheck.Test) < 2 {
 		return nil
@@ -175,8 +175,7 @@ func healthArgv(c *container.Config) []string {
 	return nil
 }
 
-// firstTCP is the port to judge by: the first declared one, else the lowest that
-// the image exposes.
+// firstTCP returns the port to check: the first declared one, else the lowest that the image exposes.
 func firstTCP(u *unit, in container.InspectResponse) (string, bool) {
 	for _, p := range u.spec.Ports {
 		if _, port, err := parsePort(p); err == nil && port.Proto() == "tcp" {
@@ -198,8 +197,8 @@ func firstTCP(u *unit, in container.InspectResponse) (string, bool) {
 	return strconv.Itoa(slices.Min(exposed)), true
 }
 
-// accepts waits until the port accepts a connection. When the time is up, its error
-// names the port, whatever the time ran out in.
+// accepts waits until the port accepts a connection. On timeout the error names the port, whatever operation
+// timed out.
 func (s *Stack) accepts(ctx context.Context, u *unit, port string) error {
 	d := net.Dialer{Timeout: dialTimeout}
 	looked := time.Now()
@@ -243,7 +242,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// explain puts the end of the service's log into its failure.
+// explain adds the end of the service's log to its error.
 func (s *Stack) explain(ctx context.Context, u *unit, err error) error {
 	state := stateFailed
 	switch {

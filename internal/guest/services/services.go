@@ -1,6 +1,6 @@
-// Package services starts the containers that a task needs, beside the
-// agent, on a network of their own: all at once, each gated by its health. Every failure is
-// reported with the end of the service's log. It watches the services during the run.
+// Package services starts the containers that a task needs, next to the agent, on a separate network:
+// concurrently, each gated by its health. It reports every failure with the end of the service's log, and
+// watches the services during the run.
 package services
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// apiTimeout bounds calls that are not bounded by the service's own time: making
-// a network or a container takes tens of milliseconds on a loaded machine.
+// apiTimeout bounds calls that the service's own time limit does not cover: creating a network or a container
+// takes tens of milliseconds on a loaded machine.
 const apiTimeout = 30 * time.Second
 
-// The states of a service, as in workorder.ServiceEnd.
+// States of a service, as in workorder.ServiceEnd.
 const (
 	stateReady     = "ready"
 	stateExited    = "exited"
@@ -46,17 +46,16 @@ type Config struct {
 	// Lost is called with one sentence for a service that was ready and no longer is, at
 	// most once per state. It must be safe for concurrent use.
 	Lost func(text string)
-	// LogDir receives service-<name>.log; LogRel is the same folder relative to
-	// the result's.
+	// LogDir receives service-<name>.log; LogRel is the same directory relative to the result directory.
 	LogDir, LogRel string
 	// Clean masks secrets in a log; nil if there are none.
 	Clean func(io.Writer) io.WriteCloser
-	// Inbox is where the host puts image archives.
+	// Inbox is where the host stores image archives.
 	Inbox string
-	// HostImages are the images that the host can hand over, with its ids ("" if it
-	// gives none). An image that is present under another id is requested again.
+	// HostImages are the images that the host can provide, with its ids ("" if it gives none). An image that is
+	// present under another id is requested again.
 	HostImages map[string]string
-	// Again says that the services may be there from before the box was stopped, with their data.
+	// Again means that the services may exist from before the box was stopped, with their data.
 	Again bool
 	Log   *slog.Logger
 }
@@ -70,7 +69,7 @@ type Stack struct {
 	stopWatch context.CancelFunc
 }
 
-// unit is one service on its way.
+// unit is one service being started.
 type unit struct {
 	spec      workorder.Service
 	name      string // of the container
@@ -83,11 +82,11 @@ type unit struct {
 	state   string
 	readyMS int64
 	tail    string
-	told    string // state that Config.Lost knows of
+	told    string // state that was reported to Config.Lost
 }
 
-// containerName is the service's name where the engine takes it: it wants two
-// characters and else makes a name up. The alias on the network is the service's in any case.
+// containerName returns the service's name if the engine accepts it: the engine requires two characters and
+// otherwise invents a name. The alias on the network is always the service's name.
 func containerName(service string) string {
 	if len(service) < 2 {
 		return ""
@@ -95,8 +94,8 @@ func containerName(service string) string {
 	return service
 }
 
-// NetworkName is the network of a task's services; containers that the agent
-// starts can join it by this name.
+// NetworkName returns the network of a task's services; containers that the agent starts can join it by this
+// name.
 func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
 
 // Up starts every service and returns when all are ready or have failed. It
@@ -113,7 +112,7 @@ func Up(ctx context.Context, cfg Config) (*Stack, error) {
 		return s, nil
 	}
 	img := newImages(cfg)
-	// The images do not need the network, nor the network the images.
+	// The images do not need the network, and vice versa.
 	netErr := make(chan error, 1)
 	go func() { netErr <- s.makeNetwork(ctx) }()
 	ready := sync.OnceValue(func() error { return <-netErr })
@@ -153,12 +152,12 @@ func (s *Stack) makeNetwork(ctx context.Context) error {
 	}
 	_, err := s.cfg.Client.NetworkCreate(ctx, NetworkName(s.cfg.TaskID), opts)
 	if err != nil {
-		return fmt.Errorf("make network of the services: %w", err)
+		return fmt.Errorf("create network of the services: %w", err)
 	}
 	return nil
 }
 
-// up takes one service all the way to ready.
+// up starts one service and waits until it is ready.
 func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() error) error {
 	u.started = time.Now()
 	if err := img.ensure(ctx, u.spec.Image, func(state, text string) { s.emit(u, state, text) }); err != nil {
@@ -167,7 +166,7 @@ func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() err
 	if err := network(); err != nil {
 		return err
 	}
-	// The image's way here has its own bounds; the service's clock starts now.
+	// Getting the image has its own limits; the service's clock starts now.
 	limit := u.spec.StartTimeout()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not ready after %s", limit))
 	defer cancel()
@@ -189,11 +188,11 @@ func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() err
 	return nil
 }
 
-// GiveWay frees ports of the sandbox that lead to services, for a container that is about to start with its own there. Call started when the
-// engine has answered. The names of services lead to them as before.
+// GiveWay frees ports of the sandbox that are forwarded to services, for a container that is about to start
+// and publishes them. Call started when the engine has answered. The names of services still lead to them.
 func (s *Stack) GiveWay(id string, ports []string) (started func()) { return s.ports.give(id, ports) }
 
-// ended reports whether a container is not there, or has ended for good.
+// ended reports whether a container does not exist, or has ended for good.
 func (s *Stack) ended(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -211,7 +210,7 @@ func (s *Stack) emit(u *unit, status, said string) {
 	})
 }
 
-// Hosts are the addresses of the services by name.
+// Hosts returns the addresses of the services by name.
 func (s *Stack) Hosts() map[string]netip.Addr {
 	hosts := map[string]netip.Addr{}
 	for _, u := range s.units {
@@ -222,7 +221,7 @@ func (s *Stack) Hosts() map[string]netip.Addr {
 	return hosts
 }
 
-// Down are the names of the services that are not ready.
+// Down returns the names of the services that are not ready.
 func (s *Stack) Down() (names []string) {
 	for _, u := range s.units {
 		u.mu.Lock()
@@ -234,7 +233,7 @@ func (s *Stack) Down() (names []string) {
 	return names
 }
 
-// Ends are the services as last seen.
+// Ends returns the last known states of the services.
 func (s *Stack) Ends() []workorder.ServiceEnd {
 	var ends []workorder.ServiceEnd
 	for _, u := range s.units {
@@ -248,7 +247,7 @@ func (s *Stack) Ends() []workorder.ServiceEnd {
 	return ends
 }
 
-// env is a container's environment, in a stable order.
+// env returns a container's environment, in a stable order.
 func env(m map[string]string) []string {
 	var e []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

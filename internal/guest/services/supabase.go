@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// supabaseTimeout bounds the start: about ten images of three gigabytes
-	// together come from a registry the first time.
+	// supabaseTimeout bounds the start: the first time, about ten images of three gigabytes in total come from a
+	// registry.
 	supabaseTimeout = 20 * time.Minute
 	// supabaseQuery bounds the CLI's short commands.
 	supabaseQuery = time.Minute
@@ -30,12 +30,11 @@ const (
 
 // SupabaseConfig sets where, and as which user, the Supabase CLI runs.
 type SupabaseConfig struct {
-	// Dir is the workspace. Scratch is used in its place when the workspace has
-	// no supabase/config.toml: the stack then comes up with the CLI's defaults and the
-	// repository stays as it is.
+	// Dir is the workspace. Scratch is used instead if the workspace has no supabase/config.toml: the stack then
+	// starts with the CLI's defaults and the repository stays unchanged.
 	Dir, Scratch string
 	User         *proc.Credential
-	// Env is the CLI's whole environment, with PATH and HOME.
+	// Env is the CLI's complete environment, with PATH and HOME.
 	Env            []string
 	LogDir, LogRel string
 	// Clean masks secrets in a log; nil if there are none.
@@ -45,7 +44,7 @@ type SupabaseConfig struct {
 
 // Supabase is a running Supabase stack.
 type Supabase struct {
-	// Env are the variables that the project's commands get.
+	// Env holds the variables for the project's commands.
 	Env map[string]string
 	End workorder.ServiceEnd
 }
@@ -105,7 +104,7 @@ func startSupabase(ctx context.Context, cfg SupabaseConfig, tail *proc.Tail, tel
 	}
 	env := supabaseEnv(out)
 	if env["DATABASE_URL"] == "" {
-		return nil, errors.New("its status names no DB_URL, so DATABASE_URL cannot be set: is this CLI a supported version?")
+		return nil, errors.New("its status has no DB_URL, so DATABASE_URL cannot be set: is this CLI a supported version?")
 	}
 	return env, nil
 }
@@ -134,13 +133,13 @@ func supabase(ctx context.Context, cfg SupabaseConfig, dir string, log io.Writer
 // absent returns the advice for an image without the Supabase CLI.
 func absent(err error) error {
 	if errors.Is(err, proc.ErrNotFound) {
-		return fmt.Errorf("the project asks for supabase: true, and the image has no Supabase CLI: use an image that has `supabase` on its PATH: %w", err)
+		return fmt.Errorf("the project requires supabase: true, but the image has no Supabase CLI: use an image that has `supabase` on its PATH: %w", err)
 	}
 	return err
 }
 
-// supabaseEnv reads NAME="value" lines and gives every value a name of its own, and the
-// database the one that programs expect.
+// supabaseEnv parses NAME="value" lines, gives every value a separate name, and the database the name that
+// programs expect.
 func supabaseEnv(out []byte) map[string]string {
 	env := map[string]string{}
 	sc := bufio.NewScanner(bytes.NewReader(out))
@@ -165,8 +164,8 @@ func supabaseEnv(out []byte) map[string]string {
 	return env
 }
 
-// progress calls tell with the last word of each line, at most once in
-// progressPause: a line that is drawn over and over is one.
+// progress calls tell with the last word of each line, at most once in progressPause: a line that is redrawn
+// repeatedly counts as one.
 func progress(tell func(string)) *text.Lines {
 	var last time.Time
 	return text.NewLines(text.MaxLine, func(b []byte, _ int64) {

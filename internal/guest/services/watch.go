@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// eventsPause is before the event stream is opened again: it breaks when the
-// engine is restarted, which takes a tenth of a second.
+// eventsPause is the pause before the event stream is reopened: it breaks when the engine is restarted, which
+// takes a tenth of a second.
 const eventsPause = 200 * time.Millisecond
 
 // watch follows the services until Unwatch.
@@ -30,8 +30,8 @@ func (s *Stack) watch(ctx context.Context) {
 	}()
 }
 
-// followEvents reads the engine's events until the stream breaks. A look at every service
-// comes after the stream is open, so that no death falls between.
+// followEvents reads the engine's events until the stream breaks. It checks every service once the stream is
+// open, so that no death is missed.
 func (s *Stack) followEvents(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,7 +61,7 @@ func (s *Stack) followEvents(ctx context.Context) {
 	}
 }
 
-// recheck notes a service that was ready and no longer is.
+// recheck records a service that was ready and no longer is.
 func (s *Stack) recheck(ctx context.Context, u *unit) {
 	in, err := s.look(ctx, u)
 	if ctx.Err() != nil {
@@ -72,9 +72,9 @@ func (s *Stack) recheck(ctx context.Context, u *unit) {
 	case errorsAs[*endedError](err), errdefs.IsNotFound(err):
 		state = stateExited
 	case err != nil:
-		return // the engine is not there: not a word about the service
+		return // the engine is unavailable: this says nothing about the service
 	case in.State.Health != nil && in.State.Health.Status == container.Unhealthy:
-		state, err = stateUnhealthy, errors.New("its healthcheck says unhealthy")
+		state, err = stateUnhealthy, errors.New("its healthcheck reports unhealthy")
 	}
 	u.mu.Lock()
 	was := u.state
@@ -101,9 +101,9 @@ func (s *Stack) recheck(ctx context.Context, u *unit) {
 	}
 }
 
-// Unwatch stops following events and logs; Ends stays as it is from here on. It has to be
-// called before the engine is stopped: else the services' end looks like a
-// failure, and the engine waits for the streams to be closed.
+// Unwatch stops following events and logs; Ends does not change from here on. It must be called before the
+// engine is stopped: otherwise the services' end looks like a failure, and the engine waits for the streams
+// to be closed.
 func (s *Stack) Unwatch() {
 	s.stopWatch()
 	s.ports.close()
