@@ -1,20 +1,19 @@
-// Command entrypoint is the one program of the image. Its first argument says
-// which role of the box it plays:
+// Command entrypoint is the only program of the image. Its first argument selects its role in the box:
 //
 //	init     PID 1: reads the work order, forks boot, forwards signals, reaps
 //	boot     the trusted part of the run; --plan prints its steps
 //	rescue   the last push and a result, after boot died
-//	browse   the browser's side of a look at the development server; not as root
-//	cache    looks after the layer cache, in a box without a task
-//	shell    becomes the user's shell, or a command, beside the agent and held as it is; --check says whether it can
-//	reap     supervises one command of a box without a task
-//	files    reads and writes files of such a box for whoever is outside, as its user
-//	dial     joins its standard input and output to the server of such a box
+//	browse   the browser's side of viewing the development server; not as root
+//	cache    maintains the layer cache, in a standalone box
+//	shell    becomes the user's shell, or a command, next to the agent; --check reports whether it can
+//	reap     supervises one command of a standalone box
+//	files    reads and writes files of such a box for clients outside, as its user
+//	dial     connects its standard input and output to the server of such a box
 //	prepare  installs packages or tools into an image that is being built from this one
-//	ground   says whether a box here can have all that PID 1 prepares; for doctor
+//	ground   reports whether PID 1 can prepare a box here completely; for doctor
 //	version  prints the version
 //
-// It only wires: what the roles do is in internal/guest and runner.
+// It only dispatches: the roles are implemented in internal/guest and runner.
 package main
 
 import (
@@ -113,15 +112,16 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return workorder.ExitOK
 	}
 	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | files | dial | prepare packages|tools NAME... | ground | version\n"+
-		"This program is the inside of a sandbox; start sandboxes with `sandbox-agent create`.")
+		"This program runs inside a sandbox; start sandboxes with `sandbox-agent create`.")
 	return workorder.ExitUsage
 }
 
-// initThreads are there before the agent is, which can use up all that a box may have: several times what was seen in use.
+// initThreads is the number of threads started before the agent, which can use up the whole limit of the box:
+// several times the observed use.
 const initThreads = 12
 
 func runInit(log *slog.Logger) int {
-	// First of all: the kernel drops signals to PID 1 that have no handler.
+	// First of all: the kernel drops signals to PID 1 without a handler.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, initd.LongStop)
 	proc.KeepThreads(initThreads)
@@ -138,7 +138,8 @@ func runInit(log *slog.Logger) int {
 	return i.Run()
 }
 
-// longest is the order's own time, a landing after it and what follows that, with a minute for what they leave out.
+// longest returns the order's own time limit plus the landing and the following steps, and a minute for
+// overhead.
 func longest(order []byte) time.Duration {
 	const margin = time.Minute
 	if workTime(order) == 0 {
@@ -147,7 +148,8 @@ func longest(order []byte) time.Duration {
 	return workTime(order) + workorder.AgentGrace + workorder.LandLimit + workorder.BundleGrace + workorder.AfterLimit + margin
 }
 
-// workTime is the order's own time, 0 if it has none; the default for an order that cannot be read, which is boot's to refuse.
+// workTime returns the order's own time limit, 0 if it has none; the default for an unreadable order, which
+// boot will reject.
 func workTime(order []byte) time.Duration {
 	o := decodeOrder(order)
 	if o.Mode == workorder.ModeStand {
@@ -163,8 +165,8 @@ func decodeOrder(order []byte) *workorder.Order {
 	return &workorder.Order{}
 }
 
-// killAll kills whatever else there is. Only PID 1 may: of another process,
-// "all" would be the machine's.
+// killAll kills all other processes. Only PID 1 may do so: for another process, "all" would be those of the
+// machine.
 func killAll() {
 	if os.Getpid() == 1 {
 		_ = syscall.Kill(-1, syscall.SIGKILL)

@@ -1,16 +1,17 @@
-// Command guest is the inside of a sandbox without a task. Its first argument says which role it plays:
+// Command guest runs inside a standalone sandbox. Its first argument selects its role:
 //
-//	init     the first process: starts serve, buries orphans
-//	serve    runs commands for whoever dials
-//	jail     the same with a socket and a configuration that it inherits
+//	init     the first process: starts serve, reaps orphans
+//	serve    runs commands for clients
+//	jail     the same with an inherited socket and configuration
 //	lease    the same, as the first process of a lease
 //	keep     holds a jail from outside of it
-//	dial     joins its standard input and output to serve
+//	dial     connects its standard input and output to serve
 //	reap     supervises one command
 //	files    reads and writes files as the sandbox's user
 //	version  prints the version
 //
-// It only wires: what the roles do is in internal/guest/stand, serve, lease, reap and files, and in internal/keep. It is small, since each command has one of it.
+// It only dispatches: the roles are implemented in internal/guest/stand, serve, lease, reap and files, and in
+// internal/keep. It must stay small, since each command runs an instance of it.
 package main
 
 import (
@@ -31,13 +32,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
 
-// needs are what a role has before a command is, which can use up all that a sandbox may have.
+// needs are the resources of a role, allocated before a command can use up all that a sandbox may have.
 type needs struct {
-	procs   int // how many threads run at once, at most, and so how many more the runtime may come to need
-	threads int // some more than were seen in use
+	procs   int // maximum number of threads that run at the same time, and thus of additional ones that the runtime may need
+	threads int // slightly more than the observed use
 }
 
-// roleNeeds are those of the roles that have to outlive a fork bomb. Each command has a "reap", and its caller a "dial".
+// roleNeeds are for the roles that must survive a fork bomb. Each command has a "reap", and its caller a
+// "dial".
 var roleNeeds = map[string]needs{"init": {1, 6}, "serve": {2, 11}, "jail": {2, 11}, "lease": {2, 11}, "dial": {1, 5}, "reap": {1, 8}}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
@@ -52,12 +54,12 @@ func run(ctx context.Context, args []string) int {
 		proc.KeepThreads(n.threads)
 	}
 	if slices.Contains([]string{"init", "serve", "jail", "lease", "dial"}, role) {
-		reap.Hide() // commands of the same user would make it start what outlives them
+		reap.Hide() // commands of the same user could make it start processes that outlive them
 	}
 	var err error
 	switch role {
 	case "init":
-		signals := make(chan os.Signal, 4) // the kernel drops signals to the first process that have no handler
+		signals := make(chan os.Signal, 4) // the kernel drops signals to the first process without a handler
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		var code int
 		if code, err = stand.Init(stand.Self, signals); err == nil {
@@ -95,7 +97,7 @@ func run(ctx context.Context, args []string) int {
 	case "version":
 		fmt.Println(version.Get().Version)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | lease | keep | dial | reap | files | version\nThis program is the inside of a sandbox; make sandboxes with `sandbox-agent up`.")
+		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | lease | keep | dial | reap | files | version\nThis program runs inside a sandbox; start sandboxes with `sandbox-agent up`.")
 		return 64
 	}
 	if err != nil {

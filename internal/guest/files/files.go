@@ -1,12 +1,15 @@
-// Package files reads, writes and watches files of a sandbox for whoever is outside, with the rights of the sandbox's user.
+// Package files reads, writes and watches files of a sandbox for clients outside, with the rights of the
+// sandbox's user.
 //
-// The guest is often root, and the user another. That root looks at a path and then opens it for the user cannot be right: between the two, the path can become a
-// link. So nothing here checks rights. All file system calls are made by a process of the user's own (Main), for which the kernel checks each of
-// them, by whatever links and races a path leads. A thread with another user's rights in the guest would do for most paths, and not for /proc/self: what a thread opens there is its
-// own process's, whoever it is.
+// The guest often runs as root, and the user is another. It would be wrong if root checked a path and then
+// opened it for the user: in between, the path can become a link. So this package checks no rights. A
+// separate process that runs as the user (Main) makes all file system calls, and the kernel checks each of
+// them, whatever links and races a path involves. A thread of the guest with the user's rights would work for
+// most paths, but not for /proc/self: a thread always opens the files of its own process there.
 //
-// The process is started for the first request and serves all of them (New), since a start takes as long as a hundred small requests; it ends when
-// nobody asks any more, so that a guest at rest has no memory for it.
+// The process starts at the first request and serves all of them (New), since a start takes as long as a
+// hundred small requests. It ends when there are no more requests, so that an idle guest needs no memory for
+// it.
 package files
 
 import (
@@ -30,39 +33,40 @@ import (
 )
 
 const (
-	// restTime is how long the process stays without a request: a program that asks for one file after the other has one.
+	// restTime is how long the process stays without a request: long enough for a program that requests one file
+	// after the other.
 	restTime = 5 * time.Second
-	// Buffers of what is under way between guest and process, in bytes.
+	// Sizes of transfer buffers between guest and process, in bytes.
 	streamBuffer = 1 << 20
 	connBuffer   = 4 << 20
 	frameSize    = 1 << 20
 	copyBuffer   = 256 << 10
 	maxStreams   = 1024
-	// headerTime bounds the wait for a request's head, which the guest sends at once.
+	// headerTime bounds the wait for a request's header, which the guest sends at once.
 	headerTime = 10 * time.Second
 )
 
-// Config is whose files are served.
+// Config configures Files.
 type Config struct {
 	// Self is this program, and Role its arguments for Main.
 	Self string
 	Role []string
-	// User is whose rights count; nil means the guest's own.
+	// User is the user whose rights apply; nil means the guest's own.
 	User *proc.Credential
-	// As starts the process as this user at once, in its place and control group; the user must have the right to run the program. nil: it starts as the guest,
-	// and becomes User.
+	// As starts the process as this user at once, in its mount namespace and control group; the user must have
+	// the right to run the program. If nil, it starts as the guest and then becomes User.
 	As *proc.Credential
-	// Dir is what relative paths are below.
+	// Dir is the base directory of relative paths.
 	Dir string
 }
 
-// setup is what Main reads from its standard input.
+// setup is the input of Main on its standard input.
 type setup struct {
 	User *proc.Credential `json:"user,omitempty"`
 	Dir  string           `json:"dir"`
 }
 
-// Files hands requests on to a process of the user's. Its methods may be called concurrently.
+// Files forwards requests to a process of the user. Its methods are safe for concurrent use.
 type Files struct {
 	config Config
 	mu     sync.Mutex
@@ -72,17 +76,17 @@ type Files struct {
 	closed bool
 }
 
-// helper is the process, and the way to it.
+// helper is the process and the connection to it.
 type helper struct {
 	p     *proc.Process
 	conn  net.Conn
 	proxy *httputil.ReverseProxy
 }
 
-// New starts nothing.
+// New returns a Files; it starts no process yet.
 func New(c Config) *Files { return &Files{config: c} }
 
-// ServeHTTP answers a request of one of Patterns.
+// ServeHTTP answers a request that matches one of Patterns.
 func (f *Files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, err := f.enter(r.Context())
 	if err != nil {
@@ -93,7 +97,7 @@ func (f *Files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.proxy.ServeHTTP(w, r)
 }
 
-// Close ends the process, and what it does.
+// Close ends the process and its running requests.
 func (f *Files) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +113,7 @@ func (f *Files) enter(ctx context.Context) (*helper, error) {
 	}
 	if f.at != nil {
 		select {
-		case <-f.at.p.Done(): // somebody in the sandbox has killed it
+		case <-f.at.p.Done(): // a process in the sandbox has killed it
 			f.end()
 		default:
 		}
@@ -117,10 +121,10 @@ func (f *Files) enter(ctx context.Context) (*helper, error) {
 	if f.at == nil {
 		h, err := start(ctx, f.config)
 		if errors.Is(err, syscall.EAGAIN) {
-			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has as many processes as it may have"}
+			return nil, &wire.Error{Code: wire.CodeExhausted, Text: "the sandbox has reached its process limit"}
 		}
 		if err != nil {
-			return nil, reply.Failed("look at the sandbox's files", err)
+			return nil, reply.Failed("access the sandbox's files", err)
 		}
 		f.at = h
 	}
@@ -146,7 +150,7 @@ func (f *Files) leave() {
 	})
 }
 
-// end lets the process go: it ends with its connection.
+// end closes the connection, which ends the process.
 func (f *Files) end() {
 	if f.at != nil {
 		_ = f.at.conn.Close()
@@ -154,7 +158,7 @@ func (f *Files) end() {
 	}
 }
 
-// buffers are of the copies that go on.
+// buffers holds the buffers of running copies.
 type buffers struct{ pool *sync.Pool }
 
 func (b buffers) Get() []byte  { return b.pool.Get().([]byte) }
@@ -169,8 +173,8 @@ func start(ctx context.Context, c Config) (*helper, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It begins as the guest is, which alone may read its program, and becomes the user at once. What it has to say against that is in the first answer, or
-	// rather in that there is none.
+	// It starts with the guest's identity, the only one that may read its program, and becomes the user at once.
+	// If that fails, there is no first answer.
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
 		Argv: append([]string{c.Self}, c.Role...), Dir: "/", Env: []string{}, Stdin: bytes.NewReader(s), Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}, User: c.As,
 	})
@@ -193,9 +197,10 @@ func start(ctx context.Context, c Config) (*helper, error) {
 	}
 	return &helper{p: p, conn: ours, proxy: &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "files" }, Transport: t,
-		BufferPool: buffers{&sync.Pool{New: func() any { return make([]byte, copyBuffer) }}}, ErrorLog: log.New(io.Discard, "", 0), // of clients that have gone
+		// of clients that have gone
+		BufferPool: buffers{&sync.Pool{New: func() any { return make([]byte, copyBuffer) }}}, ErrorLog: log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			reply.Error(w, reply.Failed("look at the sandbox's files", err))
+			reply.Error(w, reply.Failed("access the sandbox's files", err))
 		},
 	}}, nil
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// handler answers with the rights of its process.
+// handler answers requests with the rights of its process.
 type handler struct{ dir string }
 
-// routes are what is answered, by pattern.
+// routes returns the handlers by pattern.
 func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, string) error {
 	return map[string]func(http.ResponseWriter, *http.Request, string) error{
 		"GET " + wire.PathFiles:        h.read,
@@ -39,7 +39,7 @@ func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, st
 	}
 }
 
-// Patterns are those of the requests that Files answers.
+// Patterns returns the patterns of the requests that Files answers.
 func Patterns() (all []string) {
 	for pattern := range (handler{}).routes() {
 		all = append(all, pattern)
@@ -54,11 +54,11 @@ func newHandler(dir string) http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			name := r.URL.Query().Get(wire.QueryPath)
 			if name == "" || strings.ContainsRune(name, 0) {
-				reply.Error(w, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is no path", name)})
+				reply.Error(w, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is not a path", name)})
 				return
 			}
 			if !path.IsAbs(name) {
-				name = h.dir + "/" + name // not joined: x/.. is not where it began when x is a link
+				name = h.dir + "/" + name // not joined: x/.. is a different directory if x is a link
 			}
 			if err := answer(w, r, name); err != nil {
 				reply.Error(w, errorOf(err))
@@ -68,7 +68,7 @@ func newHandler(dir string) http.Handler {
 	return mux
 }
 
-// errorOf gives an error of a file its code.
+// errorOf returns the wire error for a file error, with its code.
 func errorOf(err error) *wire.Error {
 	if e, ok := errors.AsType[*wire.Error](err); ok {
 		return e
@@ -95,7 +95,7 @@ func errorOf(err error) *wire.Error {
 
 func yes(r *http.Request, name string) bool { return r.URL.Query().Get(name) == "1" }
 
-// mode is that of the request; nil if it has none.
+// mode returns the request's mode; nil if it has none.
 func mode(r *http.Request) (*fs.FileMode, error) {
 	text := r.URL.Query().Get(wire.QueryMode)
 	if text == "" {
@@ -103,7 +103,7 @@ func mode(r *http.Request) (*fs.FileMode, error) {
 	}
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || n > wire.MaxMode {
-		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is no mode of a file", text)}
+		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is not a file mode", text)}
 	}
 	m := fs.FileMode(n) & fs.ModePerm
 	for bit, flag := range map[uint64]fs.FileMode{syscall.S_ISUID: fs.ModeSetuid, syscall.S_ISGID: fs.ModeSetgid, syscall.S_ISVTX: fs.ModeSticky} {
@@ -114,7 +114,7 @@ func mode(r *http.Request) (*fs.FileMode, error) {
 	return &m, nil
 }
 
-// above is the folder that a path lies in, and last its last name.
+// above returns the directory of a path and its last element.
 func above(name string) (dir, last string) {
 	name = strings.TrimRight(name, "/")
 	i := strings.LastIndexByte(name, '/') + 1
@@ -127,7 +127,7 @@ func (h handler) read(w http.ResponseWriter, r *http.Request, name string) error
 		return err
 	}
 	defer f.Close()
-	// Some files of the kernel's bring nothing for a while: a reader that has gone does not wait for them.
+	// Some kernel files block for a while: stop reading if the client has gone.
 	defer context.AfterFunc(r.Context(), func() { _ = f.Close() })()
 	w.Header().Set("Trailer", wire.TrailerEnd)
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -136,12 +136,12 @@ func (h handler) read(w http.ResponseWriter, r *http.Request, name string) error
 	return nil
 }
 
-// end ends an answer that began as a success.
+// end finishes an answer that began as a success.
 func end(w http.ResponseWriter, e wire.End, err error) {
 	if err != nil {
 		e.Error = errorOf(err)
 	}
-	if t, err := e.Trailer(); err == nil { // without it the answer is not whole
+	if t, err := e.Trailer(); err == nil { // without the trailer the client knows that the answer is incomplete
 		w.Header().Set(wire.TrailerEnd, t)
 	}
 }
@@ -162,7 +162,7 @@ func (h handler) write(_ http.ResponseWriter, r *http.Request, name string) erro
 	}
 	dir, _ := above(target)
 	temp := dir + tree.TempName()
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // nobody else's before it is whole
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // private until it is complete
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (h handler) write(_ http.ResponseWriter, r *http.Request, name string) erro
 	}
 	_, err = io.CopyBuffer(struct{ io.Writer }{f}, r.Body, make([]byte, copyBuffer))
 	if err == nil && there != nil {
-		// It takes another file's place, as if it were that one. Only root can give it to its owner.
+		// It replaces another file, and takes over its attributes. Only root can give it to that file's owner.
 		if st, ok := there.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
 			err = f.Chown(int(st.Uid), int(st.Gid))
 		}
@@ -188,15 +188,16 @@ func (h handler) write(_ http.ResponseWriter, r *http.Request, name string) erro
 		err = os.Rename(temp, target)
 	}
 	if err != nil {
-		_ = os.Remove(temp) // best effort: what keeps it is the error
+		_ = os.Remove(temp) // best effort: the first error is reported
 	}
 	return err
 }
 
-// maxLinks bounds a chain of links, as the kernel does.
+// maxLinks bounds a chain of links, like the kernel.
 const maxLinks = 40
 
-// target is the file that a path is for writing, links followed, and what is there; nil if nothing is.
+// target returns the file that a write to a path reaches, with links followed, and its info; nil if it does
+// not exist.
 func target(name string) (string, fs.FileInfo, error) {
 	for range maxLinks {
 		_, last := above(name)
@@ -234,7 +235,7 @@ func (h handler) remove(_ http.ResponseWriter, r *http.Request, name string) err
 		return os.Remove(name)
 	}
 	if _, last := above(name); last == "" || last == "." || last == ".." {
-		return &wire.Error{Code: wire.CodeBadRequest, Text: "remove " + name + ": name the folder itself, and not /"}
+		return &wire.Error{Code: wire.CodeBadRequest, Text: "remove " + name + ": name the directory itself, not /"}
 	}
 	if _, err := os.Lstat(name); err != nil {
 		return err
@@ -279,7 +280,7 @@ func (h handler) info(w http.ResponseWriter, r *http.Request, name string) error
 	return reply.Document(w, describe(name, path.Base(name), info))
 }
 
-// describe is what is known of a file at a path.
+// describe returns the wire form of a file's info.
 func describe(at, name string, info fs.FileInfo) wire.FileInfo {
 	i := wire.FileInfo{Name: wire.Name(name), Type: wire.TypeOther, Size: info.Size(), Modified: info.ModTime().UTC()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -292,7 +293,7 @@ func describe(at, name string, info fs.FileInfo) wire.FileInfo {
 		i.Type = wire.TypeFolder
 	case fs.ModeSymlink:
 		i.Type = wire.TypeLink
-		if to, err := os.Readlink(at); err == nil { // else it is another by now
+		if to, err := os.Readlink(at); err == nil { // otherwise it has changed meanwhile
 			i.Target = wire.Name(to)
 		}
 	}
@@ -319,10 +320,10 @@ func (h handler) list(w http.ResponseWriter, r *http.Request, name string) error
 		at := name + "/" + n
 		info, err := os.Lstat(at)
 		if err != nil && len(answer.Entries) == 0 && answer.More && i == len(names)-1 {
-			return err // a list that goes on has an entry to go on behind
+			return err // a list that continues has an entry to continue after
 		}
 		if err != nil {
-			continue // gone meanwhile
+			continue // deleted meanwhile
 		}
 		e := describe(at, n, info)
 		doc, err := json.Marshal(e)
@@ -338,7 +339,7 @@ func (h handler) list(w http.ResponseWriter, r *http.Request, name string) error
 	return reply.Document(w, answer)
 }
 
-// first is the first names of a folder behind one, in order and in memory for twice as many.
+// first returns the first names of a directory after a given one, sorted, with memory for twice as many.
 func first(dir *os.File, after string, most int) (names []string, err error) {
 	for {
 		some, err := dir.Readdirnames(listChunk)

@@ -20,17 +20,18 @@ import (
 // connFD is the process's end of the connection to the guest.
 const connFD = 3
 
-// newMask is the umask of files that are made without permissions of their own.
+// newMask is the umask of files that are created without an explicit mode.
 const newMask = 0o022
 
-// endTime bounds the wait for requests that were under way when the guest ended: they find their connection closed, and take back what is not whole.
+// endTime bounds the wait for requests that are running when the guest ends: their connection is closed, and
+// they remove incomplete files.
 const endTime = 2 * time.Second
 
-// Main is the life of the process, which New's ServeHTTP has started. It returns at the end of the connection.
+// Main runs the process that ServeHTTP starts. It returns at the end of the connection.
 func Main(ctx context.Context) error {
 	file := os.NewFile(connFD, "guest")
 	if file == nil {
-		return errors.New("serve files: there is no connection to the guest")
+		return errors.New("serve files: no connection to the guest")
 	}
 	conn, err := net.FileConn(file)
 	_ = file.Close()
@@ -47,7 +48,7 @@ func Main(ctx context.Context) error {
 			return fmt.Errorf("serve files: %w", err)
 		}
 	}
-	// Others of the user's do not look into it.
+	// Other processes of the user must not inspect it.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("serve files: %w", err)
 	}

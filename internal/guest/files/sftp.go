@@ -9,9 +9,11 @@ import (
 	"github.com/pkg/sftp"
 )
 
-// sftp speaks SFTP over the request's two bodies, until the client goes away. Relative paths are below the sandbox's folder.
+// sftp serves SFTP over the request's two bodies, until the client disconnects. Relative paths are below the
+// sandbox's directory.
 func (h handler) sftp(w http.ResponseWriter, r *http.Request, _ string) error {
-	// The package's own way to a folder would make absolute what a link says. Nothing else here has relative paths.
+	// The package's own working directory option would make link targets absolute. No other code here uses
+	// relative paths.
 	if err := os.Chdir(h.dir); err != nil {
 		return err
 	}
@@ -24,12 +26,12 @@ func (h handler) sftp(w http.ResponseWriter, r *http.Request, _ string) error {
 		return err
 	}
 	if err := s.Serve(); err != nil && !errors.Is(err, io.EOF) {
-		panic(http.ErrAbortHandler) // the answer has begun: its end must not look like a good one
+		panic(http.ErrAbortHandler) // the answer has begun: it must not look complete
 	}
 	return nil
 }
 
-// duplex is a request's body with its answer, of which each write is sent at once.
+// duplex combines a request's body with its answer and flushes each write.
 type duplex struct {
 	io.ReadCloser
 	w  io.Writer

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// began knows whether an answer has begun.
+// began records whether an answer has begun.
 type began struct {
 	http.ResponseWriter
 	yes bool

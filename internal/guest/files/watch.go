@@ -20,10 +20,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// watched is what the kernel is asked to tell: all that changes a folder's look or a file's content.
+// watched selects the kernel's events: all changes to directory entries or to a file's content.
 const watched = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
-// eventBuffer holds some hundreds of the kernel's events, in bytes. What is not read waits in the kernel, which drops what is too much, and says so.
+// eventBuffer holds some hundreds of kernel events, in bytes. Unread events wait in the kernel, which drops
+// what exceeds its queue and reports that.
 const eventBuffer = 64 << 10
 
 func (h handler) watch(w http.ResponseWriter, r *http.Request, name string) error {
@@ -42,22 +43,23 @@ func (h handler) watch(w http.ResponseWriter, r *http.Request, name string) erro
 	if err := v.add("", false); err != nil {
 		return err
 	}
-	_ = v.follow(r.Context(), f) // the client is gone, or sees an end
+	_ = v.follow(r.Context(), f) // the client is gone, or sees the end of the stream
 	return nil
 }
 
-// viewer watches a file, or a folder and what is below it.
+// viewer watches a file, or a directory and its subdirectories.
 type viewer struct {
 	fd   int
 	top  string
 	all  bool
-	at   map[int32]string // paths below top, by the kernel's number
-	lost bool             // there are more folders than can be watched
+	at   map[int32]string // paths below top, by watch descriptor
+	lost bool             // there are more directories than can be watched
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 }
 
-// add watches a path and, with all, the folders below it. With tell, what is in them is told: it came before anyone could see it.
+// add watches a path and, with all, the directories below it. With tell, it reports their content, which was
+// created before the watch existed.
 func (v *viewer) add(below string, tell bool) error {
 	at := path.Join(v.top, below)
 	err := v.mark(below)
@@ -74,7 +76,7 @@ func (v *viewer) add(below string, tell bool) error {
 func (v *viewer) below(at string, tell bool) error {
 	return untrusted.Walk(at, func(name string, info fs.FileInfo, err error) error {
 		if err != nil || name == at {
-			return nil // what cannot be looked at is not watched
+			return nil // inaccessible entries are not watched
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(name, v.top), "/")
 		if tell {
@@ -93,7 +95,7 @@ func (v *viewer) below(at string, tell bool) error {
 	})
 }
 
-// unseen is the error of what is gone again, or is not the user's to look at.
+// unseen reports an error of an entry that has been deleted, or that the user cannot access.
 func unseen(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR)
 }
@@ -128,7 +130,7 @@ func (v *viewer) follow(ctx context.Context, f *os.File) error {
 	if err := v.overflow(); err != nil {
 		return err
 	}
-	go func() { // a reader takes what is quiet for too long for dead
+	go func() { // a client takes a silent connection for a dead one
 		tick := time.NewTicker(wire.AliveEvery)
 		defer tick.Stop()
 		for {
@@ -153,13 +155,13 @@ func (v *viewer) follow(ctx context.Context, f *os.File) error {
 		if err != nil {
 			return err
 		}
-		if err := v.events(buf[:n]); err != nil || len(v.at) == 0 { // what was watched is gone
+		if err := v.events(buf[:n]); err != nil || len(v.at) == 0 { // the watched path has been deleted
 			return err
 		}
 	}
 }
 
-// overflow tells once that not all can be told.
+// overflow reports, once, that events are missing.
 func (v *viewer) overflow() error {
 	if !v.lost {
 		return nil
@@ -168,7 +170,7 @@ func (v *viewer) overflow() error {
 	return v.tell(wire.Change{Type: wire.ChangeLost})
 }
 
-// events tells of what the kernel has told: number, mask, cookie, length and name.
+// events reports the kernel's events: descriptor, mask, cookie, length and name.
 func (v *viewer) events(b []byte) error {
 	const head = unix.SizeofInotifyEvent
 	for len(b) >= head {
@@ -199,7 +201,7 @@ func (v *viewer) event(wd int32, mask uint32, name string) error {
 	c := wire.Change{Path: wire.Name(path.Join(dir, name)), Folder: mask&unix.IN_ISDIR != 0}
 	switch {
 	case name == "" && dir != "":
-		return nil // of a folder below, which the one above it tells of
+		return nil // of a directory below, which the watch above it reports
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		c.Type = wire.ChangeMade
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
@@ -226,11 +228,11 @@ func (v *viewer) event(wd int32, mask uint32, name string) error {
 	return nil
 }
 
-// forget ends the watch of a folder that was moved away or is gone, and of those below it.
+// forget ends the watch of a directory that was moved away or deleted, and of its subdirectories.
 func (v *viewer) forget(below string) {
 	for wd, at := range v.at {
 		if at == below || strings.HasPrefix(at, below+"/") {
-			_, _ = unix.InotifyRmWatch(v.fd, uint32(wd)) // it is gone with the folder
+			_, _ = unix.InotifyRmWatch(v.fd, uint32(wd)) // already removed with the directory
 			delete(v.at, wd)
 		}
 	}

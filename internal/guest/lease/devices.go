@@ -14,14 +14,15 @@ import (
 // devSize bounds the lease's /dev, which holds only nodes, links and empty directories.
 const devSize = "64k"
 
-// devices mounts a file system at target that has what source, the sandbox's /dev, has: device nodes, links and directories, but no file's content. The nodes are new: any user may
-// set the times of a node, and the next lease would read them.
+// devices mounts a file system at target with the device nodes, links and directories of source, the
+// sandbox's /dev, but without file contents. The nodes are new: any user may set the times of a node, and the
+// next lease would read them.
 func devices(source, target string) error {
 	if err := mount("dev", target, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size="+devSize); err != nil {
 		return err
 	}
 	if err := copyDevices(source, target); err != nil {
-		return fmt.Errorf("make devices: %w", err)
+		return fmt.Errorf("create devices: %w", err)
 	}
 	return mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size="+devSize)
 }
@@ -58,7 +59,7 @@ func copyDevices(source, target string) error {
 	return nil
 }
 
-// copyDirectory makes the directory, and what is in it unless the lease mounts another file system there.
+// copyDirectory creates the directory, with its content unless the lease mounts another file system there.
 func copyDirectory(from, to string, st fs.FileInfo) error {
 	if err := os.Mkdir(to, st.Mode().Perm()); err != nil {
 		return err
@@ -70,7 +71,8 @@ func copyDirectory(from, to string, st fs.FileInfo) error {
 	return copyDevices(from, to)
 }
 
-// copyDevice makes the same node. Where this namespace may make none, the sandbox's own is bound, with times that nobody can set.
+// copyDevice creates the same node. If this namespace must not create one, the sandbox's own is bound, whose
+// times cannot be set.
 func copyDevice(from, to string, st fs.FileInfo) error {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are what the guest of a lease needs, as that of a jail does: it becomes the user of commands, ends them, gives them a terminal and looks into their folders.
+// kept are the capabilities that the guest of a lease needs, like that of a jail: it changes to the user of
+// commands, ends the commands, gives them a terminal and accesses their directories.
 var kept = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_CHOWN, unix.CAP_FOWNER, unix.CAP_DAC_OVERRIDE}
 
-// drop gives up all capabilities but kept, of all threads and for good.
+// drop permanently drops all capabilities except kept, in all threads.
 func drop() error {
 	var low, high uint32
 	for _, c := range kept {
@@ -25,23 +26,24 @@ func drop() error {
 		if c < 32 && low&(1<<c) != 0 || c >= 32 && high&(1<<(c-32)) != 0 {
 			continue
 		}
-		// To ask costs nothing, while all threads stop to give one up. A kernel that does not know one has nothing to give up.
+		// The query is cheap, while all threads stop to drop a capability. A capability that the kernel does not
+		// know cannot be dropped.
 		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil || has == 0 {
 			continue
 		}
 		if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errno != 0 {
-			return fmt.Errorf("give up capability %d: %w", c, errno)
+			return fmt.Errorf("drop capability %d: %w", c, errno)
 		}
 	}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{{Effective: low, Permitted: low}, {Effective: high, Permitted: high}}
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); errno != 0 {
-		return fmt.Errorf("give up capabilities: %w", errno)
+		return fmt.Errorf("drop capabilities: %w", errno)
 	}
 	return nil
 }
 
-// loopback lets programs of the lease talk to each other.
+// loopback lets programs of the lease communicate with each other.
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

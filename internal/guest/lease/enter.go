@@ -11,20 +11,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Enter makes the namespaces that this process was started in those of a lease, before it serves: it is the first process of them. It leaves a configuration for the server
-// in wire.ConfigFD.
+// Enter turns the namespaces in which this process was started into those of a lease, before it serves: it is
+// their first process. It leaves a configuration for the server in wire.ConfigFD.
 func Enter() error {
 	if os.Getpid() != 1 {
-		return fmt.Errorf("enter a lease: this is process %d, and a lease's is the first one", os.Getpid())
+		return fmt.Errorf("enter a lease: this is process %d, but must be the first one", os.Getpid())
 	}
 	from := os.NewFile(wire.ConfigFD, "lease")
 	b, err := io.ReadAll(io.LimitReader(from, wire.MaxDocument))
 	if err != nil {
-		return fmt.Errorf("enter a lease: read what it is like: %w", err)
+		return fmt.Errorf("enter a lease: read the plan: %w", err)
 	}
 	var l plan
 	if err := json.Unmarshal(b, &l); err != nil {
-		return fmt.Errorf("enter a lease: read what it is like: %w", err)
+		return fmt.Errorf("enter a lease: read the plan: %w", err)
 	}
 	uid, gid, err := ids(l.User)
 	if err != nil {
@@ -54,7 +54,7 @@ func Enter() error {
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("enter a lease: %w", err)
 	}
-	// The server closes the descriptor when it has read it; this file must not when it is collected.
+	// The server closes the descriptor when it has read it; the garbage collection of this file must not.
 	fd, err := unix.Dup(wire.ConfigFD)
 	if err != nil {
 		return fmt.Errorf("enter a lease: %w", err)
@@ -66,10 +66,10 @@ func Enter() error {
 	return unix.Close(fd)
 }
 
-// ids reads uid:gid of a user who is not root.
+// ids parses uid:gid of a user other than root.
 func ids(user string) (uid, gid int, err error) {
 	if n, err := fmt.Sscanf(user, "%d:%d", &uid, &gid); err != nil || n != 2 || uid <= 0 || gid <= 0 {
-		return 0, 0, fmt.Errorf("user %q is no uid:gid of another than root", user)
+		return 0, 0, fmt.Errorf("user %q must be uid:gid and not root", user)
 	}
 	return uid, gid, nil
 }

@@ -1,5 +1,7 @@
-// Package lease makes leases: each is one clean turn in a sandbox, a guest within the guest with mount, process, IPC, host name and network namespaces of its own,
-// which sees the sandbox's files and keeps what it writes to itself. It ends with all that was in it, since the kernel ends a process namespace with its first process.
+// Package lease creates leases: each is one clean use of a sandbox. A lease is a nested guest with its own
+// mount, process, IPC, host name and network namespaces, which sees the sandbox's files and keeps its writes
+// to itself. It ends together with its processes, since the kernel ends a process namespace with its first
+// process.
 package lease
 
 import (
@@ -19,57 +21,59 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Maker makes leases.
+// Maker creates leases.
 type Maker struct {
 	// Self is this program; Role are its arguments for Main.
 	Self string
 	Role []string
 	wire.Leases
-	// Env is NAME=value, of each command beside the guest's own.
+	// Env lists NAME=value pairs for each command, in addition to the guest's own.
 	Env []string
 }
 
-// plan is what Enter is told.
+// plan is the input of Enter.
 type plan struct {
 	wire.Leases
 	Env []string `json:"env,omitempty"`
 }
 
-// Lease is one that is there.
+// Lease is a running lease.
 type Lease struct {
 	p    *proc.Process
 	conn net.Conn
 	said *proc.Tail
-	// sent is what had been sent over the sandbox's network when the lease began; "" if it has a network of its own.
+	// sent is the packet count of the sandbox's network when the lease began; "" if the lease has its own
+	// network.
 	sent string
 }
 
-// maxSaid bounds what is kept of what a lease's guest says, in bytes.
+// maxSaid bounds the stored output of a lease's guest, in bytes.
 const maxSaid = 4 << 10
 
 // endTime bounds the end of all processes of a lease: the kernel kills thousands within a second.
 const endTime = 5 * time.Second
 
-// Make makes a lease. An error shows what could not be started; what goes wrong inside ends Conn and is in the error of End. ctx bounds the making and not the lease, which ends with the caller's process at the latest.
+// Make creates a lease. It returns an error if something could not be started; errors inside close Conn and
+// are returned by End. ctx bounds the creation only; the lease ends with the caller's process at the latest.
 func (m Maker) Make(ctx context.Context) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	ours, theirs, err := proc.Pair()
 	if err != nil {
-		return nil, fmt.Errorf("make a lease: %w", err)
+		return nil, fmt.Errorf("create a lease: %w", err)
 	}
 	defer theirs.Close()
 	told, err := m.tell()
 	if err != nil {
 		_ = ours.Close()
-		return nil, fmt.Errorf("make a lease: %w", err)
+		return nil, fmt.Errorf("create a lease: %w", err)
 	}
 	defer told.Close()
-	none, err := os.Open(os.DevNull) // nobody outside counts what was killed
+	none, err := os.Open(os.DevNull) // output of killed processes is not read
 	if err != nil {
 		_ = ours.Close()
-		return nil, fmt.Errorf("make a lease: %w", err)
+		return nil, fmt.Errorf("create a lease: %w", err)
 	}
 	defer none.Close()
 	namespaces := uintptr(unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS)
@@ -80,7 +84,7 @@ func (m Maker) Make(ctx context.Context) (*Lease, error) {
 	if m.Network {
 		if l.sent, err = sent("/proc/self/net/dev"); err != nil {
 			_ = ours.Close()
-			return nil, fmt.Errorf("make a lease: %w", err)
+			return nil, fmt.Errorf("create a lease: %w", err)
 		}
 	}
 	l.p, err = proc.Start(context.WithoutCancel(ctx), proc.Spec{
@@ -88,16 +92,16 @@ func (m Maker) Make(ctx context.Context) (*Lease, error) {
 	})
 	if err != nil {
 		_ = ours.Close()
-		return nil, fmt.Errorf("make a lease: %w", err)
+		return nil, fmt.Errorf("create a lease: %w", err)
 	}
 	return l, nil
 }
 
-// sent is how many packets each interface has sent, as the kernel counts them.
+// sent returns how many packets each interface has sent, as counted by the kernel.
 func sent(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("count what was sent: %w", err)
+		return "", fmt.Errorf("read the packet counters: %w", err)
 	}
 	var all []string
 	for line := range strings.Lines(string(b)) {
@@ -110,10 +114,11 @@ func sent(file string) (string, error) {
 	return strings.Join(all, ", "), nil
 }
 
-// errTraces is of what the kernel keeps of a network's use beyond its user's end: connections that wait for their peers, and what it has learnt of these.
-var errTraces = errors.New("the lease has used the sandbox's network, and the traces of that stay")
+// errTraces reports kernel state that outlives the user of a network: connections that wait for their peers,
+// and cached data about these.
+var errTraces = errors.New("the lease has used the sandbox's network, and traces of that remain")
 
-// tell writes the plan into a file in memory, in whose place the lease's guest writes its configuration.
+// tell writes the plan into a memory file, which the lease's guest replaces with its configuration.
 func (m Maker) tell() (*os.File, error) {
 	doc, err := json.Marshal(plan{m.Leases, m.Env})
 	if err != nil {
@@ -121,7 +126,7 @@ func (m Maker) tell() (*os.File, error) {
 	}
 	fd, err := unix.MemfdCreate("lease", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make a file in memory: %w", err)
+		return nil, fmt.Errorf("create a memory file: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "lease")
 	if _, err := f.WriteAt(doc, 0); err != nil {
@@ -130,10 +135,10 @@ func (m Maker) tell() (*os.File, error) {
 	return f, nil
 }
 
-// Conn leads to the lease's guest, and ends with it.
+// Conn returns the connection to the lease's guest, and ends with it.
 func (l *Lease) Conn() net.Conn { return l.conn }
 
-// End ends all that runs in the lease. After an error something of it may be left, or it never began.
+// End ends all processes of the lease. After an error some may be left, or the lease never started.
 func (l *Lease) End() error {
 	l.p.Signal(syscall.SIGKILL)
 	_ = l.conn.Close()
@@ -147,6 +152,6 @@ func (l *Lease) End() error {
 		}
 		return nil
 	case <-time.After(endTime):
-		return fmt.Errorf("what ran in the lease has not ended %s after it was killed", endTime)
+		return fmt.Errorf("processes of the lease have not ended %s after they were killed", endTime)
 	}
 }

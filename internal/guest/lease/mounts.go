@@ -19,13 +19,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Folders of the file system in memory that is a lease's own.
+// Directories of the lease's own memory file system.
 const (
-	own  = wire.GuestDir + "/lease" // where that is, in the lease's mounts alone
+	own  = wire.GuestDir + "/lease" // its mount point, only in the lease's mount namespace
 	root = own + "/root"
 )
 
-// mount is one, with an error that names it.
+// mount calls mount(2) and names the target in errors.
 func mount(source, target, kind string, flags uintptr, data string) error {
 	if err := unix.Mount(source, target, kind, flags, data); err != nil {
 		return fmt.Errorf("mount %s: %w", strings.TrimPrefix(target, root), err)
@@ -33,7 +33,7 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// mountAll makes the lease's file system of the sandbox's, and enters it.
+// mountAll builds the lease's file system from the sandbox's, and enters it.
 func mountAll(l wire.Leases, uid, gid int) error {
 	beside, err := mountPoints()
 	if err != nil {
@@ -41,12 +41,13 @@ func mountAll(l wire.Leases, uid, gid int) error {
 	}
 	size, shm := "", int64(64<<20) // the engine's own size
 	if l.Bytes > 0 {
-		// Files take memory as processes do, but no process whose end would free it: the sandbox's guest would be ended for them.
+		// Files use memory like processes, but killing a process does not free it: the sandbox's guest would be
+		// killed for them.
 		size, shm = ",size="+strconv.FormatInt(l.Bytes/4*3, 10), min(shm, l.Bytes/8)
 	}
 	err = mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
 	if err == nil {
-		err = os.Mkdir(own, 0o700) // of an earlier lease it is there
+		err = os.Mkdir(own, 0o700) // it exists if there was an earlier lease
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -65,7 +66,7 @@ func mountAll(l wire.Leases, uid, gid int) error {
 	}
 	for i, p := range beside {
 		if slices.Contains(l.Mounts, p) && slices.ContainsFunc(l.Mounts, func(m string) bool { return strings.HasPrefix(p, path.Clean(m)+"/") }) {
-			continue // it came with the one above, and its path may be another sandbox's to change
+			continue // it was mounted with its parent, and its path may be writable for another sandbox
 		}
 		if err := bring(l, p, i+1); err != nil {
 			return err
@@ -84,25 +85,26 @@ func mountAll(l wire.Leases, uid, gid int) error {
 			return err
 		}
 	}
-	// The guest's folder is nobody's business in a lease: its program is what this process is.
+	// The guest's directory must not be accessible in a lease: this process already runs its program.
 	if err := mount("none", root+wire.GuestDir, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0700,size=4k"); err != nil {
 		return err
 	}
-	// The engine's filter lets no container call pivot_root. What is below can be reached with CAP_SYS_CHROOT alone, which the lease gives up.
+	// The engine's filter allows no container to call pivot_root. The file system below is reachable only with
+	// CAP_SYS_CHROOT, which the lease drops.
 	if err := errors.Join(unix.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/")); err != nil {
 		return fmt.Errorf("enter the lease's files: %w", err)
 	}
 	return nil
 }
 
-// overlay lays a folder of the lease's own over one of the sandbox.
+// overlay mounts a directory of the lease over one of the sandbox.
 func overlay(lower, target string, n int) error {
 	upper, work := fmt.Sprintf("%s/%d-files", own, n), fmt.Sprintf("%s/%d-work", own, n)
 	st, err := os.Stat(lower)
 	if err != nil {
 		return err
 	}
-	// What the lower folder's owner may do in it counts for the upper one.
+	// The upper directory gets the mode of the lower one.
 	if err := errors.Join(os.Mkdir(upper, 0o700), os.Mkdir(work, 0o700), os.Chmod(upper, st.Mode().Perm()|st.Mode()&(os.ModeSticky|os.ModeSetgid))); err != nil {
 		return err
 	}
@@ -115,12 +117,12 @@ func overlay(lower, target string, n int) error {
 	return mount("overlay", target, "overlay", unix.MS_NODEV|unix.MS_NOSUID, options)
 }
 
-// escape writes a path as overlay's options have it.
+// escape encodes a path for overlay's options.
 func escape(p string) string {
 	return strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(p)
 }
 
-// system mounts what every system has.
+// system mounts the standard file systems.
 func system(shm int64) error {
 	at := func(p string) string { return root + p }
 	errs := []error{
@@ -155,7 +157,8 @@ func system(shm int64) error {
 	return errors.Join(errs...)
 }
 
-// bring brings what the sandbox has at p beside its root into the lease: as it is, if the leases have it so, else so that nothing that a lease writes stays.
+// bring mounts the sandbox's mount at p in the lease: directly, if leases are configured so, otherwise so
+// that writes of a lease are discarded.
 func bring(l wire.Leases, p string, n int) error {
 	target := root + p
 	st, err := os.Stat(p)
@@ -174,7 +177,8 @@ func bring(l wire.Leases, p string, n int) error {
 	return mount(target, target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// mountPoints are what this process sees beside the root and what every system has, each once, those above others first.
+// mountPoints returns the mounts of this process except the root and the standard ones, each once, parents
+// first.
 func mountPoints() ([]string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -198,7 +202,7 @@ func mountPoints() ([]string, error) {
 	return slices.Compact(all), lines.Err()
 }
 
-// unescape reads a path of mountinfo, in which space, tab, end of line and backslash are octal numbers.
+// unescape decodes a path of mountinfo, in which space, tab, line feed and backslash are octal numbers.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Crowd finds a sandbox that is full of what nobody asked for: commands that have ended left so many processes behind that no other can begin. A fork bomb
-// does that whose first process ends.
+// Crowd detects a sandbox that is full of abandoned processes: commands that have ended left so many
+// processes that no new one can start. A fork bomb whose first process ends has that effect.
 type Crowd struct {
-	// Dirs are folders of control groups, one of which counts processes; where none does, the limit of the user counts.
+	// Dirs are directories of control groups, one of which counts processes; if none does, the user's limit
+	// counts.
 	Dirs []string
-	// Of is whose processes count where this process has not adopted what commands leave (Adopt); nil means nobody's.
+	// Of is the user whose processes count if this process has not adopted the processes that commands leave
+	// (Adopt); nil for none.
 	Of *uint32
 }
 
@@ -26,23 +28,23 @@ const (
 	// crowdRounds and crowdLooks are strayRounds and strayLooks of Disperse.
 	crowdRounds = 500
 	crowdLooks  = 5
-	// nearly is how much of the limit is full: a command needs some threads to begin.
+	// nearly is the share of the limit that counts as full: a command needs some threads to start.
 	nearly = 0.9
 )
 
-// Full reports whether there is hardly a process free, and most of them were left behind.
+// Full reports whether hardly any process slot is free, and most are used by abandoned processes.
 func (c Crowd) Full() bool {
 	now, most, ok := c.count()
 	return ok && float64(now) >= nearly*float64(most) && int64(len(c.abandoned())) > most/2
 }
 
-// Crowded reports whether there is hardly a process free, whoever has them.
+// Crowded reports whether hardly any process slot is free.
 func (c Crowd) Crowded() bool {
 	now, most, ok := c.count()
 	return ok && float64(now) >= nearly*float64(most)
 }
 
-// count is how many processes and threads there are, and may be.
+// count returns the current number of processes and threads, and the limit.
 func (c Crowd) count() (now, most int64, ok bool) {
 	for _, dir := range c.Dirs {
 		now, nerr := number(filepath.Join(dir, "pids.current"))
@@ -65,7 +67,7 @@ func (c Crowd) count() (now, most int64, ok bool) {
 	return now, int64(limit.Cur), true
 }
 
-// mostByLimit is above any limit that somebody has set for a sandbox: a machine's own is not looked at.
+// mostByLimit is above any limit that is set for a sandbox: a machine's own limit is ignored.
 const mostByLimit = 1 << 16
 
 func number(file string) (int64, error) {
@@ -76,7 +78,7 @@ func number(file string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }
 
-// Disperse kills what commands that have ended have left behind.
+// Disperse kills the processes that ended commands have left.
 func (c Crowd) Disperse() {
 	for round, none := 0, 0; round < crowdRounds && none < crowdLooks; round++ {
 		all := c.abandoned()
@@ -94,7 +96,7 @@ func (c Crowd) Disperse() {
 	}
 }
 
-// abandoned are the processes that no supervisor watches.
+// abandoned returns the processes that no supervisor watches.
 func (c Crowd) abandoned() (all []proc.Relative) {
 	there := proc.Relatives()
 	if kin.Load() != nil {

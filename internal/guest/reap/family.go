@@ -12,14 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// buryPause is between two looks for orphans that have ended: one look finds all that have ended meanwhile.
+// buryPause is the interval of checks for orphans that have ended: one check finds all of them.
 const buryPause = 100 * time.Millisecond
 
-// followPause is between two looks at what was left behind: what it starts must have been seen before it ends, or is taken for a stray then.
+// followPause is the interval of checks of abandoned processes: a process that they start must be seen before
+// its parent ends, or it is taken for a stray.
 const followPause = 5 * time.Second
 
-// family is what this process has adopted: what loses its parent and its supervisor. What a command has left behind at its own end stays, and what is
-// nobody's, because its supervisor was killed, is killed.
+// family holds the processes that this one has adopted: those that lost their parent and their supervisor.
+// Processes that a command left at its own end stay; those whose supervisor was killed are killed.
 type family struct {
 	mu   sync.Mutex
 	left map[Left]bool
@@ -28,7 +29,8 @@ type family struct {
 // kin is this process's family, once it adopts.
 var kin atomic.Pointer[family]
 
-// Adopt makes this process, which has no children but those of package proc, the parent of what loses its own. It is called once, before Start.
+// Adopt makes this process, whose only children are those of package proc, the parent of orphans. It is
+// called once, before Start.
 func Adopt() error {
 	if err := proc.Adopt(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -68,7 +70,8 @@ func (f *family) leave(all []Left) {
 	f.follow(proc.Relatives())
 }
 
-// follow makes what was left behind all that descends from it, so that its parents may end, and forgets those that are gone.
+// follow includes all descendants of abandoned processes, so that their parents may end, and forgets those
+// that are gone.
 func (f *family) follow(all []proc.Relative) {
 	next := map[Left]bool{}
 	var roots []int
@@ -85,13 +88,14 @@ func (f *family) follow(all []proc.Relative) {
 }
 
 const (
-	// strayRounds bounds the rounds of a kill: what forks as fast as it dies loses within a few.
+	// strayRounds bounds the rounds of a kill: even processes that fork as fast as they die are gone within a
+	// few.
 	strayRounds = 500
-	// strayLooks without a stray in a row are its end: one that begins while it is looked may be missed.
+	// strayLooks is how many checks in a row must find no stray: one that starts during a check may be missed.
 	strayLooks = 5
 )
 
-// killStrays kills what is nobody's.
+// killStrays kills processes without a supervisor.
 func (f *family) killStrays() {
 	if f == nil {
 		return
@@ -110,7 +114,7 @@ func (f *family) killStrays() {
 	}
 }
 
-// strays are the processes that this one has adopted, with what descends from them, but for what was left behind.
+// strays returns the processes that this one has adopted, with their descendants, except abandoned ones.
 func (f *family) strays() []proc.Relative {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,5 +137,5 @@ func (f *family) strays() []proc.Relative {
 	return strays
 }
 
-// EndAll kills all that descends from this process, which adopts, also what commands have left behind.
+// EndAll kills all descendants of this process, which adopts, including processes that commands have left.
 func EndAll() { proc.EndChildren(func() { bury(proc.Relatives()) }) }

@@ -1,11 +1,12 @@
 // Package reap runs one command in a sandbox and can end everything that the command started.
 //
-// A command's processes can leave its group and session and drop every mark of where they came from. They cannot leave their family: each
-// command has a supervisor of its own, a process that adopts what loses its parent below it (PR_SET_CHILD_SUBREAPER). To end the
-// command is to kill all that descends from the supervisor until nothing does.
+// A command's processes can leave its group and session and drop every mark of their origin. They cannot
+// leave their family: each command has its own supervisor, a process that adopts orphans below it
+// (PR_SET_CHILD_SUBREAPER). Ending the command means killing all descendants of the supervisor until there
+// are none.
 //
-// The supervisor is this program again, in the role of Main. Whoever starts it (Start) and the supervisor talk over a socket; when that
-// ends, because its starter died, the supervisor ends the command.
+// The supervisor is this program again, in the role of Main. Its starter (Start) and the supervisor
+// communicate over a socket; when that closes, because its starter died, the supervisor ends the command.
 package reap
 
 import (
@@ -22,20 +23,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Spec is what a supervisor runs.
+// Spec describes the command of a supervisor.
 type Spec struct {
 	Argv []string `json:"argv"`
 	Dir  string   `json:"dir"`
-	Env  []string `json:"env"` // the whole environment
-	// User runs it; nil means the supervisor's own, with all that it may do.
+	Env  []string `json:"env"` // complete environment
+	// User runs it; nil means the supervisor's own user, with all its rights.
 	User *User `json:"user,omitempty"`
-	// Terminal says that standard input is a terminal, which becomes the command's.
+	// Terminal means that standard input is a terminal, which becomes the command's.
 	Terminal bool `json:"terminal,omitempty"`
-	// DataBytes bounds the memory that one process can have for itself; 0 does not.
+	// DataBytes bounds the private memory of one process; 0 means no limit.
 	DataBytes uint64 `json:"data_bytes,omitempty"`
-	// Whole ends with the command all that it started: nothing is left behind.
+	// Whole ends everything that the command started together with it: no process is left.
 	Whole bool `json:"whole,omitempty"`
-	// Stderr says that the command's standard error follows the socket, and Extra how many descriptors the command has from 3 on: Start sets both.
+	// Stderr means that the command's standard error follows the socket, and Extra is how many descriptors the
+	// command has from 3 on: Start sets both.
 	Stderr bool `json:"stderr,omitempty"`
 	Extra  int  `json:"extra,omitempty"`
 }
@@ -45,13 +47,13 @@ type User struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
-	// Cgroup and Place are where the user's processes are: see proc.Credential; nil and "" mean where the supervisor is. Place is a name that
-	// proc.Place.Name gave.
+	// Cgroup and Place are the user's control group and mount namespace, see proc.Credential; nil and "" mean
+	// the supervisor's. Place is a name from proc.Place.Name.
 	Cgroup *proc.Cgroup `json:"cgroup,omitempty"`
 	Place  string       `json:"place,omitempty"`
 }
 
-// credential is the user as proc knows it.
+// credential returns the user as a credential of package proc.
 func (u *User) credential() (c *proc.Credential, err error) {
 	c = &proc.Credential{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
 	if u.Place != "" {
@@ -62,50 +64,51 @@ func (u *User) credential() (c *proc.Credential, err error) {
 	return c, nil
 }
 
-// Exit is how a command ended.
+// Exit reports how a command ended.
 type Exit struct {
 	Code   int `json:"code"`             // 128+n after signal n
 	Signal int `json:"signal,omitempty"` // 0 unless a signal ended it
-	// Error is why it could not be started; Code is then 126, or 127 where there is no such program, as of a shell.
+	// Error is why it could not be started; Code is then 126, or 127 if there is no such program, as in a shell.
 	Error string `json:"error,omitempty"`
 }
 
-// Left is a process that was left behind.
+// Left is a process that a command left.
 type Left struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // see proc.Relative
 }
 
-// Exit codes of a shell for what cannot be started.
+// Exit codes of a shell for commands that cannot be started.
 const (
 	cannotRun = 126
 	notFound  = 127
 )
 
-// request is what a starter asks of its supervisor.
+// request is a starter's request to its supervisor.
 type request struct {
-	// Signal goes to the command's group, or before an end to everything; 0 means none.
+	// Signal is sent to the command's group, or with End to everything; 0 for none.
 	Signal int  `json:"signal,omitempty"`
-	End    bool `json:"end,omitempty"` // everything
+	End    bool `json:"end,omitempty"` // all processes
 	// GraceMS is the time between the signal and SIGKILL.
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
-// Command is one that runs.
+// Command is a running command.
 type Command struct {
 	p    *proc.Process // its supervisor
 	conn *net.UnixConn
-	mu   sync.Mutex    // of writes
-	done chan struct{} // closed when the command has ended, or cannot be known any more
+	mu   sync.Mutex    // guards writes
+	done chan struct{} // closed when the command has ended, or its state cannot be known
 	exit Exit
 	err  error
 }
 
-// Start runs the command under a supervisor: self with the arguments of role. The files become the command's standard files and stay
-// the caller's, who must call Wait; extra ones become its descriptors from 3 on. ctx bounds nothing of the command: End does.
+// Start runs the command under a supervisor: self with the arguments of role. The files become the command's
+// standard files and stay the caller's; the caller must call Wait. Extra files become its descriptors from 3
+// on. ctx does not bound the command: End does.
 func Start(ctx context.Context, self string, role []string, s Spec, stdin, stdout, stderr *os.File, extra ...*os.File) (*Command, error) {
 	s.Extra, s.Stderr = len(extra), stderr != nil
-	if s.Stderr { // not the supervisor's own: what it says when it crashes is not the command's
+	if s.Stderr { // not the supervisor's own: its crash output is not the command's
 		extra = append([]*os.File{stderr}, extra...)
 	}
 	ours, theirs, err := proc.Pair()
@@ -141,7 +144,7 @@ func (c *Command) follow(argv0 string) {
 		err = reports.Decode(&left)
 	}
 	if err == nil {
-		kin.Load().leave(left) // before its supervisor is gone, and they are orphans
+		kin.Load().leave(left) // before the supervisor is gone and they are orphans
 	}
 	wait := c.p.Wait()
 	_ = c.conn.Close()
@@ -149,7 +152,7 @@ func (c *Command) follow(argv0 string) {
 		kin.Load().killStrays()
 	}
 	if !ended {
-		// Something killed the supervisor, which only its own user and root can do. What it watched was killed now.
+		// The supervisor was killed, which only its own user and root can do. Its processes are killed now.
 		c.err = fmt.Errorf("the supervisor of %s ended without a report: %w", argv0, errors.Join(err, wait))
 		close(c.done)
 	}
@@ -161,26 +164,27 @@ func (c *Command) send(v any) error {
 	return json.NewEncoder(c.conn).Encode(v)
 }
 
-// Wait waits for the end of the command itself; what it started goes on, unless End was called.
+// Wait waits for the end of the command itself; processes that it started continue, unless End was called.
 func (c *Command) Wait() (Exit, error) {
 	<-c.done
 	return c.exit, c.err
 }
 
-// Signal sends a signal to the command's process group. A command that has ended is no error.
+// Signal sends a signal to the command's process group. It does nothing if the command has ended.
 func (c *Command) Signal(sig syscall.Signal) { _ = c.send(request{Signal: int(sig)}) }
 
-// overdue is how long a supervisor may take beyond the grace: thousands of processes are killed within seconds.
+// overdue is how long a supervisor may take beyond the grace: thousands of processes are killed within
+// seconds.
 const overdue = 5 * time.Second
 
-// End ends the command and everything that it started: sig, and after grace SIGKILL until nothing is left; with a grace of 0 at once. It does not
-// wait. What a command has left behind at its own end stays.
+// End ends the command and everything that it started: with sig, and after grace with SIGKILL until nothing
+// is left; at once if grace is 0. It does not wait. Processes that a command left at its own end stay.
 func (c *Command) End(sig syscall.Signal, grace time.Duration) {
 	_ = c.send(request{End: true, Signal: int(sig), GraceMS: grace.Milliseconds()})
 	if kin.Load() == nil {
-		return // commands have no right to their supervisors here, and nobody else would kill what one leaves
+		return // here commands have no rights over their supervisors, and nothing else would kill the processes of a killed one
 	}
-	// A command of the supervisor's own user may have stopped it, and may do so again and again.
+	// A command of the supervisor's own user may have stopped it, and may do so repeatedly.
 	c.p.Signal(syscall.SIGCONT)
 	time.AfterFunc(grace+overdue, func() {
 		select {

@@ -21,19 +21,20 @@ import (
 // controlFD is the supervisor's end of the socket.
 const controlFD = 3
 
-// lookPause is between two looks at whether what was to end has ended.
+// lookPause is the interval of checks whether the processes to end have ended.
 const lookPause = 2 * time.Millisecond
 
-// Main is the life of a supervisor, a process that Start has started. It returns its exit code.
+// Main runs a supervisor in a process that Start has started. It returns its exit code.
 func Main(ctx context.Context) int {
-	_ = unix.SetNonblock(controlFD, true) // so that no thread waits for it; a descriptor that is none is found below
+	_ = unix.SetNonblock(controlFD, true) // so that no thread blocks on it; an invalid descriptor is detected below
 	control := os.NewFile(controlFD, "starter")
 	if control == nil {
 		return 1
 	}
 	unix.CloseOnExec(controlFD)
 	Hide()
-	// Its starter ends it by the socket. Signals are caught and dropped, since the command would inherit that they are ignored.
+	// Its starter ends it by the socket. Signals are caught and dropped, since the command would inherit ignored
+	// signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
 	requests := json.NewDecoder(control)
 	var s Spec
@@ -53,10 +54,10 @@ func Main(ctx context.Context) int {
 
 // Hide makes this process's memory and descriptors unreachable to others of its user.
 func Hide() {
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it cannot fail with that argument
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with this argument
 }
 
-// oomScore makes the kernel take a command before its supervisor and whatever else the sandbox needs.
+// oomScore makes the kernel kill a command before its supervisor and other processes that the sandbox needs.
 const oomScore = 500
 
 func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
@@ -91,10 +92,10 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 		return refused(s.Argv[0], err)
 	}
 	if s.DataBytes > 0 {
-		// Of another user than this process's it stays as it was inherited.
+		// For a user other than this process's the inherited limit stays.
 		_ = unix.Prlimit(p.PID(), unix.RLIMIT_DATA, &unix.Rlimit{Cur: s.DataBytes, Max: s.DataBytes}, nil)
 	}
-	// The command alone has them now: an end of its output is its own.
+	// Only the command holds them now, so the end of its output is detected.
 	_, _, _ = os.Stdin.Close(), os.Stdout.Close(), stderr.Close()
 	for _, f := range spec.ExtraFiles {
 		_ = f.Close()
@@ -121,36 +122,36 @@ func supervise(ctx context.Context, s Spec, requests *json.Decoder) Exit {
 	}
 }
 
-// dataSlack is what a supervisor may come to need after its start, in bytes.
+// dataSlack is the memory that a supervisor may need after its start, in bytes.
 const dataSlack = 64 << 20
 
-// limitData bounds the memory of whatever this process starts: what it has itself is not in the way of that, and stays possible.
+// limitData bounds the memory of processes that this one starts; the limit exceeds its own memory.
 func limitData(most uint64) {
 	if most == 0 {
 		return
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return // the keeper's watch is left
+		return // the keeper's check remains
 	}
 	var kb uint64
 	if _, rest, ok := strings.Cut(string(status), "VmData:"); ok {
-		_, _ = fmt.Sscan(rest, &kb) // the kernel's own number
+		_, _ = fmt.Sscan(rest, &kb) // from the kernel
 	}
 	most += kb<<10 + dataSlack
-	_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}) // it fails only where less was inherited
+	_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}) // fails only if a lower limit was inherited
 }
 
 const (
-	// lingerTime is how long a supervisor stays with what its command has left behind: a daemon that has just been started forks and ends, maybe twice, and
-	// its family is known only while it has a parent.
+	// lingerTime is how long a supervisor stays with the processes that its command left: a newly started daemon
+	// forks and exits, maybe twice, and its family is known only while it has a parent.
 	lingerTime = 2 * time.Second
 	lingerLook = 20 * time.Millisecond
 )
 
-// linger is what a command has left behind, once that has settled.
+// linger returns the processes that a command has left, once they have settled.
 func linger() []Left {
-	if proc.Childless() { // as most are: a look at all processes takes longer than the answer
+	if proc.Childless() { // the usual case: checking all processes takes longer than the answer
 		return nil
 	}
 	until := time.Now().Add(lingerTime)
@@ -171,7 +172,7 @@ func linger() []Left {
 	}
 }
 
-// read hands requests on; a starter that is gone asks for the end.
+// read forwards requests; if the starter is gone it requests the end.
 func read(requests *json.Decoder, asked chan<- request) {
 	for {
 		var r request
@@ -183,12 +184,12 @@ func read(requests *json.Decoder, asked chan<- request) {
 	}
 }
 
-// end ends all that descends from this process.
+// end kills all descendants of this process.
 func end(sig syscall.Signal, grace time.Duration) {
 	if grace > 0 {
 		for _, r := range descendants() {
 			_ = syscall.Kill(r.PID, sig)
-			_ = syscall.Kill(r.PID, syscall.SIGCONT) // a stopped process acts on nothing before
+			_ = syscall.Kill(r.PID, syscall.SIGCONT) // a stopped process does not react before
 		}
 		over := time.NewTimer(grace)
 		defer over.Stop()
@@ -205,8 +206,8 @@ func end(sig syscall.Signal, grace time.Duration) {
 	proc.EndChildren(func() { bury(proc.Relatives()) })
 }
 
-// bury takes the exit codes of adopted children that have ended. Those of this process's own are for whoever waits for them, so that a wait for any child is
-// not possible.
+// bury reaps adopted children that have ended. It leaves this process's own children to their waiters, so it
+// cannot wait for any child.
 func bury(all []proc.Relative) {
 	own := proc.Children()
 	for _, r := range all {
@@ -218,10 +219,10 @@ func bury(all []proc.Relative) {
 
 func descendants() []proc.Relative { return proc.Below(proc.Relatives(), os.Getpid()) }
 
-// ProcessLimit says that no process can be started.
-const ProcessLimit = "the sandbox has as many processes as it may have: what commands that have ended left behind is ended within seconds, what runs is not"
+// ProcessLimit is the error if no process can be started.
+const ProcessLimit = "the sandbox has reached its process limit: processes left by ended commands are killed within seconds, running commands are not"
 
-// refused is the exit of a command that could not be started, with a shell's codes.
+// refused returns the exit of a command that could not be started, with a shell's codes.
 func refused(argv0 string, err error) Exit {
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
@@ -229,7 +230,7 @@ func refused(argv0 string, err error) Exit {
 	case errors.Is(err, proc.ErrNotFound):
 		return Exit{Code: notFound, Error: argv0 + " is not on PATH in the sandbox"}
 	case errors.Is(err, fs.ErrNotExist):
-		return Exit{Code: notFound, Error: fmt.Sprintf("there is no %s in the sandbox, or not what it is to be run by: %v", argv0, err)}
+		return Exit{Code: notFound, Error: fmt.Sprintf("%s does not exist in the sandbox, or its interpreter does not: %v", argv0, err)}
 	}
 	return Exit{Code: cannotRun, Error: err.Error()}
 }

@@ -1,4 +1,4 @@
-// Package reply answers requests of the wire, with a document or an error.
+// Package reply writes answers of the wire protocol: a document or an error.
 package reply
 
 import (
@@ -9,18 +9,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Document answers with a document.
+// Document writes a document as the answer.
 func Document(w http.ResponseWriter, document any) error {
 	b, err := json.Marshal(document)
 	if err != nil {
 		return Failed("encode the answer", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // a client that is gone has no use for it
+	_, _ = w.Write(b) // the client may be gone
 	return nil
 }
 
-// Error answers with an error: a *wire.Error in it, or one of CodeFailed.
+// Error writes an error as the answer: a *wire.Error in it, or one of CodeFailed.
 func Error(w http.ResponseWriter, err error) {
 	e := &wire.Error{Code: wire.CodeFailed, Text: err.Error()}
 	errors.As(err, &e)
@@ -34,10 +34,10 @@ func Error(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(e) // a client that is gone has no use for it
+	_ = json.NewEncoder(w).Encode(e) // the client may be gone
 }
 
-// Failed is the error of what was being done.
+// Failed returns the error of a failed operation.
 func Failed(doing string, err error) error {
 	return &wire.Error{Code: wire.CodeFailed, Text: doing + ": " + err.Error()}
 }

@@ -22,46 +22,46 @@ import (
 )
 
 const (
-	// stopGrace is between SIGTERM and SIGKILL of a command whose time is over.
+	// stopGrace is the time between SIGTERM and SIGKILL of a command that exceeds its time limit.
 	stopGrace = 2 * time.Second
-	// leftGrace is for a command whose client has gone away, after SIGHUP.
+	// leftGrace is the time after SIGHUP for a command whose client has disconnected.
 	leftGrace = 10 * time.Second
-	// settleTime is how long output that others of its processes may still write is waited for at a command's end.
+	// settleTime bounds the wait at a command's end for output of its other processes.
 	settleTime = 200 * time.Millisecond
-	// endTime bounds the wait for the end of all commands: what is killed is gone within milliseconds.
+	// endTime bounds the wait for the end of all commands: killed processes are gone within milliseconds.
 	endTime = 5 * time.Second
-	// maxCommands bounds those that run at a time.
+	// maxCommands bounds the running commands.
 	maxCommands = 512
-	// maxEnded bounds the commands of the background that have ended and are still known; the oldest is forgotten first.
+	// maxEnded bounds how many ended background commands stay known; the oldest is forgotten first.
 	maxEnded = 16
 )
 
-// commands are those that the guest knows.
+// commands holds the commands that the guest knows.
 type commands struct {
 	config   Config
 	mu       sync.Mutex
-	all      map[string]*command // that were started
-	ended    []string            // of the background, oldest first
+	all      map[string]*command // started commands by id
+	ended    []string            // ended background commands, oldest first
 	starting int
-	over     bool // none is started any more
+	over     bool // no command may start any more
 }
 
-// command is one that runs, or ran.
+// command is a running or ended command.
 type command struct {
 	id      string
 	what    wire.Command
 	started time.Time
 	run     *reap.Command
 	out     *spool
-	tty     *os.File // the guest's side of its terminal; nil if it has none
+	tty     *os.File // the guest's side of its terminal; nil if none
 
 	input   sync.Mutex
 	stdin   *os.File      // nil once closed
-	begun   chan struct{} // closed when the input that came with the command is written
+	begun   chan struct{} // closed once the input that came with the command has been written
 	done    chan struct{}
-	exit    wire.Exit // once done is closed
+	exit    wire.Exit // valid once done is closed
 	timeout bool
-	kills   int // by the kernel, for lack of memory, when it began
+	kills   int // OOM kills before it began
 	mu      sync.Mutex
 }
 
@@ -91,7 +91,7 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 	return c, nil
 }
 
-// reserve takes room for a command that begins.
+// reserve takes a slot for a new command.
 func (cs *commands) reserve() error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -100,7 +100,7 @@ func (cs *commands) reserve() error {
 	case cs.over:
 		return &wire.Error{Code: wire.CodeFailed, Text: "the sandbox ends"}
 	case running >= maxCommands:
-		return &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("%d commands run in the sandbox already", running)}
+		return &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("the sandbox already runs %d commands", running)}
 	}
 	cs.starting++
 	return nil
@@ -113,7 +113,7 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 		dir = filepath.Join(cs.config.Dir, dir)
 	}
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("there is no folder %s in the sandbox", dir)}
+		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("directory %s does not exist in the sandbox", dir)}
 	}
 	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(append(slices.Clone(cs.config.Env), "PWD="+dir), c.what), User: cs.config.User, Terminal: c.what.Terminal != nil, DataBytes: cs.config.DataBytes}
 	std, err := openFiles(c.what.Terminal, cs.config.User)
@@ -150,14 +150,14 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 	return feeds, nil
 }
 
-// follow waits for the command's end.
+// follow waits for the end of the command.
 func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	exit, err := c.run.Wait()
 	c.mu.Lock()
-	timedOut, took := c.timeout, time.Since(c.started) // a client may take its time for the output
+	timedOut, took := c.timeout, time.Since(c.started) // measured here, because a client may be slow to take the output
 	c.mu.Unlock()
 	if err != nil {
-		// Its supervisor was killed, by what has the right to, or could not start a thread.
+		// Its supervisor was killed by a process with the right to, or could not start a thread.
 		exit = reap.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Error: err.Error()}
 		if cs.config.Crowd.Crowded() {
 			exit.Error = reap.ProcessLimit
@@ -165,7 +165,7 @@ func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	}
 	until := time.Now().Add(settleTime)
 	for _, f := range feeds {
-		f.Settle(time.Until(until)) // what stays in the background may write on
+		f.Settle(time.Until(until)) // background processes may continue to write
 	}
 	c.closeInput()
 	c.mu.Lock()
@@ -183,7 +183,7 @@ func (cs *commands) follow(c *command, feeds []*proc.Feed) {
 	}
 }
 
-// keep lets an ended command be asked for, as long as there are not too many.
+// keep lets clients query an ended command, up to a limit.
 func (cs *commands) keep(c *command) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -201,7 +201,7 @@ func (cs *commands) forget(c *command) {
 	delete(cs.all, c.id)
 }
 
-// get is the command of an id, or of the beginning of one that no other has.
+// get returns the command with an id or a unique prefix of one.
 func (cs *commands) get(id string) (*command, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -214,17 +214,17 @@ func (cs *commands) get(id string) (*command, error) {
 			continue
 		}
 		if found != nil {
-			return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("more than one command's id begins with %q", id)}
+			return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("more than one command has an id that starts with %q", id)}
 		}
 		found = c
 	}
 	if found == nil {
-		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("the sandbox knows no command %q", id)}
+		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("no command %q in the sandbox", id)}
 	}
 	return found, nil
 }
 
-// list is all commands, oldest first.
+// list returns all commands, oldest first.
 func (cs *commands) list() []wire.Execution {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -242,7 +242,7 @@ func (cs *commands) list() []wire.Execution {
 	return all
 }
 
-// endAll ends every command, and returns when they have ended or cannot be. None begins any more.
+// endAll ends every command, and returns when they have ended or cannot be ended. No new command can start.
 func (cs *commands) endAll() {
 	cs.mu.Lock()
 	cs.over = true
@@ -261,7 +261,7 @@ func (cs *commands) endAll() {
 	}
 }
 
-// running counts those that have not ended.
+// running counts the commands that have not ended.
 func (cs *commands) running() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -270,17 +270,18 @@ func (cs *commands) running() int {
 
 // end ends the command at once, with the sandbox.
 func (c *command) end() {
-	c.out.drop() // it must not wait for a client
+	c.out.drop() // must not block on a client
 	c.run.End(0, 0)
 }
 
-// left is called when the client of a command that is not of the background has gone away: nobody will ever ask for it.
+// left is called when the client of a foreground command has disconnected: its output will not be requested
+// again.
 func (c *command) left() {
 	c.out.drop()
 	c.run.End(syscall.SIGHUP, leftGrace)
 }
 
-// write hands input on until its end, or until the command takes no more.
+// write passes input on until its end, or until the command accepts no more.
 func (c *command) write(r io.Reader) error {
 	buf := make([]byte, 32<<10)
 	for {
@@ -335,7 +336,7 @@ func (c *command) resize(s wire.Size) error {
 	return nil
 }
 
-// environment is that of a command: the guest's, with the command's own over it.
+// environment returns a command's environment: the guest's, overridden by the command's own.
 func environment(base []string, c wire.Command) []string {
 	all := slices.Clone(base)
 	if c.Terminal != nil {

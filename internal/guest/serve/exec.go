@@ -27,8 +27,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	go func() {
-		// An error means that the command takes no more, or that its client is gone: to a terminal, that is no end of the input (^D), which whatever the
-		// terminal shows would take for its user's.
+		// An error means that the command accepts no more input, or that its client is gone. For a terminal that is
+		// not the end of the input (^D), which the program in the terminal would take for its user's.
 		err := c.write(frames.Rest())
 		close(c.begun)
 		if !what.KeepInput && (err == nil || what.Terminal == nil) {
@@ -37,13 +37,13 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	}()
 	started, err := wire.DocumentFrame(wire.FrameStarted, wire.Started{ID: c.id})
 	if err != nil {
-		return reply.Failed("tell of the command", err)
+		return reply.Failed("describe the command", err)
 	}
 	out := &frameWriter{w: w, rc: http.NewResponseController(w)}
 	if err := errors.Join(out.write(started), s.follow(r.Context(), out, c, 0, !what.Background)); err != nil && !what.Background {
 		c.left()
 	}
-	return nil // it began with success: what went wrong since shows in the frames
+	return nil // the answer began as a success: later errors are in the frames
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
@@ -56,11 +56,11 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := &frameWriter{w: w, rc: http.NewResponseController(w)}
-	_ = s.follow(r.Context(), out, c, from, false) // a client that is gone may come back
+	_ = s.follow(r.Context(), out, c, from, false) // a client that is gone may reconnect
 	return nil
 }
 
-// follow passes the command's output on from an offset until its end. hold says that it is never outrun.
+// follow sends the command's output from an offset until its end. With hold, no output is dropped.
 func (s *Server) follow(ctx context.Context, out *frameWriter, c *command, at int64, hold bool) error {
 	tick := time.NewTicker(wire.AliveEvery)
 	defer tick.Stop()
@@ -88,7 +88,7 @@ func (s *Server) follow(ctx context.Context, out *frameWriter, c *command, at in
 		default:
 			at += int64(len(p.data))
 			err = errors.Join(out.write(wire.FrameHead(p.stream, len(p.data))), out.write(p.data))
-			if err == nil && at == c.out.len() { // nothing follows at once
+			if err == nil && at == c.out.len() { // no output is pending
 				err = out.flush()
 			}
 		}
@@ -129,7 +129,7 @@ func (s *Server) signal(_ http.ResponseWriter, r *http.Request) error {
 	}
 	const most = 64
 	if sig.Number < 1 || sig.Number > most {
-		return &wire.Error{Code: wire.CodeBadRequest, Text: "there is no such signal"}
+		return &wire.Error{Code: wire.CodeBadRequest, Text: "unknown signal"}
 	}
 	c.run.Signal(syscall.Signal(sig.Number))
 	return nil
@@ -152,7 +152,7 @@ func (s *Server) input(_ http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if c.what.KeepInput { // what came with the command comes first
+	if c.what.KeepInput { // input that came with the command is first
 		select {
 		case <-c.begun:
 		case <-r.Context().Done():
@@ -160,7 +160,7 @@ func (s *Server) input(_ http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if err := c.write(r.Body); err != nil {
-		return &wire.Error{Code: wire.CodeRefused, Text: "the command takes no more input"}
+		return &wire.Error{Code: wire.CodeRefused, Text: "the command accepts no more input"}
 	}
 	if r.URL.Query().Get(wire.QueryClose) == "1" {
 		c.closeInput()

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// dialTime bounds a connection to a port of the sandbox itself.
+// dialTime bounds a connection to a port within the sandbox.
 const dialTime = 10 * time.Second
 
 // dial connects to a port or socket of the sandbox.
@@ -44,9 +44,9 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// join joins a request's two bodies to a connection, until that ends or the client goes away.
+// join copies between a request's two bodies and a connection, until that ends or the client disconnects.
 func join(w http.ResponseWriter, r *http.Request, conn net.Conn) {
-	// A client that has closed its side and then goes away would not be missed before something comes.
+	// A client that has closed its side and then disconnects would otherwise go unnoticed until there is data.
 	defer context.AfterFunc(r.Context(), func() { _ = conn.Close() })()
 	rc := http.NewResponseController(w)
 	if err := rc.Flush(); err != nil {
@@ -79,7 +79,7 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // a kernel without it
+			continue // this kernel lacks it
 		}
 		if err != nil {
 			return reply.Failed("list ports", err)
@@ -93,8 +93,8 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 	return reply.Document(w, slices.Compact(all))
 }
 
-// listening reads the sockets that listen from a table of the kernel's: "n: address:port remote state …", in hexadecimal digits, addresses in words
-// of the machine's order.
+// listening reads the listening sockets from a kernel table: "n: address:port remote state …", in hexadecimal
+// digits, addresses as words in the machine's byte order.
 func listening(r io.Reader) (all []wire.Port) {
 	const listens = "0A"
 	lines := bufio.NewScanner(r)
@@ -119,7 +119,7 @@ func listening(r io.Reader) (all []wire.Port) {
 	return all
 }
 
-// The files of both versions of control groups that have the sandbox's numbers, as it sees them.
+// Files with the sandbox's own numbers, for both versions of control groups.
 var (
 	memoryFiles = []string{"/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}
 	limitFiles  = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
@@ -132,7 +132,7 @@ func (s *Server) stats(w http.ResponseWriter, _ *http.Request) error {
 	})
 }
 
-// firstNumber is that of the first file that has one, else -1.
+// firstNumber returns the number in the first file that has one, else -1.
 func firstNumber(files []string) int64 {
 	for _, f := range files {
 		b, err := os.ReadFile(f)

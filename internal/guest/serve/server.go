@@ -1,5 +1,5 @@
-// Package serve is the guest's side of the wire: it runs commands in the sandbox and says what they print, brings connections to its
-// ports, and ends the sandbox when nobody needs it any more.
+// Package serve is the guest's side of the wire protocol: it runs commands in the sandbox and sends their
+// output, connects clients to its ports, and ends the sandbox when it is no longer needed.
 package serve
 
 import (
@@ -25,48 +25,50 @@ import (
 // errQuiet means that a command has printed nothing for a while.
 var errQuiet = errors.New("no output")
 
-// Config is what a guest serves.
+// Config configures a guest's server.
 type Config struct {
 	// User runs commands; nil means the guest's own.
 	User *reap.User
-	Dir  string   // where commands begin
-	Home string   // of the user
-	Env  []string // NAME=value, of each command
+	Dir  string   // initial directory of commands
+	Home string   // home directory of the user
+	Env  []string // NAME=value, for each command
 	// Self is this program; Reap are its arguments for reap.Main, Files those for files.Main.
 	Self        string
 	Reap, Files []string
-	// FilesAs starts files.Main as that user at once; nil: as this program, for it to become User. See files.Config.
+	// FilesAs starts files.Main as that user at once; if nil, it starts as this program and becomes User. See
+	// files.Config.
 	FilesAs *proc.Credential
-	// Idle ends the sandbox when no command has run and nobody has asked for anything for so long; 0 never does.
+	// Idle ends the sandbox when no command has run and no request has arrived for that long; 0 disables it.
 	Idle time.Duration
-	// Life ends the sandbox after that time; 0 never does.
+	// Life ends the sandbox after that time; 0 disables it.
 	Life time.Duration
-	// Silence ends the sandbox when its owner has given no sign of life for so long; 0 never does.
+	// Silence ends the sandbox when its owner has given no sign of life for that long; 0 disables it.
 	Silence time.Duration
-	// DataBytes bounds the memory that one process of a command can have for itself; 0 does not.
+	// DataBytes bounds the private memory of one process of a command; 0 means no limit.
 	DataBytes uint64
-	// Network is what holds the sandbox's network; nil: not the guest.
+	// Network controls the sandbox's network; nil if the guest does not.
 	Network Network
-	// Lease makes a lease; nil: the guest makes none. ctx bounds the making.
+	// Lease creates a lease; nil if the guest creates none. ctx bounds the creation.
 	Lease func(ctx context.Context) (Lease, error)
-	// Crowd finds and ends what commands left behind that fills the sandbox.
+	// Crowd detects and kills abandoned processes that fill the sandbox.
 	Crowd reap.Crowd
-	// OOMKills counts what the kernel has killed in the sandbox for lack of memory.
+	// OOMKills returns how many processes the kernel has killed in the sandbox for lack of memory.
 	OOMKills func() int
 }
 
-// Network holds a sandbox's network.
+// Network controls a sandbox's network.
 type Network interface {
 	InForce() wire.Network
-	// Set replaces it; after an error what was is in force. An error that is a *wire.Error is the answer.
+	// Set replaces the policy; on error the previous one stays in force. An error that is a *wire.Error is sent
+	// as the answer.
 	Set(ctx context.Context, n wire.Network) error
 }
 
-// Lease is one clean turn in the sandbox, with a guest of its own.
+// Lease is one clean use of the sandbox, with a nested guest.
 type Lease interface {
-	// Conn leads to its guest.
+	// Conn returns the connection to its guest.
 	Conn() net.Conn
-	// End ends all that runs in it, and returns when it has ended and nothing of it is left, or else why it cannot.
+	// End kills everything in it, and returns when it has ended without remains, or else an error.
 	End() error
 }
 
@@ -81,7 +83,7 @@ type Server struct {
 	mux      *http.ServeMux
 }
 
-// New makes a server.
+// New returns a server.
 func New(c Config) *Server {
 	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)), sessions: session.New(sessionConfig(c)), mux: http.NewServeMux()}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -115,7 +117,7 @@ func New(c Config) *Server {
 	return s
 }
 
-// handle counts requests that others answer as use.
+// handle registers a handler and counts its requests as use.
 func (s *Server) handle(patterns []string, h http.Handler) {
 	for _, pattern := range patterns {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -138,8 +140,8 @@ func filesConfig(c Config) files.Config {
 	return f
 }
 
-// Serve serves until ctx ends or the sandbox is to end, whichever comes first: the reason is returned, nil for ctx. All commands have
-// ended when it returns.
+// Serve serves until ctx or the sandbox ends, whichever comes first. It returns the reason, nil for ctx. All
+// commands have ended when it returns.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -168,7 +170,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 const (
 	headerTime = 10 * time.Second
-	// Buffers of what comes, in bytes: of one stream what a fast sender has under way, of a connection that of some streams.
+	// Receive windows in bytes: for one stream, the data in flight of a fast sender; for a connection, that of
+	// several streams.
 	streamBuffer = 1 << 20
 	connBuffer   = 4 << 20
 	maxStreams   = 1024
@@ -201,15 +204,15 @@ func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
 	return s.config.Network.Set(r.Context(), n)
 }
 
-var errNoNetwork = &wire.Error{Code: wire.CodeUnsupported, Text: "the guest does not hold this sandbox's network"}
+var errNoNetwork = &wire.Error{Code: wire.CodeUnsupported, Text: "the guest does not control this sandbox's network"}
 
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
 	if s.config.Lease == nil {
-		return &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox makes no leases"}
+		return &wire.Error{Code: wire.CodeUnsupported, Text: "this sandbox does not support leases"}
 	}
 	l, err := s.config.Lease(r.Context())
 	if err != nil {
-		return reply.Failed("make a lease", err)
+		return reply.Failed("create a lease", err)
 	}
 	join(w, r, l.Conn())
 	if err := l.End(); err != nil {
@@ -228,7 +231,7 @@ func (s *Server) stop(http.ResponseWriter, *http.Request) error {
 	return nil
 }
 
-// decode reads a request's document.
+// decode reads the document of a request.
 func decode(r *http.Request, document any) error {
 	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, wire.MaxDocument)).Decode(document); err != nil {
 		return &wire.Error{Code: wire.CodeBadRequest, Text: "the request's document: " + err.Error()}
@@ -243,25 +246,25 @@ func number(r *http.Request, name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, &wire.Error{Code: wire.CodeBadRequest, Text: name + " is no number: " + strconv.Quote(text)}
+		return 0, &wire.Error{Code: wire.CodeBadRequest, Text: name + " is not a number: " + strconv.Quote(text)}
 	}
 	return n, nil
 }
 
-// Why a sandbox ends.
+// Reasons for the end of a sandbox.
 var (
 	ErrStopped = errors.New("it was stopped")
-	ErrIdle    = errors.New("nobody used it")
-	ErrLife    = errors.New("its time to live was over")
+	ErrIdle    = errors.New("it was not used")
+	ErrLife    = errors.New("its time to live has expired")
 	ErrSilence = errors.New("its owner gave no sign of life")
 )
 
-// life knows when the sandbox is used and when its owner was there.
+// life tracks when the sandbox was used and when its owner last gave a sign of life.
 type life struct {
 	mu    sync.Mutex
-	users int       // requests under way
-	used  time.Time // last
-	owner time.Time // last sign
+	users int       // running requests
+	used  time.Time // last use
+	owner time.Time // last sign of life of the owner
 	ended chan error
 }
 
@@ -290,7 +293,7 @@ func (l *life) end(why error) {
 	}
 }
 
-// lifePoll is how often it is looked whether the sandbox is still needed.
+// lifePoll is how often the limits are checked.
 const lifePoll = time.Second
 
 // wait returns when the sandbox is to end, with the reason; nil when ctx ends.

@@ -9,29 +9,31 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// spoolSize is how much of a command's output is kept, in bytes: some minutes of a talkative build, for whoever comes back to it.
+// spoolSize bounds the stored output of a command, in bytes: some minutes of a verbose build, for clients
+// that reconnect.
 const spoolSize = 8 << 20
 
-// spool is the end of a command's output, with the offset of each byte in all of it. Its methods may be called concurrently.
+// spool stores the end of a command's output, with the offset of each byte in all of it. Its methods are safe
+// for concurrent use.
 type spool struct {
 	mu         sync.Mutex
 	pieces     []piece // in order, without gaps between them
-	start, end int64   // offsets of the first byte that is kept, and behind the last
+	start, end int64   // offsets of the first stored byte, and after the last
 	closed     bool
-	changed    chan struct{} // closed at the next change of whatever is above
-	// reader is how far the client is that started the command and takes its output; it is never outrun. -1: there is none, and what is
-	// too old is dropped.
+	changed    chan struct{} // closed at the next change of the fields above
+	// reader is the offset of the client that started the command and reads its output, which waits for that
+	// client. -1: there is none, and old output is dropped.
 	reader int64
 }
 
-// piece is output of one stream.
+// piece is a part of one stream's output.
 type piece struct {
 	stream wire.FrameType
 	data   []byte
 	at     int64
 }
 
-// newSpool returns an empty one. With a reader, output waits for it.
+// newSpool returns an empty spool. With a reader, output waits for it.
 func newSpool(reader bool) *spool {
 	s := &spool{changed: make(chan struct{}), reader: -1}
 	if reader {
@@ -45,7 +47,7 @@ func (s *spool) change() {
 	s.changed = make(chan struct{})
 }
 
-// writer writes to one stream. It never fails.
+// writer returns a writer for one stream. It never fails.
 func (s *spool) writer(stream wire.FrameType) io.Writer { return spoolWriter{s, stream} }
 
 type spoolWriter struct {
@@ -73,7 +75,7 @@ func (s *spool) add(stream wire.FrameType, p []byte) {
 	}
 	defer s.mu.Unlock()
 	if last := len(s.pieces) - 1; last >= 0 && s.pieces[last].stream == stream && len(s.pieces[last].data)+len(p) <= wire.MaxOutputFrame {
-		// What readers hold of it lies before its end.
+		// Readers hold only data before its end.
 		s.pieces[last].data = append(s.pieces[last].data, p...)
 	} else {
 		s.pieces = append(s.pieces, piece{stream, append([]byte(nil), p...), s.end})
@@ -87,7 +89,7 @@ func (s *spool) add(stream wire.FrameType, p []byte) {
 	s.change()
 }
 
-// close says that nothing comes any more.
+// close marks the end of the output.
 func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +99,7 @@ func (s *spool) close() {
 	}
 }
 
-// drop takes all output back, and all that comes: nobody will ask for it.
+// drop discards all output, also later output: it will not be requested.
 func (s *spool) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +107,7 @@ func (s *spool) drop() {
 	s.change()
 }
 
-// read says how far the client is that started the command; -1 that it is gone.
+// read sets the offset of the client that started the command; -1 if it is gone.
 func (s *spool) read(to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,15 +117,15 @@ func (s *spool) read(to int64) {
 	}
 }
 
-// len is how much output there was so far.
+// len returns the size of the output so far.
 func (s *spool) len() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end
 }
 
-// next waits for output from the offset on: some of it, of one stream; or how much of it is not kept any more. At the end of
-// all output the error is io.EOF, and where quiet comes first errQuiet.
+// next waits for output from the offset on. It returns some of it, of one stream, or how many bytes of it are
+// no longer stored. At the end of all output the error is io.EOF; if quiet fires first, errQuiet.
 func (s *spool) next(ctx context.Context, at int64, quiet <-chan time.Time) (p piece, lost int64, err error) {
 	for {
 		s.mu.Lock()

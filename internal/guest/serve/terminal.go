@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// standardFiles are both ends of a command's standard files.
+// standardFiles holds both ends of a command's standard files.
 type standardFiles struct {
 	in, out, err          *os.File // the command's
-	ourIn, ourOut, ourErr *os.File // ourErr is nil where out and err are one
+	ourIn, ourOut, ourErr *os.File // ourErr is nil if out and err are the same
 	tty                   *os.File // the guest's side of a terminal
 }
 
@@ -38,7 +38,7 @@ func openFiles(size *wire.Size, user *reap.User) (standardFiles, error) {
 	return f, nil
 }
 
-// openTerminal opens one without its path, which in a container of others need not be there.
+// openTerminal opens a terminal without its path, which may not exist in containers of other images.
 func openTerminal(size wire.Size, user *reap.User) (standardFiles, error) {
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -72,7 +72,7 @@ func setSize(tty *os.File, s wire.Size) error {
 	})
 }
 
-// control calls f with the file's descriptor; to ask the file for it would make its reads block.
+// control calls f with the file's descriptor; File.Fd would make its reads block.
 func control(file *os.File, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -87,7 +87,7 @@ func control(file *os.File, f func(fd int) error) error {
 
 func closeAll(files ...*os.File) {
 	for _, f := range files {
-		_ = f.Close() // nil, or twice the same: an error that means nothing
+		_ = f.Close() // nil, or the same file twice: the error is irrelevant
 	}
 }
 

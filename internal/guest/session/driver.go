@@ -10,7 +10,8 @@ import (
 //go:embed drivers
 var drivers embed.FS
 
-// driver is how an interpreter is started: a command that runs what descriptor 3 brings first, and what that is, files after each other.
+// driver describes how an interpreter is started: a command that first runs the program from descriptor 3,
+// and the files of that program in order.
 type driver struct {
 	program string
 	args    []string
@@ -19,7 +20,7 @@ type driver struct {
 
 const (
 	pythonFirst = `import os;f=os.fdopen(3,'rb');exec(compile(f.read(int(f.readline())),'<driver>','exec'),{'f':f,'__name__':'<driver>'})`
-	// In a function: what it declares outside of one would be a cell's already.
+	// In a function: a declaration outside would conflict with those of cells.
 	nodeFirst = `(0,eval)((()=>{const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);return d.toString()})())`
 	bashFirst = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d";eval "$__sa_loop"`
 )
@@ -32,7 +33,7 @@ var all = map[string]driver{
 	wire.DriverJupyter: {"python3", []string{"-c", pythonFirst}, []string{"common.py", "jupyter.py"}},
 }
 
-// start is the command of a session, and what descriptor 3 brings first.
+// start returns the command of a session, and the first bytes for descriptor 3.
 func (d driver) start(s wire.SessionSpec) (argv []string, first []byte, err error) {
 	var text []byte
 	for _, name := range d.files {
@@ -47,7 +48,8 @@ func (d driver) start(s wire.SessionSpec) (argv []string, first []byte, err erro
 		if kernel == "" {
 			kernel = "python3"
 		}
-		text = append(fmt.Appendf(nil, "KERNEL = %q\n", kernel), text...) // of letters that mean the same to both languages: SessionSpec.Check
+		// with characters that mean the same in both languages: SessionSpec.Check
+		text = append(fmt.Appendf(nil, "KERNEL = %q\n", kernel), text...)
 	}
 	argv = s.Argv
 	if len(argv) == 0 {

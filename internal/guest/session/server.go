@@ -15,10 +15,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// maxSessions bounds the interpreters of a sandbox, each of which is some processes.
+// maxSessions bounds the interpreters of a sandbox, each of which has several processes.
 const maxSessions = 128
 
-// Sessions are the interpreters of a sandbox. Its methods may be called concurrently.
+// Sessions are the interpreters of a sandbox. Its methods are safe for concurrent use.
 type Sessions struct {
 	config Config
 	mux    *http.ServeMux
@@ -30,10 +30,10 @@ type Sessions struct {
 // entry is a session, or one that is being started.
 type entry struct {
 	ready chan struct{}
-	s     *session // once ready is closed; nil after an error
+	s     *session // valid once ready is closed; nil after an error
 }
 
-// gone reports whether there is no session of it any more.
+// gone reports whether its session no longer exists.
 func (e *entry) gone() bool {
 	select {
 	case <-e.ready:
@@ -43,7 +43,7 @@ func (e *entry) gone() bool {
 	}
 }
 
-// New starts nothing.
+// New returns Sessions without any interpreter.
 func New(c Config) *Sessions {
 	s := &Sessions{config: c, mux: http.NewServeMux(), all: map[string]*entry{}}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -62,13 +62,13 @@ func New(c Config) *Sessions {
 	return s
 }
 
-// Patterns are those of the requests that ServeHTTP answers.
+// Patterns returns the patterns of the requests that ServeHTTP answers.
 func Patterns() []string { return []string{wire.PathSessions, wire.PathSessions + "/"} }
 
-// ServeHTTP answers a request of one of Patterns.
+// ServeHTTP answers a request that matches one of Patterns.
 func (s *Sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Close ends all interpreters, and none is started any more.
+// Close ends all interpreters, and prevents new ones.
 func (s *Sessions) Close() {
 	s.mu.Lock()
 	s.over = true
@@ -147,13 +147,13 @@ func (s *Sessions) open(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if e.s.spec.Driver != spec.Driver || e.s.spec.Kernel != spec.Kernel {
-			return &wire.Error{Code: wire.CodeExists, Text: fmt.Sprintf("session %s is one of %s", spec.ID, strings.TrimSpace(e.s.spec.Driver+" "+e.s.spec.Kernel))}
+			return &wire.Error{Code: wire.CodeExists, Text: fmt.Sprintf("session %s runs %s", spec.ID, strings.TrimSpace(e.s.spec.Driver+" "+e.s.spec.Kernel))}
 		}
 		return reply.Document(w, e.s.document())
 	}
 }
 
-// take is the entry of a session, or a new one, which is the caller's to start.
+// take returns the entry of a session, or a new one, which the caller must start.
 func (s *Sessions) take(spec wire.SessionSpec) (e *entry, mine bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Sessions) take(spec wire.SessionSpec) (e *entry, mine bool, err error) 
 		}
 	}
 	if len(s.all) >= maxSessions {
-		return nil, false, &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("there are %d sessions in the sandbox already", len(s.all))}
+		return nil, false, &wire.Error{Code: wire.CodeExhausted, Text: fmt.Sprintf("the sandbox already has %d sessions", len(s.all))}
 	}
 	e = &entry{ready: make(chan struct{})}
 	s.all[spec.ID] = e
@@ -184,7 +184,7 @@ func (s *Sessions) forget(id string, e *entry) {
 	}
 }
 
-// get is the session of a request that is there.
+// get returns the existing session of a request.
 func (s *Sessions) get(r *http.Request) (*session, error) {
 	id := r.PathValue("id")
 	s.mu.Lock()
@@ -200,7 +200,7 @@ func (s *Sessions) get(r *http.Request) (*session, error) {
 		case <-r.Context().Done():
 		}
 	}
-	return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("there is no session %.80q in the sandbox, or it has ended", id)}
+	return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("session %.80q does not exist in the sandbox, or has ended", id)}
 }
 
 func (s *Sessions) list(w http.ResponseWriter, _ *http.Request) error {
@@ -232,7 +232,7 @@ func (s *Sessions) end(_ http.ResponseWriter, r *http.Request) error {
 	case <-one.over:
 	case <-r.Context().Done():
 	case <-time.After(endTime):
-		return &wire.Error{Code: wire.CodeFailed, Text: "the session does not end"}
+		return &wire.Error{Code: wire.CodeFailed, Text: "the session did not end"}
 	}
 	return nil
 }
@@ -257,7 +257,7 @@ func (s *Sessions) run(w http.ResponseWriter, r *http.Request) error {
 	}
 	var what wire.Cell
 	if err := f.Decode(&what); err != nil || what.TimeoutMS < 0 {
-		return &wire.Error{Code: wire.CodeBadRequest, Text: "the request does not begin with a cell that can run"}
+		return &wire.Error{Code: wire.CodeBadRequest, Text: "the request does not begin with a runnable cell"}
 	}
 	code, err := readCode(frames.Rest())
 	if err != nil {
@@ -289,10 +289,11 @@ func (s *Sessions) run(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// clientTime is what a client has to take what was printed: the next one waits for the session meanwhile.
+// clientTime is how long a client may take to read output: the next client waits for the session meanwhile.
 const clientTime = 30 * time.Second
 
-// frameWriter writes an answer of frames. A client that is gone is noticed by its request's context; one that takes nothing is let go.
+// frameWriter writes an answer of frames. The request's context reports a client that is gone; a client that
+// reads nothing is dropped.
 type frameWriter struct {
 	patience time.Duration
 
@@ -314,7 +315,7 @@ func (f *frameWriter) write(frames ...[]byte) {
 		f.gone = f.gone || err != nil
 	}
 	f.gone = f.rc.Flush() != nil || f.gone
-	_ = f.rc.SetWriteDeadline(time.Time{}) // a cell may be silent for as long as it likes
+	_ = f.rc.SetWriteDeadline(time.Time{}) // a cell may be silent for any time
 }
 
 // Print implements output.
@@ -335,7 +336,7 @@ func (f *frameWriter) document(t wire.FrameType, d any) {
 	}
 }
 
-// alive says now and then that the cell runs.
+// alive reports periodically that the cell is running.
 func (f *frameWriter) alive(ctx context.Context) {
 	tick := time.NewTicker(wire.AliveEvery)
 	defer tick.Stop()

@@ -1,8 +1,11 @@
-// Package session runs interpreters that stay and remember, and one cell of code after the other in each.
+// Package session runs persistent interpreters, which keep their state, and executes cells of code in each,
+// one after the other.
 //
-// A driver, a small program in the interpreter's own language, reads cells from descriptor 3 and says on descriptor 4 how each ended. Nothing of that is inherited by what a cell
-// starts, and output has pipes of its own: whatever a cell prints or reads, it cannot take itself for the protocol. A cell is over when its end has
-// been said and both pipes are empty. It is interrupted by SIGINT, which keeps what the interpreter remembers.
+// A driver, a small program in the interpreter's own language, reads cells from descriptor 3 and reports on
+// descriptor 4 how each ended. Processes that a cell starts inherit neither, and output has separate pipes:
+// whatever a cell prints or reads, it cannot interfere with the protocol by accident. A cell is over when its
+// end has been reported and both pipes are empty. It is interrupted by SIGINT, which keeps the interpreter's
+// state.
 package session
 
 import (
@@ -25,15 +28,18 @@ import (
 )
 
 const (
-	// readyTime bounds an interpreter's start: IPython takes half a second, a kernel of Jupyter three, on a busy machine ten times that.
+	// readyTime bounds an interpreter's start: IPython takes half a second, a Jupyter kernel three, on a busy
+	// machine ten times as long.
 	readyTime = 60 * time.Second
-	// interruptGrace is what a cell has to end by an interrupt when its time is over; then the session is killed.
+	// interruptGrace is how long a cell may take to end after the interrupt at its time limit; then the session
+	// is killed.
 	interruptGrace = 2 * time.Second
-	// endTime bounds the wait for an interpreter that said that it ends, and for one that was killed.
+	// endTime bounds the wait for an interpreter that has announced its end, and for one that was killed.
 	endTime = 5 * time.Second
-	// lastTime is what is left to read what an interpreter has said and printed before its end; somebody beside it may hold its pipes open.
+	// lastTime is the time to read remaining messages and output of an interpreter that has ended; another
+	// process may hold its pipes open.
 	lastTime = 200 * time.Millisecond
-	// maxLine bounds what a driver says at once, in bytes; it says a picture in a line.
+	// maxLine bounds one message of a driver, in bytes; a picture is one line.
 	maxLine = wire.MaxDocument
 )
 
@@ -43,10 +49,10 @@ type session struct {
 	run     *reap.Command
 	req     *os.File
 	out     [2]*stream // standard output and error
-	said    chan said  // what the driver says; closed at its end
+	said    chan said  // messages of the driver; closed at its end
 	turn    chan struct{}
 	over    chan struct{} // closed when the interpreter has ended
-	exit    reap.Exit     // once it is closed
+	exit    reap.Exit     // valid once over is closed
 	started time.Time
 
 	mu     sync.Mutex
@@ -54,14 +60,14 @@ type session struct {
 	cells  int
 	busy   bool
 	began  bool // the cell can be interrupted
-	early  bool // and is to be, once it can
-	broken bool // an interrupt was asked for
+	early  bool // and will be, once it can
+	broken bool // an interrupt was requested
 }
 
-// said is a line of a driver.
+// said is a message of a driver.
 type said struct {
 	Ready    bool                       `json:"ready"`
-	Began    bool                       `json:"began"` // from here on an interrupt is the cell's
+	Began    bool                       `json:"began"` // from here on an interrupt reaches the cell
 	ID       int                        `json:"id"`
 	OK       bool                       `json:"ok"`
 	Value    string                     `json:"value"`
@@ -74,7 +80,7 @@ type said struct {
 	Result   bool                       `json:"result"`
 }
 
-// Config is where interpreters run, and as whom: as commands do.
+// Config sets where, and as which user, interpreters run: like commands.
 type Config struct {
 	Self      string
 	Reap      []string
@@ -102,16 +108,16 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 	}
 	go s.listen(lines)
 	go func() {
-		s.exit, _ = s.run.Wait() // of a supervisor that was killed: the interpreter was, too
+		s.exit, _ = s.run.Wait() // if the supervisor was killed, so was the interpreter
 		_ = s.req.Close()
 		last := time.Now().Add(lastTime)
 		for _, f := range []*os.File{lines, s.out[0].f, s.out[1].f} {
-			_ = f.SetReadDeadline(last) // a pipe takes deadlines
+			_ = f.SetReadDeadline(last) // a pipe supports deadlines
 		}
 		close(s.over)
 	}()
 	var printed []byte
-	var mu sync.Mutex // of printed, which both streams add to
+	var mu sync.Mutex // guards printed, to which both streams append
 	for _, st := range s.out {
 		st.begin(func(p []byte) {
 			mu.Lock()
@@ -122,7 +128,7 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		})
 		go st.follow()
 	}
-	go func() { _, _ = s.req.Write(first) }() // an interpreter that does not read it does not get ready
+	go func() { _, _ = s.req.Write(first) }() // an interpreter that does not read it does not become ready
 	timer := time.NewTimer(readyTime)
 	defer timer.Stop()
 	why := ""
@@ -134,7 +140,7 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 			}
 			return s, nil
 		}
-		why = "it ended at once"
+		why = "it ended immediately"
 		select {
 		case <-s.over:
 		case <-time.After(endTime):
@@ -155,14 +161,14 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 		}
 	default:
 	}
-	const most = 300 // its last line says why, and who asked cuts an error to 500 characters
+	const most = 300 // its last line has the reason, and clients cut an error to 500 characters
 	if n := len(printed); n > most {
 		printed = printed[n-most:]
 	}
 	return nil, &wire.Error{Code: wire.CodeFailed, Text: fmt.Sprintf("start the interpreter %s: %s: %s", argv[0], why, printed)}
 }
 
-// start starts the process with its pipes, and returns what the driver says.
+// start starts the process with its pipes, and returns the driver's messages.
 func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *os.File, err error) {
 	var theirs, ours []*os.File
 	defer func() {
@@ -189,7 +195,7 @@ func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *o
 	}
 	pipe(true) // cells
 	for range 3 {
-		pipe(false) // ends, output, errors
+		pipe(false) // results, output, errors
 	}
 	if err != nil {
 		return nil, err
@@ -211,7 +217,7 @@ func (s *session) start(ctx context.Context, c Config, spec reap.Spec) (lines *o
 	return ours[1], nil
 }
 
-// listen hands on what the driver says, until it says nothing more, or something that no driver says.
+// listen forwards the driver's messages until there are no more, or one that no driver sends.
 func (s *session) listen(f *os.File) {
 	defer f.Close()
 	defer close(s.said)
@@ -225,7 +231,7 @@ func (s *session) listen(f *os.File) {
 				break
 			}
 			if len(line) > maxLine {
-				s.close() // no driver says that much
+				s.close() // no driver sends that much
 				return
 			}
 			if !errors.Is(err, bufio.ErrBufferFull) {
@@ -234,12 +240,12 @@ func (s *session) listen(f *os.File) {
 		}
 		var l said
 		if json.Unmarshal(line, &l) != nil {
-			continue // a cell wrote there
+			continue // written by a cell
 		}
 		select {
 		case s.said <- l:
 		case <-s.over:
-			select { // what came before its end counts
+			select { // messages before its end count
 			case s.said <- l:
 			case <-time.After(endTime):
 				return
@@ -248,10 +254,10 @@ func (s *session) listen(f *os.File) {
 	}
 }
 
-// close ends the interpreter with all that it started.
+// close ends the interpreter with all processes that it started.
 func (s *session) close() { s.run.End(0, 0) }
 
-// interrupt is Ctrl-C, where a cell runs.
+// interrupt sends SIGINT if a cell runs.
 func (s *session) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +267,8 @@ func (s *session) interrupt() {
 	}
 }
 
-// signal interrupts the cell, now or as soon as it has begun: before that the driver would take it for nobody's. The lock is the caller's.
+// signal interrupts the cell, now or as soon as it has begun: before that the driver would ignore it. The
+// caller holds the lock.
 func (s *session) signal() {
 	if s.began {
 		s.run.Signal(syscall.SIGINT)
@@ -270,7 +277,7 @@ func (s *session) signal() {
 	}
 }
 
-// hasBegun lets an interrupt that came early through.
+// hasBegun delivers an interrupt that came early.
 func (s *session) hasBegun() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +287,7 @@ func (s *session) hasBegun() {
 	}
 }
 
-// document is what is told of it.
+// document returns the session's wire form.
 func (s *session) document() wire.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,13 +304,13 @@ func (s *session) ended() bool {
 	}
 }
 
-// output takes what a cell prints and shows. Its calls are one after the other.
+// output receives what a cell prints and shows. Its calls are sequential.
 type output interface {
 	Print(t wire.FrameType, p []byte)
 	Show(d wire.Display)
 }
 
-// cell runs one cell. The turn is the caller's. When ctx ends, the cell is interrupted.
+// cell runs one cell. The caller must hold the session's turn. When ctx ends, the cell is interrupted.
 func (s *session) cell(ctx context.Context, kills func() int, what wire.Cell, code []byte, out output) wire.CellEnd {
 	began, killed := time.Now(), kills()
 	s.mu.Lock()
@@ -315,7 +322,7 @@ func (s *session) cell(ctx context.Context, kills func() int, what wire.Cell, co
 		s.out[i].begin(func(p []byte) { out.Print(t, p) })
 	}
 	go func() {
-		// An error shows as the interpreter's end.
+		// An error is visible as the interpreter's end.
 		_, _ = s.req.Write(append(fmt.Appendf(nil, "%d %d\n", id, len(code)), code...))
 	}()
 	end := s.wait(ctx, id, what, out)
@@ -359,13 +366,13 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 			return end
 		case l, ok := <-said:
 			switch {
-			case !ok: // the interpreter has ended, or has become another program by exec
+			case !ok: // the interpreter has ended, or has replaced itself by exec
 				said, ended = nil, s.over
-			case l.ID != id: // an end of an earlier cell, or of none
+			case l.ID != id: // the end of an earlier cell, or of none
 			case l.Began:
 				s.hasBegun()
 			case l.Display != nil:
-				for _, st := range s.out { // what was printed before it comes before it
+				for _, st := range s.out { // output printed before it must precede it
 					st.catchUp()
 				}
 				out.Show(wire.Display{Data: l.Display, Metadata: l.Metadata, Result: l.Result})
@@ -388,7 +395,7 @@ func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) 
 	}
 }
 
-// ending is what the driver said of a cell's end.
+// ending converts the driver's report of a cell's end.
 func (s *session) ending(l said, timedOut bool) wire.CellEnd {
 	const most = 255
 	end := wire.CellEnd{OK: l.OK && !timedOut, Value: l.Value, Error: l.Error, Message: l.Message, Code: l.Code & most, TimedOut: timedOut}
@@ -407,7 +414,7 @@ func (s *session) ending(l said, timedOut bool) wire.CellEnd {
 	return end
 }
 
-// died is the end of a cell whose interpreter, or the program that it became, has ended without a word.
+// died returns the end of a cell whose interpreter, or its replacement, has ended without a report.
 func (s *session) died() wire.CellEnd {
 	return wire.CellEnd{Ended: true, Error: "SessionEnded", Code: s.exit.Code}
 }
@@ -419,7 +426,7 @@ func readCode(r io.Reader) ([]byte, error) {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: "read the code: " + err.Error()}
 	}
 	if len(b) > wire.MaxCode {
-		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("the code has more than %d bytes", wire.MaxCode)}
+		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("the code exceeds %d bytes", wire.MaxCode)}
 	}
 	return b, nil
 }

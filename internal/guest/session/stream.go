@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBetween bounds what is kept of output that comes while no cell runs, in bytes: the next cell shows its end.
+// maxBetween bounds the stored output between two cells, in bytes: the next cell shows its end.
 const maxBetween = 64 << 10
 
-// stream is what an interpreter prints, on one of its pipes. What is read and where it goes are one step, so that a cell's end knows what was the cell's.
+// stream is one output pipe of an interpreter. Reading and forwarding are one step, so that a cell's end is
+// at an exact point of the output.
 type stream struct {
 	f       *os.File
 	raw     syscall.RawConn
@@ -30,7 +31,7 @@ func newStream(f *os.File) (*stream, error) {
 	return &stream{f: f, raw: raw, buf: make([]byte, 64<<10)}, nil
 }
 
-// follow hands on what comes until the pipe's end, or until its deadline is over.
+// follow forwards output until the pipe's end or its deadline.
 func (s *stream) follow() {
 	for {
 		over := false
@@ -49,7 +50,7 @@ func (s *stream) follow() {
 	_ = s.f.Close()
 }
 
-// take reads once, and reports whether there was something and whether it was the end.
+// take reads once, and reports whether there was data and whether it was the end.
 func (s *stream) take(fd int) (more, end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *stream) read(fd int) (more, end bool) {
 	}
 }
 
-// begin lets a cell have what comes.
+// begin directs output to a cell.
 func (s *stream) begin(sink func([]byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,10 +90,11 @@ func (s *stream) begin(sink func([]byte)) {
 	}
 }
 
-// maxDrain bounds what is taken at a cell's end, and before something is shown, in reads: a child of the cell may print for ever.
+// maxDrain bounds the reads at a cell's end, and before something is shown: a child of the cell may print
+// forever.
 const maxDrain = 256
 
-// end hands on all that the pipe has, and is the end of the cell's part.
+// end forwards all data in the pipe, and ends the cell's part.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,16 +102,16 @@ func (s *stream) end() {
 	s.sink = nil
 }
 
-// catchUp hands on all that the pipe has, of a cell that goes on.
+// catchUp forwards all data in the pipe for a cell that continues.
 func (s *stream) catchUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drain()
 }
 
-// drain takes what the pipe has. The lock is the caller's.
+// drain reads the data in the pipe. The caller holds the lock.
 func (s *stream) drain() {
-	_ = s.raw.Control(func(fd uintptr) { // of a pipe that is closed nothing is left
+	_ = s.raw.Control(func(fd uintptr) { // a closed pipe has none
 		for range maxDrain {
 			if more, _ := s.read(int(fd)); !more {
 				return

@@ -10,14 +10,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// program is what a user gets who names none.
+// program is the default shell.
 const program = "/bin/bash"
 
-// oomScore is the agent's: the kernel takes a shell before what the box needs.
+// oomScore equals the agent's: the kernel kills a shell before processes that the box needs.
 const oomScore = 500
 
-// Enter makes this process, which is root's, a shell or the command argv, as the agent's user and held as the agent is. It returns only
-// an error. user has the agent's control group.
+// Enter replaces this process, which is root's, by a shell or the command argv, as the agent's user and with
+// the agent's restrictions. It returns only an error. user includes the agent's control group.
 func Enter(dir string, user *proc.Credential, argv []string) error {
 	agent, in, err := Knock(dir)
 	if err != nil {
@@ -43,7 +43,7 @@ func Enter(dir string, user *proc.Credential, argv []string) error {
 	return proc.Become(proc.Spec{Argv: argv, Dir: agent.Dir, Env: lastOf(env), User: &own, OOMScoreAdj: oomScore})
 }
 
-// lastOf is an environment in which each variable is there once: the last one counts, as where the agent is started.
+// lastOf returns an environment in which each variable occurs once: the last value counts, as for the agent.
 func lastOf(env []string) (list []string) {
 	seen := map[string]bool{}
 	for _, kv := range slices.Backward(env) {
@@ -61,10 +61,11 @@ func terminal(f *os.File) bool {
 	return err == nil
 }
 
-// handOver gives a terminal or pipe to the user, who can then open it by name (/dev/stdout); a device of everybody's stays root's.
+// handOver gives a terminal or pipe to the user, who can then open it by name (/dev/stdout); a public device
+// stays root's.
 func handOver(f *os.File, user *proc.Credential) {
 	st, err := f.Stat()
 	if err == nil && (st.Mode()&os.ModeNamedPipe != 0 || terminal(f)) {
-		_ = f.Chown(int(user.UID), int(user.GID)) // what works without it still works
+		_ = f.Chown(int(user.UID), int(user.GID)) // best effort: most programs work without it
 	}
 }

@@ -1,9 +1,11 @@
-// Package shell lets the user of the machine into a box beside the agent: as the agent's user, held exactly as the agent is.
+// Package shell lets the user of the machine into a box next to the agent: as the agent's user, with exactly
+// the agent's restrictions.
 //
-// A process that the outer engine starts in the box knows nothing of the run: neither the agent's environment, which the project, the
-// services and the gateway make step by step in boot's memory, nor its place, a namespace that only boot holds. So boot writes both to
-// a file while the agent works. It has no secret that the agent does not have; it is readable by root only and lies in memory, so
-// that it is in no layer of the box and in nothing that is copied out of it.
+// A process that the outer engine starts in the box knows nothing of the run: neither the agent's
+// environment, which the project, the services and the gateway build in boot's memory, nor its mount
+// namespace, which only boot holds. So boot writes both to a file while the agent works. The file has no
+// secret that the agent does not have. It is readable by root only and in memory, so that it is in no layer
+// of the box and in nothing that is copied out of it.
 package shell
 
 import (
@@ -19,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is the door's folder. Root makes it before anything of the agent's runs, so that the agent cannot be there first.
+// Dir is the door's directory. Root creates it before anything of the agent runs, so that the agent cannot
+// create it first.
 const Dir = "/dev/shm/sandbox-agent-shell"
 
 const (
@@ -29,23 +32,23 @@ const (
 	closePoll = 5 * time.Millisecond
 )
 
-// ErrClosed means that no agent is at work in the box.
-var ErrClosed = errors.New("no agent is at work in the sandbox now: a shell is there while one works, and ends with it")
+// ErrClosed means that no agent is working in the box.
+var ErrClosed = errors.New("no agent is working in the sandbox now: a shell is available only while one works, and ends with it")
 
-// Agent is what a shell has of the agent.
+// Agent is the part of the agent's state that a shell shares.
 type Agent struct {
 	Env   []string `json:"env"`
 	Dir   string   `json:"dir"`
 	Place string   `json:"place,omitempty"` // see proc.Place.Name; "" means the box's own
 }
 
-// Door is where shells come in.
+// Door controls whether shells can enter.
 type Door struct{ dir string }
 
-// Make makes a door, which is closed.
+// Make creates a closed door.
 func Make(dir string) (*Door, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the door for shells: %w", err)
+		return nil, fmt.Errorf("create the door for shells: %w", err)
 	}
 	return &Door{dir}, nil
 }
@@ -65,8 +68,8 @@ func (d *Door) Open(a Agent) error {
 	return nil
 }
 
-// Close lets no more shells in. A shell that is on its way in has become the agent's user when Close returns, so that who ends the
-// agent's processes afterwards ends it, too.
+// Close prevents new shells. A shell that is just starting has become the agent's user when Close returns, so
+// that killing the agent's processes afterwards includes it.
 func (d *Door) Close() error {
 	if d == nil {
 		return nil
@@ -88,12 +91,13 @@ func (d *Door) Close() error {
 			return nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
-			return fmt.Errorf("close the door for shells: one is on its way in: %w", err)
+			return fmt.Errorf("close the door for shells: one is starting: %w", err)
 		}
 	}
 }
 
-// Knock reads what a shell has of the agent. The door does not close before in is closed, or this process has become another program.
+// Knock reads the state for a shell. The door does not close before in is closed, or this process has been
+// replaced by another program.
 func Knock(dir string) (a Agent, in *os.File, err error) {
 	st, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +107,7 @@ func Knock(dir string) (a Agent, in *os.File, err error) {
 		return a, nil, fmt.Errorf("enter the sandbox: %w", err)
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || !st.IsDir() || st.Mode().Perm() != 0o700 || int(sys.Uid) != os.Geteuid() {
-		return a, nil, fmt.Errorf("enter the sandbox: %s is not root's", dir)
+		return a, nil, fmt.Errorf("enter the sandbox: %s does not belong to root", dir)
 	}
 	if in, err = os.Open(filepath.Join(dir, file)); errors.Is(err, fs.ErrNotExist) {
 		return a, nil, ErrClosed

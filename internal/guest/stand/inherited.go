@@ -16,8 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// ServeInherited serves as Serve does, on descriptors that the guest has inherited. Commands may be of its own user: they get none of its descriptors and reach
-// neither these nor its memory. Nothing that a command has started is left when it returns.
+// ServeInherited is like Serve, on descriptors that the guest has inherited. Commands may run as its own
+// user: they get none of its descriptors and cannot reach these or its memory. When it returns, no process of
+// a command is left.
 func ServeInherited(ctx context.Context) error {
 	if err := reap.Adopt(); err != nil {
 		return err
@@ -35,7 +36,7 @@ func ServeInherited(ctx context.Context) error {
 		return err
 	}
 	if c.Processes > 0 {
-		// It holds for this process and all that it starts, counted in this user namespace alone.
+		// It applies to this process and all that it starts, counted in this user namespace only.
 		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: c.Processes, Max: c.Processes}); err != nil {
 			return fmt.Errorf("limit processes: %w", err)
 		}
@@ -45,16 +46,16 @@ func ServeInherited(ctx context.Context) error {
 	config.OOMKills = func() int { return group() + outside() }
 	l, err := users(os.NewFile(wire.ListenerFD, "users"))
 	if err != nil {
-		return fmt.Errorf("listen for users: %w", err)
+		return fmt.Errorf("listen for clients: %w", err)
 	}
 	defer l.Close()
 	defer reap.EndAll()
-	// Who waits for it may have gone.
+	// The starter may have gone.
 	_, _ = os.Stdout.WriteString(wire.Ready)
 	return serve.New(config).Serve(ctx, l)
 }
 
-// users listens at a socket that listens, or is for the one user to whom the socket is connected.
+// users listens on a listening socket, or serves the one client that the socket is connected to.
 func users(f *os.File) (net.Listener, error) {
 	defer f.Close()
 	if n, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && n == 0 {
@@ -91,11 +92,11 @@ func (l *oneUser) Close() error {
 
 func (l *oneUser) Addr() net.Addr { return l.addr }
 
-// countBytes counts what comes from a pipe, as far as it has come at a call.
+// countBytes returns a function that counts the bytes that have arrived from a pipe so far.
 func countBytes(fd int) func() int {
 	var mu sync.Mutex
 	n := 0
-	_ = unix.SetNonblock(fd, true) // a descriptor that is none has nothing to count
+	_ = unix.SetNonblock(fd, true) // an invalid descriptor has nothing to count
 	return func() int {
 		mu.Lock()
 		defer mu.Unlock()

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// wakeEvery is how often a server is woken that a command of root's may have stopped, so that its own end did not come: no idleness, no silence of its
-// owner. Nothing in the sandbox can stop its first process.
+// wakeEvery is how often the server is woken, in case a root command stopped it and its idle and silence
+// limits had no effect. Nothing in the sandbox can stop its first process.
 const wakeEvery = time.Second
 
-// Init is the life of the sandbox's first process: it starts the server, hands signals on to it and buries what is orphaned. It returns the server's
-// exit code, after which the kernel ends whatever else runs. It owns wait4(-1), so nothing in its process may wait for a child of its own.
+// Init runs the sandbox's first process: it starts the server, forwards signals to it and reaps orphans. It
+// returns the server's exit code, after which the kernel ends everything else. It owns wait4(-1), so nothing
+// in its process may wait for its own child.
 func Init(self string, signals <-chan os.Signal) (int, error) {
 	// os.StartProcess and never Wait, for the reason above.
 	p, err := os.StartProcess(self, []string{"guest", "serve"}, &os.ProcAttr{ //nolint:forbidigo // see above
@@ -44,7 +45,7 @@ func Init(self string, signals <-chan os.Signal) (int, error) {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			time.Sleep(time.Millisecond) // no child: cannot be before the server has ended
+			time.Sleep(time.Millisecond) // no child: impossible before the server has ended
 		case pid == server && ws.Exited():
 			return ws.ExitStatus(), nil
 		case pid == server && ws.Signaled():

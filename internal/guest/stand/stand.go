@@ -1,5 +1,5 @@
-// Package stand is a sandbox without a task, seen from inside: its first process, its server, and the dialler that brings a stream from
-// outside to it.
+// Package stand is a standalone sandbox seen from inside: its first process, its server, and the dialler that
+// connects a stream from outside to it.
 package stand
 
 import (
@@ -29,16 +29,16 @@ import (
 // defaultPath is the PATH of an image that sets none.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Paths are where a guest finds its files; Default but for tests.
+// Paths are the paths of a guest's files; Default except in tests.
 type Paths struct{ Config, Socket string }
 
-// Default is where a container has them.
+// Default returns the paths in a container.
 func Default() Paths { return Paths{Config: wire.ConfigFile, Socket: wire.SocketFile} }
 
 // Self is this program.
 const Self = "/proc/self/exe"
 
-// Serve serves until ctx ends or the sandbox is to end, with the reason: see serve.Server.
+// Serve serves until ctx or the sandbox ends, and returns the reason: see serve.Server.
 func Serve(ctx context.Context, p Paths) error {
 	b, err := os.ReadFile(p.Config)
 	if err != nil {
@@ -55,22 +55,22 @@ func Serve(ctx context.Context, p Paths) error {
 	if err := reap.Adopt(); err != nil {
 		return err
 	}
-	// The socket of a guest that was killed is still there. Only root reaches it: the folder is root's.
+	// The socket of a killed guest still exists. Only root reaches it: the directory is root's.
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("listen for users: %w", err)
+		return fmt.Errorf("listen for clients: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", p.Socket)
 	if err != nil {
-		return fmt.Errorf("listen for users: %w", err)
+		return fmt.Errorf("listen for clients: %w", err)
 	}
 	defer l.Close()
 	if err := os.Chmod(p.Socket, 0o600); err != nil {
-		return fmt.Errorf("listen for users: %w", err)
+		return fmt.Errorf("listen for clients: %w", err)
 	}
 	return serve.New(config).Serve(ctx, l)
 }
 
-// read makes a configuration of what is read.
+// read parses a configuration.
 func read(b []byte) (config serve.Config, c wire.Config, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return serve.Config{}, c, fmt.Errorf("read the sandbox's configuration: %w", err)
@@ -82,7 +82,7 @@ func read(b []byte) (config serve.Config, c wire.Config, err error) {
 	return config, c, err
 }
 
-// configure completes a configuration with what the sandbox has.
+// configure completes a configuration with properties of the sandbox.
 func configure(c wire.Config) (serve.Config, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -111,7 +111,7 @@ func configure(c wire.Config) (serve.Config, error) {
 	if !c.Machine {
 		groups, err := cgroups.Open()
 		if err != nil {
-			groups = nil // nothing is divided here
+			groups = nil // the groups are not divided here
 		}
 		kills = groups.OOMKills
 	}
@@ -122,24 +122,25 @@ func configure(c wire.Config) (serve.Config, error) {
 	}, nil
 }
 
-// own makes a folder if it is not there, and gives it to a user.
+// own creates a missing directory, and gives it to a user.
 func own(dir string, who *reap.User) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make the sandbox's folder: %w", err)
+		return fmt.Errorf("create the sandbox's directory: %w", err)
 	}
 	if who == nil {
 		return nil
 	}
 	if err := os.Chown(dir, int(who.UID), int(who.GID)); err != nil {
-		return fmt.Errorf("give the sandbox's folder to its user: %w", err)
+		return fmt.Errorf("change the owner of the sandbox's directory: %w", err)
 	}
 	return nil
 }
 
-// lookUp finds a user of the sandbox, by its /etc/passwd and /etc/group; nil for the guest's own, which is root but in a jail of a plain user. A number need not be there.
+// lookUp finds a user of the sandbox in its /etc/passwd and /etc/group; nil for the guest's own user, which
+// is root except in a jail of a plain user. A numeric user need not exist.
 func lookUp(spec string) (who *reap.User, name, home string, err error) {
 	id, group, _ := strings.Cut(spec, ":")
-	if id == "" && os.Getuid() != 0 { // it cannot become another
+	if id == "" && os.Getuid() != 0 { // the guest cannot become another user
 		me := strconv.Itoa(os.Getuid())
 		if u, err := user.LookupId(me); err == nil {
 			return nil, u.Username, u.HomeDir, nil
@@ -191,12 +192,12 @@ func lookUp(spec string) (who *reap.User, name, home string, err error) {
 }
 
 const (
-	// dialTime is how long a dialler waits for a server that has not begun to listen.
+	// dialTime bounds the wait of a dialler for a server that does not listen yet.
 	dialTime = 10 * time.Second
 	dialPoll = 5 * time.Millisecond
 )
 
-// Dial joins a stream from outside to the server. It returns when the server has ended its side.
+// Dial copies between a stream from outside and the server. It returns when the server has closed its side.
 func Dial(ctx context.Context, p Paths, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -211,30 +212,31 @@ func Dial(ctx context.Context, p Paths, in io.Reader, out io.Writer) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("reach the sandbox's guest: it does not listen after %s: %w", dialTime, err)
+			return fmt.Errorf("reach the sandbox's guest: not listening after %s: %w", dialTime, err)
 		case <-time.After(dialPoll):
 		}
 	}
 	defer conn.Close()
 	go func() {
 		_, _ = pass(conn, in)
-		_ = conn.Close() // whoever is outside has gone: nobody takes an answer
+		_ = conn.Close() // the client is gone: there is no reader for an answer
 	}()
 	if _, err := pass(out, conn); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("pass on what the guest says: %w", err)
+		return fmt.Errorf("forward the guest's output: %w", err)
 	}
 	return nil
 }
 
-// passSize is what is passed on at once, in bytes: a frame of the wire's output and more.
+// passSize is the copy buffer's size, in bytes: more than one output frame of the wire protocol.
 const passSize = 256 << 10
 
-// pass copies a stream through memory. What io.Copy does instead between sockets and pipes, splice, looks for room in a full pipe without a pause, and takes a processor for that.
+// pass copies a stream through memory. io.Copy would use splice between sockets and pipes, which polls a full
+// pipe without a pause and occupies a whole CPU.
 func pass(to io.Writer, from io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, passSize))
 }
 
-// Over reports whether the error of Serve is why the sandbox was to end, and no failure.
+// Over reports whether an error of Serve is the regular end of the sandbox rather than a failure.
 func Over(err error) bool {
 	for _, why := range []error{serve.ErrStopped, serve.ErrIdle, serve.ErrLife, serve.ErrSilence} {
 		if errors.Is(err, why) {
