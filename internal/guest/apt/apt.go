@@ -12,17 +12,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// asRoot: apt would download as a user of its own, whom the network policy takes for untrusted.
+// asRoot is needed because apt would otherwise download as a separate user, which the network policy treats
+// as untrusted.
 const asRoot = "APT::Sandbox::User=root"
 
-// lastWords is how much of apt's output an error shows, in bytes.
+// lastWords is how many bytes of apt's output an error shows.
 const lastWords = 1 << 10
 
 // Manager is the distribution's package manager. It is not safe for concurrent use.
 type Manager struct {
-	// Log gets its output; nil drops it.
+	// Log receives its output; nil drops it.
 	Log io.Writer
-	// Env is the environment of its programs; nil means the caller's.
+	// Env is the environment of its programs; nil means the current one.
 	Env []string
 
 	updated bool
@@ -58,7 +59,7 @@ func (m *Manager) Install(ctx context.Context, packages []string) error {
 	return nil
 }
 
-// installed reports whether all are. Names with a version or a pattern are apt's to judge.
+// installed reports whether all packages are installed. Names with a version or a pattern are left to apt.
 func (m *Manager) installed(ctx context.Context, packages []string) bool {
 	if strings.ContainsAny(strings.Join(packages, " "), "=/*?") {
 		return false
@@ -75,7 +76,7 @@ func (m *Manager) installed(ctx context.Context, packages []string) bool {
 	return true
 }
 
-// Clean removes what only fetching needs: an image that is kept is smaller without it.
+// Clean removes files that only fetching needs, to make a stored image smaller.
 func (m *Manager) Clean(ctx context.Context) error {
 	m.updated = false
 	if err := m.run(ctx, "apt-get", "clean"); err != nil {

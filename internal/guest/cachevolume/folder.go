@@ -1,9 +1,9 @@
-// Package cachevolume is a folder of the volume that all boxes of an engine share, and what keeps its users apart: a lock, a folder
-// for each live box, and a trash.
+// Package cachevolume manages a directory of the volume that all boxes of an engine share. It separates its
+// users by a lock, a directory for each live box, and a trash:
 //
 //	lock        exclusive while the shared part or the list of runs is changed
-//	runs/<id>/  of a live box: its lock is held for the box's life, so that a killed box leaves none
-//	trash/      on its way to deletion
+//	runs/<id>/  of a live box: its lock is held for the box's life, so that a killed box holds none
+//	trash/      about to be deleted
 //
 // Only root may enter the volume: files in it belong to the user that the agent runs as.
 package cachevolume
@@ -23,24 +23,27 @@ import (
 )
 
 const (
-	// lockTimeout bounds the wait for another box that changes the folder; after it the box works without it.
+	// lockTimeout bounds the wait for another box that changes the directory; after it the box works without the
+	// directory.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
 )
 
-// Folder is one box's access to the folder. It is not safe for concurrent use.
+// Folder is one box's access to the directory. It is not safe for concurrent use.
 type Folder struct {
-	Base string // path of the folder
-	ID   string // names the run, unique among the boxes of the engine
-	// Grace is how long a dead box's folder stays after another box first saw it: another program of the box may go on with it.
+	Base string // path of the directory
+	ID   string // id of the run, unique among the boxes of the engine
+	// Grace is how long a dead box's directory stays after another box first detected its death: another program
+	// of the box may continue to use it.
 	Grace time.Duration
 	Log   *slog.Logger
 
-	lock    *os.File // not held
-	runLock *os.File // held for life
+	lock    *os.File // open, not locked
+	runLock *os.File // locked for life
 }
 
-// Open makes the folder with the given subfolders, if they are missing. A box that was killed meanwhile left out some.
+// Open creates the directory with the given subdirectories, if they are missing. A box that was killed
+// meanwhile may have left out some.
 func (f *Folder) Open(subfolders ...string) error {
 	for _, d := range append([]string{"runs", "trash"}, subfolders...) {
 		if err := os.MkdirAll(f.Path(d), 0o700); err != nil {
@@ -52,15 +55,16 @@ func (f *Folder) Open(subfolders ...string) error {
 	return err
 }
 
-// Path is a path below the folder.
+// Path returns a path below the directory.
 func (f *Folder) Path(p ...string) string {
 	return filepath.Join(append([]string{f.Base}, p...)...)
 }
 
-// Run is the path of this box's own folder.
+// Run returns the path of this box's own directory.
 func (f *Folder) Run() string { return f.Path("runs", f.ID) }
 
-// Register removes the folders of dead boxes, makes this box's own, and reports whether another box lives. The caller holds the lock exclusively.
+// Register removes the directories of dead boxes, creates this box's own, and reports whether another box is
+// alive. The caller holds the lock exclusively.
 func (f *Folder) Register() (alive bool, err error) {
 	if alive, err = f.Reap(); err != nil {
 		return alive, err
@@ -68,18 +72,19 @@ func (f *Folder) Register() (alive bool, err error) {
 	if err := os.Mkdir(f.Run(), 0o700); err != nil {
 		return alive, err
 	}
-	// The folder is locked before others see it: both happen under the lock.
+	// The directory is locked before other boxes see it: both happen under the lock.
 	f.runLock, err = tryLock(filepath.Join(f.Run(), "lock"))
 	return alive, err
 }
 
-// Reap moves the folders of dead boxes to the trash and reports whether another box lives. The caller holds the lock exclusively.
+// Reap moves the directories of dead boxes to the trash and reports whether another box is alive. The caller
+// holds the lock exclusively.
 func (f *Folder) Reap() (alive bool, err error) {
 	live, err := f.each(func(dir string) error { return f.Discard(dir) })
 	return len(live) > 0, err
 }
 
-// Dead are the folders of dead boxes. The caller holds the lock.
+// Dead returns the directories of dead boxes. The caller holds the lock.
 func (f *Folder) Dead() (dirs []string, err error) {
 	_, err = f.each(func(dir string) error {
 		dirs = append(dirs, dir)
@@ -88,12 +93,13 @@ func (f *Folder) Dead() (dirs []string, err error) {
 	return dirs, err
 }
 
-// Live are the names of the live boxes' folders, this box's included. The caller holds the lock.
+// Live returns the names of the live boxes' directories, including this box's. The caller holds the lock.
 func (f *Folder) Live() ([]string, error) {
 	return f.each(func(string) error { return nil })
 }
 
-// each calls dead with the folder of each dead box, whose lock it holds meanwhile, and returns the names of the others.
+// each calls dead with the directory of each dead box, whose lock it holds meanwhile, and returns the names
+// of the others.
 func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
 	runs, err := os.ReadDir(f.Path("runs"))
 	if err != nil {
@@ -119,7 +125,8 @@ func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
 	return live, nil
 }
 
-// over reports whether a dead box's folder may go: it was seen dead before the grace.
+// over reports whether a dead box's directory may be removed: its death was detected longer than the grace
+// period ago.
 func (f *Folder) over(dir string) bool {
 	if f.Grace == 0 {
 		return true
@@ -128,17 +135,18 @@ func (f *Folder) over(dir string) bool {
 	fi, err := os.Lstat(seen)
 	if err != nil {
 		if err := os.WriteFile(seen, nil, 0o600); err != nil {
-			f.Log.Warn("cache: note that a sandbox is dead", "err", err)
+			f.Log.Warn("cache: mark a sandbox as dead", "err", err)
 		}
 		return false
 	}
 	return time.Since(fi.ModTime()) > f.Grace
 }
 
-// seenFile is in a run's folder since another box saw it dead.
+// seenFile marks a run's directory once another box has detected its death.
 const seenFile = "seen-dead"
 
-// Hold takes the lock of the run in a folder until the caller's process ends, which goes on with what a dead program of the box began.
+// Hold locks a run's directory until the calling process ends, which continues the work of a dead program of
+// the box.
 func Hold(dir string) error {
 	fd, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -147,7 +155,8 @@ func Hold(dir string) error {
 	return err
 }
 
-// Leave discards this box's own folder, which nothing may use any more. If it is not called, the next box does it.
+// Leave discards this box's own directory, which must no longer be in use. If it is not called, the next box
+// does it.
 func (f *Folder) Leave() error {
 	var err error
 	if f.runLock != nil {
@@ -157,7 +166,7 @@ func (f *Folder) Leave() error {
 	return errors.Join(err, f.Close())
 }
 
-// Close lets go of the folder.
+// Close releases the directory.
 func (f *Folder) Close() error {
 	if f.lock == nil {
 		return nil
@@ -167,26 +176,26 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// Abandon lets go of this box's own folder as its death would.
+// Abandon releases this box's own directory as its death would.
 func (f *Folder) Abandon() error {
 	var err error
 	if f.runLock != nil {
-		// A child that is being started has the file for a moment more, and would keep the lock.
+		// A child that is being started inherits the file for a moment, and would keep the lock.
 		err = errors.Join(unix.Flock(int(f.runLock.Fd()), unix.LOCK_UN), f.runLock.Close())
 		f.runLock = nil
 	}
 	return errors.Join(err, f.Close())
 }
 
-// Discard moves a file or folder to the trash, in one step.
+// Discard moves a file or directory to the trash atomically.
 func (f *Folder) Discard(path string) error {
 	return os.Rename(path, f.Path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
-// Trash opens the trash; EmptyTrash works on it when the folder is out of reach.
+// Trash opens the trash; EmptyTrash works on it even if the directory is no longer reachable.
 func (f *Folder) Trash() (*os.Root, error) { return os.OpenRoot(f.Path("trash")) }
 
-// EmptyTrash deletes all that is in the trash, and closes it.
+// EmptyTrash deletes everything in the trash, and closes it.
 func (f *Folder) EmptyTrash(trash *os.Root) {
 	defer trash.Close()
 	entries, err := fs.ReadDir(trash.FS(), ".")
@@ -194,11 +203,11 @@ func (f *Folder) EmptyTrash(trash *os.Root) {
 		err = errors.Join(err, trash.RemoveAll(e.Name()))
 	}
 	if err != nil {
-		f.Log.Warn("cache: delete what dead sandboxes left", "err", err)
+		f.Log.Warn("cache: delete files of dead sandboxes", "err", err)
 	}
 }
 
-// Locked calls do under the lock: how is LOCK_SH or LOCK_EX of flock(2).
+// Locked calls do under the lock; how is LOCK_SH or LOCK_EX of flock(2).
 func (f *Folder) Locked(ctx context.Context, how int, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()

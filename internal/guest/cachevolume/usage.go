@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is the disk space of folders, in bytes, each file counted once. Files
-// deleted meanwhile count as zero.
+// Usage returns the disk space of directories, in bytes, each file counted once. Files deleted meanwhile
+// count as zero.
 func Usage(ctx context.Context, dirs ...string) (int64, error) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}
@@ -37,7 +37,7 @@ func Usage(ctx context.Context, dirs ...string) (int64, error) {
 				}
 				seen[id] = true
 			}
-			sum += st.Blocks * 512 // the kernel counts in this unit, whatever the file system's is
+			sum += st.Blocks * 512 // the kernel's unit, independent of the file system
 			return nil
 		})
 		if err != nil {

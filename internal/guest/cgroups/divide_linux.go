@@ -15,8 +15,8 @@ import (
 // box is the group below the engine's that becomes the box's root.
 const box = "box"
 
-// Divide makes the groups, moves the calling process to Boot and hides what lies above. PID 1 calls it once, as the only process of
-// the box. On error the box runs with the limits of the outer engine alone.
+// Divide creates the groups, moves the calling process to Boot and hides the groups above. PID 1 calls it
+// once, as the only process of the box. On error the box runs with the limits of the outer engine only.
 func Divide(l Limits) error {
 	hs, err := hierarchies()
 	if err != nil {
@@ -36,7 +36,7 @@ func Divide(l Limits) error {
 	}
 	// Every thread: a child's namespace is that of the thread that forks it.
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0); errno != 0 {
-		return fmt.Errorf("divide control groups: make a cgroup namespace: %w", errno)
+		return fmt.Errorf("divide control groups: create a cgroup namespace: %w", errno)
 	}
 	for _, h := range hs {
 		if err := h.renew(); err != nil {
@@ -52,7 +52,7 @@ func Divide(l Limits) error {
 	return nil
 }
 
-// enter makes the group that becomes the root and moves this process there.
+// enter creates the group that becomes the root and moves this process there.
 func (h hierarchy) enter() error {
 	if h.readOnly {
 		if err := unix.Mount("", h.path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -60,7 +60,7 @@ func (h hierarchy) enter() error {
 		}
 	}
 	if h.has("cpuset") && !h.unified {
-		// A new group would have no CPU, and could take no process.
+		// A new group would have no CPU, and could not take any process.
 		if err := write(filepath.Join(h.path, "cgroup.clone_children"), "1"); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (h hierarchy) enter() error {
 	return nil
 }
 
-// renew mounts the hierarchy once more: its root is this process's group now.
+// renew mounts the hierarchy once more: its root is now this process's group.
 func (h hierarchy) renew() error {
 	if err := unix.Unmount(h.path, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", h.path, err)
@@ -89,7 +89,7 @@ func (h hierarchy) renew() error {
 	return nil
 }
 
-// divide makes the groups and moves this process to its own.
+// divide creates the groups and moves this process to its own.
 func (h hierarchy) divide() error {
 	for _, g := range all {
 		if err := os.MkdirAll(dir(h.path, g), 0o755); err != nil {
@@ -110,7 +110,8 @@ func (h hierarchy) divide() error {
 	return nil
 }
 
-// handOn gives the group's controllers to its children; of version 2, where a group has either children with controllers or processes.
+// handOn enables the group's controllers for its children. In version 2 a group has either processes or
+// children with controllers.
 func (h hierarchy) handOn() error {
 	b, err := os.ReadFile(filepath.Join(h.path, "cgroup.controllers"))
 	if err != nil {
@@ -122,15 +123,15 @@ func (h hierarchy) handOn() error {
 	return nil
 }
 
-// setting is a file of a group, by its name in version 1 and 2.
+// setting is a file of a group, with its names in version 1 and 2.
 type setting struct {
 	controller, group string
 	v1, v2            string
 	value             string
-	valueV1           string // where it is another
+	valueV1           string // if it differs
 }
 
-// limit writes the limits of the groups. memory is the box's own limit; 0 means there is none.
+// limit writes the limits of the groups. memory is the box's own limit; 0 if there is none.
 func (h hierarchy) limit(l Limits, memory int64) error {
 	var all []setting
 	pids := func(group string, n int64) {
@@ -169,7 +170,7 @@ func (h hierarchy) limit(l Limits, memory int64) error {
 	return nil
 }
 
-// memoryLimit is the limit of the hierarchy's own group; 0 means none that means anything.
+// memoryLimit returns the limit of the hierarchy's own group; 0 if there is no effective one.
 func memoryLimit(h hierarchy) int64 {
 	name := "memory.limit_in_bytes"
 	if h.unified {
@@ -180,7 +181,7 @@ func memoryLimit(h hierarchy) int64 {
 		return 0
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil || n >= 1<<62 { // "max", or what version 1 says for it
+	if err != nil || n >= 1<<62 { // "max", or its equivalent in version 1
 		return 0
 	}
 	return n

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Groups are the box's, once PID 1 has divided them. Its methods may be called concurrently.
+// Groups are the box's groups, once PID 1 has divided them. Its methods are safe for concurrent use.
 type Groups struct{ hierarchies []hierarchy }
 
-// Open finds the groups; nil, nil where they are not divided.
+// Open finds the groups; nil, nil if they are not divided.
 func Open() (*Groups, error) {
 	hs, err := hierarchies()
 	if err != nil {
@@ -36,7 +36,8 @@ func Open() (*Groups, error) {
 	return &Groups{hs}, nil
 }
 
-// Of is where a child of this process can begin; nil where nothing is divided: in this process's own groups.
+// Of returns the group in which a child of this process can start; nil if the groups are not divided: then it
+// starts in this process's groups.
 func (g *Groups) Of(group string) *proc.Cgroup {
 	if g == nil {
 		return nil
@@ -52,7 +53,8 @@ func (g *Groups) Of(group string) *proc.Cgroup {
 	return c
 }
 
-// OOMKills counts what the kernel killed on the agent's side for lack of memory; where nothing is divided, in the whole box.
+// OOMKills returns how many processes the kernel killed on the agent's side for lack of memory; if the groups
+// are not divided, in the whole box.
 func (g *Groups) OOMKills() int {
 	group, hs := Work, []hierarchy(nil)
 	if g != nil {
@@ -66,14 +68,14 @@ func (g *Groups) OOMKills() int {
 			continue
 		}
 		if h.unified {
-			n += counter(filepath.Join(dir(h.path, group), "memory.events"), "oom_kill") // counts its children, too
+			n += counter(filepath.Join(dir(h.path, group), "memory.events"), "oom_kill") // includes its children
 			continue
 		}
 		_ = filepath.WalkDir(dir(h.path, group), func(path string, e os.DirEntry, err error) error {
 			if err == nil && e.Name() == "memory.oom_control" {
 				n += counter(path, "oom_kill")
 			}
-			return nil // a container's group may go meanwhile
+			return nil // a container's group may disappear meanwhile
 		})
 	}
 	return n
@@ -97,15 +99,15 @@ func counterIn(text, name string) int {
 	return 0
 }
 
-// killRounds and killPause bound Kill: nothing can fork meanwhile, so that one round is enough but for processes that are
-// just being born, and for the time the kernel takes to end them.
+// killRounds and killPause bound Kill. Nothing can fork meanwhile, so one round is enough, except for
+// processes that are just being created, and for the time the kernel needs to end them.
 const (
 	killRounds = 200
 	killPause  = 10 * time.Millisecond
 )
 
-// Kill ends every process of a group and the groups below it, by the kernel: nothing in it can fork meanwhile. It reports an
-// error when some were left. The limit of processes is as before when it returns.
+// Kill makes the kernel end every process of a group and of the groups below it; nothing in it can fork
+// meanwhile. It returns an error if some were left. The process limit is restored when it returns.
 func (g *Groups) Kill(group string) (err error) {
 	if g == nil {
 		return errors.New("the sandbox's control groups are not divided")
@@ -139,14 +141,14 @@ func (g *Groups) Kill(group string) (err error) {
 	return fmt.Errorf("%d processes of the group %s could not be killed", left, group)
 }
 
-// member reports whether a process itself is in a group or below it. Version 1 lists a process of which a single thread is there, as boot has
-// them for a moment when it starts a child in the group.
+// member reports whether a process itself is in a group or below it. Version 1 also lists a process of which
+// a single thread is there, like boot for a moment when it starts a child in the group.
 func member(pid int, group string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	return err == nil && in(string(b), group)
 }
 
-// in reads a file /proc/<pid>/cgroup.
+// in reports the same for the content of a file /proc/<pid>/cgroup.
 func in(cgroup, group string) bool {
 	for line := range strings.Lines(cgroup) {
 		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && (f[2] == "/"+group || strings.HasPrefix(f[2], "/"+group+"/")) {
@@ -156,7 +158,7 @@ func in(cgroup, group string) bool {
 	return false
 }
 
-// members are the processes of a group and those below it.
+// members returns the processes of a group and of the groups below it.
 func (g *Groups) members(group string) []int {
 	var pids []int
 	for _, h := range g.hierarchies {
@@ -169,7 +171,7 @@ func (g *Groups) members(group string) []int {
 			}
 			b, err := os.ReadFile(path)
 			if err != nil {
-				return nil // the group went meanwhile
+				return nil // the group disappeared meanwhile
 			}
 			for word := range strings.FieldsSeq(string(b)) {
 				if pid, err := strconv.Atoi(word); err == nil && pid > 1 && !slices.Contains(pids, pid) && member(pid, group) {

@@ -13,10 +13,10 @@ type hierarchy struct {
 	path        string
 	unified     bool
 	readOnly    bool
-	controllers []string // as the mount options name them; of version 1
+	controllers []string // names as in the mount options; version 1 only
 }
 
-// has reports whether the hierarchy is the one of a controller.
+// has reports whether the hierarchy has a controller.
 func (h hierarchy) has(controller string) bool {
 	if h.unified {
 		b, err := os.ReadFile(h.path + "/cgroup.controllers")
@@ -25,7 +25,7 @@ func (h hierarchy) has(controller string) bool {
 	return slices.Contains(h.controllers, controller)
 }
 
-// mountData is what mounting the hierarchy anew says.
+// mountData returns the options for mounting the hierarchy again.
 func (h hierarchy) mountData() string {
 	data := strings.Join(h.controllers, ",")
 	if strings.Contains(data, "name=") {
@@ -34,7 +34,7 @@ func (h hierarchy) mountData() string {
 	return data
 }
 
-// fsType is the hierarchy's file system.
+// fsType returns the hierarchy's file system type.
 func (h hierarchy) fsType() string {
 	if h.unified {
 		return "cgroup2"
@@ -42,7 +42,7 @@ func (h hierarchy) fsType() string {
 	return "cgroup"
 }
 
-// hierarchies are those mounted below Root.
+// hierarchies returns those mounted below Root.
 func hierarchies() ([]hierarchy, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -65,7 +65,7 @@ func parse(mountinfo []byte) []hierarchy {
 			h.unified = true
 		case "cgroup":
 			for o := range strings.SplitSeq(f[dash+3], ",") {
-				// A word that is no option of the file system is a controller, or the hierarchy's name.
+				// A word that is not an option of the file system is a controller, or the hierarchy's name.
 				switch o {
 				case "rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "favordynmods":
 				default:
@@ -78,7 +78,7 @@ func parse(mountinfo []byte) []hierarchy {
 			continue
 		}
 		if i := slices.IndexFunc(found, func(o hierarchy) bool { return o.path == h.path }); i >= 0 {
-			found[i] = h // mounted over the one before
+			found[i] = h // mounted over the previous one
 			continue
 		}
 		found = append(found, h)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// FreeMemory is what the agent's side can still have, in bytes: of its limit, or of the machine where it has none. The kernel's
-// caches count as free.
+// FreeMemory returns how much memory the agent's side can still use, in bytes: of its limit, or of the
+// machine if it has none. The kernel's caches count as free.
 func (g *Groups) FreeMemory() (int64, error) {
 	if g != nil {
 		for _, h := range g.hierarchies {
@@ -25,12 +25,12 @@ func (g *Groups) FreeMemory() (int64, error) {
 	}
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, fmt.Errorf("see how much memory is free: %w", err)
+		return 0, fmt.Errorf("read the free memory: %w", err)
 	}
 	return int64(counterIn(string(b), "MemAvailable:")) << 10, nil
 }
 
-// freeMemory is what a group of a limit has left.
+// freeMemory returns how much of its limit a group has left.
 func (h hierarchy) freeMemory(limit int64) (int64, error) {
 	usage, kept := "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}
 	if h.unified {
@@ -38,11 +38,11 @@ func (h hierarchy) freeMemory(limit int64) (int64, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(h.path, usage))
 	if err != nil {
-		return 0, fmt.Errorf("see how much memory is free: %w", err)
+		return 0, fmt.Errorf("read the free memory: %w", err)
 	}
 	used, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("see how much memory is free: %w", err)
+		return 0, fmt.Errorf("read the free memory: %w", err)
 	}
 	for _, name := range kept {
 		used -= int64(counter(filepath.Join(h.path, "memory.stat"), name))

@@ -48,7 +48,7 @@ type content struct {
 // Remember records the image's content of all places that the task's code can write. Call it before any such code runs.
 func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make a folder for clean rooms: %w", err)
+		return nil, fmt.Errorf("create a directory for clean rooms: %w", err)
 	}
 	// The kernel's file clock may be a tick behind.
 	g := &Ground{cfg: cfg, began: time.Now().Add(-tick), seed: maphash.MakeSeed(), had: map[string]content{}}
@@ -65,14 +65,14 @@ func Remember(ctx context.Context, cfg Config) (*Ground, error) {
 		if s.path != cfg.Task && !slices.Contains(cfg.Layered, s.path) {
 			look := g.copier()
 			if had.sum, err = look.look(ctx, s.path); err != nil {
-				return nil, fmt.Errorf("note what the image has in %s: %w", s.path, err)
+				return nil, fmt.Errorf("record the image's content of %s: %w", s.path, err)
 			}
 		}
 		if had.files+had.folders > 0 && had.files+had.folders <= maxKeptFiles && had.bytes <= maxKept {
 			had.kept = filepath.Join(cfg.Dir, "kept-"+strconv.Itoa(i))
 			c := g.copier()
 			if had.sum, err = c.copy(ctx, s.path, had.kept); err != nil {
-				return nil, fmt.Errorf("keep what the image has in %s: %w", s.path, err)
+				return nil, fmt.Errorf("copy the image's content of %s: %w", s.path, err)
 			}
 		}
 		g.had[s.path] = had
@@ -95,8 +95,8 @@ const tick = 20 * time.Millisecond
 // checks fail on one side only, the one that needs more space.
 const spaceShare = 50
 
-// New makes a room. No process of the agent's side may run meanwhile: the scan would miss its later writes. Layered places are made by
-// fresh; nil makes them as all others.
+// New creates a room. No process of the agent's side may run meanwhile: the scan would miss its later writes.
+// fresh creates layered places; if nil, they are created like all others.
 func (g *Ground) New(ctx context.Context, fresh Fresh) (*Room, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()
@@ -108,10 +108,10 @@ func (g *Ground) New(ctx context.Context, fresh Fresh) (*Room, error) {
 		return nil, err
 	}
 	if space.Disk < g.space.Disk/100*spaceShare || space.Inodes < g.space.Inodes/100*spaceShare {
-		return nil, fmt.Errorf("the disk has %d MiB and %d inodes free, it had %d and %d when the task began: a check could fail for that alone",
+		return nil, fmt.Errorf("the disk has %d MiB and %d inodes free, down from %d and %d when the task began: a check could fail for that reason alone",
 			space.Disk>>20, space.Inodes, g.space.Disk>>20, g.space.Inodes)
 	}
-	if g.spots == nil { // programs in rooms leave nothing outside of them
+	if g.spots == nil { // programs in rooms leave no files outside of them
 		if g.spots, err = g.cfg.scan(ctx); err != nil {
 			return nil, err
 		}
@@ -119,10 +119,10 @@ func (g *Ground) New(ctx context.Context, fresh Fresh) (*Room, error) {
 	g.made++
 	r := &Room{Lies: map[string]string{}, dir: filepath.Join(g.cfg.Dir, strconv.Itoa(g.made))}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make a clean room: %w", err)
+		return nil, fmt.Errorf("create a clean room: %w", err)
 	}
 	if err := g.furnish(ctx, r, fresh); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a clean room: %w", err), r.clear(ctx))
+		return nil, errors.Join(fmt.Errorf("create a clean room: %w", err), r.clear(ctx))
 	}
 	return r, nil
 }
@@ -145,7 +145,7 @@ func (g *Ground) furnish(ctx context.Context, r *Room, layered Fresh) error {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
 		if !whole {
-			r.Lost = append(r.Lost, fmt.Sprintf("files that the image had in %s were changed or removed, so that both sides are without them", s.path))
+			r.Lost = append(r.Lost, fmt.Sprintf("files of the image in %s were changed or removed, so both sides run without them", s.path))
 		}
 		r.Lies[s.path] = fresh
 	}
@@ -156,7 +156,7 @@ func (g *Ground) furnish(ctx context.Context, r *Room, layered Fresh) error {
 	return err
 }
 
-// Leave removes the room with all of its content. No process may run in it any more.
+// Leave removes the room with all of its content. No process may run in it any longer.
 func (r *Room) Leave(ctx context.Context) error {
 	return errors.Join(r.Place.Close(), r.clear(ctx))
 }
@@ -169,12 +169,14 @@ func (r *Room) clear(ctx context.Context) error {
 	return err
 }
 
-// remove deletes a folder of untrusted content in a separate process, so that its depth and size do not burden boot.
+// remove deletes a directory of untrusted content in a separate process, so that its depth and size do not
+// burden boot.
 func remove(ctx context.Context, paths ...string) error {
 	return proc.Run(ctx, proc.Spec{Argv: append([]string{"/bin/rm", "-rf", "--one-file-system", "--"}, paths...), Dir: "/", Env: []string{"LC_ALL=C.UTF-8"}})
 }
 
-// fresh makes the replacement of a place: an empty one with the image's content. It reports whether the content is complete.
+// fresh creates the replacement of a place: an empty one with the image's content. It reports whether the
+// content is complete.
 func (g *Ground) fresh(ctx context.Context, s spot, at string) (whole bool, err error) {
 	had, known := g.had[s.path]
 	if known {
@@ -191,7 +193,7 @@ func (g *Ground) fresh(ctx context.Context, s spot, at string) (whole bool, err 
 	return !known || got.names == had.names, err
 }
 
-// make makes an empty one like it.
+// make creates an empty copy of it.
 func (s *spot) make(at string) error {
 	if !s.dir {
 		if err := os.WriteFile(at, nil, 0o600); err != nil {

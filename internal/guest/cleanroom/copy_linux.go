@@ -15,12 +15,13 @@ import (
 )
 
 // errTooMuch means that a tree is too large to be copied.
-var errTooMuch = errors.New("there is too much to copy")
+var errTooMuch = errors.New("too much to copy")
 
 // copier copies a tree with owners and modes, within limits for size, files, and examined entries.
 type copier struct {
 	bytes, files, entries int64
-	// before leaves out entries changed at this time or later, and folders with nothing else. Zero copies everything.
+	// before leaves out entries changed at this time or later, and directories with nothing else. Zero copies
+	// everything.
 	before time.Time
 	seed   maphash.Seed
 }
@@ -37,7 +38,7 @@ func (c *copier) look(ctx context.Context, from string) (sum, error) {
 	return c.each(ctx, from, func(string, fs.FileInfo) error { return nil })
 }
 
-// copy copies to a folder or file that may exist, if empty.
+// copy copies to a directory or file that may exist, if empty.
 func (c *copier) copy(ctx context.Context, from, to string) (sum, error) {
 	return c.each(ctx, from, func(rel string, info fs.FileInfo) error {
 		if info.IsDir() {
@@ -66,7 +67,7 @@ func (c *copier) each(ctx context.Context, from string, take func(rel string, in
 			return err
 		}
 		if c.entries--; c.entries < 0 {
-			return fmt.Errorf("%w: more than %d entries are there", errTooMuch, int64(maxSeen))
+			return fmt.Errorf("%w: more than %d entries", errTooMuch, int64(maxSeen))
 		}
 		if info.IsDir() && path == from || !c.takes(info) {
 			return nil
@@ -81,7 +82,7 @@ func (c *copier) each(ctx context.Context, from string, take func(rel string, in
 			return err
 		}
 		if info.IsDir() {
-			all.folders++ // not summed: a folder's time changes when an entry is added
+			all.folders++ // not summed: a directory's time changes when an entry is added
 			return nil
 		}
 		all.files++
@@ -94,7 +95,7 @@ func (c *copier) each(ctx context.Context, from string, take func(rel string, in
 	return all, err
 }
 
-// takes reports whether to copy an entry, a folder for its own sake.
+// takes reports whether to copy an entry; a directory only for its own sake.
 func (c *copier) takes(info fs.FileInfo) bool {
 	if !info.Mode().IsRegular() && !info.IsDir() && info.Mode()&fs.ModeSymlink == 0 {
 		return false
@@ -103,7 +104,7 @@ func (c *copier) takes(info fs.FileInfo) bool {
 	return ok && (c.before.IsZero() || time.Unix(st.Ctim.Unix()).Before(c.before))
 }
 
-// dirs makes a folder below to, with its parents, as they are below from.
+// dirs creates a directory below to, with its parents, as they are below from.
 func (c *copier) dirs(from, to, rel string) error {
 	at := filepath.Join(to, rel)
 	if _, err := os.Lstat(at); err == nil {
@@ -146,7 +147,7 @@ func (c *copier) entry(from, to string, info fs.FileInfo) error {
 func like(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("%s: no owner is known", path)
+		return fmt.Errorf("%s: unknown owner", path)
 	}
 	if err := os.Lchown(path, int(st.Uid), int(st.Gid)); err != nil {
 		return err

@@ -14,7 +14,7 @@ var own = []struct{ path, fstype, data string }{
 	{"/dev/mqueue", "mqueue", ""},
 }
 
-// shared reports whether a folder is one of them.
+// shared reports whether a directory is one of them.
 func shared(path string) bool {
 	for _, m := range own {
 		if m.path == path {
@@ -37,12 +37,12 @@ func interfaceOfKernel(path string) (bool, error) {
 		if errors.Is(err, unix.ENOENT) {
 			return true, nil
 		}
-		return false, fmt.Errorf("look at what is mounted on %s: %w", path, err)
+		return false, fmt.Errorf("read the mounts of %s: %w", path, err)
 	}
 	return slices.Contains(kernels, int64(st.Type)), nil
 }
 
-// cover mounts the fresh folders and files over the places, in the room's own mount namespace.
+// cover mounts the fresh directories and files over the places, in the room's own mount namespace.
 func cover(lies map[string]string) error {
 	for path, fresh := range lies {
 		if err := unix.Mount(fresh, path, "", unix.MS_BIND, ""); err != nil {

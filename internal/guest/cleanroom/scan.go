@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
-// spot is a folder or file that the agent's side can write to.
+// spot is a directory or file that the agent's side can write to.
 type spot struct {
 	path     string
 	dir      bool
@@ -39,7 +39,7 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]sp
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
-			return fmt.Errorf("%s: no owner is known", path)
+			return fmt.Errorf("%s: unknown owner", path)
 		}
 		if path == c.Root {
 			device = st.Dev
@@ -62,13 +62,14 @@ func (c *Config) look(ctx context.Context, without func(path string) bool) ([]sp
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for what the agent can write to: %w", err)
+		return nil, fmt.Errorf("find the files that the agent can write: %w", err)
 	}
 	return found, nil
 }
 
-// writable applies the kernel's rule, and ownership, which allows changing the mode. Links have no content of their own, a device is
-// the kernel's, and a socket or pipe belongs to its listener, and none of the agent's is left.
+// writable applies the kernel's rule, and ownership, which allows changing the mode. Links have no content of
+// their own, a device is the kernel's, and a socket or pipe belongs to its listener, and the agent's
+// listeners have been killed.
 func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	if mode&(fs.ModeSymlink|fs.ModeDevice|fs.ModeSocket|fs.ModeNamedPipe) != 0 {
 		return false
@@ -77,17 +78,17 @@ func (c *Config) writable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	return user || mode.Perm()&0o002 != 0 || group && mode.Perm()&0o020 != 0
 }
 
-// reachable applies the kernel's rule for entering another user's folder.
+// reachable applies the kernel's rule for entering another user's directory.
 func (c *Config) reachable(mode fs.FileMode, st *syscall.Stat_t) bool {
 	_, group := c.Mine(st.Uid, st.Gid)
 	return mode.Perm()&0o001 != 0 || group && mode.Perm()&0o010 != 0
 }
 
-// maxWritten bounds the entries that Written looks at.
+// maxWritten bounds the entries that Written examines.
 const maxWritten = 200_000
 
-// Written describes the entries of the task's users outside of Task and Layered, by path: a changed one has another description. Sockets are not
-// among them: a listener's end makes each useless.
+// Written describes the entries of the task's users outside of Task and Layered, by path: a changed entry has
+// another description. Sockets are left out: they are useless once their listener has ended.
 func (c *Config) Written(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scanTime, fmt.Errorf("it took longer than %s", scanTime))
 	defer cancel()
@@ -116,7 +117,7 @@ func (c *Config) Written(ctx context.Context) (map[string]string, error) {
 				}
 			}
 			if len(all) > maxWritten {
-				return fmt.Errorf("more than %d files are there", maxWritten)
+				return fmt.Errorf("more than %d files", maxWritten)
 			}
 			return nil
 		})

@@ -20,7 +20,8 @@ import (
 // Space is free disk space; 0 means no limit.
 type Space struct{ Disk, Inodes int64 }
 
-// space is the least free space of the rooms' folder, of the folders of Apart, and of where layered places are written.
+// space returns the least free space of the rooms' directory, of the directories of Apart, and of the file
+// system of layered places.
 func (c *Config) space() (Space, error) {
 	var all Space
 	for _, dir := range slices.Concat([]string{c.Dir}, c.Apart, c.Layered) {
@@ -28,7 +29,7 @@ func (c *Config) space() (Space, error) {
 		if err := unix.Statfs(dir, &st); errors.Is(err, unix.ENOENT) {
 			continue
 		} else if err != nil {
-			return all, fmt.Errorf("see what is free on the disk of %s: %w", dir, err)
+			return all, fmt.Errorf("read the free space of %s: %w", dir, err)
 		}
 		least := func(to *int64, n int64) {
 			if *to == 0 || n < *to {
@@ -86,7 +87,7 @@ func removeSet(call uintptr, id int) syscall.Errno {
 	return errno
 }
 
-// segments are the ids in a table of /proc/sysvipc that belong to the agent's side.
+// segments returns the ids in a table of /proc/sysvipc that belong to the agent's side.
 func (c *Config) segments(table string) (ids []int) {
 	id, uid := -1, -1
 	for i, line := range strings.Split(strings.TrimSpace(table), "\n") {

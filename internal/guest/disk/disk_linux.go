@@ -1,4 +1,5 @@
-// Package disk watches how much of the disk a box takes. An engine bounds that only on few file systems, so that the box looks itself.
+// Package disk watches how much of the disk a box uses. An engine limits that only on few file systems, so
+// the box measures it itself.
 package disk
 
 import (
@@ -12,21 +13,22 @@ import (
 )
 
 const (
-	// least is the time between two looks, and share what a look may take of the time: 25,000 files take a third of a second.
+	// least is the minimum time between two measurements, and share the fraction of time that they may take:
+	// 25,000 files take a third of a second.
 	least = 5 * time.Second
 	share = 20
 	// block is the unit of st_blocks: stat(2).
 	block = 512
 )
 
-// Watch looks at the folders, each without other file systems below it, until ctx ends, and calls over once when they have taken more than limit
-// bytes since it began. Whatever cannot be read counts as nothing.
+// Watch measures the directories, each without other file systems below it, until ctx ends, and calls over
+// once when they have grown by more than limit bytes since it began. Unreadable entries count as zero.
 func Watch(ctx context.Context, folders []string, limit int64, over func(text string)) {
 	before := used(ctx, folders)
 	for {
 		start := time.Now()
 		if now := used(ctx, folders) - before; ctx.Err() == nil && now > limit {
-			over(fmt.Sprintf("the task takes %d MiB of the disk, limits.disk is %d MiB", now>>20, limit>>20))
+			over(fmt.Sprintf("the task uses %d MiB of the disk, limits.disk is %d MiB", now>>20, limit>>20))
 			return
 		}
 		select {
@@ -37,8 +39,8 @@ func Watch(ctx context.Context, folders []string, limit int64, over func(text st
 	}
 }
 
-// used is what files take, in bytes; one with several names counts once, and a sparse one what it has. It takes little memory whatever the
-// folders hold: each name of a file counts for its part.
+// used returns the size of all files in bytes. A file with several names counts once, and a sparse one with
+// its allocated blocks. Its memory use is bounded: each name of a file counts for its fraction.
 func used(ctx context.Context, folders []string) (sum int64) {
 	for _, folder := range folders {
 		var device uint64

@@ -1,4 +1,5 @@
-// Package ground prepares what a box stands on before boot starts, and tells boot what of it this machine cannot have.
+// Package ground prepares the kernel environment of a box before boot starts, and reports to boot which
+// protections are unavailable on this machine.
 package ground
 
 import (
@@ -10,11 +11,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// missing is the variable by which PID 1 tells boot what the box's ground lacks.
+// missing is the variable by which PID 1 reports missing protections to boot.
 const missing = "SANDBOX_AGENT_GROUND"
 
-// Prepare divides the box's control groups and covers the machine's settings. A box that cannot have
-// either is weaker than it should be.
+// Prepare divides the box's control groups and protects the machine's settings. A box without one of them is
+// less isolated than it should be.
 func Prepare(l workorder.Limits) error {
 	return errors.Join(
 		cgroups.Divide(cgroups.Limits{PIDs: l.AgentPIDs(), Reserve: workorder.MemoryReserve}),
@@ -22,7 +23,7 @@ func Prepare(l workorder.Limits) error {
 	)
 }
 
-// Tell is the environment by which boot learns why Prepare failed, which it says as a warning of the run.
+// Tell returns the environment by which boot learns why Prepare failed; boot adds it to the run's warnings.
 func Tell(err error) (env []string) {
 	if err == nil {
 		return nil
@@ -30,13 +31,14 @@ func Tell(err error) (env []string) {
 	return []string{missing + "=" + err.Error()}
 }
 
-// EndWork ends what runs on the agent's side of the box.
+// EndWork kills all processes on the agent's side of the box.
 func EndWork() error {
 	g, err := cgroups.Open()
 	return errors.Join(err, g.Kill(cgroups.Work))
 }
 
-// TakeMissing is what PID 1 said, "" for nothing. The variable is not for commands of the task.
+// TakeMissing returns the report of PID 1, "" if there is none, and removes the variable, which is not for
+// commands of the task.
 func TakeMissing() string {
 	text := os.Getenv(missing)
 	_ = os.Unsetenv(missing)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// User is a user of the image, with only its own group, in a control group; nil means the caller's.
+// User returns a user of the image with only its own group, in a control group; nil means the caller's.
 func User(name string, group *proc.Cgroup) (*proc.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {

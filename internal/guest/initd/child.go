@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// child is a role of this program. A signal that comes before the role has a handler for it would end it by default, so that signals
-// wait until it says that it listens.
+// child is a role of this program. A signal that arrives before the role has a handler would kill it by
+// default, so signals wait until the role reports that it listens.
 type child struct {
 	pid       int
 	listening <-chan struct{} // closed then; nil from then on
 	waiting   []syscall.Signal
 }
 
-// signal passes a signal on, or keeps it until the child listens.
+// signal forwards a signal, or keeps it until the child listens.
 func (c *child) signal(sig syscall.Signal) {
 	if c.listening == nil {
 		_ = syscall.Kill(c.pid, sig)
@@ -28,7 +28,7 @@ func (c *child) signal(sig syscall.Signal) {
 	}
 }
 
-// ready passes on what waited.
+// ready forwards the waiting signals.
 func (c *child) ready() {
 	c.listening = nil
 	for _, sig := range c.waiting {
@@ -37,10 +37,10 @@ func (c *child) ready() {
 	c.waiting = nil
 }
 
-// listenFD names, in a role's environment, the descriptor whose end tells PID 1 that the role listens.
+// listenFD names, in a role's environment, the descriptor whose close tells PID 1 that the role listens.
 const listenFD = "SANDBOX_AGENT_LISTENS"
 
-// Listen is called by a role once it has handlers for all signals that it can be sent.
+// Listen must be called by a role once it has handlers for all signals that it may receive.
 var Listen = sync.OnceFunc(func() {
 	fd, err := strconv.Atoi(os.Getenv(listenFD))
 	_ = os.Unsetenv(listenFD)
@@ -73,13 +73,13 @@ func (i *Init) fork(role string, order []byte, env ...string) (*child, error) {
 	}
 	go func() {
 		defer w.Close()
-		_, _ = w.Write(order) // a child that died has no use for it
+		_, _ = w.Write(order) // a child that died does not need it
 	}()
 	listening := make(chan struct{})
 	go func() {
 		defer close(listening)
 		defer said.Close()
-		_, _ = said.Read(make([]byte, 1)) // until it is closed there; a child that died has no use for signals
+		_, _ = said.Read(make([]byte, 1)) // until it is closed there; a child that died needs no signals
 	}()
 	c := &child{pid: p.Pid, listening: listening}
 	_ = p.Release()

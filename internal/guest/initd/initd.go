@@ -1,10 +1,9 @@
-// Package initd is PID 1 of the box. It reads the work order, forks boot,
-// forwards signals and reaps; nothing else, because what it does not do cannot
-// fail. When boot dies or hangs at a stop, it forks rescue, whose only job is
-// the last push and a result.
+// Package initd is PID 1 of the box. It reads the work order, forks boot, forwards signals and reaps
+// children. It does nothing else, so that little can fail. If boot dies or hangs at a stop, it forks rescue,
+// whose only job is the last push and a result.
 //
-// It owns wait4(-1). No other code may run in its process that starts children:
-// a wait for any child steals the exit codes of everybody else's.
+// It owns wait4(-1). No other code that starts children may run in its process: a wait for any child steals
+// the exit codes of all others.
 package initd
 
 import (
@@ -22,7 +21,7 @@ import (
 
 // Init is PID 1.
 type Init struct {
-	Order   io.Reader // the work order, in a container standard input
+	Order   io.Reader // the work order; standard input in a container
 	Stdout  *os.File
 	Stderr  *os.File
 	Log     *slog.Logger
@@ -30,22 +29,22 @@ type Init struct {
 	Signals <-chan os.Signal
 	// Done reports whether a final result exists.
 	Done func() bool
-	// Prepare makes the box ready for boot, with the order's limits, before anything else runs; what it cannot give is a variable of
-	// boot's environment. Nil if nothing is to be prepared.
+	// Prepare prepares the box for boot, with the order's limits, before anything else runs; it reports
+	// unavailable protections as a variable of boot's environment. Nil if there is nothing to prepare.
 	Prepare func(order []byte) (env []string)
-	// Work is the order's own time, after which nothing of the task's runs any more, 0 for none; EndWork ends what does, without boot. If nil, boot alone
-	// sees to it.
+	// Work returns the order's own time limit, after which no process of the task may run, 0 for none; EndWork
+	// kills those processes without boot. If nil, only boot enforces it.
 	Work    func(order []byte) time.Duration
 	EndWork func() error
-	// Longest is what a run can take that keeps its own bounds. A boot that takes longer is stuck where nothing
-	// of its own can end it, and is stopped. Nil, or 0, if it may take for ever.
+	// Longest returns the maximum duration of a run that keeps its own limits. A boot that takes longer is stuck
+	// where it cannot end itself, and is stopped. Nil, or 0, if there is no maximum.
 	Longest func(order []byte) time.Duration
-	// KillAll kills every other process of the box: when boot has died, what is
-	// left may be what killed it, and would not let rescue start. Nil kills nothing.
+	// KillAll kills every other process of the box: when boot has died, the remaining processes may have killed
+	// it, and could prevent rescue from starting. Nil kills nothing.
 	KillAll func()
 
-	grace time.Duration // that a stop was announced with; 0 means none was
-	began time.Time     // of the stop; zero means none was asked for
+	grace time.Duration // announced before a stop; 0 if none was
+	began time.Time     // when the stop was requested; zero if none was
 }
 
 func (i *Init) endWork() {
@@ -54,7 +53,8 @@ func (i *Init) endWork() {
 	}
 }
 
-// limited fires when the order's time, by one of its limits, and more is over; never where there is no limit.
+// limited fires when the time from one of the order's limits, plus more, has passed; never if there is no
+// limit.
 func limited(limit func([]byte) time.Duration, order []byte, more time.Duration) <-chan time.Time {
 	if limit == nil {
 		return nil
@@ -68,12 +68,12 @@ func limited(limit func([]byte) time.Duration, order []byte, more time.Duration)
 
 func (i *Init) stopping() bool { return !i.began.IsZero() }
 
-// until is a time after the beginning of the stop.
+// until returns a timer for a time after the beginning of the stop.
 func (i *Init) until(after time.Duration) <-chan time.Time {
 	return time.After(time.Until(i.began.Add(after)))
 }
 
-// note takes down what a signal means for us.
+// note records what a signal means for PID 1.
 func (i *Init) note(sig syscall.Signal) {
 	if sig == LongStop {
 		i.grace = workorder.LongStop
@@ -82,7 +82,8 @@ func (i *Init) note(sig syscall.Signal) {
 	}
 }
 
-// pass hands a signal on, with what was announced before it: the kernel keeps no order of signals, and a child may not have been there.
+// pass forwards a signal, with the announcement before it: the kernel does not keep the order of signals, and
+// the child may not have existed then.
 func (i *Init) pass(c *child, sig syscall.Signal) {
 	if sig != LongStop && i.grace > 0 {
 		c.signal(LongStop)
@@ -93,15 +94,15 @@ func (i *Init) pass(c *child, sig syscall.Signal) {
 // LongStop is workorder.LongStopSignal.
 const LongStop = syscall.SIGUSR1
 
-// workGrace is what boot has to end the task's processes itself at the time limit. Each step of that takes milliseconds unless
-// the box is starved, which is what PID 1 ends then.
+// workGrace is the time for boot to end the task's processes itself at the time limit. Each step takes
+// milliseconds unless the box is starved; PID 1 then ends the processes instead.
 const workGrace = workorder.AgentGrace + 8*time.Second
 
-// rescueReserve is for rescue to end after its own limit.
+// rescueReserve is the time for rescue to end after its own limit.
 const rescueReserve = 10 * time.Second
 
-// A box without a free process gets some back within a moment after KillAll;
-// the tries are bounded well below what a stop leaves for rescue.
+// A box without a free process slot gets some back shortly after KillAll; the retries take far less time than
+// a stop leaves for rescue.
 const (
 	forkTries = 20
 	forkPause = 50 * time.Millisecond
@@ -112,7 +113,7 @@ type exit struct {
 	code int
 }
 
-// Run is the life of PID 1; it returns the container's exit code.
+// Run runs PID 1 and returns the container's exit code.
 func (i *Init) Run() int {
 	exits := make(chan exit)
 	go reap(exits)
@@ -148,27 +149,27 @@ func (i *Init) Run() int {
 			if !i.stopping() {
 				continue
 			}
-			limit = workorder.RescueGrace // whoever stops us does not wait
+			limit = workorder.RescueGrace // the engine does not wait
 			if !late {
 				stopped = i.until(workorder.ShutdownIn(i.grace).Boot)
 			}
 		case <-worked:
 			i.endWork()
 		case <-overdue:
-			i.Log.Error("boot takes longer than a run can; stopping it")
+			i.Log.Error("boot exceeds the maximum duration of a run; stopping it")
 			boot.signal(syscall.SIGTERM)
 			if stopped == nil {
 				stopped = time.After(workorder.ShutdownIn(0).Boot)
 			}
 		case <-stopped:
 			if i.Done() && !late {
-				// The result is safe; what is left is the lease's and the inner engine's end.
+				// The result is safe; only the end of the lease and of the inner engine remain.
 				late = true
 				stopped = time.After(workorder.ReleaseGrace + workorder.EngineGrace)
 				continue
 			}
 			i.Log.Error("boot does not end; killing it")
-			reason = "boot did not end in time after it was told to stop"
+			reason = "boot did not end in time after a stop request"
 			_ = syscall.Kill(boot.pid, syscall.SIGKILL)
 			stopped = make(chan time.Time)
 		case e := <-exits:
@@ -209,8 +210,7 @@ func (i *Init) readOrder() ([]byte, error) {
 	}
 }
 
-// RescueReason and RescueLimit tell rescue, by its environment, why it was
-// started and how long it has.
+// Environment variables that tell rescue why it was started and how much time it has.
 const (
 	RescueReason = "SANDBOX_AGENT_RESCUE_REASON"
 	RescueLimit  = "SANDBOX_AGENT_RESCUE_LIMIT"
@@ -227,14 +227,14 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 		if c, err = i.fork("rescue", order, RescueReason+"="+reason, RescueLimit+"="+limit.String()); !errors.Is(err, syscall.EAGAIN) {
 			break
 		}
-		drain(exits, forkPause) // the killed give their places back when they are reaped
+		drain(exits, forkPause) // the killed processes free their slots when they are reaped
 	}
 	if err != nil {
 		i.Log.Error("start rescue", "error", err)
 		return workorder.ExitBox
 	}
 	over := time.After(limit + rescueReserve)
-	hurried := limit <= workorder.RescueGrace // the stop came before it began
+	hurried := limit <= workorder.RescueGrace // the stop came before rescue began
 	for {
 		select {
 		case <-c.listening:
@@ -262,7 +262,7 @@ func (i *Init) rescue(order []byte, exits <-chan exit, limit time.Duration, reas
 	}
 }
 
-// drain takes what the reaper reports for a while.
+// drain consumes the reaper's reports for a while.
 func drain(exits <-chan exit, most time.Duration) {
 	limit := time.After(most)
 	for {
@@ -274,7 +274,7 @@ func drain(exits <-chan exit, most time.Duration) {
 	}
 }
 
-// reap waits for every child for ever and reports each end.
+// reap waits for every child, forever, and reports each end.
 func reap(exits chan<- exit) {
 	for {
 		var ws syscall.WaitStatus

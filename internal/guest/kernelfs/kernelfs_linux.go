@@ -1,8 +1,9 @@
-// Package kernelfs takes the settings of the machine's kernel out of the box's sight: a box shares the kernel with the host, and
-// root in it could otherwise change the host with one write (what runs at a crash, say). The knobs of the box's own network are set as checks need them.
+// Package kernelfs hides the settings of the machine's kernel from the box: a box shares the kernel with the
+// host, and root in it could otherwise change the host with one write (for example, the program that runs at
+// a crash). It also sets the parameters of the box's own network as checks need them.
 //
-// It holds against a write, not against root who mounts /proc anew: that takes a user namespace of the box's own, which an OCI
-// runtime such as sysbox gives.
+// It protects against writes, but not against root that mounts /proc again: preventing that takes a user
+// namespace for the box, which an OCI runtime such as sysbox provides.
 package kernelfs
 
 import (
@@ -17,27 +18,30 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// readOnly are directories and files whose writes reach beyond the box. They are those of the outer engine's default, and /sys.
+// readOnly are directories and files whose writes have effects outside the box: the outer engine's defaults,
+// and /sys.
 var readOnly = append([]string{"/sys"}, proc.ReadOnlyPaths...)
 
 // writable are parts of readOnly that belong to the box's own network namespace.
 var writable = []string{"/proc/sys/net"}
 
-// settings are those of the box's own network namespace.
+// settings belong to the box's own network namespace.
 var settings = map[string]string{
-	// For a minute the kernel would refuse the port of a server that closed its last connection to the next one (TIME_WAIT): a check
-	// that starts a server would fail for what ran before it, the proof's other side or the agent.
+	// By default, the kernel blocks the port of a server that closed its last connection for a minute
+	// (TIME_WAIT). A check that starts a server would fail because of an earlier one: of the proof's other side,
+	// or of the agent.
 	"/proc/sys/net/ipv4/tcp_max_tw_buckets": "0",
 }
 
-// masked are those that tell of the machine, as the outer engine masks them by default.
+// masked are paths that reveal details of the machine, as the outer engine masks them by default.
 var masked = append([]string{"/sys/devices/virtual/powercap", "/sys/firmware"}, proc.MaskedPaths...)
 
-// spare is the folder with a whole /proc and /sys that nothing covers. A kernel mounts either in a user namespace, as inner containers have,
-// only where the mount namespace has one that shows all of it. No process can reach these: an empty folder is mounted over their parent.
+// spare is the directory with an uncovered /proc and /sys. A kernel allows mounting either in a user
+// namespace, as inner containers do, only if the mount namespace has one that is fully visible. No process
+// can reach these: an empty directory is mounted over their parent.
 const spare = "/var/lib/sandbox-agent/spare"
 
-// Hold covers what has to be covered. PID 1 calls it once, before anything else runs; it stays as long as the box.
+// Hold covers these paths. PID 1 calls it once, before anything else runs; it lasts as long as the box.
 func Hold() error {
 	if err := mountSpare(); err != nil {
 		return fmt.Errorf("hold kernel settings: %w", err)
@@ -81,10 +85,10 @@ func mountSpare() error {
 	return nil
 }
 
-// bind makes p a mount point of itself with the flags. A path that this kernel does not have is no error.
+// bind makes p a mount point of itself with the flags. A path that this kernel lacks is not an error.
 func bind(p string, flags uintptr) error {
 	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	// Recursive: what is mounted below stays in sight, and keeps its own flags.
+	// Recursive: mounts below stay visible and keep their own flags.
 	err := unix.Mount(p, p, "", unix.MS_BIND|unix.MS_REC, "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -98,7 +102,7 @@ func bind(p string, flags uintptr) error {
 	return nil
 }
 
-// mask puts an empty file or folder over p.
+// mask mounts an empty file or directory over p.
 func mask(p string) error {
 	st, err := os.Stat(p)
 	switch {

@@ -1,4 +1,5 @@
-// Package media takes the pictures, videos and texts that the agent leaves for the reviewer out of a folder of the agent's into the result.
+// Package media copies the pictures, videos and texts that the agent leaves for the reviewer from a directory
+// of the agent into the result.
 package media
 
 import (
@@ -19,21 +20,21 @@ import (
 )
 
 const (
-	// Var is the variable with the agent's folder for its own pictures.
+	// Var is the variable with the agent's directory for its own pictures.
 	Var = "SANDBOX_AGENT_MEDIA"
-	// outDir is where they go, relative to the result's folder.
+	// outDir is their destination, relative to the result directory.
 	outDir = workorder.EvidenceDir + "/media"
-	// maxFiles, maxFile and maxBytes bound what is taken, the latter in bytes: a reviewer looks at a few, and
-	// all of it is kept with the result.
+	// maxFiles, maxFile and maxBytes bound the copied files, the latter two in bytes: a reviewer looks at a few,
+	// and all of them are stored with the result.
 	maxFiles = 40
 	maxFile  = 16 << 20
 	maxBytes = 32 << 20
-	// maxNames bounds the names that are looked at, in a folder that can have any number.
+	// maxNames bounds the examined names, in a directory that can have any number.
 	maxNames = 1000
 	maxName  = 100
 )
 
-// kinds maps file name extensions to kinds of evidence; other files are not taken.
+// kinds maps file name extensions to kinds of evidence; other files are not copied.
 var kinds = map[string]string{
 	".png": workorder.EvidenceScreenshot, ".jpg": workorder.EvidenceScreenshot, ".jpeg": workorder.EvidenceScreenshot,
 	".webp": workorder.EvidenceScreenshot, ".gif": workorder.EvidenceScreenshot,
@@ -41,23 +42,23 @@ var kinds = map[string]string{
 	".txt": "text", ".md": "text", ".log": "text", ".json": "text",
 }
 
-// Folder is the folder in which the agent leaves pictures for the reviewer. Its parent is ours: the folder cannot be put
-// into another's place.
+// Folder is the directory in which the agent leaves pictures for the reviewer. Root owns its parent, so that
+// the directory cannot be replaced.
 type Folder struct {
-	// Path is the folder's own.
+	// Path is the path of the directory.
 	Path string
 
 	out   string
 	user  *proc.Credential
 	shown func(string) string
 
-	taken map[string]bool // files of earlier processes of the agent, which stay for later ones to see
+	taken map[string]bool // files of earlier processes of the agent, which stay visible to later ones
 	used  map[string]bool // names in the result
 	bytes int64
 }
 
-// Make makes the folder at path for user; nil means the caller's. The files that Keep takes go below out, the result's folder, with
-// names and texts as shown changes them.
+// Make creates the directory at path for user; nil means the current user. Keep copies files below out, the
+// result directory; shown cleans names and texts.
 func Make(path, out string, user *proc.Credential, shown func(string) string) (*Folder, error) {
 	m := &Folder{Path: path, out: out, user: user, shown: shown, taken: map[string]bool{}, used: map[string]bool{}}
 	return m, m.make()
@@ -66,27 +67,27 @@ func Make(path, out string, user *proc.Credential, shown func(string) string) (*
 func (m *Folder) make() error {
 	err := os.Mkdir(m.Path, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("there is no folder for the agent's pictures: %s is there already", m.Path)
+		return fmt.Errorf("no directory for the agent's pictures: %s already exists", m.Path)
 	}
 	if err == nil && m.user != nil {
 		err = os.Lchown(m.Path, int(m.user.UID), int(m.user.GID))
 	}
 	if err != nil {
-		return fmt.Errorf("there is no folder for the agent's pictures: %w", err)
+		return fmt.Errorf("no directory for the agent's pictures: %w", err)
 	}
 	return nil
 }
 
-// Keep takes what is new in the folder, in the order of the names. Folders in it are not looked into.
+// Keep copies new files of the directory, sorted by name. It ignores subdirectories.
 func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 	root, err := os.OpenRoot(m.Path)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("the agent's pictures were not taken: %v", err)}
+		return nil, []string{fmt.Sprintf("the agent's pictures were not copied: %v", err)}
 	}
 	defer root.Close()
 	names, err := m.names(root)
 	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("not all of the agent's pictures were looked at: %v", err))
+		warnings = append(warnings, fmt.Sprintf("not all of the agent's pictures were examined: %v", err))
 	}
 	left := 0
 	for _, name := range names {
@@ -98,7 +99,7 @@ func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 		e, err := m.take(root, name, kind)
 		switch {
 		case err != nil:
-			warnings = append(warnings, fmt.Sprintf("a picture of the agent's was not taken: %s: %v", m.shown(plainName(name)), err))
+			warnings = append(warnings, fmt.Sprintf("a picture of the agent was not copied: %s: %v", m.shown(plainName(name)), err))
 		case e.Path != "":
 			files = append(files, e)
 		}
@@ -107,7 +108,7 @@ func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 		}
 	}
 	if left > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d files in the agent's folder for pictures are none: pictures, videos and text are taken, by the end of their names", left))
+		warnings = append(warnings, fmt.Sprintf("%d files in the agent's directory for pictures were ignored: only pictures, videos and text are copied, by file name extension", left))
 	}
 	return files, warnings
 }
@@ -126,7 +127,7 @@ func (m *Folder) names(root *os.Root) ([]string, error) {
 	return names, err
 }
 
-// take copies a file. No path: it was taken before.
+// take copies a file. The path is empty if it was copied before.
 func (m *Folder) take(root *os.Root, name, kind string) (workorder.Evidence, error) {
 	f, fi, err := untrusted.Open(root, name, m.user.Owner())
 	if err != nil {
@@ -162,10 +163,10 @@ func (m *Folder) take(root *os.Root, name, kind string) (workorder.Evidence, err
 	return workorder.Evidence{Name: titled + to, Path: outDir + "/" + to, Kind: kind}, nil
 }
 
-// titled begins the name of a file that the agent left.
+// titled starts the title of a file that the agent left.
 const titled = "the agent's own: "
 
-// free is a name that is not used yet.
+// free returns an unused name.
 func (m *Folder) free(name string) string {
 	to := name
 	for i := 2; m.used[to]; i++ {
@@ -176,7 +177,7 @@ func (m *Folder) free(name string) string {
 	return to
 }
 
-// plainName is a file's name of letters that are safe in a path, a link and a terminal.
+// plainName returns a file name with only characters that are safe in a path, a link and a terminal.
 func plainName(name string) string {
 	ext := strings.ToLower(path.Ext(name))
 	stem := strings.Map(func(c rune) rune {

@@ -1,4 +1,5 @@
-// Package network puts the network policy and the model gateway in force, tells the task of them and says in the result what they did.
+// Package network applies the network policy and starts the model gateway, passes their settings to the task
+// and reports their use in the result.
 package network
 
 import (
@@ -20,28 +21,29 @@ import (
 const (
 	// modelsLog is the gateway's audit log, below workorder.LogsDir.
 	modelsLog = "gateway.jsonl"
-	// maxModelsLog bounds it, in bytes: a line is some 300 of them.
+	// maxModelsLog bounds it, in bytes: a line has some 300.
 	maxModelsLog = 16 << 20
 )
 
-// Task is told where the gateway is.
+// Task receives the gateway's address.
 type Task interface {
 	Setenv(name, value string)
 }
 
-// Network is the network policy and the model gateway as boot.Network.
+// Network is the network policy and the model gateway. It implements boot.Network.
 type Network struct {
 	Policy *egress.Egress
 	Hosts  *TrustedHosts
 	Order  *workorder.Order
 	Task   Task
-	Models *gateway.Models // nil means the order has no routes
+	Models *gateway.Models // nil if the order has no routes
 	Audit  io.Closer       // of Models
 	Guard  *guard.Guard
 	Log    *slog.Logger
 }
 
-// NewModels makes the gateway of the order's routes and its log in the folder logs; nil when there are none.
+// NewModels creates the gateway of the order's routes and its log in the directory logs; nil if there are no
+// routes.
 func NewModels(log *slog.Logger, env *workorder.Envelope, logs string, emit func(workorder.Event)) (*gateway.Models, io.Closer, error) {
 	if len(env.Order.Gateway.Routes) == 0 {
 		return nil, nil, nil
@@ -70,39 +72,39 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) Close() error                { return nil }
 
-// Up puts the policy in force, and tells the task where the gateway is.
+// Up applies the policy, and passes the gateway's address to the task.
 func (n *Network) Up(ctx context.Context) error {
 	if err := n.Policy.Up(ctx); err != nil {
-		return fmt.Errorf("put the network policy in force: %w", err)
+		return fmt.Errorf("apply the network policy: %w", err)
 	}
 	n.Hosts.start(ctx, n.Policy)
 	if n.Models == nil {
 		return nil
 	}
 	if err := n.Models.Start(ctx); err != nil {
-		return fmt.Errorf("open the model gateway: %w", err)
+		return fmt.Errorf("start the model gateway: %w", err)
 	}
-	n.Models.SetBudget(n.Order.MaxBudgetUSD) // setup may ask models, too
+	n.Models.SetBudget(n.Order.MaxBudgetUSD) // setup may use models, too
 	for name, value := range n.Models.Env() {
 		n.Task.Setenv(name, value)
-		if _, own := n.Order.Env[name]; own { // the project's word on the server is the gateway's to follow
+		if _, own := n.Order.Env[name]; own { // the gateway, not the task, uses the project's server setting
 			n.Order.Env[name] = value
 		}
 	}
 	return nil
 }
 
-// Seal holds the inner engine to the policy, too.
+// Seal applies the policy to the inner engine, too.
 func (n *Network) Seal(ctx context.Context) error { return n.Policy.Seal(ctx) }
 
-// Report is safe to call when nothing was ever in force.
+// Report is safe to call if nothing was ever started.
 func (n *Network) Report(r *workorder.Result) {
 	report := n.Policy.Report()
 	r.Network, r.Refusals = &report, n.Guard.Refusals()
 }
 
-// Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: what still runs reaches
-// nothing any more.
+// Close ends guard, gateway, resolver and proxy. The kernel's rules stay as long as the box: remaining
+// processes reach nothing.
 func (n *Network) Close() {
 	n.Guard.Close()
 	n.Policy.Close()

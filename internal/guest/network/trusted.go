@@ -11,19 +11,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// resolveTime bounds asking for the addresses of the hosts that boot talks to: the box starts without them when
-// the resolver is slow, since they are only kept free of inner networks.
+// resolveTime bounds the resolution of the hosts that boot talks to: the box starts without their addresses
+// if the resolver is slow, since they are only used to keep inner networks away from them.
 const resolveTime = 3 * time.Second
 
 // TrustedHosts are the servers that boot itself talks to during a run: resolvers, git and models. An inner
-// network over one of them would take the way to it.
+// network with one of their addresses would hide them.
 type TrustedHosts struct {
 	names  []string
-	done   chan struct{} // closed: prefixes are known
+	done   chan struct{} // closed once prefixes are known
 	ranges []netip.Prefix
 }
 
-// NewTrustedHosts are those of an order. Their addresses are asked for once the policy is in force.
+// NewTrustedHosts returns the hosts of an order. Their addresses are resolved once the policy is in force.
 func NewTrustedHosts(o *workorder.Order) *TrustedHosts {
 	t := &TrustedHosts{names: []string{hostOf(o.CloneURL)}, done: make(chan struct{})}
 	for _, r := range o.Gateway.Routes {
@@ -32,7 +32,7 @@ func NewTrustedHosts(o *workorder.Order) *TrustedHosts {
 	return t
 }
 
-// hostOf is the host of a URL, or of git's user@host:path; empty means it has none.
+// hostOf returns the host of a URL, or of git's user@host:path; empty if it has none.
 func hostOf(remote string) string {
 	if u, err := url.Parse(remote); err == nil && u.Host != "" {
 		return u.Hostname()
@@ -44,7 +44,7 @@ func hostOf(remote string) string {
 	return before[strings.LastIndex(before, "@")+1:]
 }
 
-// start asks for the addresses; it is called once, before anybody asks for prefixes.
+// start resolves the addresses; it is called once, before any call of Prefixes.
 func (t *TrustedHosts) start(ctx context.Context, e *egress.Egress) {
 	go func() {
 		defer close(t.done)
@@ -63,7 +63,7 @@ func (t *TrustedHosts) start(ctx context.Context, e *egress.Egress) {
 	}()
 }
 
-// Prefixes are their addresses. It waits for the resolver, resolveTime at most.
+// Prefixes returns their addresses. It waits for the resolver, resolveTime at most.
 func (t *TrustedHosts) Prefixes() []netip.Prefix {
 	<-t.done
 	return t.ranges

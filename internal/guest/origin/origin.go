@@ -1,6 +1,6 @@
-// Package origin finds out who in the box is behind a connection or a process
-// id, for reports that a human reads. Everything it reads was chosen by untrusted programs (a name, an
-// argument list), so it is shortened and cleaned, and nothing is ever decided by it.
+// Package origin identifies the process or container behind a connection or a process id, for reports that
+// people read. Everything it reads was chosen by untrusted programs (a name, an argument list), so it is
+// shortened and cleaned, and no decision is based on it.
 package origin
 
 import (
@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// maxName is what is kept of a name, in bytes: the kernel keeps 15 of a program's,
-	// Docker allows longer ones for containers.
+	// maxName bounds a name, in bytes: the kernel keeps 15 of a program's, Docker allows longer ones for
+	// containers.
 	maxName = 64
 	// maxProcesses bounds one search through /proc; a box is limited to fewer by its
 	// pids cgroup unless the project asks for more.
@@ -33,9 +33,9 @@ const (
 	maxSockets = 65536
 	// searchTime bounds one search: a report is not worth more.
 	searchTime = 100 * time.Millisecond
-	// askTime bounds a question to the engine about a container.
+	// askTime bounds a query of the engine about a container.
 	askTime = 500 * time.Millisecond
-	// recentPIDs are looked at first: who opened a connection opens another.
+	// recentPIDs are examined first: a process that opened a connection often opens another.
 	recentPIDs = 32
 	// idLength is the length of a container's id in hexadecimal.
 	idLength = 64
@@ -53,8 +53,8 @@ type Finder struct {
 	recent []int
 }
 
-// New makes a Finder. containerName gives the name of an inner container by its
-// id, containerByIP by its address; both return "" for what they do not know, and either can be nil.
+// New returns a Finder. containerName returns the name of an inner container by its id, containerByIP by its
+// address; both return "" if unknown, and either can be nil.
 func New(containerName func(ctx context.Context, id string) string, containerByIP func(ctx context.Context, ip netip.Addr) string) *Finder {
 	if containerName == nil {
 		containerName = func(context.Context, string) string { return "" }
@@ -67,8 +67,8 @@ func New(containerName func(ctx context.Context, id string) string, containerByI
 	return f
 }
 
-// Process is "curl (pid 123)", or "container redis: curl" for a process of an
-// inner container; "pid 123" when the process is gone.
+// Process returns "curl (pid 123)", or "container redis: curl" for a process of an inner container; "pid 123"
+// if the process is gone.
 func (f *Finder) Process(pid int) string {
 	b, err := os.ReadFile(filepath.Join(f.proc, strconv.Itoa(pid), "comm"))
 	if err != nil {
@@ -81,8 +81,8 @@ func (f *Finder) Process(pid int) string {
 	return fmt.Sprintf("%s (pid %d)", name, pid)
 }
 
-// containerOf names the inner container of a process. The innermost id of its
-// cgroup is asked for; that of the box itself, which some engines show, is known to nobody in here.
+// containerOf returns the name of a process's inner container. It queries the innermost id of the cgroup; the
+// id of the box itself, which some engines show, is unknown inside.
 func (f *Finder) containerOf(pid int) string {
 	b, err := os.ReadFile(filepath.Join(f.proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *Finder) containerOf(pid int) string {
 	return ""
 }
 
-// lastID is the last container id in a path.
+// lastID returns the last container id in a path.
 func lastID(path string) string {
 	words := strings.FieldsFunc(path, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) })
 	for _, w := range slices.Backward(words) {
@@ -115,13 +115,13 @@ func lastID(path string) string {
 	return ""
 }
 
-// TCP names who holds the client's end of a TCP connection: local is the
-// client's address, remote what it dialled. "" when nobody can be found.
+// TCP identifies the process at the client's end of a TCP connection: local is the client's address, remote
+// the dialled one. It returns "" if the process is not found.
 func (f *Finder) TCP(local, remote netip.AddrPort) string {
 	return f.socket(local, remote, "net/tcp", "net/tcp6")
 }
 
-// UDP names who holds the UDP socket that sent from local.
+// UDP identifies the process with the UDP socket that sent from local.
 func (f *Finder) UDP(local netip.AddrPort) string {
 	return f.socket(local, netip.AddrPort{}, "net/udp", "net/udp6")
 }
@@ -152,8 +152,7 @@ func (f *Finder) socket(local, remote netip.AddrPort, tables ...string) string {
 	return ""
 }
 
-// Container is "container NAME" for an address that is not the box's own; known
-// says that it is not.
+// Container returns "container NAME" for an address that is not the box's own; known reports that it is not.
 func (f *Finder) Container(a netip.Addr) (by string, known bool) {
 	a = a.Unmap()
 	if a.IsLoopback() || isOwn(a) {
@@ -178,8 +177,8 @@ func isOwn(a netip.Addr) bool {
 	})
 }
 
-// findInode looks a socket up in one of the kernel's tables. A socket that is bound
-// to every address matches by its port. remote is zero for a socket without a peer.
+// findInode searches for a socket in one of the kernel's tables. A socket that is bound to every address
+// matches by its port. remote is zero for a socket without a peer.
 func findInode(path string, local, remote netip.AddrPort) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -208,7 +207,7 @@ func findInode(path string, local, remote netip.AddrPort) string {
 	return loose
 }
 
-// parseSocket reads "0100007F:1F90": words in the machine's byte order, then the port.
+// parseSocket parses "0100007F:1F90": words in the machine's byte order, then the port.
 func parseSocket(s string) (netip.AddrPort, error) {
 	host, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(host)
@@ -216,7 +215,7 @@ func parseSocket(s string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	if len(b) != 4 && len(b) != 16 {
-		return netip.AddrPort{}, errors.New("no address")
+		return netip.AddrPort{}, errors.New("not an address")
 	}
 	for i := 0; i < len(b); i += 4 {
 		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
@@ -226,8 +225,7 @@ func parseSocket(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(p)), err
 }
 
-// holder is the process that has a descriptor which links to target, 0 when none
-// is found in time.
+// holder returns the process that has a descriptor which links to target, 0 if none is found in time.
 func (f *Finder) holder(target string) int {
 	f.mu.Lock()
 	recent := slices.Clone(f.recent)
@@ -244,7 +242,7 @@ func (f *Finder) holder(target string) int {
 	defer dir.Close()
 	names, _ := dir.Readdirnames(maxProcesses)
 	end := time.Now().Add(searchTime)
-	for _, n := range slices.Backward(names) { // the youngest first
+	for _, n := range slices.Backward(names) { // youngest first
 		pid, err := strconv.Atoi(n)
 		if err != nil || slices.Contains(recent, pid) {
 			continue
@@ -283,8 +281,7 @@ func (f *Finder) remember(pid int) {
 	f.recent = f.recent[:min(len(f.recent), recentPIDs)]
 }
 
-// Clean makes text of untrusted programs fit for a line of a report: printable,
-// one line, short.
+// Clean prepares text of untrusted programs for a line of a report: printable, one line, short.
 func Clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {

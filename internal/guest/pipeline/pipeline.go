@@ -1,5 +1,5 @@
-// Package pipeline runs a list of named steps. The package has what every step needs around it, so that no step has it: order, skipping,
-// events, timing, deadlines and undoing. The list can be printed, and what is printed is what runs.
+// Package pipeline runs a list of named steps. It implements what all steps share: order, skipping, events,
+// timing, deadlines and undoing. The list can also be printed; the printed list is the one that runs.
 package pipeline
 
 import (
@@ -19,30 +19,30 @@ type Step struct {
 	Name workorder.StepName
 	// Title describes the step in a few words.
 	Title string
-	// After are the steps that have to be over first; they stand earlier in the list, those that it does not have do not count. A
-	// step that is Always comes after all that stand before it.
+	// After lists the steps that must be over first. They come earlier in the list; names that are not in the
+	// list are ignored. A step with Always comes after all steps before it.
 	After []workorder.StepName
-	// Budget bounds Run; 0 means what ends the step's context does.
+	// Budget bounds Run; 0 means that only the step's context does.
 	Budget time.Duration
-	// Within is the longest that Run takes by deadlines of its own, where it has no Budget: it goes on for a moment after its
-	// context ends, as a landing must. OfRun means that the run's timeout bounds it.
+	// Within is the longest that Run takes by deadlines of its own, if it has no Budget: it continues for a
+	// moment after its context ends, as a landing must. OfRun means that the run's timeout bounds it.
 	Within time.Duration
-	// Always: the step runs whatever became of those before it.
+	// Always means that the step runs even if earlier ones failed.
 	Always bool
-	// Soft means that the list continues after the step failed. Its error tells why it was cut short.
+	// Soft means that the list continues after the step failed. Its error explains why it was cut short.
 	Soft bool
-	// Silent: the record does not have the step.
+	// Silent means that the record omits the step.
 	Silent bool
 	// Life ends an Always step early; it may be nil.
 	Life func() context.Context
-	// Later tells how to do the step another time if Life ended it.
+	// Later explains how to repeat the step if Life ended it.
 	Later string
-	// Skip returns why the order leaves no work, else ""; nil means that it always does. A plan calls it, and so does a run, before
-	// Late.
+	// Skip returns why the order leaves no work, else ""; nil means that there always is. Plan calls it, and so
+	// does a run, before Late.
 	Skip func() string
-	// Late returns why there turns out to be no work once the steps before are over, else "". A plan does not call it.
+	// Late returns why there is no work once the earlier steps are over, else "". Plan does not call it.
 	Late func() string
-	// Run does the work. A *record.Skip as its error says that there was none.
+	// Run does the work. A *record.Skip as its error means that there was none.
 	Run func(context.Context) error
 	// Code returns the exit code to record; nil means that of the error, if it is an ExitCoder.
 	Code func() *int
@@ -50,7 +50,7 @@ type Step struct {
 	Undo func(context.Context)
 }
 
-// Recorder is what the list tells of its steps. *record.Recorder is one.
+// Recorder records the progress of the steps. *record.Recorder implements it.
 type Recorder interface {
 	Declare(names ...workorder.StepName)
 	StepStarted(name workorder.StepName)
@@ -58,7 +58,7 @@ type Recorder interface {
 	Unreached(why string, names ...workorder.StepName)
 }
 
-// List is the steps of a run. Its methods are called one after another: Work, Finish, Undo.
+// List holds the steps of a run. Its methods are called in this order: Work, Finish, Undo.
 type List struct {
 	Steps []Step
 	Rec   Recorder
@@ -73,23 +73,25 @@ type Error struct {
 func (e *Error) Error() string { return string(e.Step) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Stop is the error of a step that ends the work without having failed. Why says it of this step and of those after it.
+// Stop is the error of a step that ends the work without having failed. Why is recorded for this step and for
+// those after it.
 type Stop struct {
 	Why string
-	Err error // for the caller of Work; nil means none
+	Err error // returned by Work; nil if none
 }
 
 func (s *Stop) Error() string { return s.Why }
 func (s *Stop) Unwrap() error { return s.Err }
 
-// ExitCoder is an error that has a command's exit code.
+// ExitCoder is an error with the exit code of a command.
 type ExitCoder interface {
 	error
 	ExitCode() int
 }
 
-// Work runs the steps that are not Always, each as soon as those that it comes after are over, and returns the first failure when
-// all that were started have ended. After a failure, and when ctx is done, no further step is started.
+// Work runs the steps that are not Always, each as soon as the steps in its After are over, and returns the
+// first failure when all started steps have ended. After a failure, and when ctx is done, it starts no
+// further step.
 func (l *List) Work(ctx context.Context) error {
 	var declared []workorder.StepName
 	for _, s := range l.Steps {
@@ -143,7 +145,7 @@ func (l *List) Work(ctx context.Context) error {
 	return first
 }
 
-// await waits for steps, and reports false when ctx was done before.
+// await waits for steps; it returns false if ctx is done first.
 func await(ctx context.Context, steps []workorder.StepName, over map[workorder.StepName]chan struct{}) bool {
 	for _, s := range steps {
 		done, ok := over[s]
@@ -158,7 +160,7 @@ func await(ctx context.Context, steps []workorder.StepName, over map[workorder.S
 	return ctx.Err() == nil
 }
 
-// why is why the steps after one that failed are not reached.
+// why explains why the steps after a failed one are not reached.
 func why(name workorder.StepName, err error) error {
 	if stop, ok := errors.AsType[*Stop](err); ok {
 		return stop
@@ -166,7 +168,7 @@ func why(name workorder.StepName, err error) error {
 	return fmt.Errorf("the step %s failed", name)
 }
 
-// Finish runs the steps that are Always, one after another. ctx carries values only.
+// Finish runs the Always steps in sequence. ctx carries values only.
 func (l *List) Finish(ctx context.Context) {
 	for _, s := range l.Steps {
 		if !s.Always {
@@ -180,7 +182,7 @@ func (l *List) Finish(ctx context.Context) {
 	}
 }
 
-// Undo takes back the steps in reverse order.
+// Undo undoes the steps in reverse order.
 func (l *List) Undo(ctx context.Context) {
 	for _, s := range slices.Backward(l.Steps) {
 		if s.Undo != nil {
@@ -203,8 +205,8 @@ func (s *Step) why() (why string) {
 // OfRun is the Within of a step that the run's timeout bounds.
 const OfRun = -1
 
-// Longest is the most that the Always steps behind a step take, by their budgets and their own deadlines; those OfRun do not count.
-// unbound is one that has neither; empty if each has.
+// Longest returns the maximum time of the Always steps after a step, by their budgets and their own
+// deadlines; those with OfRun do not count. unbound is a step that has neither; empty if there is none.
 func (l *List) Longest(behind workorder.StepName) (most time.Duration, unbound workorder.StepName) {
 	i := slices.IndexFunc(l.Steps, func(s Step) bool { return s.Name == behind })
 	for _, s := range l.Steps[i+1:] {
@@ -219,7 +221,7 @@ func (l *List) Longest(behind workorder.StepName) (most time.Duration, unbound w
 	return most, ""
 }
 
-// run is one step with all that is around it.
+// run runs one step with everything that all steps share.
 func (l *List) run(life context.Context, s Step) error {
 	finished := func(err error, code *int) {
 		if !s.Silent {
@@ -270,12 +272,12 @@ func (l *List) run(life context.Context, s Step) error {
 	return err
 }
 
-// budgetError is the end of a step that took longer than its budget.
+// budgetError reports a step that took longer than its budget.
 type budgetError struct{ budget time.Duration }
 
 func (e *budgetError) Error() string {
 	return fmt.Sprintf("took longer than its budget of %s", e.budget)
 }
 
-// Is makes it a deadline to everybody who does not know it.
+// Is makes it a deadline error for callers that do not know the type.
 func (*budgetError) Is(target error) bool { return target == context.DeadlineExceeded }

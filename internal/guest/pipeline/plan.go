@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Plan is the list as text, in the order in which it is declared.
+// Plan returns the list as text, in the order of declaration.
 func (l *List) Plan() string {
 	width, there := 0, map[workorder.StepName]bool{}
 	for _, s := range l.Steps {
@@ -27,7 +27,7 @@ func (l *List) Plan() string {
 		}
 		switch {
 		case s.Always:
-			more("always, after all before it")
+			more("always, after all steps before it")
 		case len(names) > 0:
 			more("after %s", strings.Join(names, ", "))
 		}

@@ -1,4 +1,5 @@
-// Package plan gives the agent a place to write its plan in, and takes out of it what a person may read.
+// Package plan gives the agent a directory for its plan, and reads the plan in a form that is safe for
+// people.
 package plan
 
 import (
@@ -21,21 +22,21 @@ const Desk = "/run/sandbox-agent-plan"
 // Var is the variable with the plan's path for the agent.
 const Var = "SANDBOX_AGENT_PLAN_FILE"
 
-// MakeDesk makes the place of the plan for user, nil for the caller's, and returns the file that it goes to.
+// MakeDesk creates the plan's directory for user, nil for the current user, and returns the path of the plan.
 func MakeDesk(user *proc.Credential) (file string, err error) {
 	if err := os.MkdirAll(Desk, 0o700); err != nil {
-		return "", fmt.Errorf("make a place for the plan: %w", err)
+		return "", fmt.Errorf("create a directory for the plan: %w", err)
 	}
 	if user != nil {
 		if err := os.Chown(Desk, int(user.UID), int(user.GID)); err != nil {
-			return "", fmt.Errorf("make a place for the plan: %w", err)
+			return "", fmt.Errorf("create a directory for the plan: %w", err)
 		}
 	}
 	return filepath.Join(Desk, workorder.PlanFile), nil
 }
 
-// Take is what the agent wrote to desk, else its last words, without what hides and what shown removes. It is kept in out,
-// the result's folder, at path.
+// Take returns what the agent wrote to desk, or else its final message, without hidden text and what shown
+// removes. It stores the text in out, the result directory, at path.
 func Take(desk string, owner *uint32, lastWords, out string, shown func(string) string) (text, path string, err error) {
 	text, err = read(desk, owner)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -46,20 +47,20 @@ func Take(desk string, owner *uint32, lastWords, out string, shown func(string) 
 		text = strings.TrimSpace(lastWords)
 	}
 	if text == "" {
-		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $" + Var + " nor a last word")
+		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $" + Var + " nor a final message")
 	}
-	// It is opened in an editor and becomes a prompt: nothing in it is hidden.
+	// It is opened in an editor and becomes a prompt, so nothing in it may be hidden.
 	if text = forge.StripPlain(text); strings.TrimSpace(text) == "" {
-		return "", "", errors.New("the agent made no plan: there is nothing in it that can be read")
+		return "", "", errors.New("the agent made no plan: it has no readable text")
 	}
 	text = strings.TrimSpace(shown(text)) + "\n"
 	if err := os.WriteFile(filepath.Join(out, workorder.PlanFile), []byte(text), 0o644); err != nil {
-		return "", "", fmt.Errorf("keep the plan: %w", err)
+		return "", "", fmt.Errorf("store the plan: %w", err)
 	}
 	return text, workorder.PlanFile, nil
 }
 
-// read reads what the agent's user may have made anything of: a link, a pipe, gigabytes.
+// read reads a file that the agent's user may have replaced by anything: a link, a pipe, gigabytes.
 func read(dir string, owner *uint32) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -71,7 +72,7 @@ func read(dir string, owner *uint32) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the plan: %w", err)
 	case !utf8.Valid(b):
-		return "", errors.New("read the plan: it is not UTF-8 text")
+		return "", errors.New("read the plan: not UTF-8 text")
 	}
 	return strings.ReplaceAll(string(b), "\x00", ""), nil
 }

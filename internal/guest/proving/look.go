@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// The image has these for the runner's own browser. Nothing of it can be written by the user sandbox, unlike the folder
+// Paths of the runner's own browser in the image. The user sandbox cannot write to them, unlike the directory
 // where projects' Playwright looks for browsers.
 const (
 	browserUser    = "browser"
@@ -26,7 +26,7 @@ const (
 	browserNode    = "/usr/local/bin/node"
 )
 
-// look lets a browser look at the development server of both sides of a proof.
+// look views the development server of both sides of a proof with a browser.
 type look struct {
 	dev     *workorder.Dev
 	shell   func(ctx context.Context, c proof.Command) runner.ShellResult
@@ -48,7 +48,7 @@ func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command)
 	}
 }
 
-// visit starts the server of a side, looks at its pages and stops it.
+// visit starts the server of a side, views its pages and stops it.
 func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	var err error
 	if l.browser.User, err = ground.User(browserUser, s.User.Cgroup); err != nil {
@@ -81,7 +81,7 @@ func (l *look) visit(ctx context.Context, s proof.Site) ([]proof.View, error) {
 	return views, err
 }
 
-// say tells who follows the run of a step, as the proof does of its own.
+// say emits a progress event of the step, like the proof itself.
 func (l *look) say(format string, args ...any) {
 	l.cfg.Emit(workorder.Event{Type: workorder.EventOutput, Name: "proof", Text: fmt.Sprintf(format, args...)})
 }

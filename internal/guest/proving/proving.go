@@ -1,4 +1,5 @@
-// Package proving runs the project's checks on both commits of a task as boot sees it: in clean places, beside an engine made anew, with a browser that looks at the pages.
+// Package proving implements boot's proof: it runs the project's checks on both commits of a task in clean
+// environments, next to a renewed engine, with a browser that views the pages.
 package proving
 
 import (
@@ -14,15 +15,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Prover is boot.Prover.
+// Prover implements boot.Prover.
 type Prover struct {
-	// Config is that of the runner's commands which validate.
+	// Config returns the configuration of the runner's validate commands.
 	Config     func() runner.Config
 	Repo       *repository.Repository
 	Containers *innerengine.Containers
 	Ground     *Ground
-	State      string // root only; Remember keeps there what the image has
-	Dir        string // what a proof's checkouts are made of
+	State      string // root only; Remember stores the image's content there
+	Dir        string // directory for the checkouts of a proof
 }
 
 // Wanted reports whether the work is to be proven.
@@ -30,12 +31,12 @@ func Wanted(o *workorder.Order) bool {
 	return o.Repo != "" && !o.NoProof && o.Mode != workorder.ModePlan
 }
 
-// Remember keeps what the image has where code of the task can write.
+// Remember records the image's content where code of the task can write.
 func (p *Prover) Remember(ctx context.Context) error {
 	return p.Ground.remember(ctx, p.State)
 }
 
-// Prove runs the checks, and looks at the pages of a project that has a development server.
+// Prove runs the checks, and views the pages if the project has a development server.
 func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	pc, cfg, shell := p.config()
 	if cfg.Order.Dev == nil {
@@ -48,10 +49,11 @@ func (p *Prover) Prove(ctx context.Context, base, head string) (*workorder.Proof
 	return pr, look.compare(ctx, pr), err
 }
 
-// maxKnown bounds what is kept of the checks on the base, in bytes.
+// maxKnown bounds the stored results of the checks on the base, in bytes.
 const maxKnown = 64 << 20
 
-// Before runs the checks on the commit in the work tree, for their caches and so that no proof has to run them there again.
+// Before runs the checks on the commit in the work tree, to fill their caches and so that no proof has to run
+// them there again.
 func (p *Prover) Before(ctx context.Context, commit string) {
 	pc, cfg, _ := p.config()
 	known := proof.Before(ctx, pc, commit)
@@ -64,7 +66,7 @@ func (p *Prover) Before(ctx context.Context, commit string) {
 	}
 }
 
-// known is what Before found, in this box or in an earlier one; nil if that was nothing.
+// known returns the results of Before, in this box or in an earlier one; nil if there are none.
 func (p *Prover) known() *proof.Known {
 	if p.Ground.Snapshots == nil {
 		return nil
@@ -76,18 +78,19 @@ func (p *Prover) known() *proof.Known {
 	return known
 }
 
-// run says of a proof that could not begin in clean places that it counts less.
+// run notes on a proof without clean environments that it counts less.
 func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*workorder.Proof, error) {
-	// Code of the commits could otherwise read from a room what the agent's attempts brought to the remote.
+	// Otherwise code of the commits could read, from a room, commits that the agent's attempts pushed to the
+	// remote.
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
-		pr.Reasons = pr.Reasons.And(workorder.ReasonWeakPlace, "the Supabase stack cannot be made anew: both sides ran beside what the agent left")
+		pr.Reasons = pr.Reasons.And(workorder.ReasonWeakPlace, "the Supabase stack cannot be reset: both sides ran next to the agent's data")
 	}
 	return pr, err
 }
 
-// Checks is Prove without a look at pages.
+// Checks is Prove without viewing pages.
 func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proof, error) {
 	pc, _, _ := p.config()
 	return p.run(ctx, pc, base, head)
@@ -96,14 +99,15 @@ func (p *Prover) Checks(ctx context.Context, base, head string) (*workorder.Proo
 // shellFunc runs a command of a proof.
 type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
 
-// config is a proof that looks at no page, and what it is made of.
+// config returns the configuration of a proof without pages, and its parts.
 func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.Config()
 	mirror := p.Repo.Git.Repos.Before()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
-		// The commands' output is in their logs: a check that fails on base, as it should, looks like trouble in a live view.
+		// The output of the commands is in their logs: a check that fails on base, as it should, looks like a
+		// problem in a live view.
 		side.Emit = func(e workorder.Event) {
 			if e.Type != workorder.EventOutput {
 				cfg.Emit(e)

@@ -19,21 +19,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ground makes the rooms of a proof as proof.Ground.
+// Ground creates the rooms of a proof. It implements proof.Ground.
 type Ground struct {
 	Groups   *cgroups.Groups
 	User     *proc.Credential // the agent's
 	Engine   *innerengine.Engine
 	Services *innerengine.Services
-	// Hidden are folders that a room has nothing of.
+	// Hidden lists directories that are empty in a room.
 	Hidden []string
-	// Snapshots are what setup left, below the work tree and the home; nil if nothing is kept.
+	// Snapshots are the cached files of setup, below the work tree and the home; nil if there is no cache.
 	Snapshots *snapshots.Task
 
-	clean *cleanroom.Ground // nil means not remembered
+	clean *cleanroom.Ground // nil if not recorded
 }
 
-// remember keeps what the image has where code of the task can write.
+// remember records the image's content where code of the task can write.
 func (g *Ground) remember(ctx context.Context, dir string) error {
 	c, err := g.config(dir)
 	if err == nil {
@@ -61,7 +61,8 @@ func (g *Ground) config(dir string) (c cleanroom.Config, err error) {
 	}, nil
 }
 
-// Beside describes what code of the task wrote to directories of which no snapshot has anything, one entry for each path.
+// Beside describes the files that code of the task wrote to directories without a snapshot, one entry for
+// each path.
 func (g *Ground) Beside(ctx context.Context, dir string) (map[string]string, error) {
 	c, err := g.config(dir)
 	if err != nil {
@@ -70,10 +71,10 @@ func (g *Ground) Beside(ctx context.Context, dir string) (map[string]string, err
 	return c.Written(ctx)
 }
 
-// Room is a place that holds nothing the agent wrote, for a commit that repo has.
+// Room creates a room without any file of the agent, for a commit that repo has.
 func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string, bare bool) (proof.Room, error) {
 	if g.clean == nil {
-		return nil, errors.New("what the image has was not kept")
+		return nil, errors.New("the image's content was not recorded")
 	}
 	if err := g.end(); err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string, bare bo
 	return r, nil
 }
 
-// end ends all processes of the agent's side but those of inner containers.
+// end kills all processes of the agent's side except those of inner containers.
 func (g *Ground) end() error {
 	if g.Groups != nil {
 		if err := errors.Join(g.Groups.Kill(cgroups.Agent), g.Groups.Kill(cgroups.Git)); err != nil {
@@ -111,12 +112,12 @@ func (g *Ground) end() error {
 		}
 	}
 	if n := proc.Sweep(g.User.UID, nil); n > 0 {
-		return fmt.Errorf("%d processes of the agent's cannot be ended", n)
+		return fmt.Errorf("%d processes of the agent could not be killed", n)
 	}
 	return nil
 }
 
-// room is one side's, as proof.Room.
+// room is the room of one side. It implements proof.Room.
 type room struct {
 	*cleanroom.Room
 	ground *Ground
@@ -156,7 +157,7 @@ func (r *room) Enter(ctx context.Context) error {
 	return nil
 }
 
-// idRanges are ids of a user that root in its inner containers, and others in them, have in the box.
+// idRanges are the ids in the box of root and other users of a user's inner containers.
 type idRanges [][2]uint32
 
 func (r idRanges) has(id uint32) bool {

@@ -1,4 +1,5 @@
-// Package pulls speaks to the forge for a box: it opens the task's pull request, answers its review and comments on a rebase.
+// Package pulls talks to the forge for a box: it opens the task's pull request, answers its review and
+// comments on a rebase.
 package pulls
 
 import (
@@ -12,18 +13,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noToken is why the forge is not used: the host found no token.
+// noToken is the reason if the host found no token for the forge.
 const noToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, or gh auth login)"
 
-// Pulls is the task's pull request as boot.Forge. The credential is root's alone.
+// Pulls manages the task's pull request. It implements boot.Forge. The credential is accessible to root only.
 type Pulls struct {
 	Order *workorder.Order
 	Token string
-	App   *workorder.GitHubApp // where there is no token; it may be git's alone
+	App   *workorder.GitHubApp // set if there is no token; it may be for git only
 	Log   *slog.Logger
 }
 
-// Open opens the pull request or changes the one of the branch. A why says that there is to be none.
+// Open opens or updates the branch's pull request. why is set if there should be none.
 func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
 	if why = pullrequest.Why(p.Order, r); why != "" {
 		return nil, why, nil, nil
@@ -40,7 +41,7 @@ func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR
 		return pr, "", warnings, err
 	}
 	if pr, warnings, err = pullrequest.Update(ctx, c, p.Order, r); pr == nil && err == nil {
-		why = "the branch has no pull request yet, and an attempt before this one has more to say of it"
+		why = "the branch has no pull request yet, and an earlier attempt has more to report about it"
 	}
 	return pr, why, warnings, err
 }
@@ -69,16 +70,17 @@ func (p *Pulls) Answer(ctx context.Context, review *workorder.Review, r *workord
 	return answers, "", err
 }
 
-// rangeDiffKey is that of an attempt's comment: a comment that is changed tells nobody, and the comparison of the rebase before is history.
+// rangeDiffKey returns the key of an attempt's comment. It is per attempt because a changed comment notifies
+// no subscriber, and the comparison of an earlier rebase is history.
 func rangeDiffKey(res *workorder.Result) string {
 	return fmt.Sprintf("%s/range-diff-%d", res.TaskID, res.Attempt)
 }
 
-// Compared comments on the pull request how a rebase changed the commits. A why says that there is no comment.
+// Compared comments on the pull request how a rebase changed the commits. why is set if there is no comment.
 func (p *Pulls) Compared(ctx context.Context, res *workorder.Result) (why string, err error) {
 	switch {
 	case p.Order.PR == nil || res.PR == nil:
-		return "the task has no pull request that is known here", nil
+		return "no pull request of the task is known here", nil
 	case p.Token == "" && p.App == nil:
 		return noToken, nil
 	}

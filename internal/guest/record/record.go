@@ -31,8 +31,8 @@ const (
 
 // Recorder is the record of one run. Its methods are safe for concurrent use.
 type Recorder struct {
-	out   string // folder that leaves the box
-	state string // folder of the partial result
+	out   string // directory that is copied out of the box
+	state string // directory of the partial result
 	mask  Masker
 
 	mu      sync.Mutex
@@ -59,8 +59,8 @@ type Options struct {
 
 const partialFile = "result.partial.json"
 
-// New opens the record. It continues an existing one in the same folders: the
-// numbering and the partial result.
+// New opens the record. It continues an existing one in the same directories: the numbering and the partial
+// result.
 func New(o Options) (*Recorder, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -90,7 +90,7 @@ func New(o Options) (*Recorder, error) {
 	return r, nil
 }
 
-// lastSeq is the number of the last whole event in a file of events, 0 when there is none.
+// lastSeq returns the number of the last whole event in a file of events, 0 if there is none.
 func lastSeq(path string) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *Recorder) stream(w io.Writer) {
 	defer close(r.drained)
 	for line := range r.queue {
 		if _, err := w.Write(line); err != nil {
-			// The stream has no reader any more; the copy in the box has it all.
+			// The stream has no reader left; the copy in the box has all of it.
 			for range r.queue {
 			}
 			return
@@ -152,7 +152,7 @@ func (r *Recorder) emit(e workorder.Event) {
 		return
 	}
 	if e.Type == workorder.EventAgentUsage && e.Usage != nil {
-		// The last report counts if the agent's end is never seen. Some reports are of money alone.
+		// The last report counts if the agent's end is never seen. Some reports contain only the cost.
 		u := *e.Usage
 		if was := r.result.Usage; u.InputTokens+u.OutputTokens+u.CacheReadTokens+u.CacheWriteTokens == 0 {
 			u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens = was.InputTokens, was.OutputTokens, was.CacheReadTokens, was.CacheWriteTokens
@@ -179,8 +179,8 @@ func (r *Recorder) emit(e workorder.Event) {
 	}
 }
 
-// maxName bounds the name and id of an event, in bytes: some are the agent's
-// words, and the longest of ours is an image's reference.
+// maxName bounds the name and id of an event, in bytes: some come from the agent, and the longest of the
+// product is an image's reference.
 const maxName = 1 << 10
 
 // Update changes the result under the lock and saves the partial result.
@@ -322,7 +322,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 		}
 	}
 	if r.dropped > 0 {
-		res.Warnings = append(res.Warnings, fmt.Sprintf("%d events were not streamed because nobody read them; %s has them", r.dropped, workorder.EventsFile))
+		res.Warnings = append(res.Warnings, fmt.Sprintf("%d events were not streamed because the reader was too slow; %s has them", r.dropped, workorder.EventsFile))
 	}
 	maskResult(res, r.mask)
 	b, err := res.Encode()
@@ -349,7 +349,7 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	return err
 }
 
-// writeAtomic replaces path in one step, so that no reader ever sees half of it.
+// writeAtomic replaces path in one step, so that readers never see a partial file.
 func writeAtomic(path string, b []byte, durable bool) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)

@@ -13,14 +13,14 @@ import (
 // much is reserved at the start and freed after the agent's end.
 const (
 	reserveFile = "reserve"
-	// landReserve is for the commit and the packing of an ordinary change,
-	// resultReserve for the result and what of the events is still to come.
+	// landReserve is for the commit and the packing of an ordinary change, resultReserve for the result and the
+	// remaining events.
 	landReserve   = 12 << 20
 	resultReserve = 4 << 20
 )
 
-// keepReserve takes the space, once. If the disk has too little left at the start,
-// the run is tried all the same.
+// keepReserve allocates the space, once. If the disk has too little left at the start, the run is tried all
+// the same.
 func (r *Recorder) keepReserve() {
 	f, err := os.OpenFile(filepath.Join(r.state, reserveFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -12,13 +12,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// maxSubject is what git and forges show of a commit's subject in one line, in characters.
+// maxSubject is how many characters of a commit's subject git and forges show in one line.
 const maxSubject = 72
 
-// refers is what a forge takes for a mention, or a reference that closes an issue when the commit is merged.
+// refers matches what a forge takes for a mention, or for a reference that closes an issue when the commit is
+// merged.
 var refers = pattern.New(`[@#]+(\w)|://`)
 
-// leftoverMessage is the message of the commit that keeps the agent's uncommitted work: its subject is the task's first line.
+// leftoverMessage returns the message of the commit with the agent's uncommitted work: its subject is the
+// task's first line.
 func leftoverMessage(task string) string {
 	subject := ""
 	for line := range strings.Lines(forge.StripPlain(task)) {
@@ -35,10 +37,11 @@ func leftoverMessage(task string) string {
 	return string(unicode.ToUpper(first)) + subject[size:] + "\n\nThe agent left these changes uncommitted when the run ended; sandbox-agent\ncommitted them for it so that nothing is lost.\n"
 }
 
-// maxConflicts bounds the files that a message names.
+// maxConflicts bounds the files that a message lists.
 const maxConflicts = 20
 
-// conflictMessage is the message of a commit with conflicts that the agent left: nobody may take it for work that is done.
+// conflictMessage returns the message of a commit with conflicts that the agent left, so that it is not taken
+// for finished work.
 func conflictMessage(c *commit.Conflicts) string {
 	subject := "Keep an unfinished " + during(c)
 	if len(c.Paths) > 0 {
@@ -48,10 +51,10 @@ func conflictMessage(c *commit.Conflicts) string {
 	return subject + "\n\n" + strings.Join(append([]string{body}, named(c.Paths)...), "\n- ") + "\n"
 }
 
-// conflictText says in a clause what the agent left.
+// conflictText describes in a clause what the agent left.
 func conflictText(c *commit.Conflicts) string {
 	if len(c.Paths) == 0 {
-		return "the agent left a " + during(c) + " unfinished: the commits that it was to make are not all on the branch"
+		return "the agent left a " + during(c) + " unfinished: not all of its commits are on the branch"
 	}
 	return fmt.Sprintf("the agent left a %s with unresolved conflicts, which are kept as they were: %s", during(c), strings.Join(named(c.Paths), ", "))
 }
@@ -63,7 +66,7 @@ func during(c *commit.Conflicts) string {
 	return c.During
 }
 
-// named are the first of some paths, as words that do nothing on a forge.
+// named returns the first of some paths, as words without effect on a forge.
 func named(paths []string) (list []string) {
 	for _, p := range paths[:min(len(paths), maxConflicts)] {
 		list = append(list, text.Words(text.Printable(refers.ReplaceAllString(p, " $1"))))

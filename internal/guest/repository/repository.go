@@ -1,4 +1,4 @@
-// Package repository brings the publisher, the git gateway and the workspace together as boot sees the task's repository.
+// Package repository combines rootgit, the git gateway and the workspace, and implements boot.Repository.
 package repository
 
 import (
@@ -29,19 +29,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository is boot.Repository.
+// Repository implements boot.Repository.
 type Repository struct {
 	// Git does the work.
 	Git *rootgit.Git
-	// Gate is the agent's way to the remote.
+	// Gate is the agent's access to the remote.
 	Gate *gateway.Git
-	// Claimed is what Clone got of the remote.
+	// Claimed is the state that Clone read from the remote.
 	Claimed *lease.Claimed
 
 	space *workspace.Workspace
 	env   *workorder.Envelope
-	out   string // folder that leaves the box
-	ssh   string // folder for the SSH key
+	out   string // directory that is copied out of the box
+	ssh   string // directory for the SSH key
 	again bool
 
 	mu                  sync.Mutex
@@ -50,23 +50,23 @@ type Repository struct {
 	loseOnce, closeOnce sync.Once
 }
 
-// Config is what a repository has of the box.
+// Config describes the box to the repository.
 type Config struct {
-	Out string // leaves the box
-	Git string // our repositories; the agent may read them
+	Out string // copied out of the box
+	Git string // root's repositories; the agent may read them
 	SSH string // SSH key; memory-backed, root only
 	// Before is the repository for a proof's checkouts; empty if the work is not proven.
 	Before string
 	Space  *workspace.Workspace
-	// User is the agent's, in a control group in which git is not starved by what the agent started.
+	// User is the agent's user, in a control group in which the agent's processes cannot starve git.
 	User *proc.Credential
-	// Again says that the box has the work tree already: it was stopped, and is started again.
+	// Again means that the box was stopped and is started again: it has the work tree already.
 	Again bool
 	Emit  func(workorder.Event)
 	Clean func(string) string
 }
 
-// New makes it; nothing is fetched yet.
+// New returns a repository; nothing is fetched yet.
 func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 	r := &repos.Repos{
 		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean, BeforeDir: c.Before,
@@ -88,8 +88,8 @@ func (r *Repository) Authenticate() (err error) {
 	return err
 }
 
-// gitAuth makes git's view of the credential. An SSH key has to be a file for
-// ssh; it lies in the box's memory, for root only.
+// gitAuth returns the credential in git's form. An SSH key must be a file for ssh; it is in the box's memory,
+// for root only.
 func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	c := env.Git
 	if c == nil {
@@ -144,7 +144,7 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		return boot.Cloned{}, err
 	}
 	r.Claimed = claimed
-	// The branch is what the remote calls it, in all that follows.
+	// From here on, the branch has its name on the remote.
 	r.env.Order.TargetBranch = claimed.State.TargetBranch
 	// The gateway outlives the step that starts it.
 	by, err := r.Gate.Start(context.WithoutCancel(ctx))
@@ -170,14 +170,14 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 			return boot.Cloned{}, err
 		}
 		if c.Elsewhere, err = r.Git.Snapshots.Elsewhere(ctx); err != nil {
-			r.Git.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent is not told of work beside the branch: " + err.Error()})
+			r.Git.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent cannot be informed of work next to the branch: " + err.Error()})
 		}
 	}
 	if err := r.nameCoAuthor(ctx); err != nil {
 		return boot.Cloned{}, err
 	}
 	if r.env.Order.Mode == workorder.ModeRebase {
-		// No agent works before the commits are moved, and none between commits that change such files.
+		// No agent works before the commits are rebased, and none between commits that change such files.
 		r.keep(ctx, save.Options{})
 		return c, nil
 	}
@@ -188,15 +188,15 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	for _, path := range settings {
 		r.Git.Repos.Emit(workorder.Event{
 			Type: workorder.EventConfigRestored, Path: path,
-			Text: "the branch changed this file, which agents obey: while this one works it is as in " + claimed.Base + "; trust_branch_config: true takes the branch's",
+			Text: "the branch changed this file, which configures agents: for this agent it stays as in " + claimed.Base + "; to use the branch's version, set trust_branch_config: true",
 		})
 	}
 	r.keep(ctx, save.Options{})
 	return c, nil
 }
 
-// nameCoAuthor makes git add the trailer for the agent to what the agent commits, unless the repository has hooks of its own elsewhere. A
-// rebase changes no messages.
+// nameCoAuthor makes git add the trailer for the agent to the agent's commits, unless the repository has its
+// own hooks elsewhere. A rebase changes no messages.
 func (r *Repository) nameCoAuthor(ctx context.Context) error {
 	who := r.env.Order.CoAuthor
 	if who == nil || r.env.Order.Mode == workorder.ModeRebase {
@@ -228,7 +228,7 @@ func (r *Repository) Result(ctx context.Context) (left []string, err error) {
 // maxChangedCommits bounds the commits whose files a result names.
 const maxChangedCommits = 50
 
-// Changes are the files of the newest commits of head that base does not have, by commit.
+// Changes lists the files of the newest commits of head that base does not have, by commit.
 func (r *Repository) Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error) {
 	repo, err := r.landed(ctx, head)
 	if err != nil {
@@ -268,16 +268,16 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	return found, err
 }
 
-// landed is our copy of the remote with a commit that was pushed. An object from the network is what its id says; git does
-// not look whether that is so when it reads the agent's own objects, which code of the repository can write to at any time. A
-// commit that could not be pushed is nowhere else.
+// landed returns root's copy of the remote with a commit that was pushed. An object from the network matches
+// its id; git does not verify that when it reads the agent's own objects, which code of the repository can
+// write to at any time. A commit that could not be pushed is not in the copy.
 func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {
 	mirror := r.Git.Repos.Mirror()
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
 	if err := r.Git.Repos.Refresh(ctx); err != nil {
-		return git.Repo{}, fmt.Errorf("fetch what was pushed: %w", err)
+		return git.Repo{}, fmt.Errorf("fetch the pushed commits: %w", err)
 	}
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
@@ -285,7 +285,7 @@ func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) 
 	return r.Git.Repos.Objects(), nil
 }
 
-// refusal is an order that cannot be obeyed.
+// refusal reports an order that cannot be executed.
 type refusal struct{ error }
 
 func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
@@ -306,14 +306,14 @@ func (r *Repository) keep(ctx context.Context, o save.Options) {
 	}()
 }
 
-// current is the keeper, nil before there is one.
+// current returns the keeper, nil before there is one.
 func (r *Repository) current() *save.Keeper {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.keeper
 }
 
-// Save begins to save work tree and commits from time to time.
+// Save starts saving work tree and commits periodically.
 func (r *Repository) Save() {
 	if k := r.current(); k != nil {
 		k.Begin()
@@ -337,17 +337,17 @@ func (r *Repository) Settle(ctx context.Context) {
 	}
 }
 
-// Push pushes at once, and new commits from time to time; without commitsOnly the work tree as well.
+// Push pushes at once, and then new commits periodically; without commitsOnly also the work tree.
 func (r *Repository) Push(ctx context.Context, commitsOnly bool) {
 	r.keep(ctx, save.Options{CommitsOnly: commitsOnly})
 	r.Save()
 	r.Flush()
 }
 
-// Lost is closed when another box has the task's lease.
+// Lost returns a channel that is closed when another box holds the task's lease.
 func (r *Repository) Lost() <-chan struct{} { return r.lost }
 
-// Changed is when the keeper last saw a change in the work tree.
+// Changed returns when the keeper last saw a change in the work tree.
 func (r *Repository) Changed() time.Time {
 	if k := r.current(); k != nil {
 		return k.Changed()
@@ -355,7 +355,8 @@ func (r *Repository) Changed() time.Time {
 	return time.Time{}
 }
 
-// Again makes the work tree what Clone made it, once it has lost its files. A rebase has commits of its own by then.
+// Again restores the state of the work tree after Clone, once it has lost its files. A rebase has its own
+// commits by then.
 func (r *Repository) Again(ctx context.Context) error {
 	if err := r.Git.Snapshots.Again(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
 		return err
@@ -367,17 +368,17 @@ func (r *Repository) Again(ctx context.Context) error {
 	return err
 }
 
-// Tidier notes how the work tree differs from its commit; undo brings it back to that.
+// Tidier records how the work tree differs from its commit; undo restores that state.
 func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {
 	return r.Git.Tree.Tidier(ctx)
 }
 
-// Baseline notes what setup left in the work tree.
+// Baseline records the files that setup left in the work tree.
 func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshots.Baseline(ctx) }
 
 // Commit commits what is uncommitted.
 func (r *Repository) Commit(ctx context.Context) error {
-	// Masked before it becomes a subject, in which a secret may not look like itself.
+	// Masked before it becomes a subject, in which a secret may be altered.
 	return r.Git.Commits.Commit(ctx, func(c *commit.Conflicts) string {
 		message := ""
 		if c != nil {
@@ -412,7 +413,7 @@ func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boo
 	return landing
 }
 
-// Release ends the saves and gives the lease back.
+// Release ends the saves and returns the lease.
 func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
 	r.Settle(ctx)
 	return r.Git.Land.Release(ctx, end)
@@ -424,7 +425,7 @@ func (r *Repository) Close() {
 	r.closeOnce.Do(func() { close(r.closed) })
 }
 
-// Archive keeps what Commit left, or the whole work tree, as a file of the output.
+// Archive stores what Commit left, or the whole work tree, as a file of the output.
 func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
 	err := r.Git.Commits.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
 	if errors.Is(err, commit.ErrLarge) {
@@ -436,7 +437,7 @@ func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
 	return workorder.ArchiveFile, nil
 }
 
-// GiveBack gives the lease back for a boot that died before there was any work.
+// GiveBack returns the lease for a boot that died before there was any work.
 func (r *Repository) GiveBack(ctx context.Context, end workorder.Attempt) error {
 	if err := r.Authenticate(); err != nil {
 		return err
@@ -461,5 +462,5 @@ func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, en
 	return l
 }
 
-// Beside is where the remote has what is not on the branch.
+// Beside returns the remote ref with commits that are not on the branch.
 func (r *Repository) Beside() string { return r.Git.Land.Beside() }

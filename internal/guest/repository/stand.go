@@ -9,13 +9,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// stand checks the base out for a box without a task, which holds no lease and pushes nothing. In a box that is started again the work tree is there.
+// stand checks the base out for a standalone box, which holds no lease and pushes nothing. In a box that is
+// started again the work tree exists already.
 func (r *Repository) stand(ctx context.Context) (boot.Cloned, error) {
 	by, local := "", r.env.Order.CloneURL == workorder.RepoIn
 	if local {
-		// Everybody in the box may fetch from it, as from a remote.
+		// All users in the box may fetch from it, as from a remote.
 		if err := os.Chmod(workorder.RepoIn, 0o444); err != nil && !r.again {
-			return boot.Cloned{}, fmt.Errorf("read the repository that the host has brought: %w", err)
+			return boot.Cloned{}, fmt.Errorf("read the repository from the host: %w", err)
 		}
 	}
 	if !local {

@@ -1,4 +1,5 @@
-// Package rescue lands what boot could not: it commits and pushes when there is a clone, and writes the result in any case.
+// Package rescue lands the work that boot could not land: it commits and pushes if there is a clone, and
+// writes the result in any case.
 package rescue
 
 import (
@@ -21,20 +22,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository is the task's, as far as boot came with it.
+// Repository is the task's repository in the state that boot left.
 type Repository interface {
 	// Authenticate prepares the credential.
 	Authenticate() error
-	// Rescue lands; commit says that what is uncommitted is the agent's.
+	// Rescue lands; commit means that uncommitted changes are the agent's.
 	Rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing
-	// Result brings the result to the remote.
+	// Result pushes the result to the remote.
 	Result(ctx context.Context) (left []string, err error)
-	// Release gives the lease back after Rescue, GiveBack where there is no work.
+	// Release returns the lease after Rescue, GiveBack if there is no work.
 	Release(ctx context.Context, end workorder.Attempt) error
 	GiveBack(ctx context.Context, end workorder.Attempt) error
 	// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
 	Hurry(files time.Duration)
-	// Beside is where the remote has what is not on the branch.
+	// Beside returns the remote ref with commits that are not on the branch.
 	Beside() string
 }
 
@@ -43,15 +44,15 @@ type Rescue struct {
 	Log     *slog.Logger
 	Rec     *record.Recorder
 	Signals <-chan os.Signal
-	// Logs is the folder of logs that leaves the box.
+	// Logs is the directory of logs that is copied out of the box.
 	Logs string
-	// Secrets is what of an order must not leave the box.
+	// Secrets returns the values of an order that must not leave the box.
 	Secrets func(*workorder.Envelope) *redact.Set
-	// Open is the task's repository, and whom its code runs as; git works in the control group.
+	// Open opens the task's repository and returns the user of its code; git runs in the control group.
 	Open func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (Repository, *proc.Credential, error)
 }
 
-// Run reads the order from in, nothing when PID 1 had none, and returns the exit code of the run.
+// Run reads the order from in, which is empty if PID 1 had none, and returns the exit code of the run.
 func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	log, rec := x.Log, x.Rec
 	reason := os.Getenv(initd.RescueReason)
@@ -69,9 +70,9 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	}
 	mask := x.Secrets(env)
 	rec.SetMask(mask)
-	defer func() { // last, because it is worth the least
+	defer func() { // last, because it is the least important
 		if err := innerengine.KeepLogs(dockerd.DefaultLogDir, x.Logs, mask); err != nil {
-			log.Warn("rescue: keep logs of the inner engine", "error", err)
+			log.Warn("rescue: copy logs of the inner engine", "error", err)
 		}
 	}()
 	before := rec.Result()
@@ -88,21 +89,21 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	calm, stir := context.WithCancel(ctx) // until there is a stop
+	calm, stir := context.WithCancel(ctx) // until a stop
 	defer stir()
 	go hurryAtStop(ctx, x.Signals, func(files time.Duration) { stir(); repo.Hurry(files) }, cancel)
 	rebase := env.Order.Mode == workorder.ModeRebase
 	end := func(_ []workorder.Commit, head string) workorder.Attempt {
 		r := rec.Result()
 		if rebase && (r.Rebased == nil || head != r.Rebased.NewHead) {
-			head = "" // it says nothing about what it found
+			head = "" // an empty head means that nothing was read
 		}
 		r.End(rescued(reason))
 		return boot.AttemptOf(&r, head)
 	}
 	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
 	if !before.Reached(workorder.StepAgent) && (!rebase || !before.Reached(workorder.StepPush)) || env.Order.Mode == workorder.ModePlan {
-		// There is no work; only the lease, if there is one, is given back.
+		// There is no work; only the lease, if there is one, is returned.
 		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
 		bringResult(calm, log, repo)
 		if err := repo.GiveBack(ctx, end(nil, before.HeadSHA)); err != nil {
@@ -110,7 +111,7 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 		}
 		return code
 	}
-	// The agent may outlive boot, and would go on writing.
+	// The agent may outlive boot, and would continue to write.
 	if err := errors.Join(groups.Kill(cgroups.Work), groups.Kill(cgroups.Git)); err != nil {
 		log.Warn("rescue: end the task's processes", "error", err)
 	}
@@ -133,10 +134,12 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	return code
 }
 
-// resultShare is the part of what rescue has left that bringing the result to the remote may take: the lease is to be given back as well.
+// resultShare is the divisor for the part of the remaining time in which rescue may push the result: it has
+// to return the lease as well.
 const resultShare = 2
 
-// bringResult brings the result to the remote. A stop ends it, and where there is little time it does not begin: giving the lease back counts more.
+// bringResult pushes the result to the remote. A stop ends it, and with little time left it does not start:
+// returning the lease is more important.
 func bringResult(ctx context.Context, log *slog.Logger, repo Repository) {
 	d, _ := ctx.Deadline()
 	left := time.Until(d) / resultShare
@@ -150,14 +153,15 @@ func bringResult(ctx context.Context, log *slog.Logger, repo Repository) {
 		_, err = repo.Result(ctx)
 	}
 	if err != nil {
-		log.Warn("rescue: bring the result to the remote", "error", err)
+		log.Warn("rescue: push the result to the remote", "error", err)
 	}
 }
 
-// rescueReserve is for rescue to write its result, of what a stop leaves it.
+// rescueReserve is the time for rescue to write its result at a stop.
 const rescueReserve = time.Second
 
-// hurryAtStop ends the push of a rescue that is being stopped while there is time to keep the commits as a file.
+// hurryAtStop ends the push of a rescue that is being stopped while there is time to keep the commits as a
+// file.
 func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.Duration), end func()) {
 	var grace time.Duration
 	var stopped time.Time
@@ -184,14 +188,15 @@ func hurryAtStop(ctx context.Context, signals <-chan os.Signal, hurry func(time.
 	}
 }
 
-// agentAtIt reports whether what is uncommitted is the agent's: once validation has begun it is validation's own, as long as the agent is
-// not at it again. A step that was running stays so in the partial result of a boot that died.
+// agentAtIt reports whether uncommitted changes are the agent's: once validation has begun they are
+// validation's, unless the agent runs again. A running step stays in that state in the partial result of a
+// boot that died.
 func agentAtIt(r *workorder.Result) bool {
 	repair := r.Step(workorder.StepRepair)
 	return !r.Reached(workorder.StepValidate) || repair != nil && repair.Status == workorder.StepRunning
 }
 
-// rescued is the ending of a run that boot did not end.
+// rescued returns the ending of a run that boot did not end.
 func rescued(reason string) workorder.Ending {
 	return workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}}}
 }

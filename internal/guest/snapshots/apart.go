@@ -17,21 +17,23 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
-// passing are parts of a repository that change without a wish of setup's: git writes them when it looks, and objects do nothing without a name.
+// passing are parts of a repository that change without setup: git writes them when it reads, and objects
+// have no effect without a reference.
 var passing = []string{"index", "objects", "logs", "FETCH_HEAD", "ORIG_HEAD", "gc.log", "gc.pid"}
 
-// maxApart bounds the files of a folder apart that are looked at: a repository has some dozen, and refs.
+// maxApart bounds the examined files of a separate directory: a repository has some dozen, and refs.
 const maxApart = 100_000
 
-// note remembers how all is of which nothing is kept: the folders apart, which are the repository, and what lies beside the places.
+// note records the state of everything that is not stored: the separate directories, which are the
+// repository, and files outside the places.
 func (s *Store) note(ctx context.Context) {
 	s.apartAt = s.lookApart()
 	if s.cfg.Beside != nil {
-		s.beside, _ = s.cfg.Beside(ctx) // nil is never what it was
+		s.beside, _ = s.cfg.Beside(ctx) // nil never equals a recorded state
 	}
 }
 
-// nothingBeside refuses where setup wrote beside the places: the next box would not have it.
+// nothingBeside refuses if setup wrote outside the places: the next box would not have those files.
 func (s *Store) nothingBeside(ctx context.Context) error {
 	if s.cfg.Beside == nil {
 		return nil
@@ -41,16 +43,16 @@ func (s *Store) nothingBeside(ctx context.Context) error {
 		return err
 	}
 	if s.beside == nil {
-		return errors.New("what lies beside the work tree and the home could not be looked at before setup")
+		return errors.New("files outside the work tree and the home could not be examined before setup")
 	}
 	for _, path := range slices.Sorted(maps.Keys(now)) {
 		if now[path] != s.beside[path] {
-			return fmt.Errorf("setup wrote %s, which is in none of the directories that are kept", text.Name(path, maxName))
+			return fmt.Errorf("setup wrote %s, which is in none of the stored directories", text.Name(path, maxName))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.beside)) {
 		if _, is := now[path]; !is {
-			return fmt.Errorf("setup removed %s, which is in none of the directories that are kept", text.Name(path, maxName))
+			return fmt.Errorf("setup removed %s, which is in none of the stored directories", text.Name(path, maxName))
 		}
 	}
 	return nil
@@ -59,10 +61,12 @@ func (s *Store) nothingBeside(ctx context.Context) error {
 // maxName bounds a name that setup chose, in a message.
 const maxName = 200
 
-// settled reports whether setup did nothing in the folders apart: a hook, a setting or a tag that it made there is not in the next box.
+// settled reports whether setup changed nothing in the separate directories: a hook, a setting or a tag there
+// would be missing in the next box.
 func (s *Store) settled() bool { return s.apartAt == s.lookApart() }
 
-// lookApart sums up names, modes, sizes and times. What cannot be looked at is never the same twice.
+// lookApart returns a digest of names, modes, sizes and times. If a directory cannot be read, the result
+// never repeats.
 func (s *Store) lookApart() string {
 	h, n := sha256.New(), 0
 	for _, l := range s.laid {
@@ -85,7 +89,7 @@ func (s *Store) lookApart() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// apart writes what counts of a file.
+// apart writes the relevant properties of a file.
 func apart(w io.Writer, name string, info fs.FileInfo) error {
 	first, _, _ := strings.Cut(name, "/")
 	switch passes := slices.Contains(passing, first); {

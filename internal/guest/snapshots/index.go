@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// Format of git's index: gitformat-index(5).
+// Sizes in the format of git's index: gitformat-index(5).
 const (
 	indexHeader = 12
 	entryStat   = 40 // of an entry, before the object's id
@@ -15,8 +15,9 @@ const (
 	skipTree    = 1 << 14 // of the extended flags
 )
 
-// honest reports whether git would look at every file that an index names. Setup can tell git not to: a checkout over such an index would
-// leave the files of another commit in place. id is the size of an object's id in bytes.
+// honest reports whether git would examine every file that an index names. Setup can tell git not to: a
+// checkout over such an index would leave the files of another commit in place. id is the size of an object's
+// id in bytes.
 func honest(index []byte, id int) bool {
 	entryFixed := entryStat + id + entryFlags
 	if len(index) < indexHeader || !bytes.HasPrefix(index, []byte("DIRC")) {
@@ -24,7 +25,7 @@ func honest(index []byte, id int) bool {
 	}
 	version, left := binary.BigEndian.Uint32(index[4:]), binary.BigEndian.Uint32(index[8:])
 	if version != 2 && version != 3 {
-		return false // 4 is written only where somebody asks for it
+		return false // 4 is written only on request
 	}
 	at := indexHeader
 	for ; left > 0; left-- {
@@ -51,5 +52,5 @@ func honest(index []byte, id int) bool {
 			return false
 		}
 	}
-	return !bytes.HasPrefix(index[at:], []byte("link")) // the rest of a split index lies elsewhere
+	return !bytes.HasPrefix(index[at:], []byte("link")) // the rest of a split index is elsewhere
 }

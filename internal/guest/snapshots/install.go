@@ -12,7 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// installs are commands whose outcome depends on nothing but the files that a key has. Those with another argument are none.
+// installs match commands whose result depends only on the files in a key. Commands with other arguments do
+// not match.
 var installs = []*regexp.Regexp{
 	regexp.MustCompile(`^cd [A-Za-z0-9_./-]+$`),
 	regexp.MustCompile(`^npm (ci|i|install)( --(no-audit|no-fund|ignore-scripts|prefer-offline|legacy-peer-deps|include=dev|omit=optional))*$`),
@@ -32,10 +33,11 @@ var installs = []*regexp.Regexp{
 // managers run commands of a manifest while they install.
 var managers = regexp.MustCompile(`(^|&& *)(npm|pnpm|yarn|bun|composer)\b`)
 
-// assignments before a command set variables from letters alone.
+// assignments before a command set variables to constant values.
 var assignments = regexp.MustCompile(`^([A-Z_]+=("[A-Za-z0-9_./:$-]*"|(\$HOME/)?[A-Za-z0-9_./:-]*) )+`)
 
-// installsOnly reports whether a setup command only installs what the files of the key name, so that it need not run where its outcome is.
+// installsOnly reports whether a setup command only installs what the files of the key name, so that it need
+// not run if its result exists.
 func (c Commit) installsOnly(command string) bool {
 	if c.Scripts && managers.MatchString(command) {
 		return false
@@ -49,19 +51,20 @@ func (c Commit) installsOnly(command string) bool {
 	return true
 }
 
-// lifecycle are scripts that installing runs in the project's own folders.
+// lifecycle lists scripts that an installation runs in the project's own directories.
 var lifecycle = []string{
 	"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "dependencies",
 	"pre-install-cmd", "post-install-cmd", "pre-update-cmd", "post-update-cmd", "post-autoload-dump", "pre-autoload-dump",
 }
 
-// maxManifest bounds a manifest, in bytes, and maxManifests their number: what is more counts as having scripts.
+// maxManifest bounds a manifest, in bytes, and maxManifests their number: anything larger counts as having
+// scripts.
 const (
 	maxManifest  = 1 << 20
 	maxManifests = 500
 )
 
-// scripted reports whether any of the manifests has a script that installing runs.
+// scripted reports whether any of the manifests has a script that an installation runs.
 func scripted(ctx context.Context, repo git.Repo, ids []string) (bool, error) {
 	if len(ids) > maxManifests {
 		return true, nil

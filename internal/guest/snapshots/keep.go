@@ -23,18 +23,20 @@ import (
 )
 
 const (
-	// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB. It is read into memory, here and in each later box.
+	// maxIndex bounds git's index, in bytes: one of a million files has some 100 MiB. It is read into memory,
+	// here and in each later box.
 	maxIndex = 128 << 20
-	// maxKept bounds the entries of a snapshot: more cannot be looked through in a time that a run can spend.
+	// maxKept bounds the entries of a snapshot: more cannot be examined in an acceptable time.
 	maxKept = 2_000_000
-	// lookTime bounds the look for secrets: some 200 MB are read in a second, and a setup that leaves more than that is rarely worth the wait.
+	// lookTime bounds the search for secrets: some 200 MB are read in a second, and a larger result of setup is
+	// rarely worth the wait.
 	lookTime = 2 * time.Minute
 )
 
-// Keep makes a snapshot of what the places have now (of temporary files, what they had before SetAside), and lays new folders of the box's own above
-// it. Call it after setup, before any
-// code that must not write to it. Whole says that setup did nothing beside the places. It returns why nothing was kept. An error
-// means that the places cannot be used any more.
+// Keep makes a snapshot of the current content of the places (of temporary files: the content before
+// SetAside), and mounts new private directories of the box above it. Call it after setup, before any code
+// that must not write to it. whole means that setup changed nothing outside the places. why is the reason if
+// nothing was stored. After an error the places are unusable.
 func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	kept := s.laid
 	if len(kept) == 0 || s.fits {
@@ -71,19 +73,20 @@ func (s *Store) Keep(ctx context.Context, whole bool) (why error, err error) {
 	return nil, nil
 }
 
-// renew lays a place with a new folder above its layers.
+// renew mounts a place with a new directory above its layers.
 func (s *Store) renew(l *laid) error {
 	err := errors.Join(s.hide(l.Path), drop(s.at("mounts", l.upper)))
 	if err == nil {
 		err = s.lay(l)
 	}
 	if err != nil {
-		return fmt.Errorf("lay %s anew: %w", l.Path, err)
+		return fmt.Errorf("mount %s again: %w", l.Path, err)
 	}
 	return nil
 }
 
-// SetAside takes what is written to the places of temporary files from now on apart from what setup wrote there. Called again, it removes that.
+// SetAside separates later writes to the places of temporary files from those of setup. Called again, it
+// removes the later ones.
 func (s *Store) SetAside() error {
 	for _, l := range s.laid {
 		if !l.Scratch {
@@ -99,7 +102,7 @@ func (s *Store) SetAside() error {
 	return nil
 }
 
-// ClearScratch makes the places of temporary files what they are in the image, for setup that runs once more.
+// ClearScratch resets the places of temporary files to the image's content, for a setup that runs once more.
 func (s *Store) ClearScratch() error {
 	for _, l := range s.laid {
 		if !l.Scratch {
@@ -113,7 +116,8 @@ func (s *Store) ClearScratch() error {
 	return nil
 }
 
-// Empty lays the places as if nothing were kept: a work tree without files, and the image's home. The box keeps nothing from then on.
+// Empty resets the places as if nothing were stored: a work tree without files, and the image's home. The box
+// stores nothing from then on.
 func (s *Store) Empty() error {
 	s.under, s.fits, s.emptied = nil, false, true
 	for _, l := range s.laid {
@@ -125,8 +129,8 @@ func (s *Store) Empty() error {
 	return nil
 }
 
-// Quiet refuses while processes run that setup left: they could go on writing, or have the old folders open.
-// Containers that bind a folder would have the old one, too.
+// Quiet refuses while processes that setup left are running: they could continue to write, or hold the old
+// directories open. Containers that bind a directory would keep the old one, too.
 func (s *Store) Quiet(ctx context.Context) error {
 	if s.cfg.User != nil {
 		if err := ended(ctx, s.cfg.User.UID); err != nil {
@@ -138,20 +142,21 @@ func (s *Store) Quiet(ctx context.Context) error {
 	}
 	n, err := s.cfg.Binding(ctx)
 	if err == nil && n > 0 {
-		err = fmt.Errorf("setup left %d containers that bind folders of the sandbox", n)
+		err = fmt.Errorf("setup left %d containers that bind directories of the sandbox", n)
 	}
 	return err
 }
 
 const (
-	// lingering bounds the wait for processes that setup left. Tools leave some that end by themselves: one of `go mod download` that counts its
-	// use lives for part of a second, and slow machines are several times slower.
+	// lingering bounds the wait for processes that setup left. Tools leave some that end by themselves: one of
+	// `go mod download` that counts its use lives for a fraction of a second, and slow machines are several
+	// times slower.
 	lingering = 5 * time.Second
-	// lookAgain is the time between two looks at them.
+	// lookAgain is the interval of checks for them.
 	lookAgain = 50 * time.Millisecond
 )
 
-// ended waits for a user's processes to end, and names one that stays.
+// ended waits for a user's processes to end, and names a remaining one.
 func ended(ctx context.Context, uid uint32) error {
 	for by := time.Now().Add(lingering); ; {
 		left := proc.OfUser(uid)
@@ -161,23 +166,23 @@ func ended(ctx context.Context, uid uint32) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case time.Now().After(by):
-			return fmt.Errorf("setup left %d processes, which still ran after %s, among them %d: %s", len(left), lingering, left[0], command(left[0]))
+			return fmt.Errorf("setup left %d processes, which were still running after %s, among them %d: %s", len(left), lingering, left[0], command(left[0]))
 		}
 		time.Sleep(lookAgain)
 	}
 }
 
-// command is the command line of a process.
+// command returns the command line of a process.
 func command(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if line := strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " ")); err == nil && line != "" {
 		return text.Name(line, maxName)
 	}
-	b, _ = os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it has ended: its name is enough
+	b, _ = os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it has ended: use its name
 	return text.Name(strings.TrimSpace(string(b)), maxName)
 }
 
-// thaw lets the box write again.
+// thaw makes the places writable again.
 func (s *Store) thaw(all []*laid) error {
 	for _, l := range all {
 		if err := thaw(s.at("mounts", l.upper)); err != nil {
@@ -187,20 +192,20 @@ func (s *Store) thaw(all []*laid) error {
 	return nil
 }
 
-// wrote is the name of the folder that has what setup wrote to a place.
+// wrote returns the name of the directory with setup's writes to a place.
 func (l *laid) wrote() string { return cmp.Or(l.set, l.upper) }
 
-// upper is that folder as the root of the volume's folder knows it.
+// upper returns that directory relative to the root of the volume's directory.
 func (s *Store) upper(l *laid) string { return filepath.Join("runs", s.cfg.ID, l.wrote(), "upper") }
 
-// fit refuses what must not be kept: secrets, more than can be looked at, and all of it when the disk is nearly full.
+// fit refuses to store secrets, more than can be examined, and anything if the disk is nearly full.
 func (s *Store) fit(ctx context.Context) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.at("run"), &st); err != nil {
-		return fmt.Errorf("see what is free on the disk: %w", err)
+		return fmt.Errorf("read the free disk space: %w", err)
 	}
 	if st.Bavail*uint64(st.Bsize) < lowDisk {
-		return fmt.Errorf("the disk has %d MiB free, %d are wanted", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
+		return fmt.Errorf("the disk has %d MiB free, %d are required", st.Bavail*uint64(st.Bsize)>>20, lowDisk>>20)
 	}
 	for _, l := range s.laid {
 		if err := errors.Join(s.complete(l), s.plain(l)); err != nil {
@@ -211,9 +216,9 @@ func (s *Store) fit(ctx context.Context) error {
 		return nil
 	}
 	if len(s.cfg.Unseen) > 0 {
-		return fmt.Errorf("secrets are too short to be looked for: %s", strings.Join(s.cfg.Unseen, ", "))
+		return fmt.Errorf("secrets are too short to be searched for: %s", strings.Join(s.cfg.Unseen, ", "))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("to look for secrets in all of it takes more than %s", lookTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("the search for secrets takes more than %s", lookTime))
 	defer cancel()
 	entries := 0
 	for _, l := range s.laid {
@@ -237,8 +242,8 @@ func (s *Store) fit(ctx context.Context) error {
 	return nil
 }
 
-// complete refuses a work tree with files whose repository lies apart, in the work tree's own, which no snapshot has: without it a
-// submodule is taken for a damaged one.
+// complete refuses a work tree with files whose repository is separate, within the work tree's own, which no
+// snapshot has: without it a submodule looks damaged.
 func (s *Store) complete(l *laid) error {
 	for _, a := range l.Apart {
 		root, err := os.OpenRoot(s.at("apart", l.Name, a))
@@ -258,7 +263,7 @@ func (s *Store) complete(l *laid) error {
 	return nil
 }
 
-// plain refuses where a file of the box's own is none that can be carried to another folder.
+// plain refuses if one of the box's own files cannot be carried to another directory.
 func (s *Store) plain(l *laid) error {
 	for _, o := range l.Own {
 		info, err := os.Lstat(filepath.Join(s.at("run", l.wrote(), "upper"), o))
@@ -267,7 +272,7 @@ func (s *Store) plain(l *laid) error {
 		case err != nil:
 			return err
 		case !info.Mode().IsRegular() || info.Size() > maxOwn:
-			return fmt.Errorf("setup made %s something else than a small file", o)
+			return fmt.Errorf("setup replaced %s, which must be a small file", o)
 		}
 	}
 	return nil
@@ -277,7 +282,7 @@ func (s *Store) plain(l *laid) error {
 func (s *Store) clean(ctx context.Context, l *laid, name, path string, info fs.FileInfo) error {
 	texts, err := attributes(path)
 	if err != nil {
-		return fmt.Errorf("look for secrets in the attributes of %s: %w", name, err)
+		return fmt.Errorf("search for secrets in the attributes of %s: %w", name, err)
 	}
 	texts = append(texts, name)
 	if info.Mode()&fs.ModeSymlink != 0 {
@@ -298,16 +303,17 @@ func (s *Store) clean(ctx context.Context, l *laid, name, path string, info fs.F
 	}
 	switch found, err := s.cfg.Secret(in); {
 	case err != nil:
-		return fmt.Errorf("look for secrets in %s: %w", name, err)
+		return fmt.Errorf("search for secrets in %s: %w", name, err)
 	case found:
 		return fmt.Errorf("setup wrote a secret to %s", name)
 	}
 	return nil
 }
 
-// attributes are the extended ones of a file, which tools write addresses and users into. A link has none of its own that a user may write.
+// attributes returns the extended attributes of a file, into which tools write addresses and users. A link
+// has none that a user may write.
 func attributes(path string) (texts []string, err error) {
-	names := make([]byte, 64<<10) // the kernel's bound of a list, and of a value
+	names := make([]byte, 64<<10) // the kernel's limits of a list, and of a value
 	n, err := unix.Llistxattr(path, names)
 	if errors.Is(err, unix.ENOTSUP) {
 		return nil, nil
@@ -339,13 +345,14 @@ func (u *until) Read(p []byte) (int, error) {
 	return u.in.Read(p)
 }
 
-// put moves the places' own folders to where snapshots are. The description is written last: without it there is no snapshot.
+// put moves the places' own directories to the snapshots. The description is written last: without it there
+// is no snapshot.
 func (s *Store) put(whole bool) (m *Meta, err error) {
 	id := strings.ToLower(rand.Text()[:12])
 	dir := filepath.Join("kept", s.project, id)
 	m = &Meta{ID: id, Key: s.want.Key, Tree: s.want.Tree, Layers: map[string][]string{}, Whole: whole, Made: time.Now().UTC(), Project: s.want.Project}
 	if err := s.root.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("keep what setup left: %w", err)
+		return nil, fmt.Errorf("store the files of setup: %w", err)
 	}
 	var moved []*laid
 	err = func() error {
@@ -385,7 +392,7 @@ func (s *Store) put(whole bool) (m *Meta, err error) {
 		for _, l := range moved {
 			err = errors.Join(err, s.root.Rename(filepath.Join(dir, l.Name), s.upper(l)))
 		}
-		return nil, fmt.Errorf("keep what setup left: %w", err)
+		return nil, fmt.Errorf("store the files of setup: %w", err)
 	}
 	return m, nil
 }
@@ -399,9 +406,9 @@ func (s *Store) usedScratch(l *laid) (bool, error) {
 	return len(entries) > 0, err
 }
 
-// apart takes from a snapshot what is the box's own.
+// apart removes the box's own files from a snapshot.
 func (s *Store) apart(l *laid, dir string) error {
-	for _, a := range l.Apart { // only a mount point is there
+	for _, a := range l.Apart { // contains only a mount point
 		if err := s.root.Remove(filepath.Join(dir, a)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -414,18 +421,18 @@ func (s *Store) apart(l *laid, dir string) error {
 	return nil
 }
 
-// carry brings the box's own files to where it works now.
+// carry copies the box's own files to its new directory.
 func (s *Store) carry(l *laid, from string) error {
 	for _, o := range l.Own {
 		err := copyOwn(filepath.Join(s.at("run", from), o), filepath.Join(s.at("mounts", l.upper), o))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("bring %s to %s: %w", o, l.Path, err)
+			return fmt.Errorf("copy %s to %s: %w", o, l.Path, err)
 		}
 	}
 	return nil
 }
 
-// maxOwn bounds a file of the box's own, in bytes: it has some variables.
+// maxOwn bounds one of the box's own files, in bytes: it has some variables.
 const maxOwn = 1 << 20
 
 // copyOwn copies a small file with its owner and mode.
@@ -451,7 +458,7 @@ func copyOwn(from, to string) error {
 	return errors.Join(err, f.Chown(int(st.Uid), int(st.Gid)), f.Chmod(os.FileMode(st.Mode&0o777)), f.Close())
 }
 
-// index keeps git's index of a work tree, which lies apart.
+// index stores git's index of a work tree, which is separate.
 func (s *Store) index(l *laid, dir string) error {
 	for _, a := range l.Apart {
 		root, err := os.OpenRoot(s.at("apart", l.Name, a))

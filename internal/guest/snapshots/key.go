@@ -14,15 +14,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Commit is what of a commit setup depends on.
+// Commit holds the properties of a commit that setup depends on.
 type Commit struct {
-	Key  string // sum of the box's description and of the files that name dependencies
+	Key  string // digest of the box's description and of the files that name dependencies
 	Tree string // id of the tree
-	// Scripts reports that a manifest names commands which installing runs: they may read any file.
+	// Scripts reports that a manifest names commands which an installation runs: they may read any file.
 	Scripts bool
 }
 
-// of are the parts of a box that setup depends on, beside the commit.
+// These are the properties of a box that setup depends on, in addition to the commit.
 type of struct {
 	Setup    []string
 	Packages []string
@@ -33,11 +33,11 @@ type of struct {
 	Files    []string // mode, id and path of each
 }
 
-// Look computes a commit's key. repo is a repository of ours that has the commit.
+// Look computes a commit's key. repo is a repository of root that has the commit.
 func Look(ctx context.Context, repo git.Repo, commit string, spec *workorder.Spec) (Commit, error) {
 	out, err := repo.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
 	if err != nil {
-		return Commit{}, fmt.Errorf("look at the files of %.12s: %w", commit, err)
+		return Commit{}, fmt.Errorf("list the files of %.12s: %w", commit, err)
 	}
 	tree := strings.TrimSpace(string(out))
 	in := of{Setup: spec.Setup, Packages: spec.Packages, Tools: spec.Tools, Env: spec.Env, Services: spec.Services, Supabase: spec.Supabase}
@@ -55,7 +55,7 @@ func Look(ctx context.Context, repo git.Repo, commit string, spec *workorder.Spe
 		}
 	}, "ls-tree", "-r", "-z", "--full-tree", tree)
 	if err != nil {
-		return Commit{}, fmt.Errorf("look at the files of %.12s: %w", commit, err)
+		return Commit{}, fmt.Errorf("list the files of %.12s: %w", commit, err)
 	}
 	b, err := json.Marshal(in)
 	if err != nil {
@@ -66,7 +66,7 @@ func Look(ctx context.Context, repo git.Repo, commit string, spec *workorder.Spe
 	return c, err
 }
 
-// sum is a short name of texts, in order.
+// sum returns a short digest of texts, in order.
 func sum(texts ...string) string {
 	h := sha256.New()
 	for _, t := range texts {
@@ -75,7 +75,8 @@ func sum(texts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// files name a project's dependencies, or the versions of its tools. A name that begins with a star ends like that.
+// files name a project's dependencies, or the versions of its tools. A name that starts with a star is a
+// suffix.
 var files = []string{
 	"package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc", "yarn.lock", ".yarnrc", ".yarnrc.yml", "pnpm-lock.yaml", "pnpm-workspace.yaml", ".pnpmfile.cjs", "bun.lock", "bun.lockb", "bunfig.toml",
 	"deno.json", "deno.jsonc", "deno.lock",
@@ -87,10 +88,10 @@ var files = []string{
 	".tool-versions", "mise.toml", ".mise.toml", ".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version",
 }
 
-// folders have files that package managers apply or run.
+// folders contain files that package managers apply or run.
 var folders = []string{"patches", ".yarn", ".mvn", "requirements", "buildSrc"}
 
-// names reports whether a file of a tree is one that setup depends on.
+// names reports whether setup depends on a file of a tree.
 func names(name string) bool {
 	base := path.Base(name)
 	for _, f := range files {

@@ -22,8 +22,8 @@ func isMount(path string) bool {
 	return err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// bind mounts a folder at another place, which is made. Neither shows what is mounted on the other later: an engine in the box makes the root's
-// mounts shared.
+// bind mounts a directory at another path, which it creates. Later mounts on one do not appear on the other:
+// an engine in the box makes root's mounts shared.
 func bind(from, to string, readOnly bool) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
@@ -42,12 +42,13 @@ func bind(from, to string, readOnly bool) error {
 
 func private(at string) error {
 	if err := unix.Mount("", at, "", unix.MS_PRIVATE, ""); err != nil {
-		return errors.Join(fmt.Errorf("keep the mount at %s apart: %w", at, err), unix.Unmount(at, unix.MNT_DETACH))
+		return errors.Join(fmt.Errorf("make the mount at %s private: %w", at, err), unix.Unmount(at, unix.MNT_DETACH))
 	}
 	return nil
 }
 
-// overlay mounts layers, the uppermost first, with an upper folder that is made below dir, owned and open as the folder model.
+// overlay mounts layers, uppermost first, with an upper directory that is created below dir, with owner and
+// mode of the directory model.
 func overlay(at, dir, model string, layers []string) error {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	for _, d := range []string{dir, upper, work, at} {
@@ -57,20 +58,22 @@ func overlay(at, dir, model string, layers []string) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(model, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", model, err)
+		return fmt.Errorf("stat %s: %w", model, err)
 	}
 	if err := errors.Join(os.Lchown(upper, int(st.Uid), int(st.Gid)), unix.Chmod(upper, st.Mode&0o7777)); err != nil {
 		return err
 	}
-	// Folders of layers can be renamed (package managers do); nothing else of the file system's wishes is on, whatever the machine's defaults.
+	// Directories of layers can be renamed (package managers do that); no other feature of the file system is
+	// on, whatever the machine's defaults.
 	options := "lowerdir=" + strings.Join(layers, ":") + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=on,index=off,metacopy=off,xino=off"
 	if err := unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return fmt.Errorf("lay layers below %s: %w", at, err)
+		return fmt.Errorf("mount layers below %s: %w", at, err)
 	}
 	return private(at)
 }
 
-// freeze makes an overlay read-only wherever it is mounted. It fails if a file stays open for writing: what ended a moment ago may still be closing its own.
+// freeze makes an overlay read-only wherever it is mounted. It fails if a file stays open for writing: a
+// process that ended a moment ago may still be closing its files.
 func freeze(ctx context.Context, at string) error {
 	for by := time.Now().Add(busy); ; time.Sleep(lookAgain) {
 		err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
@@ -78,7 +81,7 @@ func freeze(ctx context.Context, at string) error {
 		case err == nil:
 			return nil
 		case !errors.Is(err, unix.EBUSY) || ctx.Err() != nil || time.Now().After(by):
-			return fmt.Errorf("end writing to %s: %w", at, err)
+			return fmt.Errorf("make %s read-only: %w", at, err)
 		}
 	}
 }
@@ -89,17 +92,17 @@ const busy = 2 * time.Second
 // thaw undoes freeze.
 func thaw(at string) error {
 	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return fmt.Errorf("write again to %s: %w", at, err)
+		return fmt.Errorf("make %s writable again: %w", at, err)
 	}
 	return nil
 }
 
-// show mounts the tree that is mounted at from over to, here and in the user's mount namespace.
+// show mounts the tree at from over to, here and in the user's mount namespace.
 func (s *Store) show(from, to string) error {
 	return s.everywhere(func(in *proc.Place) error {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
-			return fmt.Errorf("take the mount at %s: %w", from, err)
+			return fmt.Errorf("open the mount at %s: %w", from, err)
 		}
 		defer unix.Close(fd)
 		return in.Do(func() error {
@@ -111,14 +114,14 @@ func (s *Store) show(from, to string) error {
 	})
 }
 
-// hide takes the uppermost mount away, here and in the user's mount namespace.
+// hide unmounts the uppermost mount, here and in the user's mount namespace.
 func (s *Store) hide(path string) error {
 	return s.everywhere(func(in *proc.Place) error {
 		return in.Do(func() error { return drop(path) })
 	})
 }
 
-// drop takes the uppermost mount away.
+// drop unmounts the uppermost mount.
 func drop(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EINVAL) {
@@ -134,7 +137,7 @@ func (s *Store) everywhere(do func(*proc.Place) error) error {
 	return do(s.cfg.User.Place)
 }
 
-// layAll lays all places, each on the image's own folder.
+// layAll mounts all places, each on the image's own directory.
 func (s *Store) layAll() error {
 	for _, p := range s.cfg.Places {
 		if _, err := os.Lstat(p.Path); errors.Is(err, os.ErrNotExist) {
@@ -160,7 +163,7 @@ func (s *Store) layAll() error {
 	return nil
 }
 
-// has reports whether a place begins with what the snapshot below has of it.
+// has reports whether a place starts with the content of the snapshot below.
 func (s *Store) has(p Place) bool {
 	switch {
 	case s.under == nil:
@@ -172,7 +175,7 @@ func (s *Store) has(p Place) bool {
 	return s.fits || !p.Whole
 }
 
-// lay mounts a place's layers with a new upper folder over what is there.
+// lay mounts a place's layers with a new upper directory over the existing one.
 func (s *Store) lay(l *laid) error {
 	l.upper = s.name(l)
 	at, run := s.at("mounts", l.upper), s.at("run", l.upper)
@@ -190,7 +193,7 @@ func (s *Store) lay(l *laid) error {
 	return s.showAll(at, l)
 }
 
-// name is that of a new upper folder.
+// name returns the name of a new upper directory.
 func (s *Store) name(l *laid) string {
 	s.uppers++
 	return l.Name + "-" + strconv.Itoa(s.uppers)
@@ -209,7 +212,7 @@ func (s *Store) showAll(at string, l *laid) error {
 	return nil
 }
 
-// layers are the folders below a place. A snapshot that has none of it is left out.
+// layers returns the directories below a place, without snapshots that have none for it.
 func (s *Store) layers(l *laid) (dirs []string) {
 	if l.set != "" {
 		dirs = append(dirs, s.at("run", l.set, "upper"))
@@ -222,13 +225,13 @@ func (s *Store) layers(l *laid) (dirs []string) {
 	}
 	if l.Whole {
 		empty := s.at("run", "empty")
-		_ = os.MkdirAll(empty, 0o755) // mounting says what is wrong
+		_ = os.MkdirAll(empty, 0o755) // the mount reports an error
 		return append(dirs, empty)
 	}
 	return append(dirs, s.at("image", l.Name))
 }
 
-// takeAway shows the places again as they were.
+// takeAway restores the original mounts of the places.
 func (s *Store) takeAway() (err error) {
 	for _, l := range s.laid {
 		if l.shown {
@@ -239,14 +242,14 @@ func (s *Store) takeAway() (err error) {
 	return err
 }
 
-// at is a path of root's, where the mounts are.
+// at returns a path below root's directory, where the mounts are.
 func (s *Store) at(p ...string) string { return filepath.Join(append([]string{s.cfg.Dir}, p...)...) }
 
-// makeLike makes a folder with the owner and mode of another.
+// makeLike creates a directory with owner and mode of another.
 func makeLike(model, dir string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(model, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", model, err)
+		return fmt.Errorf("stat %s: %w", model, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

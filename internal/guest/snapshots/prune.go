@@ -14,10 +14,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 )
 
-// shelf are all snapshots of a volume. The folder is locked.
+// shelf holds all snapshots of a volume. The directory is locked.
 type shelf struct{ folder *cachevolume.Folder }
 
-// bound removes what nobody needs: all when the disk is nearly full and no other box lives, and of each project all but the newest.
+// bound removes unneeded snapshots: all if the disk is nearly full and no other box is alive, otherwise all
+// but the newest of each project.
 func (s shelf) bound(alive bool) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.folder.Base, &st); err != nil {
@@ -37,8 +38,8 @@ type removed struct {
 	dir string
 }
 
-// prune removes what keep does not want, but for those that a kept one or a live box lies on. Rank counts from a project's newest;
-// used is when a box last took it.
+// prune removes snapshots that keep rejects, except those below a kept one or below a live box. rank counts
+// from a project's newest; used is when a box last took it.
 func (s shelf) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gone []removed, err error) {
 	needed, err := s.used()
 	if err != nil {
@@ -77,7 +78,7 @@ func (s shelf) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gon
 	return gone, err
 }
 
-// each calls do with each project's folder and its whole snapshots, the newest first.
+// each calls do with each project's directory and its complete snapshots, newest first.
 func (s shelf) each(do func(dir string, all []Meta) error) error {
 	projects, err := os.ReadDir(s.folder.Path("kept"))
 	if err != nil {
@@ -96,7 +97,8 @@ func (s shelf) each(do func(dir string, all []Meta) error) error {
 	return nil
 }
 
-// halfMade is how long a snapshot without a description may belong to a box that is just writing it: that takes seconds.
+// halfMade is how long a snapshot without a description may belong to a box that is writing it: that takes
+// seconds.
 const halfMade = 10 * time.Minute
 
 func (s shelf) recent(e fs.DirEntry) bool {
@@ -104,7 +106,7 @@ func (s shelf) recent(e fs.DirEntry) bool {
 	return err == nil && time.Since(fi.ModTime()) < halfMade
 }
 
-// used are the snapshots that live boxes have below them.
+// used returns the snapshots that live boxes have below them.
 func (s shelf) used() (map[string]bool, error) {
 	live, err := s.folder.Live()
 	if err != nil {
@@ -114,7 +116,7 @@ func (s shelf) used() (map[string]bool, error) {
 	for _, run := range live {
 		b, err := os.ReadFile(s.folder.Path("runs", run, usesFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("see what the sandbox %s uses: %w", run, err)
+			return nil, fmt.Errorf("read the snapshots in use by the sandbox %s: %w", run, err)
 		}
 		for id := range strings.FieldsSeq(string(b)) {
 			ids[id] = true

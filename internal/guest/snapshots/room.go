@@ -7,9 +7,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Fresh makes a place once more, as it was before any code of a task ran: its layers, with an empty folder above. Whole says whether a
-// work tree may have its layers, scratch the same of places of temporary files, bare that no place has more than the image. ok is false for a path
-// that lies on none. Remove deletes it with all that was written to it.
+// Fresh recreates a place in its state before any code of a task ran: its layers, with an empty directory
+// above. whole allows the layers of a work tree, scratch those of places of temporary files; bare uses only
+// the image's content. ok is false for a path without layers. remove deletes it with all writes to it.
 func (s *Store) Fresh(path string, whole, scratch, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
 	for _, l := range s.laid {
 		if l.Path != path || l.Whole && !whole {

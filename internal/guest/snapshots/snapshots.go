@@ -1,16 +1,20 @@
-// Package snapshots keeps what setup left on a base commit, and lays it below the folders of later boxes.
+// Package snapshots stores the files that setup left on a base commit, and mounts them below the directories
+// of later boxes.
 //
-// A snapshot is the difference that setup made to the directories that it can write (the work tree, the home, those for temporary files), as
-// folders of an overlay file system. Later boxes have them read-only below folders of their own, so that they are there at once, whatever their
-// size, and no box changes what another has. Written is only what was there before code of a task could run: after setup, on the base commit of a new task.
+// A snapshot is the difference that setup made to the directories that it can write (the work tree, the home,
+// those for temporary files), as directories of an overlay file system. Later boxes have them read-only below
+// their own directories, so that they are available at once, whatever their size, and no box changes
+// another's files. A snapshot contains only the state before code of a task could run: after setup, on the
+// base commit of a new task.
 //
 // Layout, below <volume>/setup-v1 (a cachevolume.Folder):
 //
 //	kept/<project>/<id>/   meta.json, index (git's, of the work tree), a directory for each place (tree/, home/, tmp/)
-//	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper folders
+//	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper directories
 //
-// A project is a repository's address together with the base branch and the box's image: nothing of another repository, branch or image counts.
-// Setup is code of the branch, and a branch may be one that an agent wrote.
+// A project is a repository's address together with the base branch and the box's image: snapshots of another
+// repository, branch or image are not used. Setup is code of the branch, and an agent may have written the
+// branch.
 package snapshots
 
 import (
@@ -37,61 +41,63 @@ import (
 
 const (
 	format = "setup-v1"
-	// maxLayers bounds the snapshots that lie on each other: the kernel's bound is 500, and each look for a file passes all.
+	// maxLayers bounds the snapshots above each other: the kernel's limit is 500, and each lookup of a file
+	// passes all.
 	maxLayers = 6
-	// keptPerProject bounds a project's snapshots that no other one lies on: branches with different lock files alternate.
+	// keptPerProject bounds a project's topmost snapshots: branches with different lock files alternate.
 	keptPerProject = 4
-	// grace is the time in which rescue takes over from a boot that died: it begins within seconds.
+	// grace is the time in which rescue takes over from a boot that died: it starts within seconds.
 	grace = 2 * time.Minute
-	// lowDisk is the free space, in bytes, below which nothing is kept.
+	// lowDisk is the free space, in bytes, below which nothing is stored.
 	lowDisk = 4 << 30
 )
 
-// Place is a folder that lies on layers.
+// Place is a directory with layers below.
 type Place struct {
-	Name string // of the folder in a snapshot
-	Path string // in the box
-	// Whole is set where only a snapshot of the same key fits: the work tree. Elsewhere a snapshot of another key does no harm: a home has
-	// stores that are asked by content.
+	Name string // of its directory in a snapshot
+	Path string // path in the box
+	// Whole means that only a snapshot of the same key fits: the work tree. Elsewhere a snapshot of another key
+	// is harmless: a home has stores that are addressed by content.
 	Whole bool
-	// Scratch is set for directories of temporary files. A box has a snapshot's there only if it runs no setup command: one that runs again
-	// finds them as the image has them, and so do the commands after a check.
+	// Scratch marks directories of temporary files. A box has a snapshot's only if it runs no setup command: a
+	// command that runs again finds the image's content, and so do the commands after a check.
 	Scratch bool
-	// Apart are folders of it that stay where they are.
+	// Apart lists its subdirectories that are not part of a snapshot and stay at their paths.
 	Apart []string
-	// Own are files of it that a box writes for itself. No snapshot has them.
+	// Own lists its files that a box writes for itself. No snapshot has them.
 	Own []string
 }
 
 // Config describes the snapshots of one box.
 type Config struct {
-	Dir    string // folder of root's for the mounts, in which Reserve has the volume; without it there are no snapshots
-	ID     string // names the run, unique among the boxes of the engine
+	Dir    string // root's directory for the mounts, in which Reserve has mounted the volume; without it there are no snapshots
+	ID     string // identifies the run uniquely among the boxes of the engine
 	Places []Place
-	// User is whom the places are for: they are laid in the user's mount namespace, too.
+	// User is the user of the places: they are mounted in the user's mount namespace, too.
 	User *proc.Credential
-	// Secret reports whether a text has a secret that setup knew. Nil means that it knew none.
+	// Secret reports whether a text has a secret that setup knew. Nil if there were none.
 	Secret func(io.Reader) (bool, error)
-	// Unseen are secrets that Secret cannot find.
+	// Unseen lists secrets that Secret cannot find.
 	Unseen []string
-	// Binding counts the running containers that have folders of the user's. Nil means that there are none.
+	// Binding counts the running containers that bind directories of the user. Nil if there are none.
 	Binding func(context.Context) (int, error)
-	// Beside describes what the user wrote to directories that are no places, one entry for each path. Nil means that there are none.
+	// Beside describes the files that the user wrote outside the places, one entry for each path. Nil if there
+	// are none.
 	Beside func(context.Context) (map[string]string, error)
 	Log    *slog.Logger
 }
 
 // Meta describes a snapshot.
 type Meta struct {
-	ID  string `json:"-"` // the folder's name
+	ID  string `json:"-"` // name of its directory
 	Key string `json:"key"`
 	// Tree is the id of the base commit's tree.
 	Tree string `json:"tree"`
-	// Layers are the ids of the snapshots that it lies on, by the name of the place, the uppermost first.
+	// Layers are the ids of the snapshots below it, by the name of the place, uppermost first.
 	Layers map[string][]string `json:"layers"`
-	// Whole says that setup did nothing beside the places.
+	// Whole means that setup changed nothing outside the places.
 	Whole bool `json:"whole"`
-	// Scratch says that setup left something in a place of temporary files.
+	// Scratch means that setup left files in a place of temporary files.
 	Scratch bool `json:"scratch,omitempty"`
 	// Made is when setup ended.
 	Made time.Time `json:"made"`
@@ -103,44 +109,45 @@ type Meta struct {
 type Store struct {
 	cfg    Config
 	folder *cachevolume.Folder
-	root   *os.Root // of the folder, which stays in reach when the volume is out of it
+	root   *os.Root // handle on the directory, which stays valid when the volume is no longer reachable
 
-	project string // folder of the project's
+	project string // directory of the project
 	want    Want
-	under   *Meta // the snapshot below; nil if there is none
+	under   *Meta // the snapshot below; nil if none
 	fits    bool  // it has the wanted key
-	emptied bool  // setup could not run over it
+	emptied bool  // setup could not run on top of it
 	laid    []*laid
-	uppers  int // made so far
+	uppers  int // number created so far
 	attach  []byte
-	apartAt string            // how the folders apart were before setup
-	beside  map[string]string // what Config.Beside found before setup; nil if it failed
+	apartAt string            // state of the separate directories before setup
+	beside  map[string]string // result of Config.Beside before setup; nil if it failed
 }
 
-// laid is a place and what it lies on.
+// laid is a mounted place.
 type laid struct {
 	Place
 	layers []string // ids of snapshots, uppermost first
-	upper  string   // name of its folder in the run's
-	set    string   // name of the folder below that, which has what setup wrote to a place of temporary files; empty before SetAside
+	upper  string   // name of its directory in the run's directory
+	set    string   // name of the directory below that, with setup's writes to a place of temporary files; empty before SetAside
 	shown  bool     // its path shows the layers
 }
 
-// Want is what a box would have.
+// Want describes the snapshot that a box would use.
 type Want struct {
 	Project string // the repository's address
-	Branch  string // that the task begins on
+	Branch  string // base branch of the task
 	Image   string // id of the box's image; without it there are no snapshots
-	Key     string // sum of all that setup depends on
+	Key     string // digest of everything that setup depends on
 	Tree    string // id of the commit's tree
-	// Installs says that setup has no command which runs where the key is the same.
+	// Installs means that setup has no command that must run even with the same key.
 	Installs bool
 }
 
 // volume is where Reserve mounts the volume, in Config.Dir.
 const volume = "volume"
 
-// Reserve mounts the volume in a folder of root's for Lay, which takes it away again: before that, the volume's own mount point may be closed.
+// Reserve mounts the volume in a directory of root for Lay, which unmounts it again: before that, the
+// volume's own mount point may be closed.
 func Reserve(mountPoint, dir string) error {
 	if !isMount(mountPoint) {
 		return nil
@@ -154,32 +161,33 @@ func Reserve(mountPoint, dir string) error {
 // New returns the store; nothing is touched yet.
 func New(c Config) *Store { return &Store{cfg: c} }
 
-// Lay puts the wanted snapshot below the places, or what of another one does no harm, and folders of the box's own above. It says
-// what it did. An error leaves the places as they were: a run must never fail for want of a snapshot.
+// Lay mounts the wanted snapshot below the places, or harmless parts of another one, and the box's own
+// directories above. note describes the result. An error leaves the places unchanged: a missing snapshot must
+// never fail a run.
 func (s *Store) Lay(ctx context.Context, w Want) (note string, err error) {
 	switch {
 	case !isMount(s.at(volume)):
 		return "no volume is mounted", nil
 	case w.Image == "":
-		return "nobody said which image this is", nil
+		return "the image name is unknown", nil
 	}
 	s.want, s.project = w, sum(w.Project, w.Branch, w.Image)
 	err = s.open(ctx)
 	if err == nil {
 		err = s.layAll()
 	}
-	// From here on only the folder's handle leads to the volume, which untrusted code cannot get.
+	// From here on only the directory's handle leads to the volume, which untrusted code cannot get.
 	if err = errors.Join(err, drop(s.at(volume))); err != nil {
-		s.under, s.fits = nil, false // setup must not be taken for done
+		s.under, s.fits = nil, false // so that setup runs
 		return "", errors.Join(err, s.takeAway(), s.Close())
 	}
 	switch {
 	case s.fits:
-		return fmt.Sprintf("what setup left at %s is there", s.under.Made.UTC().Format(time.DateTime)), nil
+		return fmt.Sprintf("the files of setup at %s are there", s.under.Made.UTC().Format(time.DateTime)), nil
 	case s.under != nil:
-		return "the home has what another setup of this project left", nil
+		return "the home has the files of another setup of this project", nil
 	}
-	return "nothing is kept for this project yet", nil
+	return "nothing is stored for this project yet", nil
 }
 
 // open registers the box and chooses a snapshot.
@@ -227,7 +235,7 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// choose takes the newest snapshot of the key, or else the project's newest. The folder is locked.
+// choose takes the newest snapshot of the key, or else the project's newest. The directory is locked.
 func (s *Store) choose() error {
 	all, err := project(s.folder.Path("kept", s.project))
 	if err != nil {
@@ -241,12 +249,12 @@ func (s *Store) choose() error {
 		}
 	}
 	if s.under != nil && !s.fits && s.under.depth() >= maxLayers {
-		s.under = nil // from nothing, once in a while: what nobody needs any more is gone then
+		s.under = nil // occasionally start from nothing, which drops files that are no longer needed
 	}
 	return nil
 }
 
-// use notes which snapshots this box has below it, so that nobody removes them.
+// use records the snapshots below this box, so that other boxes do not remove them.
 func (s *Store) use() error {
 	if s.under == nil {
 		return nil
@@ -259,12 +267,14 @@ func (s *Store) use() error {
 	return os.WriteFile(filepath.Join(s.folder.Run(), usesFile), []byte(strings.Join(ids, "\n")+"\n"), 0o600)
 }
 
-// Fits reports whether the snapshot of the wanted key is below. Same: of the same tree, and setup did nothing beside the places.
+// Fits reports whether the snapshot of the wanted key is below. same means that it is of the same tree, and
+// setup changed nothing outside the places.
 func (s *Store) Fits() (fits, same bool) {
 	return s.fits, s.fits && s.under.Whole && s.under.Tree == s.want.Tree
 }
 
-// Index is git's index of the work tree below; nil if there is none, or one by which git would leave files as they are.
+// Index returns git's index of the work tree below; nil if there is none, or git would not examine all of its
+// files.
 func (s *Store) Index() []byte {
 	if !s.fits {
 		return nil
@@ -276,10 +286,10 @@ func (s *Store) Index() []byte {
 	return b
 }
 
-// Attach adds to the next snapshot what is known of the work tree's commit.
+// Attach adds data about the work tree's commit to the next snapshot.
 func (s *Store) Attach(b []byte) { s.attach = b }
 
-// Attached is what is known of the commit of the snapshot below; nil if it is nothing.
+// Attached returns the data about the commit of the snapshot below; nil if there is none.
 func (s *Store) Attached() []byte {
 	if !s.fits {
 		return s.attach
@@ -291,7 +301,7 @@ func (s *Store) Attached() []byte {
 	return b
 }
 
-// Paths are those of the places that lie on layers.
+// Paths returns the paths of the places with layers.
 func (s *Store) Paths() (all []string) {
 	for _, l := range s.laid {
 		all = append(all, l.Path)
@@ -299,13 +309,14 @@ func (s *Store) Paths() (all []string) {
 	return all
 }
 
-// Laid reports whether the places lie on layers.
+// Laid reports whether the places are mounted.
 func (s *Store) Laid() bool { return len(s.laid) > 0 }
 
-// Own is the path of the box's own folders in Config.Dir: what it takes of the disk.
+// Own returns the path of the box's own directories in Config.Dir, which counts as its disk use.
 func Own(dir string) string { return filepath.Join(dir, "run") }
 
-// Hold keeps the folders of a box whose boot died for the program that goes on with them. There may be none.
+// Hold keeps the directories of a box whose boot died for the program that continues with them. They may not
+// exist.
 func Hold(dir string) error {
 	err := cachevolume.Hold(Own(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -314,10 +325,10 @@ func Hold(dir string) error {
 	return err
 }
 
-// removeTime bounds removing the box's own folders at its end. The next box removes the rest.
+// removeTime bounds the removal of the box's own directories at its end. The next box removes the rest.
 const removeTime = 10 * time.Second
 
-// Close removes the box's own folders: secrets may be in them. Nothing may use the places any more.
+// Close removes the box's own directories, which may contain secrets. The places must no longer be in use.
 func (s *Store) Close() error {
 	if s.folder == nil {
 		return nil
@@ -339,7 +350,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// project lists a project's whole snapshots, the newest first.
+// project lists a project's complete snapshots, newest first.
 func project(dir string) (all []Meta, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -348,7 +359,7 @@ func project(dir string) (all []Meta, err error) {
 	for _, e := range entries {
 		b, rerr := os.ReadFile(filepath.Join(dir, e.Name(), metaFile))
 		if errors.Is(rerr, fs.ErrNotExist) {
-			continue // half-made
+			continue // incomplete
 		}
 		var m Meta
 		if rerr == nil {
@@ -364,7 +375,7 @@ func project(dir string) (all []Meta, err error) {
 	return all, err
 }
 
-// needs are the snapshots that must stay with it, itself included.
+// needs returns the snapshots that it depends on, itself included.
 func (m *Meta) needs() []string {
 	ids := map[string]bool{m.ID: true}
 	for _, below := range m.Layers {
@@ -375,7 +386,7 @@ func (m *Meta) needs() []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// depth is how many snapshots lie on each other at most.
+// depth returns the largest number of snapshots above each other.
 func (m *Meta) depth() (n int) {
 	for _, below := range m.Layers {
 		n = max(n, len(below))
@@ -388,6 +399,6 @@ const (
 	metaFile  = "meta.json"
 	indexFile = "index"
 	usesFile  = "uses"
-	// attachFile is what is known of the commit.
+	// attachFile has the data about the commit.
 	attachFile = "known"
 )

@@ -8,18 +8,19 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Task is a task's use of the snapshots: which commit it has, and which setup commands need not run.
+// Task is a task's use of the snapshots: it knows the task's commit and which setup commands need not run.
 type Task struct {
 	*Store
 	Order *workorder.Order
-	// Say takes a line for people.
+	// Say receives a line for people.
 	Say func(text string)
 
-	at Commit // the commit that the work tree began with
+	at Commit // the commit that the work tree started from
 }
 
-// Lay puts what fits a commit, of a task that began on the branch base, below a work tree that has no files yet, and returns git's index of
-// it. Call it once. A run goes on without what cannot be laid.
+// Lay mounts a fitting snapshot for a commit, of a task that started from the branch base, below a work tree
+// without files, and returns git's index of it. Call it once. A run continues without a snapshot if that
+// fails.
 func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.Spec); err == nil {
@@ -36,14 +37,14 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 	return t.Index(), ctx.Err()
 }
 
-// Keeps reports whether Keep would keep anything.
+// Keeps reports whether Keep would store anything.
 func (t *Task) Keeps() bool { return len(t.laid) > 0 && !t.fits && !t.emptied }
 
 // Over reports whether an earlier setup's files are in the work tree or the home.
 func (t *Task) Over() bool { return t.under != nil }
 
-// Begin is called before setup. It returns how many of its commands, from the first on, need not run. In a rebase all run: the work tree is no
-// longer the commit that was looked at.
+// Begin is called before setup. It returns how many of its commands, from the first on, need not run. In a
+// rebase all run: the work tree no longer is the commit that was examined.
 func (t *Task) Begin(ctx context.Context) int {
 	if t.Keeps() {
 		t.note(ctx)
@@ -54,8 +55,9 @@ func (t *Task) Begin(ctx context.Context) int {
 	return t.done(t.at)
 }
 
-// done is Done for a commit. Where setup did nothing beside the folders that were kept, all of it counts for the same files; else a command
-// that only installs what the same lock files name. One that runs may undo what a later one did, so that later ones run, too.
+// done is Side.Done for a commit. If setup changed nothing outside the stored directories, all commands count
+// for the same files; otherwise only commands that install what the same lock files name. A command that runs
+// may undo a later one, so later ones run, too.
 func (t *Task) done(c Commit) (n int) {
 	fits, same := t.Fits()
 	if !fits || c.Key != t.at.Key {
@@ -66,12 +68,12 @@ func (t *Task) done(c Commit) (n int) {
 	}
 	n = t.installs(c)
 	if n < len(t.Order.Setup) && t.under.Scratch {
-		return 0 // the temporary files that a command left are not there for those that run
+		return 0 // commands that run must not find temporary files of earlier ones
 	}
 	return n
 }
 
-// installs is how many setup commands, from the first on, only install.
+// installs returns how many setup commands, from the first on, only install.
 func (t *Task) installs(c Commit) (n int) {
 	for n < len(t.Order.Setup) && c.installsOnly(t.Order.Setup[n]) {
 		n++
@@ -79,15 +81,16 @@ func (t *Task) installs(c Commit) (n int) {
 	return n
 }
 
-// Side is what a clean checkout of a commit begins with.
+// Side describes the start of a clean checkout of a commit.
 type Side struct {
-	Index []byte // git's, of the files that are there; nil if there are none
-	Done  int    // how many setup commands need not run
+	Index []byte // git's index of the existing files; nil if there are none
+	Done  int    // number of setup commands that need not run
 	fits  bool
 	all   bool // none need run
 }
 
-// Side looks at a commit. Where it names other dependencies than the task's beginning, its work tree begins with nothing.
+// Side examines a commit. If its dependencies differ from those at the task's start, its work tree starts
+// empty.
 func (t *Task) Side(ctx context.Context, repo git.Repo, commit string) (Side, error) {
 	if !t.Laid() {
 		return Side{}, nil
@@ -100,7 +103,7 @@ func (t *Task) Side(ctx context.Context, repo git.Repo, commit string) (Side, er
 	return Side{Index: t.Index(), Done: n, fits: true, all: n == len(t.Order.Setup)}, nil
 }
 
-// Fresh makes a place for a side once more, bare with nothing but the image's files.
+// Fresh recreates a place for a side; bare with only the image's files.
 func (t *Task) Fresh(path string, s Side, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
 	return t.Store.Fresh(path, s.fits, s.all, bare)
 }

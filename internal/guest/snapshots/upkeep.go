@@ -16,14 +16,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Upkeep maintains the snapshots of a volume, in a box without a task. It works while boxes run.
+// Upkeep maintains the snapshots of a volume, in a standalone box. It works while boxes run.
 type Upkeep struct {
-	Dir string // where the volume is mounted
+	Dir string // mount point of the volume
 	Log *slog.Logger
 	Now func() time.Time // nil for time.Now
 }
 
-// with calls do with all snapshots, under the lock. A volume without any is none to look after.
+// with calls do with all snapshots, under the lock. It does nothing for a volume without any.
 func (u *Upkeep) with(ctx context.Context, do func(shelf) error) error {
 	base := filepath.Join(u.Dir, format)
 	if _, err := os.Lstat(base); errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,8 @@ func (m *Meta) report(dir string) workorder.CacheSnapshot {
 	return one
 }
 
-// Prune removes snapshots that no box took for olderThan, and what dead boxes left; dryRun only tells. It adds to the report.
+// Prune removes snapshots that no box used for olderThan, and leftovers of dead boxes; dryRun only reports
+// them. It adds to the report.
 func (u *Upkeep) Prune(ctx context.Context, r *workorder.CacheReport, olderThan time.Duration, dryRun bool) error {
 	now := time.Now()
 	if u.Now != nil {
@@ -103,7 +104,7 @@ func (u *Upkeep) Prune(ctx context.Context, r *workorder.CacheReport, olderThan 
 	for _, g := range gone {
 		one := g.report(filepath.Dir(g.dir))
 		if dryRun {
-			one.Bytes, _ = cachevolume.Usage(ctx, g.dir) // what goes meanwhile counts as nothing
+			one.Bytes, _ = cachevolume.Usage(ctx, g.dir) // entries that disappear meanwhile count as zero
 			r.FreedBytes += one.Bytes
 		}
 		r.RemovedSnapshots = append(r.RemovedSnapshots, one)

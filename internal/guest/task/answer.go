@@ -24,7 +24,7 @@ type Answerer struct {
 	Repo  *repository.Repository
 }
 
-// Answers is what the commits up to head, and the agent's reasons, say of each item of feedback.
+// Answers returns the outcome of each item of feedback, from the commits up to head and the agent's reasons.
 func (a *Answerer) Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error) {
 	commits, err := a.Repo.Git.Feedback.Addressed(ctx, review.Since, head, len(review.Items))
 	var reasons map[int]string
@@ -36,12 +36,12 @@ func (a *Answerer) Answers(ctx context.Context, review *workorder.Review, head s
 	return runner.Answered(review, commits, reasons, a.Task.cfg.Redact.String), err
 }
 
-// Post gives the answers.
+// Post posts the answers.
 func (a *Answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
 	return a.Forge.Answer(ctx, review, r)
 }
 
-// revise makes the agent's next run one that addresses feedback.
+// revise turns the agent's next run into one that addresses feedback.
 func (t *Task) revise(review *workorder.Review, h runner.History) {
 	file := ""
 	if answers, err := runner.NewAnswers(t.cfg.User); err != nil {
@@ -51,7 +51,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
 	}
 	if left := runner.NoRoom(review); len(left) > 0 {
-		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d items of the feedback have no room beside the others: they are for another `sandbox-agent revise` after this one", len(left))})
+		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d items of the feedback do not fit into this attempt: run `sandbox-agent revise` again after it", len(left))})
 	}
 	t.asked.Review, t.asked.Answers = review, file
 	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Rebaser brings the publisher, the comparison and the agent's prompt together as boot.Rebaser.
+// Rebaser combines rootgit, the comparison and the agent's prompt, and implements boot.Rebaser.
 type Rebaser struct {
 	Repo  *repository.Repository
 	Task  *Task
@@ -27,7 +27,7 @@ type Rebaser struct {
 
 func (r *Rebaser) order() *workorder.Order { return r.Task.cfg.Order }
 
-// Begin moves the commits in the work tree, as far as git can by itself.
+// Begin rebases the commits in the work tree, as far as git can by itself.
 func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	plan, err := r.Repo.Git.Rebase.Plan(ctx, r.Repo.Claimed)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if c := plan.Conflict; c != nil {
 		x.Conflict, x.Rebased.Conflicts = true, r.masked(c.Files)
 		if len(c.Settings) > 0 {
-			x.NoAgent = fmt.Sprintf("the task's commits change files that agents obey (%s), so that none is started between them: trust_branch_config: true allows it", text.Name(c.Settings[0], maxSettingName))
+			x.NoAgent = fmt.Sprintf("the task's commits change files that configure agents (%s), so no agent may run between them: trust_branch_config: true allows it", text.Name(c.Settings[0], maxSettingName))
 		}
 		return x, nil
 	}
@@ -65,14 +65,14 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 // maxSettingName bounds a path in a message.
 const maxSettingName = 200
 
-// Ask makes the agent's run one that resolves the conflict.
+// Ask turns the agent's run into one that resolves the conflict.
 func (r *Rebaser) Ask() {
 	c := r.plan.Conflict
 	r.Task.cfg.Prompt = runner.Resolving(r.order().Task, runner.Rebasing{
 		Branch: r.order().TargetBranch, Onto: r.plan.Onto, Upstream: r.plan.Upstream, NewBase: r.plan.NewBase,
 		Commit: c.Commit, Subject: c.Subject, Files: c.Files, Commits: r.plan.Commits, Setup: r.order().Setup,
 	})
-	// A git that opens an editor would wait for it.
+	// git must not wait for an editor.
 	r.Task.Setenv("GIT_EDITOR", "true")
 	r.Task.Setenv("GIT_SEQUENCE_EDITOR", "true")
 }
@@ -83,7 +83,7 @@ func (r *Rebaser) Unfinished(ctx context.Context) (string, error) {
 	return r.Mask.String(why), err
 }
 
-// Compare compares the commits before and after, and fills out. The list says what must not be.
+// Compare compares the commits before and after, and fills out. The result lists forbidden differences.
 func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string, error) {
 	head, why, err := r.Repo.Git.Rebase.Unfinished(ctx, r.plan)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 	return r.masked(c.Problems), nil
 }
 
-// masked is a list without secrets, as it goes to the forge.
+// masked returns a list without secrets, as it goes to the forge.
 func (r *Rebaser) masked(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, s := range list {
@@ -121,13 +121,13 @@ func (r *Rebaser) masked(list []string) []string {
 	return out
 }
 
-// Move makes the new head what the next push brings to the branch.
+// Move makes the next push update the branch to the new head.
 func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	r.Repo.Settle(ctx)
 	return r.Repo.Git.Land.Move(ledger.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
 }
 
-// Kept is the ref that keeps the new commits where the branch did not take them; empty means there is none.
+// Kept returns the ref that keeps the new commits if the branch did not accept them; empty if there is none.
 func (r *Rebaser) Kept() string { return r.Repo.Beside() }
 
 // Comment posts the comparison on the pull request.

@@ -1,4 +1,5 @@
-// Package task is the runner as boot sees it: the agent and its repairs, the task's commands, the answers to feedback and the rebase.
+// Package task implements boot's interfaces with the runner: the agent and its repairs, the task's commands,
+// the answers to feedback and the rebase.
 package task
 
 import (
@@ -22,24 +23,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Task is boot.Task.
+// Task implements boot.Task.
 type Task struct {
-	cfg runner.Config // its Env is what all commands have
-	// only has the variables that commands of one kind have beside it.
+	cfg runner.Config // its Env is common to all commands
+	// only has the additional variables of each kind of commands.
 	only  map[workorder.SecretUse][]string
 	agent runner.AgentOutcome
-	// answers is where the agent says why it leaves feedback as it is; nil without feedback.
+	// answers is where the agent explains why it leaves feedback unchanged; nil without feedback.
 	answers *runner.Answers
-	asked   runner.Asked  // without the task, which is the order's
-	kept    *media.Folder // nil means the agent has not begun
-	door    *shell.Door   // of the user's shells; nil means there are none
+	asked   runner.Asked  // without the task, which is in the order
+	kept    *media.Folder // nil if the agent has not started
+	door    *shell.Door   // for the user's shells; nil if there are none
 
 	mu   sync.Mutex
-	lost []string // what the services' watcher said
+	lost []string // reports of the services' watcher
 }
 
-// New is a task whose commands have what the order gives them: never a key of the
-// gateway's, whose place a placeholder takes.
+// New returns a task whose commands get the order's environment: never a key of the gateway, which is
+// replaced by a placeholder.
 func New(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *Task {
 	t := &Task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
 	t.cfg.Env = commandEnv(env)
@@ -57,22 +58,22 @@ func New(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *Ta
 	return t
 }
 
-// env is the environment of commands of one kind.
+// env returns the environment of one kind of commands.
 func (t *Task) env(use workorder.SecretUse) []string {
 	return append(slices.Clone(t.cfg.Env), t.only[use]...)
 }
 
-// With is the configuration of commands of one kind.
+// With returns the configuration of one kind of commands.
 func (t *Task) With(use workorder.SecretUse) runner.Config {
 	cfg := t.cfg
 	cfg.Env = t.env(use)
 	return cfg
 }
 
-// Check refuses an order that the agent cannot work with.
+// Check rejects an order that the agent cannot work with.
 func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.ForAgent)) }
 
-// Environ is what all commands have by now.
+// Environ returns the current common environment of all commands.
 func (t *Task) Environ() []string { return t.cfg.Env }
 
 // Watch sets the source of the time of the work tree's last observed change.
@@ -81,8 +82,8 @@ func (t *Task) Watch(changed func() time.Time) { t.cfg.Changed = changed }
 // LetIn opens a door while the agent works, for shells of the user who runs the box.
 func (t *Task) LetIn(door *shell.Door) { t.door = door }
 
-// commandEnv is the environment of all commands: what the image sets, who the user
-// is, the project's variables and the secrets that are for all of them, the later winning.
+// commandEnv returns the environment of all commands: the image's variables, those that identify the user,
+// the project's variables and the secrets for all of them, where later ones win.
 func commandEnv(env *workorder.Envelope) []string {
 	o := &env.Order
 	merged := imageEnv(o)
@@ -95,7 +96,7 @@ func commandEnv(env *workorder.Envelope) []string {
 	return list(merged)
 }
 
-// ExpandEnv moves the variables that refer to the image's to the order's others.
+// ExpandEnv resolves the variables that refer to the image's, and adds them to the order's others.
 func ExpandEnv(o *workorder.Order) error {
 	all, err := envref.ExpandAll(o.ImageEnv, list(imageEnv(o)))
 	for _, kv := range all {
@@ -106,7 +107,7 @@ func ExpandEnv(o *workorder.Order) error {
 	return err
 }
 
-// list writes variables as a process gets them.
+// list formats variables as NAME=value.
 func list(env map[string]string) []string {
 	all := make([]string, 0, len(env))
 	for k, v := range env {
@@ -115,7 +116,7 @@ func list(env map[string]string) []string {
 	return all
 }
 
-// imageEnv is what commands have without the project's variables and the secrets.
+// imageEnv returns the environment without the project's variables and the secrets.
 func imageEnv(o *workorder.Order) map[string]string {
 	merged := map[string]string{}
 	for _, kv := range os.Environ() {
@@ -135,14 +136,14 @@ func imageEnv(o *workorder.Order) map[string]string {
 	return merged
 }
 
-// Note tells the agent's next runs what they should know of the sandbox.
+// Note adds a note about the sandbox to the agent's next runs.
 func (t *Task) Note(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cfg.Notes = append(t.cfg.Notes, text)
 }
 
-// Lose notes a service that failed during the run.
+// Lose records a service that failed during the run.
 func (t *Task) Lose(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,9 +159,9 @@ func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, t
 	return r.ExitCode, r.Tail, r.Err
 }
 
-// Continue makes the agent's next run continue an earlier attempt's work.
+// Continue turns the agent's next run into a continuation of an earlier attempt's work.
 func (t *Task) Continue(c boot.Cloned) {
-	// Ours, the last one, has only begun.
+	// The last attempt is this one, which has only begun.
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()
 	h := runner.History{
@@ -184,13 +185,13 @@ func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
 
 // Repair runs the agent once more on checks that failed.
 func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
-	t.cfg.Round = round // of the validation after it, too
+	t.cfg.Round = round // also of the validation after it
 	cfg := t.With(workorder.ForAgent)
 	order := *cfg.Order
 	asked := t.asked
 	asked.Task = order.Task
 	if all := order.MaxBudgetUSD; all != nil && used.CostUSD != nil {
-		// Not nothing: the agent's adapter takes a budget of zero for none.
+		// Greater than zero: the agent's adapter takes a budget of zero for no limit.
 		const least = 1e-6
 		order.MaxBudgetUSD = new(max(least, *all-*used.CostUSD))
 		cfg.SpentUSD += *used.CostUSD
@@ -200,12 +201,13 @@ func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validat
 	return t.run(ctx, cfg)
 }
 
-// adding makes events of usage those of the whole attempt: what rescue, the remote and the host know of a box that vanishes.
+// adding adds earlier usage to events, so that they report the whole attempt: rescue, the remote and the host
+// rely on them for a box that vanishes.
 func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Event) {
 	return func(e workorder.Event) {
 		if e.Type == workorder.EventAgentUsage && e.Usage != nil {
 			all := used.Plus(*e.Usage)
-			if e.Usage.Tokens() == 0 { // of money alone: the tokens are as they were
+			if e.Usage.Tokens() == 0 { // cost only: the tokens are unchanged
 				all.InputTokens, all.OutputTokens, all.CacheReadTokens, all.CacheWriteTokens = 0, 0, 0, 0
 			}
 			e.Usage = &all
@@ -228,7 +230,8 @@ func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	}
 }
 
-// letIn opens the door for shells. What it returns closes it and ends them: nothing of theirs is there when the checks run.
+// letIn opens the door for shells. leave closes it and ends them, so that none of their processes exist when
+// the checks run.
 func (t *Task) letIn(cfg *runner.Config) (leave func() []string) {
 	if t.door == nil || cfg.User == nil {
 		return func() []string { return nil }
@@ -250,7 +253,7 @@ func (t *Task) letIn(cfg *runner.Config) (leave func() []string) {
 	}
 }
 
-// media gives the agent its folder for pictures, and returns what takes them when it has ended.
+// media gives the agent its directory for pictures, and returns a function that copies them after its end.
 func (t *Task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
 	if t.kept == nil {
 		kept, err := media.Make(filepath.Join(filepath.Dir(cfg.OutDir), "media"), cfg.OutDir, cfg.User, cfg.Redact.String)
@@ -263,7 +266,7 @@ func (t *Task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []s
 	return t.kept.Keep
 }
 
-// withSetup is the agent's usage with what setup asked of models before it.
+// withSetup adds the model usage of setup to the agent's.
 func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
 	if t.cfg.Meter == nil {
 		return agent
@@ -272,7 +275,7 @@ func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
 	if requests == 0 || all.InputTokens+all.OutputTokens <= agent.InputTokens+agent.OutputTokens {
 		return agent
 	}
-	all.ReservedUSD = max(all.ReservedUSD, agent.ReservedUSD) // a call of the agent's may be open still
+	all.ReservedUSD = max(all.ReservedUSD, agent.ReservedUSD) // a call of the agent may still be open
 	return all
 }
 
@@ -281,7 +284,7 @@ func (t *Task) Validate(ctx context.Context) []workorder.Validation {
 	return runner.Validate(ctx, t.With(workorder.ForValidate))
 }
 
-// Verdict is what the run comes to.
+// Verdict returns the result of the run.
 func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,7 +293,7 @@ func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) 
 	})
 }
 
-// MakeDesk prepares the place of the plan and tells the agent of it.
+// MakeDesk prepares the directory of the plan and passes its path to the agent.
 func (t *Task) MakeDesk() error {
 	file, err := plan.MakeDesk(t.cfg.User)
 	if err != nil {
@@ -301,12 +304,12 @@ func (t *Task) MakeDesk() error {
 	return nil
 }
 
-// Plan is the agent's plan.
+// Plan returns the agent's plan.
 func (t *Task) Plan() (text, path string, err error) {
 	return plan.Take(plan.Desk, t.cfg.User.Owner(), t.agent.Agent.Final, t.cfg.OutDir, t.cfg.Redact.String)
 }
 
-// Setenv sets a variable of all commands from now on.
+// Setenv sets a variable for all later commands.
 func (t *Task) Setenv(name, value string) {
 	others := slices.DeleteFunc(slices.Clone(t.cfg.Env), func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 	t.cfg.Env = append(others, name+"="+value)

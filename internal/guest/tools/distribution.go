@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// distribution is packages of the image's distribution whose own version is the tool's.
+// distribution provides packages of the image's distribution that have the tool's own version.
 type distribution struct {
-	// pkg matches their names. Its first group is what FIRST stands for below.
+	// pkg matches their names. FIRST below is replaced by its first group.
 	pkg *regexp.Regexp
-	// with are packages that come with it.
+	// with lists packages that are installed with it.
 	with []string
-	// at are the places of programs, by name. ARCH stands for amd64 or arm64. A place with * is all programs of a folder.
+	// at maps programs to their paths. ARCH is replaced by amd64 or arm64. A path with * means all programs of a
+	// directory.
 	at map[string]string
 }
 
@@ -29,7 +30,7 @@ var upstream = regexp.MustCompile(`^(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)`)
 
 func (w distribution) offers(ctx context.Context, b *Tools) (map[string]offer, error) {
 	if err := b.apt.Update(ctx); err != nil {
-		return nil, fmt.Errorf("its archive cannot be reached: %w", err)
+		return nil, fmt.Errorf("its archive is unreachable: %w", err)
 	}
 	out, err := b.run(ctx, "/", nil, "apt-cache", "pkgnames")
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Error is all tools that cannot be had.
+// Error reports all unavailable tools.
 type Error struct{ Missing []Missing }
 
-// Missing is a tool that no way has in the version that is asked for.
+// Missing is a tool that no source has in the requested version.
 type Missing struct {
 	Tool, Asked string
 	Tried       []Tried
 }
 
-// Tried is what was found on one way.
+// Tried is the result of one source.
 type Tried struct {
 	Way string
-	Has []string // the versions nearest to the one that is asked for
-	Err error    // why it could not be gone
+	Has []string // the versions nearest to the requested one
+	Err error    // why the source could not be used
 }
 
 func (e *Error) Error() string {
@@ -38,7 +38,7 @@ func (m Missing) String() string {
 	for _, t := range m.Tried {
 		ways = append(ways, t.String())
 	}
-	return fmt.Sprintf("%s %s cannot be had (%s)", m.Tool, m.Asked, strings.Join(ways, "; "))
+	return fmt.Sprintf("%s %s is unavailable (%s)", m.Tool, m.Asked, strings.Join(ways, "; "))
 }
 
 func (t Tried) String() string {
@@ -57,10 +57,10 @@ func (t Tried) String() string {
 	return t.Way + ": " + what
 }
 
-// briefly is how much of what a program says of its failure an error has, in characters.
+// briefly bounds how much of a program's error message an error includes, in characters.
 const briefly = 240
 
-// brief is the failure of a program in one line, without what is beside the point.
+// brief shortens a program's error to its relevant line.
 func brief(err error) error {
 	failed, ok := errors.AsType[*proc.ExitError](err)
 	if !ok {

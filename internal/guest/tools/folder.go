@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 )
 
-// unfinished begins the names of folders that are being filled. What a killed install left there does not count.
+// unfinished starts the names of incomplete directories, which a killed install may leave. They are ignored.
 const unfinished = ".new-"
 
 var (
@@ -22,7 +22,8 @@ var (
 	said       = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)+(?:[-.]?(?:alpha|beta|rc|a|b|canary|next)[-.]?[0-9]*)?|\b[0-9]+\b`)
 )
 
-// begin makes the folders, and removes the links of an earlier run and what an install that was killed left.
+// begin creates the directories, and removes the links of an earlier run and the leftovers of a killed
+// install.
 func (b *Tools) begin() error {
 	bin := filepath.Join(b.Dir, "bin")
 	if err := errors.Join(os.RemoveAll(bin), os.MkdirAll(bin, 0o755)); err != nil {
@@ -35,7 +36,7 @@ func (b *Tools) begin() error {
 	return err
 }
 
-// kept is the newest version in the folder that satisfies and runs; empty means there is none.
+// kept returns the newest version in the directory that satisfies r and runs; empty if there is none.
 func (b *Tools) kept(ctx context.Context, t *tool, r versions.Range) string {
 	entries, err := os.ReadDir(filepath.Join(b.Dir, t.name))
 	if err != nil {
@@ -54,7 +55,7 @@ func (b *Tools) kept(ctx context.Context, t *tool, r versions.Range) string {
 	}
 }
 
-// link puts the programs of a version in the folder bin of all tools.
+// link links the programs of a version into the common directory bin.
 func (b *Tools) link(t *tool, version string) error {
 	programs, err := os.ReadDir(filepath.Join(b.Dir, t.name, version, "bin"))
 	if err != nil {
@@ -72,9 +73,9 @@ func (b *Tools) link(t *tool, version string) error {
 	return nil
 }
 
-// unlink removes the links to a tool, of whatever version.
+// unlink removes the links to a tool in any version.
 func (b *Tools) unlink(t *tool) {
-	links, _ := os.ReadDir(filepath.Join(b.Dir, "bin")) // begin made it
+	links, _ := os.ReadDir(filepath.Join(b.Dir, "bin")) // begin created it
 	for _, l := range links {
 		at := filepath.Join(b.Dir, "bin", l.Name())
 		if to, err := os.Readlink(at); err == nil && strings.HasPrefix(to, filepath.Join("..", t.name)+"/") {
@@ -83,7 +84,8 @@ func (b *Tools) unlink(t *tool) {
 	}
 }
 
-// version is what the tool's first program on a path says of itself; empty if it is not there or does not run.
+// version returns the version that the tool's first program on a path reports; empty if it does not exist or
+// run.
 func (b *Tools) version(ctx context.Context, t *tool, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -99,12 +101,12 @@ func (b *Tools) version(ctx context.Context, t *tool, path string) string {
 	}
 	v := said.FindString(out.String())
 	if rest, old := strings.CutPrefix(v, "1."); old && t.name == "java" {
-		v = rest // Java 8 calls itself 1.8
+		v = rest // Java 8 reports 1.8
 	}
 	return v
 }
 
-// environ is the environment of programs that root runs here, the later of two winning.
+// environ returns the environment of programs that root runs here; later variables win.
 func (b *Tools) environ(more ...string) []string {
 	last := map[string]string{}
 	for _, kv := range slices.Concat(os.Environ(), []string{"PATH=" + b.Path, "LC_ALL=C.UTF-8", "HOME=" + b.home()}, more) {
@@ -118,7 +120,7 @@ func (b *Tools) environ(more ...string) []string {
 	return env
 }
 
-// run runs a program as root, outside of any repository.
+// run runs a program as root, outside any repository.
 func (b *Tools) run(ctx context.Context, dir string, env []string, argv ...string) ([]byte, error) {
 	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Dir: dir, Env: b.environ(env...)})
 	if err != nil {
@@ -127,7 +129,7 @@ func (b *Tools) run(ctx context.Context, dir string, env []string, argv ...strin
 	return out, err
 }
 
-// links makes dir/bin have programs, by the paths that they are at.
+// links links programs into dir/bin, by their paths.
 func links(dir string, at map[string]string) error {
 	bin := filepath.Join(dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -138,7 +140,7 @@ func links(dir string, at map[string]string) error {
 			return err
 		}
 		if rel, err := filepath.Rel(bin, path); err == nil && strings.HasPrefix(path, dir+"/") {
-			path = rel // of the folder itself, which will be renamed
+			path = rel // relative, because the directory will be renamed
 		}
 		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
 			return err

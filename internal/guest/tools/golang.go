@@ -10,15 +10,16 @@ import (
 	"strings"
 )
 
-// golang is Go's own download of toolchains: the go command fetches a module and compares it with the checksum database.
+// golang is Go's own download of toolchains: the go command fetches a module and checks it against the
+// checksum database.
 type golang struct{}
 
 func (golang) String() string { return "Go's toolchains" }
 
-// toolchains is the module that they are versions of.
+// toolchains is the module whose versions are toolchains.
 const toolchains = "golang.org/toolchain"
 
-// goProgram makes a go command be there. Any since 1.21 can fetch others.
+// goProgram ensures that a go command exists. Any since 1.21 can fetch others.
 func (golang) goProgram(ctx context.Context, b *Tools, t *tool) error {
 	if b.version(ctx, t, b.path()) != "" {
 		return nil
@@ -26,7 +27,7 @@ func (golang) goProgram(ctx context.Context, b *Tools, t *tool) error {
 	return b.apt.Install(ctx, []string{"golang-go"})
 }
 
-// environ keeps all that the go command writes below dir.
+// environ makes the go command keep all its files below dir.
 func (golang) environ(dir string) []string {
 	return []string{
 		"GOPATH=" + filepath.Join(dir, ".go"), "GOMODCACHE=" + filepath.Join(dir, ".go/mod"), "GOCACHE=" + filepath.Join(dir, ".go/cache"),
@@ -45,7 +46,7 @@ func (w golang) list(ctx context.Context, b *Tools, t *tool) ([]string, error) {
 	defer os.RemoveAll(dir)
 	out, err := b.run(ctx, dir, w.environ(dir), "go", "list", "-m", "-versions", toolchains)
 	if err != nil {
-		return nil, fmt.Errorf("the module proxy cannot be asked: %w", brief(err))
+		return nil, fmt.Errorf("the module proxy is unreachable: %w", brief(err))
 	}
 	var list []string
 	for v := range strings.FieldsSeq(string(out)) {
@@ -57,7 +58,8 @@ func (w golang) list(ctx context.Context, b *Tools, t *tool) ([]string, error) {
 	return list, nil
 }
 
-// fill does by hand what the go command does when it switches: then root would run the toolchain, which it only fetches.
+// fill does what the go command does when it switches toolchains: that command would also run the toolchain
+// as root, which must only be fetched.
 func (w golang) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) error {
 	module := fmt.Sprintf("toolchain@v0.0.1-go%s.linux-%s", version, runtime.GOARCH)
 	if _, err := b.run(ctx, dir, w.environ(dir), "go", "mod", "download", "golang.org/"+module); err != nil {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// mise is a manager of tools that comes from npm, and fetches tools from where their makers publish them.
+// mise is a tool manager from npm, which fetches tools from their publishers.
 type mise struct{ tool string }
 
 func (mise) String() string { return "mise" }
 
-// program makes mise be there.
+// program ensures that mise is installed.
 func (mise) program(ctx context.Context, b *Tools) error {
 	if b.mise != "" {
 		return nil
@@ -25,13 +25,14 @@ func (mise) program(ctx context.Context, b *Tools) error {
 	}
 	var err error
 	if b.mise, err = filepath.EvalSymlinks(filepath.Join(b.Dir, "bin", "mise")); err != nil {
-		b.mise = "mise" // the image's
+		b.mise = "mise" // the image's own
 	}
-	b.unlink(own) // nobody asked for it
+	b.unlink(own) // not requested by the project
 	return nil
 }
 
-// data is where mise keeps what it installs. Tools know the folder that they were built for: what is linked from here stays here.
+// data returns mise's installation directory. Tools contain the path for which they were built, so programs
+// are linked from here and stay here.
 func (mise) data(b *Tools) string { return filepath.Join(b.Dir, ".mise") }
 
 func (w mise) environ(b *Tools) []string {
@@ -48,7 +49,7 @@ func (w mise) list(ctx context.Context, b *Tools, _ *tool) ([]string, error) {
 	}
 	out, err := b.run(ctx, "/", w.environ(b), b.mise, "ls-remote", w.tool)
 	if err != nil {
-		return nil, fmt.Errorf("its sources cannot be asked: %w", brief(err))
+		return nil, fmt.Errorf("its sources are unreachable: %w", brief(err))
 	}
 	return strings.Fields(string(out)), nil
 }
@@ -77,7 +78,7 @@ func (w mise) fill(ctx context.Context, b *Tools, t *tool, version, dir string) 
 		}
 	}
 	if !slices.ContainsFunc(t.programs, func(p string) bool { return at[p] != "" }) {
-		return fmt.Errorf("mise brought no %s", strings.Join(t.programs, " or "))
+		return fmt.Errorf("mise installed no %s", strings.Join(t.programs, " or "))
 	}
 	return links(dir, at)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 )
 
-// npm is a package of the npm registry that holds the program itself: its scripts are never run.
+// npm is a package of the npm registry that contains the program itself: its scripts never run.
 type npm struct {
-	pkg string // ARCH stands for x64 or arm64
-	// since is the first version that counts, and below the first that does not; empty means no bound.
+	pkg string // ARCH is replaced by x64 or arm64
+	// since is the first accepted version, and below the first that is too new; empty means no bound.
 	since, below string
-	// files are programs by their path in the package; nil means those that it declares.
+	// files maps programs to their paths in the package; nil means those that it declares.
 	files map[string]string
 }
 
@@ -35,7 +35,7 @@ func (w npm) name() string {
 func (w npm) list(ctx context.Context, b *Tools, _ *tool) ([]string, error) {
 	out, err := b.run(ctx, "/", nil, "npm", "view", w.name(), "versions", "--json", "--loglevel=error")
 	if err != nil {
-		return nil, fmt.Errorf("the registry cannot be asked: %w", npmError(out, err))
+		return nil, fmt.Errorf("the registry is unreachable: %w", npmError(out, err))
 	}
 	list, err := oneOrMore(out)
 	if err != nil {
@@ -46,7 +46,7 @@ func (w npm) list(ctx context.Context, b *Tools, _ *tool) ([]string, error) {
 	}), nil
 }
 
-// oneOrMore reads npm's JSON, in which a list of one is no list.
+// oneOrMore parses npm's JSON, in which a list of one is not a list.
 func oneOrMore(out []byte) (list []string, err error) {
 	one := ""
 	if json.Unmarshal(out, &one) == nil {
@@ -55,7 +55,7 @@ func oneOrMore(out []byte) (list []string, err error) {
 	return list, json.Unmarshal(out, &list)
 }
 
-// npmError is what npm says of its failure, in a word.
+// npmError extracts npm's error code.
 func npmError(out []byte, err error) error {
 	var said struct {
 		Error struct{ Code, Summary string }
@@ -93,7 +93,7 @@ func (w npm) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) e
 	return links(dir, at)
 }
 
-// declared are the programs of a package, by name.
+// declared returns the programs of a package, by name.
 func declared(pkg string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(pkg, "package.json"))
 	if err != nil {
@@ -105,20 +105,20 @@ func declared(pkg string) (map[string]string, error) {
 	}
 	for name := range m.Bin {
 		if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
-			return nil, fmt.Errorf("%q cannot name a program", name)
+			return nil, fmt.Errorf("%q is not a valid program name", name)
 		}
 	}
 	return m.Bin, nil
 }
 
-// npmFor is the newest npm that says it runs on a version of Node, and is no newer than the image's.
+// npmFor returns the newest npm that supports a version of Node and is not newer than the image's.
 func npmFor(ctx context.Context, b *Tools, node string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it took longer than %s", lookTime))
 	defer cancel()
 	most := b.version(ctx, b.table["npm"], b.Path)
 	out, err := b.run(ctx, "/", nil, "npm", "view", "npm@<="+most, "version", "engines.node", "--json", "--loglevel=error")
 	if err != nil {
-		return "", fmt.Errorf("the registry cannot be asked: %w", npmError(out, err))
+		return "", fmt.Errorf("the registry is unreachable: %w", npmError(out, err))
 	}
 	var list []struct {
 		Version string `json:"version"`
@@ -137,5 +137,5 @@ func npmFor(ctx context.Context, b *Tools, node string) (string, error) {
 	if newest := all.Newest(fit); err == nil && newest != "" {
 		return newest, nil
 	}
-	return "", fmt.Errorf("none up to %s runs on node %s", most, node)
+	return "", fmt.Errorf("no version up to %s runs on node %s", most, node)
 }

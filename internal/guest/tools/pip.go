@@ -16,14 +16,15 @@ func (w pip) String() string { return "Python package " + w.project }
 func (w pip) list(ctx context.Context, b *Tools, _ *tool) ([]string, error) {
 	out, err := b.run(ctx, "/", nil, "python3", "-m", "pip", "index", "versions", w.project, "--disable-pip-version-check", "--quiet")
 	if err != nil {
-		return nil, fmt.Errorf("the index cannot be asked: %w", brief(err))
+		return nil, fmt.Errorf("the index is unreachable: %w", brief(err))
 	}
 	_, list, _ := strings.Cut(string(out), "Available versions:")
 	list, _, _ = strings.Cut(strings.TrimSpace(list), "\n")
 	return strings.Fields(strings.ReplaceAll(list, ",", " ")), nil
 }
 
-// fill makes an environment of its own. Its programs know the folder that they were made in: what is linked from there stays there.
+// fill creates a virtual environment. Its programs contain its path, so they are linked from there and stay
+// there.
 func (w pip) fill(ctx context.Context, b *Tools, t *tool, version, dir string) error {
 	venv := filepath.Join(b.Dir, ".pip", w.project+"-"+version)
 	if err := os.RemoveAll(venv); err != nil {

@@ -2,7 +2,8 @@ package tools
 
 import "regexp"
 
-// table is the ways of each tool, in the order in which they are gone. The image, and what is in Dir, come before all of them.
+// table returns the sources of each tool, in the order in which they are tried. The image, and the content of
+// Dir, take precedence over all of them.
 func table() map[string]*tool {
 	all := map[string]*tool{}
 	add := func(name string, programs, asks []string, ways ...way) {

@@ -1,4 +1,5 @@
-// Package tools gives a box the tools that a project asks for, in the versions that it asks for, before any code of the repository runs.
+// Package tools installs the tools that a project requires, in the versions that it requires, before any code
+// of the repository runs.
 package tools
 
 import (
@@ -18,55 +19,58 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Dir is where tools are: TOOL/VERSION, root's, with the programs of each in its folder bin, and links to all of them in bin.
+// Dir is the directory of the tools: TOOL/VERSION, owned by root, with the programs of each in its directory
+// bin, and links to all of them in bin.
 const Dir = "/opt/tools"
 
-// lookTime bounds one look at what a way has: a registry's list of versions takes seconds.
+// lookTime bounds one query of a source: a registry's list of versions takes seconds.
 const lookTime = time.Minute
 
-// near is how many versions an error names for a way that has others.
+// near is how many other versions of a source an error lists.
 const near = 3
 
 // Tools installs tools. Root runs it.
 type Tools struct {
-	// Dir is where they are put.
+	// Dir is their installation directory.
 	Dir string
-	// Path is where root finds programs. It has no folder that others can write, since root runs what it finds.
+	// Path is the PATH of root. It must not have directories that other users can write, since root runs
+	// programs from it.
 	Path string
-	// Commands is the PATH of the project's commands, which gets the tools in front.
+	// Commands is the PATH of the project's commands, to which the tools are prepended.
 	Commands string
-	// User is who asks a program for its version: root runs what fetches tools, and not what was fetched. nil means the caller.
+	// User runs programs to query their version: root runs programs that fetch tools, but not the fetched ones.
+	// Nil means the current user.
 	User *proc.Credential
 	// Log opens the log of an Install, which closes it.
 	Log func() (io.WriteCloser, error)
 
-	table map[string]*tool // nil means the one of this package
+	table map[string]*tool // nil means this package's table
 	log   io.Writer
 	apt   *apt.Manager
-	mise  string // the program, once it is there
+	mise  string // the program, once installed
 }
 
 // tool is a row of the table.
 type tool struct {
 	name string
-	// programs are what it brings; the first says its version.
+	// programs are the tool's programs; the first reports its version.
 	programs []string
-	// asks makes the first program say its version; nil means --version.
+	// asks are the arguments that print the version; nil means --version.
 	asks []string
 	ways []way
 }
 
-// way is where a tool comes from.
+// way is a source of a tool.
 type way interface {
 	String() string
-	// list returns the versions that it has.
+	// list returns the available versions.
 	list(ctx context.Context, b *Tools, t *tool) ([]string, error)
-	// fill makes dir hold the tool, with its programs in dir/bin.
+	// fill installs the tool in dir, with its programs in dir/bin.
 	fill(ctx context.Context, b *Tools, t *tool, version, dir string) error
 }
 
-// Install makes the tools be there, and returns the variables that all commands need to use them. Where some cannot be had it returns
-// an *Error that names all of them, and the variables for the others.
+// Install installs the tools, and returns the variables that all commands need to use them. If some are
+// unavailable it returns an *Error that names all of them, and the variables for the others.
 func (b *Tools) Install(ctx context.Context, asked map[string]string) (env map[string]string, err error) {
 	log, err := b.Log()
 	if err != nil {
@@ -110,7 +114,7 @@ func (b *Tools) Install(ctx context.Context, asked map[string]string) (env map[s
 	return env, nil
 }
 
-// plus adds what a tool cannot be without: Maven and Gradle run on the Java that the image may lack.
+// plus adds dependencies of tools: Maven and Gradle run on Java, which the image may lack.
 func (b *Tools) plus(asked map[string]string) map[string]string {
 	all := map[string]string{}
 	for name, want := range asked {
@@ -124,7 +128,7 @@ func (b *Tools) plus(asked map[string]string) map[string]string {
 	return all
 }
 
-// one makes one tool be there; nil means it is.
+// one installs one tool; nil means success.
 func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 	miss := &Missing{Tool: t.name, Asked: want}
 	r, err := versions.Parse(want)
@@ -155,7 +159,7 @@ func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 	return miss
 }
 
-// try goes one way; nil means the tool is there.
+// try uses one source; nil means that the tool is installed.
 func (b *Tools) try(ctx context.Context, t *tool, r versions.Range, w way) *Tried {
 	tried := &Tried{Way: w.String()}
 	look, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it took longer than %s", lookTime))
@@ -178,24 +182,24 @@ func (b *Tools) try(ctx context.Context, t *tool, r versions.Range, w way) *Trie
 	return nil
 }
 
-// put installs one version: in a folder that does not count, which a rename makes one that does.
+// put installs one version, in a temporary directory that it then renames.
 func (b *Tools) put(ctx context.Context, t *tool, r versions.Range, w way, version string) error {
 	if !folderName.MatchString(version) {
-		return fmt.Errorf("%q cannot name a folder", version)
+		return fmt.Errorf("%q is not a valid directory name", version)
 	}
 	dir, err := os.MkdirTemp(b.Dir, unfinished)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // everybody runs what is in it
+	if err := os.Chmod(dir, 0o755); err != nil { // all users run its programs
 		return err
 	}
 	if err := w.fill(ctx, b, t, version, dir); err != nil {
 		return err
 	}
 	if says := b.version(ctx, t, filepath.Join(dir, "bin")+":"+b.path()); !r.Has(says) {
-		return fmt.Errorf("version %s does not run here, or says another version: %q", version, says)
+		return fmt.Errorf("version %s does not run here, or reports another version: %q", version, says)
 	}
 	place := filepath.Join(b.Dir, t.name, version)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.RemoveAll(place), os.Rename(dir, place)); err != nil {
@@ -204,7 +208,7 @@ func (b *Tools) put(ctx context.Context, t *tool, r versions.Range, w way, versi
 	return b.link(t, version)
 }
 
-// variables adds what users of a tool need beside PATH.
+// variables adds variables other than PATH that users of a tool need.
 func (b *Tools) variables(name string, env map[string]string) {
 	switch name {
 	case "java":
@@ -212,11 +216,12 @@ func (b *Tools) variables(name string, env map[string]string) {
 			env["JAVA_HOME"] = filepath.Dir(filepath.Dir(program))
 		}
 	case "go":
-		env["GOTOOLCHAIN"] = "local" // Go would fetch another version by itself
+		env["GOTOOLCHAIN"] = "local" // otherwise Go would fetch another version by itself
 	}
 }
 
-// companion gives a Node that is not the image's an npm that it can run: the image's is made for the image's Node.
+// companion installs a compatible npm for a Node that is not the image's: the image's npm is for the image's
+// Node.
 func (b *Tools) companion(ctx context.Context) *Missing {
 	if _, err := os.Lstat(filepath.Join(b.Dir, "bin", "node")); err != nil {
 		return nil
@@ -229,14 +234,14 @@ func (b *Tools) companion(ctx context.Context) *Missing {
 	return b.one(ctx, b.table["npm"], newest)
 }
 
-// Trusted is a PATH without the folders below others, and without those that depend on the current one.
+// Trusted returns PATH without directories below others, and without relative ones.
 func Trusted(path string, others ...string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(path, ":"), func(dir string) bool {
 		return !filepath.IsAbs(dir) || slices.ContainsFunc(others, func(o string) bool { return strings.HasPrefix(filepath.Clean(dir)+"/", o+"/") })
 	}), ":")
 }
 
-// home is the home folder of what root runs here: what programs keep there is of no use later.
+// home returns the home directory of programs that root runs here; its content is temporary.
 func (b *Tools) home() string { return filepath.Join(b.Dir, ".home") }
 
 func (b *Tools) path() string { return filepath.Join(b.Dir, "bin") + ":" + b.Path }

@@ -1,4 +1,5 @@
-// Package upkeep looks after the volume that boxes share, image layers and snapshots of setup, in a box without a task: one request, one answer.
+// Package upkeep maintains the volume that boxes share, with image layers and snapshots of setup, in a
+// standalone box: one request, one answer.
 package upkeep
 
 import (
@@ -23,11 +24,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// limit bounds a box that looks after the cache, whose CLI may have died:
-// longer than the slowest archive or download, which have their own bounds.
+// limit bounds a maintenance box, whose CLI may have died: longer than the slowest archive or download, which
+// have their own limits.
 const limit = 2 * time.Hour
 
-// keeper is the box that looks after the layer cache. It runs no code but ours.
+// keeper is the maintenance box of the layer cache. It runs only the product's own code.
 type keeper struct {
 	log *slog.Logger
 	out io.Writer
@@ -36,7 +37,7 @@ type keeper struct {
 	seq int64
 }
 
-// Run carries out the request that from begins with, answers on out, and returns an exit code.
+// Run executes the request at the start of from, answers on out, and returns an exit code.
 func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -53,7 +54,7 @@ func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out
 		err = fmt.Errorf("stopped: %w", context.Cause(ctx))
 	}
 	k.report(rep, err)
-	// A client that still writes an archive has to see the answer before the line breaks.
+	// A client that is still writing an archive must see the answer before the connection breaks.
 	_, _ = io.Copy(io.Discard, in)
 	if err != nil {
 		return workorder.ExitGeneral
@@ -61,7 +62,7 @@ func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out
 	return workorder.ExitOK
 }
 
-// readRequest reads the first line; what follows stays in the reader.
+// readRequest reads the first line; following data stays in the reader.
 func readRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
 	type read struct {
 		line []byte
@@ -120,10 +121,10 @@ func (k *keeper) do(ctx context.Context, verb string, req *workorder.CacheReques
 			}, req.Images)
 		})
 	}
-	return nil, fmt.Errorf("entrypoint cache knows no %q", verb)
+	return nil, fmt.Errorf("entrypoint cache: unknown command %q", verb)
 }
 
-// home remembers whether the engine's data root lies in the cache.
+// home records whether the engine's data root is in the cache.
 type home struct {
 	*layercache.Cache
 	placed bool
@@ -135,8 +136,8 @@ func (h *home) Prepare(ctx context.Context, driver string, uid, gid int) (placed
 	return h.placed, h.note, err
 }
 
-// bring starts an engine as a run would, so that owners and driver are the same,
-// lets get fill it, and publishes what came.
+// bring starts an engine like a run would, so that owners and driver are the same, lets get fill it, and
+// publishes the new images.
 func (k *keeper) bring(ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error)) (rep *workorder.CacheReport, err error) {
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
 	cache := &home{Cache: layercache.New(layercache.Config{
@@ -149,7 +150,7 @@ func (k *keeper) bring(ctx context.Context, req *workorder.CacheRequest, get fun
 		return nil, err
 	}
 	defer func() {
-		// An engine that was told to stop first lets go of the data root.
+		// A stopped engine first releases the data root.
 		end := context.WithoutCancel(ctx)
 		eng.Stop(end)
 		err = errors.Join(err, cache.Close())

@@ -1,8 +1,8 @@
-// Package workspace prepares what surrounds the work tree: git's system
-// configuration, the generated .env and packages of the distribution.
+// Package workspace prepares the surroundings of the work tree: git's system configuration, the generated
+// .env and packages of the distribution.
 //
-// Files inside the work tree are only ever touched as the agent's user: the
-// repository decides what lies there, a symbolic link included.
+// Files inside the work tree are only accessed as the agent's user: the repository decides what they are, for
+// example a symbolic link.
 package workspace
 
 import (
@@ -19,34 +19,35 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Workspace is the folder that the task works in.
+// Workspace is the directory that the task works in.
 type Workspace struct {
 	Dir  string
-	User *proc.Credential // nil means the caller
+	User *proc.Credential // nil means the current user
 	Home string
-	// GitConfig is git's system-wide file. At system scope because root's own
-	// configuration is not the agent's: --global would write to the wrong home.
+	// GitConfig is git's system-wide file. The system scope is necessary because root's own configuration is not
+	// the agent's: --global would write to the wrong home.
 	GitConfig string
 }
 
-// Make creates the empty folder for the user.
+// Make creates the empty directory for the user.
 func (w *Workspace) Make() error {
 	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
-		return fmt.Errorf("make workspace: %w", err)
+		return fmt.Errorf("create workspace: %w", err)
 	}
 	if w.User != nil {
 		if err := os.Chown(w.Dir, int(w.User.UID), int(w.User.GID)); err != nil {
-			return fmt.Errorf("make workspace: %w", err)
+			return fmt.Errorf("create workspace: %w", err)
 		}
 	}
 	return nil
 }
 
-// ours begins what ConfigureGit has written, to the end of the file.
+// ours starts the part that ConfigureGit has written, up to the end of the file.
 const ours = "# written by sandbox-agent\n"
 
-// ConfigureGit writes to the end of the system-wide configuration, in the place of what it wrote before: the given folders are
-// safe whoever owns them, the identity of commits, and where reads of remote really go.
+// ConfigureGit writes to the end of the system-wide configuration, replacing what it wrote before: the given
+// directories are safe regardless of their owner, the identity of commits, and the actual server for reads of
+// remote.
 func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, insteadBy string) error {
 	old, err := os.ReadFile(w.GitConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +69,7 @@ func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, i
 	return nil
 }
 
-// quote writes a value of git's configuration syntax.
+// quote encodes a value in git's configuration syntax.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
 }
@@ -85,22 +86,22 @@ func (w *Workspace) Hook(ctx context.Context, name, script string) error {
 // EnvFile is the file with the generated variables.
 const EnvFile = ".env"
 
-// hasEnvFile is an exit code that nothing else in the script of WriteEnvFile has.
+// hasEnvFile is an exit code that no other command in the script of WriteEnvFile returns.
 const hasEnvFile = 73
 
-// WriteEnvFile writes the variables to .env and tells git to ignore it. A .env
-// that exists (the repository tracks one) is left alone and said so: written, its values would end up in a commit.
+// WriteEnvFile writes the variables to .env and makes git ignore it. If a .env exists (the repository tracks
+// one), it is left unchanged with a warning: otherwise the values would end up in a commit.
 func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
 	// noclobber opens with O_EXCL, which does not follow a link.
 	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", EnvFile, hasEnvFile), dotEnv(env))
 	switch {
 	case proc.ExitCode(err) == hasEnvFile:
-		return "the repository has a .env of its own: it is not overwritten; the variables are in the environment of every command", nil
+		return "the repository has its own .env: it is not overwritten; the variables are in the environment of every command", nil
 	case err != nil:
 		return "", fmt.Errorf("write .env: %w", err)
 	}
 	if err := w.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", "/"+EnvFile+"\n"); err != nil {
-		return "", fmt.Errorf("keep .env out of git: %w", err)
+		return "", fmt.Errorf("exclude .env from git: %w", err)
 	}
 	return "", nil
 }
@@ -113,8 +114,8 @@ func (w *Workspace) feed(ctx context.Context, script, input string) error {
 	return err
 }
 
-// dotEnv is the content of a .env file that the common readers (dotenv of
-// Node, Python and Ruby, compose, and a shell's `set -a; . .env`) understand alike.
+// dotEnv returns the content of a .env file that the common readers (dotenv of Node, Python and Ruby,
+// compose, and a shell's `set -a; . .env`) interpret identically.
 func dotEnv(env map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# written by sandbox-agent, not part of the repository\n")
