@@ -20,7 +20,7 @@ func (b tell) nothingLanded() string {
 func (b tell) sensitiveFiles(ctx context.Context) error {
 	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if err != nil {
-		b.Rec.Warn("the list of sensitive files that the branch changes is not complete: " + err.Error())
+		b.Rec.Warn("the list of sensitive files that the branch changes is incomplete: " + err.Error())
 	}
 	changes, cerr := b.Repo.Changes(ctx, b.cloned.BaseSHA, b.landing.Head)
 	if cerr != nil {

@@ -17,14 +17,14 @@ const (
 	rebaseBudget         = 10 * time.Minute // git takes seconds for hundreds of commits
 	servicesBudget       = 15 * time.Minute // pulling a gigabyte; readiness has its own bound
 	packagesBudget       = 10 * time.Minute
-	toolsBudget          = 20 * time.Minute // some hundred megabytes; a tool that is built from its source takes minutes
+	toolsBudget          = 20 * time.Minute // some hundred megabytes; building a tool from source takes minutes
 	supabaseBudget       = 25 * time.Minute // three gigabytes of images the first time
 	envBudget            = 15 * time.Second
 	groundBudget         = 30 * time.Second // it copies some megabytes at most
 	compareBudget        = 2 * time.Minute  // reading and comparing the commits before and after
 	sensitiveFilesBudget = 30 * time.Second // it takes seconds for tens of thousands of files
 	evidenceBudget       = time.Minute      // some ten megabytes to the remote
-	forgeBudget          = 2 * time.Minute  // rate limits included: the work is safe, and it can be done later
+	forgeBudget          = 2 * time.Minute  // including rate limits: the work is safe, and this can be repeated later
 )
 
 // list returns all steps of the run. Functions that belong to only one step are named in its entry.

@@ -23,7 +23,7 @@ func (p plan) withhold() error {
 		return fmt.Errorf("hide git from the engine: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(p.tools(), "git"), []byte(withheld), 0o755); err != nil {
-		return fmt.Errorf("keep git from the engine: %w", err)
+		return fmt.Errorf("hide git from the engine: %w", err)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ type Egress struct {
 	proxy    *proxy
 	pool     *pool
 	run      context.Context // of all servers, from Up to Close
-	cut      func()          // ends the proxy and what goes through it
+	cut      func()          // ends the proxy and its connections
 
 	changes sync.Mutex // serialises changes of the rules; a change may take as long as the kernel needs
 	up      bool

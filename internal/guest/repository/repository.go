@@ -251,7 +251,8 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 		return nil, err
 	}
 	found, err := sensitivefiles.Report(ctx, repo, base, head)
-	// What was pushed beside the branch, as a checkpoint is, is not in it. Without the list a finding too many is better than one too few.
+	// It does not include checkpoints and other commits pushed next to the branch. Without the list, an extra
+	// finding is better than a missing one.
 	var objects map[string]bool
 	if out, err := repo.Output(ctx, "rev-list", "--objects", head, "--not", base, "--"); err == nil {
 		objects = map[string]bool{}
