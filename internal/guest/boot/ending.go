@@ -19,7 +19,6 @@ type ending struct {
 	told *DoneError
 }
 
-// because returns an ending with one reason.
 func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode, format string, args ...any) workorder.Ending {
 	return workorder.Ending{Status: s, EndedBy: by, Reasons: workorder.Because(code, format, args...)}
 }

@@ -17,7 +17,6 @@ exit 128
 // tools returns a root-only directory at the head of the engine's path.
 func (p plan) tools() string { return filepath.Join(p.runDir, "bin") }
 
-// withhold creates the directory.
 func (p plan) withhold() error {
 	if err := os.MkdirAll(p.tools(), 0o755); err != nil {
 		return fmt.Errorf("hide git from the engine: %w", err)

@@ -114,7 +114,6 @@ func netlinkCall(fd int, msg []byte) error {
 	}
 }
 
-// refusedPacket is a packet that the rules refused.
 type refusedPacket struct {
 	prefix   string
 	uid      int // -1 if it is not from a process in the box's own network namespace

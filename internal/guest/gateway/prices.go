@@ -23,7 +23,6 @@ type rates struct {
 	CacheWrite1h float64 `json:"cache_write_1h"`
 }
 
-// price is the price of one model.
 type price struct {
 	rates
 	// Long applies to the whole request if its prompt has more tokens than Above.

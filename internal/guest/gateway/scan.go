@@ -78,7 +78,6 @@ type scanner struct {
 	over  bool // there were more than maxReaches
 }
 
-// place is the position of a value.
 type place struct {
 	field string // the innermost field that it belongs to
 	item  bool   // it is an item of the field's list

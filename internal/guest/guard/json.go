@@ -230,7 +230,6 @@ func text(c func(j *judge, at, s string) (string, error)) check {
 	}
 }
 
-// oneOf allows some strings.
 func oneOf(rule string, allowed ...string) check {
 	return text(func(_ *judge, at, s string) (string, error) {
 		if slices.Contains(allowed, s) {

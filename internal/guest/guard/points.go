@@ -48,7 +48,6 @@ type bound struct {
 
 // mounter has the kernel operations.
 type mounter struct {
-	// prepare creates the directory.
 	prepare func(dir string) error
 	// put mounts the file of an O_PATH descriptor, in place of the point's earlier mount.
 	put func(fd int, at string, slave bool) error

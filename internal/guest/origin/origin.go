@@ -104,7 +104,6 @@ func (f *Finder) containerOf(pid int) string {
 	return ""
 }
 
-// lastID returns the last container id in a path.
 func lastID(path string) string {
 	words := strings.FieldsFunc(path, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) })
 	for _, w := range slices.Backward(words) {

@@ -53,7 +53,6 @@ type User struct {
 	Place  string       `json:"place,omitempty"`
 }
 
-// credential returns the user as a credential of package proc.
 func (u *User) credential() (c *proc.Credential, err error) {
 	c = &proc.Credential{UID: u.UID, GID: u.GID, Groups: u.Groups, Cgroup: u.Cgroup}
 	if u.Place != "" {

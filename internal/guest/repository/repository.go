@@ -31,7 +31,6 @@ import (
 
 // Repository implements boot.Repository.
 type Repository struct {
-	// Git does the work.
 	Git *rootgit.Git
 	// Gate is the agent's access to the remote.
 	Gate *gateway.Git

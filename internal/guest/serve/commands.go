@@ -67,7 +67,6 @@ type command struct {
 
 func newCommands(c Config) *commands { return &commands{config: c, all: map[string]*command{}} }
 
-// start runs a command.
 func (cs *commands) start(ctx context.Context, what wire.Command) (*command, error) {
 	if err := what.Check(); err != nil {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}

@@ -168,7 +168,6 @@ func (s *Server) input(_ http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// frameWriter writes an answer of frames.
 type frameWriter struct {
 	w  io.Writer
 	rc *http.ResponseController

@@ -231,7 +231,6 @@ func (s *Server) stop(http.ResponseWriter, *http.Request) error {
 	return nil
 }
 
-// decode reads the document of a request.
 func decode(r *http.Request, document any) error {
 	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, wire.MaxDocument)).Decode(document); err != nil {
 		return &wire.Error{Code: wire.CodeBadRequest, Text: "the request's document: " + err.Error()}

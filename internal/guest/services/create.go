@@ -81,7 +81,6 @@ func (s *Stack) stopped(ctx context.Context, u *unit) string {
 	return in.ID
 }
 
-// containerOf returns the container of a service.
 func containerOf(spec workorder.Service, taskID string) (*container.Config, *container.HostConfig, error) {
 	ports, published := nat.PortSet{}, nat.PortMap{}
 	for _, p := range spec.Ports {

@@ -23,7 +23,6 @@ type publish struct {
 	all map[int]*forward // by port
 }
 
-// forward is one port.
 type forward struct {
 	to       netip.AddrPort
 	listener net.Listener // nil while a container holds the port
@@ -68,7 +67,6 @@ func (p *publish) open(port int, f *forward) error {
 	return nil
 }
 
-// carry connects a client to a service.
 func carry(ctx context.Context, client net.Conn, to netip.AddrPort) {
 	defer client.Close()
 	server, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", to.String())
@@ -120,7 +118,6 @@ func (p *publish) give(id string, ports []string) (started func()) {
 	}
 }
 
-// wants reports whether a list contains a port.
 func wants(ports []string, port int) bool {
 	for _, p := range ports {
 		first, last, span := strings.Cut(p, "-")

@@ -69,7 +69,6 @@ type Stack struct {
 	stopWatch context.CancelFunc
 }
 
-// unit is one service being started.
 type unit struct {
 	spec      workorder.Service
 	name      string // of the container

@@ -43,7 +43,6 @@ const (
 	maxLine = wire.MaxDocument
 )
 
-// session is one interpreter.
 type session struct {
 	spec    wire.SessionSpec
 	run     *reap.Command
@@ -287,14 +286,12 @@ func (s *session) hasBegun() {
 	}
 }
 
-// document returns the session's wire form.
 func (s *session) document() wire.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return wire.Session{ID: s.spec.ID, Driver: s.spec.Driver, Started: s.started, Used: s.used, Cells: s.cells, Busy: s.busy}
 }
 
-// ended reports whether the interpreter has ended.
 func (s *session) ended() bool {
 	select {
 	case <-s.over:
@@ -340,7 +337,6 @@ func (s *session) cell(ctx context.Context, kills func() int, what wire.Cell, co
 	return end
 }
 
-// wait waits for the end of a cell.
 func (s *session) wait(ctx context.Context, id int, what wire.Cell, out output) (end wire.CellEnd) {
 	var over, kill <-chan time.Time
 	if what.TimeoutMS > 0 {
@@ -419,7 +415,6 @@ func (s *session) died() wire.CellEnd {
 	return wire.CellEnd{Ended: true, Error: "SessionEnded", Code: s.exit.Code}
 }
 
-// readCode reads the code of a cell.
 func readCode(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, wire.MaxCode+1))
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// isMount reports whether path is a mount point.
 func isMount(path string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st)

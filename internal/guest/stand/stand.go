@@ -70,7 +70,6 @@ func Serve(ctx context.Context, p Paths) error {
 	return serve.New(config).Serve(ctx, l)
 }
 
-// read parses a configuration.
 func read(b []byte) (config serve.Config, c wire.Config, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return serve.Config{}, c, fmt.Errorf("read the sandbox's configuration: %w", err)

@@ -14,7 +14,6 @@ type mise struct{ tool string }
 
 func (mise) String() string { return "mise" }
 
-// program ensures that mise is installed.
 func (mise) program(ctx context.Context, b *Tools) error {
 	if b.mise != "" {
 		return nil

@@ -68,7 +68,6 @@ func (st *Settings) Wanted(ctx context.Context, t git.Repo, head string) (*Entri
 	return w, copyBlobs(ctx, st.repos.Mirror(), st.repos.Tree(), missing)
 }
 
-// folders are the files' folders.
 func folders(files map[string]string) map[string]bool {
 	dirs := map[string]bool{}
 	for name := range files {

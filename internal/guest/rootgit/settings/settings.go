@@ -119,7 +119,6 @@ func (st *Settings) everything(ctx context.Context) (map[string]string, error) {
 	}, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
 }
 
-// indexed are the entries of an index.
 func indexed(ctx context.Context, t git.Repo) (map[string]string, error) {
 	entries := map[string]string{}
 	err := t.Each(ctx, func(rec string) {
