@@ -150,7 +150,6 @@ func (c *talk) threads(ctx context.Context, number int) (all []thread, more bool
 	return all, true, nil
 }
 
-// threadComments lists all comments of one thread.
 func (c *talk) threadComments(ctx context.Context, id string) ([]threadComment, error) {
 	vars := map[string]any{"id": id}
 	var all []threadComment

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build builds an artifact.
 func build(t *testing.T, definition string) (dir string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "d.yaml")

@@ -254,7 +254,6 @@ func (m Metadata) check() error {
 	return errors.Join(errs...)
 }
 
-// environment is what the metadata says.
 func (m Metadata) environment(source string) (code.Environment, error) {
 	e := code.Environment{
 		Name: m.Name, Source: source, Description: m.Description, Backend: sandbox.Kind(cmp.Or(m.Backend, string(sandbox.KindJail))),

@@ -81,7 +81,6 @@ func newBranch(t *testing.T, s *Store, name, repo string) *Branch {
 	return b
 }
 
-// paths are the paths that a save has left.
 func paths(s Saved) (all []string) {
 	for _, l := range s.Left {
 		all = append(all, l.Path)

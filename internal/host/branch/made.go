@@ -160,7 +160,6 @@ type record struct {
 	loaded int         // of became, what is written already
 }
 
-// load reads a record.
 func (b *Branch) load(ctx context.Context, at tip) *record {
 	r := &record{head: at.inside}
 	if at.record == "" {

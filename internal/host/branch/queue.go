@@ -32,7 +32,6 @@ const (
 	doneOf   = ".saved"
 )
 
-// queue is that of one sandbox.
 type queue struct{ dir, own string }
 
 // entry is a command that waits for a save.

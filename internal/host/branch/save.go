@@ -240,7 +240,6 @@ func line(s string) string {
 // noteAuthor is whose the notes are: commits say who the user is.
 var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
 
-// note adds lines to what is noted of a commit.
 func (b *Branch) note(ctx context.Context, commit string, rans []Ran) error {
 	r := b.git()
 	r.Env = noteAuthor
@@ -384,7 +383,6 @@ func (f *found) readHead(r *bufio.Reader, what bool) error {
 // errSilent means that a sandbox does not say what its clone has.
 var errSilent = errors.New("the sandbox does not say what it has")
 
-// readLeft reads what the tree does not have.
 func (f *found) readLeft(r *bufio.Reader) error {
 	more := 0
 	for {

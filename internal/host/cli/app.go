@@ -144,7 +144,6 @@ type ending struct{ code int }
 
 func (e *ending) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
-// exitCode is the exit code of an error.
 func exitCode(err error) int {
 	var coded interface{ ExitCode() int }
 	var ambiguous *store.AmbiguousError
@@ -253,7 +252,6 @@ func (a *App) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// cacheVolume is the volume of the layer cache.
 func (a *App) cacheVolume() string {
 	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), runtime.CacheVolume)
 }

@@ -87,7 +87,6 @@ func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
 	return err
 }
 
-// launcher wires a launcher for this app.
 func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
 	return &launch.Launcher{
 		Engine: be.Engine, Store: st, Images: be.Images, Log: a.log(), Show: show, CacheVolume: a.cacheVolume(),

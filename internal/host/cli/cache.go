@@ -403,7 +403,6 @@ func (o *cacheOptions) loadProject(ctx context.Context, a *App) (*projects.Proje
 	return p, nil
 }
 
-// brought reports the new content of the cache.
 func (o *cacheOptions) brought(a *App, rep *workorder.CacheReport) error {
 	if o.json {
 		return a.json(rep)

@@ -108,7 +108,6 @@ func presetIn(env []string) (preset string, variables []string) {
 	return preset, variables
 }
 
-// code is what is to run.
 func (o *codeOptions) code(a *App, args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
 		return args[0], nil

@@ -73,7 +73,6 @@ func (a *App) known(env string) (all func() []code.Environment, name string, err
 	return func() []code.Environment { return []code.Environment{e} }, e.Name, nil
 }
 
-// completeEnvironments lists them.
 func (a *App) completeEnvironments(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	r, _ := environments.Open(a.environmentOptions()) // what cannot be read has none to complete
 	var names []string

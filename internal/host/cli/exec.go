@@ -123,7 +123,6 @@ type execResult struct {
 	Endpoints map[string]string `json:"endpoints,omitempty"`
 }
 
-// command checks the options and makes a command of them.
 func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.Port, err error) {
 	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
 	var errs []error

@@ -154,7 +154,6 @@ func TestCollectingIsLeft(t *testing.T) {
 	}
 }
 
-// waitEnded waits for the end of all boxes.
 func (r *rig) waitEnded() {
 	r.t.Helper()
 	for {

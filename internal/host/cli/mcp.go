@@ -248,7 +248,6 @@ func (a *App) keepUp(ctx context.Context, known *environments.Registry, log *slo
 // lookEvery is how often it is looked for files that have changed.
 const lookEvery = time.Second
 
-// offer is what the server offers.
 func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.Options {
 	all := mcpserver.Options{Version: version.String(), Log: log}
 	if o.offers(toolsRun) {
@@ -263,7 +262,6 @@ func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.O
 	return all
 }
 
-// way is how it is served.
 func (o *mcpOptions) way(ctx context.Context, a *App) (func(context.Context, *mcpserver.Server) error, error) {
 	if !o.listens {
 		return func(ctx context.Context, s *mcpserver.Server) error {

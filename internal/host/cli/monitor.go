@@ -134,7 +134,6 @@ func (w *monitor) look(ctx context.Context) error {
 	return err
 }
 
-// one looks at a sandbox.
 func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 	e := monitorEvent{Sandbox: i.Name, State: string(i.State)}
 	if i.State == sandbox.StateRunning {

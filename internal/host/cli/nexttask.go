@@ -41,7 +41,6 @@ func (o *nextOptions) moreFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.now, "now", false, "resume a parked task before its limit resets")
 }
 
-// job is the job of a next attempt.
 func (o *nextOptions) job(ctx context.Context, a *App, verb tasks.Verb) (*taskJob, error) {
 	p := a.newTaskJob(&o.run, tasks.Asked{Verb: verb, Now: o.now, Wait: o.wait, Branch: o.targetBranch})
 	if o.now && o.wait {

@@ -133,7 +133,6 @@ func (o *psOptions) standalone(ctx context.Context, a *App, alone bool) ([]sandb
 	return all, a.unseen(all, err)
 }
 
-// print prints tasks for people.
 func (o *psOptions) print(a *App, rows []taskState, hidden int) error {
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")

@@ -104,7 +104,6 @@ func keptBox(rec *store.Record) string {
 	return ""
 }
 
-// reader reads the results of tasks.
 func reader(a *App, st *store.Store) *tasks.Flow {
 	return &tasks.Flow{Store: st, Boxes: &boxes{a: a}}
 }

@@ -205,7 +205,6 @@ func (a *App) completeSandboxThen(words ...string) cobra.CompletionFunc {
 	}
 }
 
-// completeSandboxes completes names of sandboxes.
 func (a *App) completeSandboxes(several bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && !several {

@@ -135,7 +135,6 @@ exec tmux -u attach-session -t =main`
 	beginTime = 20 * time.Second
 )
 
-// bestShell is the best shell of a sandbox.
 func bestShell(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	for _, name := range bestShells {
 		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{name, "-c", ":"}, Unrecorded: true})

@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// sandboxStatus is all that is known of a sandbox.
 type sandboxStatus struct {
 	sandbox.Status
 	Endpoints map[string]string `json:"endpoints,omitempty"`

@@ -18,7 +18,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// sshPort is the default port of SSH.
 const sshPort = 22
 
 func sshAuth(remote string, cred *workorder.GitCredential) (transport.AuthMethod, error) {

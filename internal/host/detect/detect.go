@@ -114,7 +114,6 @@ type detector struct {
 	targets map[string]Place
 }
 
-// file is one that was read.
 type file struct {
 	name string
 	text string

@@ -170,7 +170,6 @@ func (d *detector) variable(at Place, what, name, value string) {
 	}
 }
 
-// addVariable takes a variable of a service.
 type addVariable func(at Place, name, value string)
 
 // variablesOf are the variables of a service that add takes: by the same rules as those of the project, and apart from them.

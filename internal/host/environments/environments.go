@@ -152,7 +152,6 @@ type loader struct {
 
 func (l *loader) look(path string) { l.seen[path] = look(path) }
 
-// lookIn looks at an artifact.
 func (l *loader) lookIn(dir string) {
 	for _, f := range artifact.Files {
 		l.look(filepath.Join(dir, filepath.FromSlash(f)))

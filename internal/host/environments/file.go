@@ -175,7 +175,6 @@ func (e *entry) expand(s string, getenv func(string) string) string {
 	})
 }
 
-// environment is what an entry says.
 func (e entry) environment(name, file string) (code.Environment, error) {
 	made := code.Environment{}
 	switch {

@@ -15,7 +15,6 @@ const leaveTime = 10 * time.Second
 // errGone is the end of a call whose client has ended its session, or whose server ends.
 var errGone = errors.New("the client's session is over")
 
-// client is one that has called.
 type client struct {
 	id string // "" on standard input and output
 
@@ -24,7 +23,6 @@ type client struct {
 	calls map[*int]context.CancelCauseFunc
 }
 
-// client is that of a session of the protocol.
 func (s *Server) client(ctx context.Context, ss *mcp.ServerSession) *client {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,6 @@ type Notebook struct {
 	cells []cell
 }
 
-// cell is one of a notebook.
 type cell struct {
 	object
 	code   bool
@@ -172,7 +171,6 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// has reports whether a cell is tagged so.
 func (c cell) has(tag string) bool { return slices.Contains(c.tags, tag) }
 
 // fill sets what a run of the cell has left; a count of 0 means that it did not run.

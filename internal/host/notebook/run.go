@@ -95,7 +95,6 @@ func (r *Report) note(place int, res sandbox.CellResult) {
 	}
 }
 
-// cell runs one.
 func (n *Notebook) cell(ctx context.Context, s Session, c cell, count int, timeout time.Duration) (sandbox.CellResult, error) {
 	out := newOutputs(count)
 	res, err := s.Run(ctx, sandbox.Cell{

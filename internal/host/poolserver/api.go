@@ -95,7 +95,6 @@ func either(exact []byte, valid string) []byte {
 	return []byte(valid)
 }
 
-// resultOf is a Result.
 func resultOf(r sandbox.Result) Result {
 	exact := func(b []byte) []byte {
 		if utf8.Valid(b) {

@@ -168,7 +168,6 @@ func (s *Server) handler(token string) http.Handler {
 	return mux
 }
 
-// fail answers with an error.
 func fail(w http.ResponseWriter, err error) {
 	e, status := errorOf(err)
 	w.WriteHeader(status)
@@ -199,7 +198,6 @@ func errorOf(err error) (e *Error, status int) {
 	return e, status
 }
 
-// read reads a request's document.
 func read(w http.ResponseWriter, r *http.Request, document any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDocument))
 	d.DisallowUnknownFields()
@@ -355,7 +353,6 @@ func (l *lines) say(o Output) error {
 	return http.NewResponseController(l.w).Flush()
 }
 
-// printer is a writer.
 type printer func(p []byte) error
 
 func (f printer) Write(p []byte) (int, error) {

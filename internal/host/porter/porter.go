@@ -51,13 +51,11 @@ type Port struct {
 	Local int `json:"local"` // 0 is any, until it is held
 }
 
-// wanted is what a porter has to hold.
 type wanted struct {
 	Turn  int64  `json:"turn"` // grows with each change
 	Ports []Port `json:"ports"`
 }
 
-// held is what a porter says.
 type held struct {
 	Process *statedir.Process `json:"process"`
 	Turn    int64             `json:"turn"` // of wanted, that it has seen

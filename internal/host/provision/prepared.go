@@ -138,7 +138,6 @@ func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder
 	return made, err
 }
 
-// preparer makes one image.
 type preparer struct {
 	builder
 	needs  Needs

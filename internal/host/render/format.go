@@ -8,7 +8,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// took formats a duration.
 func took(d time.Duration) string {
 	switch {
 	case d < 0:

@@ -54,7 +54,6 @@ func (g *Resolved) AgentSecrets(ctx context.Context, find *credentials.Finder) (
 	return values, err
 }
 
-// values reads references.
 func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []projects.Secret) (values map[string]string, absent map[string]error, err error) {
 	dir := ""
 	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {

@@ -41,7 +41,6 @@ func (e *UntrustedError) Error() string {
 // ExitCode is the exit code of the CLI for this error.
 func (e *UntrustedError) ExitCode() int { return workorder.ExitInvalid }
 
-// trustCommand is the command that trusts the file.
 func (e *UntrustedError) trustCommand() string {
 	return text.Shell("sandbox-agent", "project", "trust", e.File)
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// client is one that is known.
 type client struct {
 	s    *Server
 	only string // the one sandbox that there is to it; "": see name

@@ -111,7 +111,6 @@ func readPrivate(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxKeys))
 }
 
-// makeKey creates a file with a new key.
 func makeKey(file string) error {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -266,7 +266,6 @@ func (s *session) write(w io.Writer, lines string) {
 	_, _ = io.WriteString(w, lines) // a client that has gone reads nothing
 }
 
-// list tells of all sandboxes.
 func (s *session) list(ctx context.Context, w io.Writer) int {
 	rows, err := s.c.s.o.Sandboxes.List(ctx)
 	var b bytes.Buffer

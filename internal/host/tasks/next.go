@@ -179,7 +179,6 @@ func beginAgain(s State) (Action, error) {
 	return Action{Do: BeginAgain, Attempt: next}, nil
 }
 
-// begin begins a new task.
 func (s State) begin() Action {
 	next := Attempt{Mode: workorder.ModeCreate, Text: s.Text}
 	if s.Plan {

@@ -109,7 +109,6 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	return c, nil
 }
 
-// watched tells of its end.
 type watched struct {
 	net.Conn
 	closed func()

@@ -134,7 +134,6 @@ func (p *Process) Follow(ctx context.Context, stdout, stderr io.Writer, left fun
 	}
 }
 
-// exitOf reads a FrameExit.
 func exitOf(f wire.Frame) (exit wire.Exit, err error) {
 	if err := f.Decode(&exit); err != nil {
 		return exit, err

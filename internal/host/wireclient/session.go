@@ -99,7 +99,6 @@ func (c *Client) RunCell(ctx context.Context, id string, cell wire.Cell, code io
 	}
 }
 
-// cellEnd reads a FrameCellEnd.
 func cellEnd(f wire.Frame) (end wire.CellEnd, err error) {
 	if err := f.Decode(&end); err != nil {
 		return end, err

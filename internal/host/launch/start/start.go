@@ -205,7 +205,6 @@ func isolationHint(j *job.Job) string {
 	return "`sandbox-agent doctor` tells which --isolation this engine can give (confined, privileged)"
 }
 
-// boxSpec is the box a job gets.
 func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 	files := map[string]string{}
 	if j.Bundle != "" {

@@ -23,7 +23,6 @@ func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 	return "", e.wrap("look for image "+ref, err)
 }
 
-// image looks at an image of the engine.
 func (e *Engine) image(ctx context.Context, ref string) (image.InspectResponse, error) {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()

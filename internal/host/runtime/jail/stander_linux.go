@@ -196,7 +196,6 @@ func (f *folder) serves(ctx context.Context) bool {
 	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// open opens the folder of a sandbox.
 func (s *stander) open(id string) (*folder, error) {
 	f, err := openFolder(filepath.Join(s.dir, id))
 	if err != nil {

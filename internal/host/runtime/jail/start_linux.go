@@ -213,7 +213,6 @@ func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	return u.File()
 }
 
-// plan is what the keeper does.
 func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 	p := keep.Plan{Dir: f.path, Throwaway: r.Throwaway, End: syscall.SIGKILL, Env: []string{}}
 	config := r.Config
