@@ -75,7 +75,6 @@ func addressOfItsOwn(t *testing.T) string {
 	return i.IPAM.Config[0].Gateway
 }
 
-// buildAttack compiles the attacker.
 func buildAttack(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "attack")

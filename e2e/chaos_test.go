@@ -163,7 +163,6 @@ func (c *chaos) round(t *testing.T, n int, b blow, u *chaosUser) {
 	t.Errorf("the blow never struck in %d tasks", chaosTasks)
 }
 
-// task is one task of a round.
 func (c *chaos) task(t *testing.T, b blow, u *chaosUser, rng *rand.Rand, row *chaosRow) {
 	t.Helper()
 	done := false

@@ -225,7 +225,6 @@ func (u *user) repo(files map[string]string) string {
 	return dir
 }
 
-// step is the named step of a result.
 func step(t *testing.T, r *workorder.Result, name workorder.StepName) workorder.Step {
 	t.Helper()
 	if s := r.Step(name); s != nil {

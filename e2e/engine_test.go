@@ -45,7 +45,6 @@ func newCable(t *testing.T) *cable {
 	return c
 }
 
-// host is the value of DOCKER_HOST.
 func (c *cable) host() string { return "unix://" + c.path }
 
 func (c *cable) join(t *testing.T) {

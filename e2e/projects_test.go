@@ -141,7 +141,6 @@ func released(name string) func(t *testing.T) map[string]string {
 	return func(t *testing.T) map[string]string { t.Helper(); return module(t, name) }
 }
 
-// with adds a file.
 func with(files func(t *testing.T) map[string]string, name, content string) func(t *testing.T) map[string]string {
 	return func(t *testing.T) map[string]string {
 		t.Helper()
@@ -224,7 +223,6 @@ func poetryLocked(name string) func(t *testing.T) map[string]string {
 	}
 }
 
-// below are the files of a folder.
 func below(files map[string]string, folder string) map[string]string {
 	part := map[string]string{}
 	for name, content := range files {

@@ -230,7 +230,6 @@ func (v *value) entries() []field {
 	return v.fields
 }
 
-// entriesOf is the values of a list.
 func (v *value) entriesOf() []*value {
 	if v == nil {
 		return nil

@@ -256,7 +256,6 @@ func (a *agentRun) closeLogs() error {
 	return errors.Join(a.outClean.Close(), a.errClean.Close(), a.outLog.Close(), a.errLog.Close())
 }
 
-// process runs one process of the agent.
 func (a *agentRun) process(ctx context.Context) (end processEnd) {
 	ctx, a.stop = context.WithCancelCause(ctx)
 	defer a.stop(nil)

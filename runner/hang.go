@@ -28,7 +28,6 @@ const (
 	maxThreads = 100  // per process
 )
 
-// hang describes one hang.
 type hang struct {
 	quiet time.Duration // without a sign of life
 	what  string        // command that hangs

@@ -19,7 +19,6 @@ const procTable processTable = "/proc"
 // Linux that Go runs on.
 const clockTicks = 100
 
-// process describes one process at one moment.
 type process struct {
 	proc.Stat
 	pid   int

@@ -122,7 +122,6 @@ func TestValidateWhenTheRunEnds(t *testing.T) {
 
 func because(codes ...workorder.ReasonCode) []workorder.ReasonCode { return codes }
 
-// codes are those of the reasons.
 func codes(reasons workorder.Reasons) (list []workorder.ReasonCode) {
 	for _, r := range reasons {
 		list = append(list, r.Code)

@@ -367,7 +367,6 @@ func create(t *testing.T, m *Manager, s Spec) *Sandbox {
 	return sb
 }
 
-// events are what was done to a sandbox.
 func events(t *testing.T, m *Manager, name string) string {
 	t.Helper()
 	all, err := m.kept.History(name)
@@ -381,7 +380,6 @@ func events(t *testing.T, m *Manager, name string) string {
 	return strings.Join(words, " ")
 }
 
-// states are all sandboxes with their states.
 func states(t *testing.T, m *Manager) string {
 	t.Helper()
 	all, err := m.List(t.Context())

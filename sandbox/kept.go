@@ -87,7 +87,6 @@ func (m *Manager) Forget(ctx context.Context, name string) error {
 	return m.kept.Forget(name)
 }
 
-// hasEndpoints reports whether the sandbox has recorded endpoints.
 func (m *Manager) hasEndpoints(name string) bool {
 	k := porter.Porter{Dir: m.kept.Dir(name)}
 	ports, err := k.Ports()

@@ -249,5 +249,4 @@ func (m *Manager) place(k Kind) *place {
 	return nil
 }
 
-// onEngine reports whether the sandboxes are containers of the engine.
 func (p *place) onEngine() bool { return p.prefix == namePrefix }

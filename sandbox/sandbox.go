@@ -241,7 +241,6 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	return sb.replace(ctx, sb.Spec(), registry.Creation{Event: registry.Created, Detail: sb.spec.Image})
 }
 
-// replace recreates the sandbox.
 func (sb *Sandbox) replace(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
 	err := errors.Join(sb.usable(), sameMounts(s.Mounts))
 	if err == nil {

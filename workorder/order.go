@@ -349,7 +349,6 @@ func (o *Order) Check() error {
 	return fmt.Errorf("work order is invalid: %w", errors.Join(c.errs...))
 }
 
-// checkText checks a task's text.
 func checkText(s string) error {
 	switch {
 	case len(s) > MaxTask:

@@ -82,7 +82,6 @@ func (d *diff) each(ctx context.Context, f func(record string), args ...string) 
 	return d.repo.Each(ctx, f, append(args, "--end-of-options", d.base, d.head)...)
 }
 
-// modes adds what paths and modes say.
 func (d *diff) modes(ctx context.Context) error {
 	var meta []string
 	return d.each(ctx, func(record string) {

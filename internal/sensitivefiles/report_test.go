@@ -27,7 +27,6 @@ func reported(t *testing.T, base, head map[string]entry) []workorder.SurfaceFind
 	return found
 }
 
-// commits makes a repository with a commit for each tree.
 func commits(t *testing.T, trees ...map[string]entry) (git.Repo, []string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -43,7 +43,6 @@ func Copy(w io.Writer, r io.Reader) error {
 	}
 }
 
-// cleanPart cleans a part of a text for Copy.
 func cleanPart(s string) string {
 	if plain(strings.ReplaceAll(s, "\t", "")) {
 		return s

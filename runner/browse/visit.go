@@ -34,7 +34,6 @@ func Visit(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// visit is one run of a browser.
 type visit struct {
 	Request
 	out     *json.Encoder
@@ -97,7 +96,6 @@ func (v *visit) window(w int, size Size) error {
 	return nil
 }
 
-// page visits one page.
 func (v *visit) page(c playwright.BrowserContext, path string, seen *view) {
 	p, err := c.NewPage()
 	if err != nil {

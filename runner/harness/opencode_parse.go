@@ -110,7 +110,6 @@ func (p *opencodeLines) addStep(part map[string]json.RawMessage) {
 	p.usage = Add(p.usage, step)
 }
 
-// opencodeParser parses one process of the opencode harness.
 type opencodeParser struct {
 	session *session
 	version string

@@ -66,7 +66,6 @@ func newBox(t *testing.T, files map[string]string) *box {
 	return b
 }
 
-// shell runs commands as the box does.
 func (b *box) shell(ctx context.Context, c proof.Command) proof.Outcome {
 	r := runner.Shell(ctx, runner.Config{Order: b.Order, Workspace: c.Dir, OutDir: b.OutDir, User: b.User, Env: c.Env, Emit: b.Emit, Redact: b.Redact}, runner.ShellCommand{Name: c.Name, Run: c.Run, Log: c.Log})
 	return proof.Outcome{ExitCode: r.ExitCode, Duration: r.Duration, Err: r.Err, Warning: r.Warning}

@@ -61,7 +61,6 @@ func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.
 	})
 }
 
-// timed runs a command within its time.
 func (l *Lease) timed(ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.Result, error)) (sandbox.Result, error) {
 	l.mu.Lock()
 	over := l.over

@@ -63,7 +63,6 @@ type Pool struct {
 	work    sync.WaitGroup
 }
 
-// maker makes sandboxes.
 type maker interface {
 	// Create makes one of a complete spec, which has no leases if it cannot or if they are not wanted: then it is lent once.
 	Create(ctx context.Context, s Spec, name string, leases bool) (place, error)
@@ -73,7 +72,6 @@ type maker interface {
 	Left(ctx context.Context, name string) ([]place, error)
 }
 
-// place is a sandbox of the pool.
 type place interface {
 	Name() string
 	// Lease begins a turn in it.

@@ -200,7 +200,6 @@ func (d *description) checkQuery(op *operation, q url.Values) error {
 	return nil
 }
 
-// checkRequest validates a body.
 func (d *description) checkRequest(op *operation, body []byte) error {
 	def, ok := op.def["requestBody"].(object)
 	if !ok {

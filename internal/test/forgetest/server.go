@@ -13,7 +13,6 @@ import (
 // maxRequest bounds a body; GitHub's own limit is of this order.
 const maxRequest = 1 << 20
 
-// answer is what an operation answers.
 type answer struct {
 	status int
 	body   any

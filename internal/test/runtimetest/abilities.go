@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// abilities tests each ability that the runtime has.
 func (s suite) abilities(t *testing.T) {
 	t.Helper()
 	if c, ok := s.e.(runtime.Copier); ok {
