@@ -10,50 +10,52 @@ import (
 	"unicode/utf8"
 )
 
-// The paths for files. Each names one by QueryPath, which the sandbox's user has to have the right to: an absolute path, or one below the
-// sandbox's folder (Hello.Dir). A link at a path's end is followed, but where it says otherwise.
+// Paths for files. QueryPath names the file: an absolute path, or one relative to Hello.Dir, accessed with the rights
+// of the sandbox's user. A link at a path's end is followed unless a path documents otherwise.
 const (
-	// PathFiles, by GET, answers with a file's content. By PUT the body becomes the content, whole or not at all (QueryMode, QueryParents). By
-	// DELETE it removes a file, a link itself, or an empty folder; with QueryAll also what is below a folder.
+	// PathFiles returns a file's content by GET. PUT replaces the content by the body, atomically (QueryMode,
+	// QueryParents). DELETE removes a file, a link itself or an empty directory; with QueryAll a directory tree.
 	PathFiles = "/v1/files"
-	// PathFilesInfo, by GET, answers with a FileInfo; with QueryLink of a link itself.
+	// PathFilesInfo, by GET, returns a FileInfo; with QueryLink that of a link itself.
 	PathFilesInfo = "/v1/files/info"
-	// PathFilesList, by GET, answers with a FileList of a folder, from the first name behind QueryAfter.
+	// PathFilesList, by GET, returns a FileList of a directory, from the first name after QueryAfter.
 	PathFilesList = "/v1/files/list"
-	// PathFilesFolder, by POST, makes a folder (QueryMode, QueryParents: a folder that is there already is none to complain of).
+	// PathFilesFolder, by POST, creates a directory (QueryMode, QueryParents: an existing directory is not an error).
 	PathFilesFolder = "/v1/files/folder"
-	// PathFilesTar, by GET, answers with a tar of a file, or of a folder with all below it. Its names begin with the last one of the path. Links
-	// below the path are links in it; what is no file, folder or link is left out. By PUT the body, a tar, is unpacked in a folder that is there.
+	// PathFilesTar, by GET, returns a tar of a file or directory tree. Its names begin with the path's last element.
+	// Links below the path stay links; anything but files, directories and links is skipped. PUT unpacks the body, a
+	// tar, in an existing directory.
 	PathFilesTar = "/v1/files/tar"
-	// PathFilesSFTP, by POST, speaks SFTP, version 3: the body goes to its server, the answer comes from there. Relative paths are
-	// below the sandbox's folder, whatever the path.
+	// PathFilesSFTP, by POST, connects to an SFTP server, version 3: the body is its input, the answer its output.
+	// Relative paths are relative to Hello.Dir, whatever QueryPath is.
 	PathFilesSFTP = "/v1/files/sftp"
-	// PathWatch, by GET, answers with what changes in a folder, or of a file, as frames of FrameChange; with QueryAll also in folders below. The
-	// answer begins when changes are seen.
+	// PathWatch, by GET, returns the changes of a file or directory as frames of FrameChange; with QueryAll also of
+	// directories below. The answer begins once changes are being watched.
 	PathWatch = "/v1/watch"
 )
 
-// The parameters of paths for files.
+// Query parameters of file paths.
 const (
 	QueryPath    = "path"
 	QueryMode    = "mode"    // permissions, octal
-	QueryParents = "parents" // "1": folders above are made where they are missing
-	QueryAll     = "all"     // "1": what is below, too
-	QueryLink    = "link"    // "1": a link is not followed
-	QueryAfter   = "after"   // a name of the folder
+	QueryParents = "parents" // "1": create missing parent directories
+	QueryAll     = "all"     // "1": include everything below
+	QueryLink    = "link"    // "1": do not follow a link
+	QueryAfter   = "after"   // a name in the directory
 )
 
-// TrailerEnd is a trailer of answers of content and of tars: an End. Without it the answer is not whole.
+// TrailerEnd is a trailer of answers with content or a tar: an End. Without it the answer is incomplete.
 const TrailerEnd = "Sandbox-End"
 
 const (
-	// MaxList bounds a FileList, in entries.
+	// MaxList is the limit of a FileList, in entries.
 	MaxList = 4096
-	// MaxWatched bounds the folders of one watch. Where there are more, FrameChange says so (ChangeLost).
+	// MaxWatched is the limit of watched directories. A watch that exceeds it reports ChangeLost.
 	MaxWatched = 4096
 )
 
-// Name is a name or path of Linux: any bytes but zero. In JSON it is a string, or {"bytes": base64} where it is no UTF-8.
+// Name is a file name or path on Linux: any bytes except zero. Its JSON is a string, or {"bytes": base64} if it is not
+// UTF-8.
 type Name string
 
 type rawName struct {
@@ -78,22 +80,22 @@ func (n *Name) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(n))
 }
 
-// FileType is what is at a path.
+// FileType is the type of a file.
 type FileType string
 
-// The types of files.
+// File types.
 const (
 	TypeFile   FileType = "file"
 	TypeFolder FileType = "folder"
 	TypeLink   FileType = "link"
-	TypeOther  FileType = "other" // a device, a pipe, a socket
+	TypeOther  FileType = "other" // a device, pipe or socket
 )
 
-// FileInfo is what is known of a file.
+// FileInfo describes a file.
 type FileInfo struct {
-	Name     Name      `json:"name"` // without a folder
+	Name     Name      `json:"name"` // without the directory
 	Type     FileType  `json:"type"`
-	Mode     uint32    `json:"mode"` // permissions, with setuid, setgid and sticky as in Linux
+	Mode     uint32    `json:"mode"` // permissions with setuid, setgid and sticky, as in Linux
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`
 	UID      uint32    `json:"uid"`
@@ -101,94 +103,94 @@ type FileInfo struct {
 	Target   Name      `json:"target,omitempty"` // of a link
 }
 
-// Check returns what cannot be true of a file.
+// Check returns an error for impossible values.
 func (i FileInfo) Check() error {
 	n := string(i.Name)
 	if n == "" || strings.ContainsRune(n, 0) || n != "/" && strings.Contains(n, "/") {
-		return fmt.Errorf("%q is no name of a file", n)
+		return fmt.Errorf("%q is not a file name", n)
 	}
 	switch i.Type {
 	case TypeFile, TypeFolder, TypeLink, TypeOther:
 	default:
-		return fmt.Errorf("%q is no type of a file", i.Type)
+		return fmt.Errorf("%q is not a file type", i.Type)
 	}
 	if i.Size < 0 || i.Mode > MaxMode {
-		return fmt.Errorf("a file of %d bytes with mode %o", i.Size, i.Mode)
+		return fmt.Errorf("invalid file: %d bytes, mode %o", i.Size, i.Mode)
 	}
 	return nil
 }
 
-// MaxMode has all permissions.
+// MaxMode has all permission bits.
 const MaxMode = 0o7777
 
-// FileList is some of a folder's entries, in the order of their names' bytes.
+// FileList is a part of a directory's entries, sorted by the bytes of their names.
 type FileList struct {
 	Entries []FileInfo `json:"entries"`
-	More    bool       `json:"more,omitempty"` // behind the last one
+	More    bool       `json:"more,omitempty"` // further entries follow
 }
 
-// ChangeType is what happened to a file.
+// ChangeType is the type of a change.
 type ChangeType string
 
-// The types of changes.
+// Types of changes.
 const (
-	ChangeMade    ChangeType = "made" // also: moved here
+	ChangeMade    ChangeType = "made" // or moved here
 	ChangeWritten ChangeType = "written"
-	ChangeGone    ChangeType = "gone" // also: moved away
+	ChangeGone    ChangeType = "gone" // or moved away
 	ChangeRights  ChangeType = "rights"
-	// ChangeLost means that there were more changes, or folders, than could be told: look at all of it.
+	// ChangeLost means that changes or directories were dropped: read everything again.
 	ChangeLost ChangeType = "lost"
 )
 
 // Change is the document of FrameChange.
 type Change struct {
 	Type ChangeType `json:"type"`
-	// Path is below the one that is watched; "" is that one.
+	// Path is relative to the watched path; "" is that path itself.
 	Path   Name `json:"path,omitempty"`
 	Folder bool `json:"folder,omitempty"`
 }
 
-// Check returns what cannot be true of a change.
+// Check returns an error for impossible values.
 func (c Change) Check() error {
 	p := string(c.Path)
 	if p != "" && (strings.ContainsRune(p, 0) || path.Clean(p) != p || path.IsAbs(p) || p == "." || p == ".." || strings.HasPrefix(p, "../")) {
-		return fmt.Errorf("%q is no path below another", p)
+		return fmt.Errorf("%q is not a relative path", p)
 	}
 	switch c.Type {
 	case ChangeMade, ChangeWritten, ChangeGone, ChangeRights, ChangeLost:
 		return nil
 	}
-	return fmt.Errorf("%q is no type of a change", c.Type)
+	return fmt.Errorf("%q is not a type of change", c.Type)
 }
 
-// End is the document of TrailerEnd, and the answer of a tar that was unpacked.
+// End is the document of TrailerEnd, and the answer to an unpacked tar.
 type End struct {
-	// Files and Bytes are what a tar has: files and links, and the content of files.
+	// Files counts files and links of a tar, Bytes the content of files.
 	Files int64 `json:"files,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
-	// Left counts what is neither file, folder nor link and was left out.
+	// Left counts skipped entries: neither file, directory nor link.
 	Left int64 `json:"left,omitempty"`
-	// Error is why not all is there; of a tar, the rest is.
+	// Error is why the answer is incomplete. The rest of a tar is usable.
 	Error *Error `json:"error,omitempty"`
 }
 
-// Trailer is the document as the value of TrailerEnd.
+// Trailer encodes the document as the value of TrailerEnd.
 func (e End) Trailer() (string, error) {
 	b, err := json.Marshal(e)
 	if err != nil {
-		return "", fmt.Errorf("encode an answer's end: %w", err)
+		return "", fmt.Errorf("encode the end of an answer: %w", err)
 	}
-	return url.QueryEscape(string(b)), nil // a header has no control characters
+	return url.QueryEscape(string(b)), nil // a header must not have control characters
 }
 
-// ParseEnd reads the value of TrailerEnd.
+// ParseEnd decodes the value of TrailerEnd.
 func ParseEnd(value string) (e End, err error) {
 	doc, err := url.QueryUnescape(value)
 	if err == nil {
 		err = json.Unmarshal([]byte(doc), &e)
 	}
 	if err == nil && (e.Files < 0 || e.Bytes < 0 || e.Left < 0) {
-		err = fmt.Errorf("less than nothing: %+v", e)
+		err = fmt.Errorf("negative count: %+v", e)
 	}
 	if err != nil {
 		return End{}, fmt.Errorf("%w: the end: %w", ErrFrame, err)

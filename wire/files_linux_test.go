@@ -107,12 +107,16 @@ func TestFileContents(t *testing.T) {
 		return info.Mode()
 	}
 	mode := uint32(0o4751)
-	must(t, os.Chmod(filepath.Join(dir, "plain"), 0o640), os.Symlink("plain", filepath.Join(dir, "link")), os.Symlink("fresh", filepath.Join(dir, "dangling")), os.Symlink("loop", filepath.Join(dir, "loop")))
+	must(t, os.Chmod(filepath.Join(dir, "plain"), 0o640), os.Symlink("plain", filepath.Join(dir, "link")),
+		os.Symlink("fresh", filepath.Join(dir, "dangling")), os.Symlink("loop", filepath.Join(dir, "loop")))
 	write(t, c, at("link"), "through")
 	write(t, c, at("dangling"), "made")
 	write(t, c, wireclient.Query{Path: "é", Mode: &mode}, "given")
 	write(t, c, wireclient.Query{Path: "a/b/c", Parents: true}, "parents")
-	for name, want := range map[string]fs.FileMode{"plain": 0o640, "link": fs.ModeSymlink | 0o777, "fresh": 0o644, "é": fs.ModeSetuid | 0o751, "a/b/c": 0o644, "a/b": fs.ModeDir | 0o755} {
+	for name, want := range map[string]fs.FileMode{
+		"plain": 0o640, "link": fs.ModeSymlink | 0o777, "fresh": 0o644,
+		"é": fs.ModeSetuid | 0o751, "a/b/c": 0o644, "a/b": fs.ModeDir | 0o755,
+	} {
 		if got := perm(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
@@ -172,7 +176,8 @@ func TestFolders(t *testing.T) {
 	c, dir := newFiles(t)
 	ctx := t.Context()
 	mode := uint32(0o700)
-	must(t, c.MakeFolder(ctx, at("a")), c.MakeFolder(ctx, wireclient.Query{Path: "p/q/r/", Parents: true, Mode: &mode}), c.MakeFolder(ctx, wireclient.Query{Path: "p/q/r", Parents: true}))
+	must(t, c.MakeFolder(ctx, at("a")), c.MakeFolder(ctx, wireclient.Query{Path: "p/q/r/", Parents: true, Mode: &mode}),
+		c.MakeFolder(ctx, wireclient.Query{Path: "p/q/r", Parents: true}))
 	write(t, c, at("a/f"), "1234")
 	must(t, os.Symlink("f", filepath.Join(dir, "a/l")))
 	for name, err := range map[string]error{
@@ -260,7 +265,8 @@ func TestFilesOfOthers(t *testing.T) {
 		closed, secret = filepath.Join(top, "closed"), filepath.Join(top, "secret")
 		must(t, os.Mkdir(closed, 0o700), os.WriteFile(secret, []byte("secret"), 0o600))
 	}
-	must(t, os.Symlink(secret, filepath.Join(dir, "link")), os.Symlink(closed, filepath.Join(dir, "folder")), os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o644))
+	must(t, os.Symlink(secret, filepath.Join(dir, "link")), os.Symlink(closed, filepath.Join(dir, "folder")),
+		os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o644))
 	var tarball bytes.Buffer
 	out, err := c.TarOut(ctx, at("own"))
 	must(t, err)
@@ -293,7 +299,9 @@ func TestFilesOfOthers(t *testing.T) {
 		denied("watch "+name, err)
 	}
 	denied("remove", c.RemoveFile(ctx, at(secret)))
-	if status, err := content(t, c, "/proc/self/status"); os.Geteuid() == 0 && (err != nil || !strings.Contains(status, fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", theUser)) || !strings.Contains(status, "Groups:\t \n") || !strings.Contains(status, "CapEff:\t0000000000000000\n")) {
+	if status, err := content(t, c, "/proc/self/status"); os.Geteuid() == 0 &&
+		(err != nil || !strings.Contains(status, fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", theUser)) || !strings.Contains(status,
+			"Groups:\t \n") || !strings.Contains(status, "CapEff:\t0000000000000000\n")) {
 		t.Errorf("it runs as %s, %v", status, err)
 	}
 
@@ -340,7 +348,8 @@ func TestTar(t *testing.T) {
 	t.Parallel()
 	c, dir := newFiles(t)
 	ctx := t.Context()
-	must(t, c.MakeFolder(ctx, wireclient.Query{Path: "src/in", Parents: true}), c.MakeFolder(ctx, at("dst")), c.MakeFolder(ctx, at("src/closed")))
+	must(t, c.MakeFolder(ctx, wireclient.Query{Path: "src/in", Parents: true}), c.MakeFolder(ctx, at("dst")),
+		c.MakeFolder(ctx, at("src/closed")))
 	write(t, c, at("src/in/f"), strings.Repeat("x", 3<<20))
 	write(t, c, at("src/closed/f"), "closed")
 	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "src/out")), syscall.Mkfifo(filepath.Join(dir, "src/pipe"), 0o600))

@@ -10,19 +10,19 @@ import (
 	"io"
 )
 
-// FrameType says what a frame has.
+// FrameType is the type of a frame.
 type FrameType byte
 
-// The types of frames. A user skips those that it does not know.
+// Frame types. A client ignores unknown ones.
 const (
-	FrameCommand FrameType = 1 // a Command; it and FrameCell alone are from a user
+	FrameCommand FrameType = 1 // a Command; only it and FrameCell are sent by a client
 	FrameStarted FrameType = 2 // a Started
 	FrameStdout  FrameType = 3
 	FrameStderr  FrameType = 4
-	FrameAlive   FrameType = 5 // nothing: the command is quiet
-	// FrameLost stands for output that the guest keeps no longer: 8 bytes, the number of bytes, big-endian.
+	FrameAlive   FrameType = 5 // empty: the command is quiet
+	// FrameLost replaces output that the guest has dropped: the number of bytes, 8 bytes big-endian.
 	FrameLost FrameType = 6
-	FrameExit FrameType = 7 // an Exit, always the last one
+	FrameExit FrameType = 7 // an Exit, always last
 	// FrameChange is a Change.
 	FrameChange FrameType = 8
 	// FrameCell is a Cell, FrameDisplay a Display, FrameCellEnd a CellEnd.
@@ -33,28 +33,28 @@ const (
 
 const (
 	headLen = 5
-	// MaxOutputFrame bounds a frame of output, in bytes. It is what a pipe of Linux holds.
+	// MaxOutputFrame is the limit of an output frame, in bytes. It is the size of a Linux pipe.
 	MaxOutputFrame = 64 << 10
 )
 
-// ErrFrame is in the error of a stream that is not made of frames.
-var ErrFrame = errors.New("not a frame of the wire")
+// ErrFrame means that a stream does not consist of frames.
+var ErrFrame = errors.New("not a valid frame")
 
-// AppendFrame appends a frame to b: type, length of four bytes, big-endian, and payload.
+// AppendFrame appends a frame to b: the type, the length as four bytes big-endian, and the payload.
 func AppendFrame(b []byte, t FrameType, payload []byte) []byte {
 	return append(append(b, FrameHead(t, len(payload))...), payload...)
 }
 
-// FrameHead is what stands before a payload of n bytes.
+// FrameHead returns the header of a frame with a payload of n bytes.
 func FrameHead(t FrameType, n int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{byte(t)}, uint32(n))
 }
 
-// DocumentFrame is a frame with a document.
+// DocumentFrame returns a frame with a document.
 func DocumentFrame(t FrameType, document any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // a page that a cell shows would be six times as long
+	e.SetEscapeHTML(false) // escaping makes an HTML page of a cell up to six times as long
 	if err := e.Encode(document); err != nil {
 		return nil, fmt.Errorf("encode a frame: %w", err)
 	}
@@ -65,31 +65,31 @@ func DocumentFrame(t FrameType, document any) ([]byte, error) {
 	return AppendFrame(nil, t, doc), nil
 }
 
-// LostFrame is a frame of FrameLost.
+// LostFrame returns a frame of FrameLost.
 func LostFrame(n int64) []byte {
 	return AppendFrame(nil, FrameLost, binary.BigEndian.AppendUint64(nil, uint64(n)))
 }
 
-// Frame is one that was read.
+// Frame is a received frame.
 type Frame struct {
 	Type FrameType
 	// Payload is valid until the next call of Next.
 	Payload []byte
 }
 
-// Lost is the number of bytes of a FrameLost.
+// Lost returns the number of bytes of a FrameLost.
 func (f Frame) Lost() (int64, error) {
 	if len(f.Payload) != 8 {
-		return 0, fmt.Errorf("%w: %d bytes for a count", ErrFrame, len(f.Payload))
+		return 0, fmt.Errorf("%w: count of %d bytes", ErrFrame, len(f.Payload))
 	}
 	n := binary.BigEndian.Uint64(f.Payload)
 	if n > 1<<62 {
-		return 0, fmt.Errorf("%w: %d bytes were lost", ErrFrame, n)
+		return 0, fmt.Errorf("%w: %d lost bytes", ErrFrame, n)
 	}
 	return int64(n), nil
 }
 
-// Decode reads the payload's document.
+// Decode decodes the payload's document.
 func (f Frame) Decode(document any) error {
 	if err := json.Unmarshal(f.Payload, document); err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
@@ -97,19 +97,19 @@ func (f Frame) Decode(document any) error {
 	return nil
 }
 
-// Reader reads frames of whoever cannot be trusted: a frame is as long as its type may be, and memory is taken for what has arrived
-// and not for what was announced.
+// Reader reads frames from an untrusted sender. It limits a frame by its type, and allocates memory only for received
+// bytes.
 type Reader struct {
 	r   *bufio.Reader
 	buf []byte
 }
 
-// NewReader reads frames from r.
+// NewReader returns a Reader of r.
 func NewReader(r io.Reader) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, headLen+MaxOutputFrame)}
 }
 
-// Next reads a frame. At the end between two frames the error is io.EOF, in the middle of one io.ErrUnexpectedEOF.
+// Next reads a frame. It returns io.EOF at the end of the stream, io.ErrUnexpectedEOF within a frame.
 func (r *Reader) Next() (Frame, error) {
 	var head [headLen]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
@@ -134,7 +134,7 @@ func (r *Reader) Next() (Frame, error) {
 	return Frame{Type: t, Payload: r.buf}, nil
 }
 
-// Rest is what follows the frames that were read.
+// Rest returns the bytes after the frames that were read.
 func (r *Reader) Rest() io.Reader { return r.r }
 
 func longest(t FrameType) int64 {

@@ -19,7 +19,8 @@ import (
 func TestHostileStream(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
-		"nothing and the end": "", "an HTTP/1 server": "HTTP/1.1 200 OK\r\n\r\n", "an engine's error": "Error response from daemon\n", "zeros": strings.Repeat("\x00", 1<<20), "noise": strings.Repeat("\xff\x01\x7f", 1<<20),
+		"nothing and the end": "", "an HTTP/1 server": "HTTP/1.1 200 OK\r\n\r\n", "an engine's error": "Error response from daemon\n",
+		"zeros": strings.Repeat("\x00", 1<<20), "noise": strings.Repeat("\xff\x01\x7f", 1<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +100,8 @@ func TestHostileCommands(t *testing.T) {
 		}
 	}
 	c := hostile(t, wire.PathExec, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(wire.AppendFrame(wire.AppendFrame(nil, wire.FrameStarted, []byte(`{"id":"a"}`)), wire.FrameExit, []byte(`{"code":127,"error":"\u001b[2Jx"}`)))
+		_, _ = w.Write(wire.AppendFrame(wire.AppendFrame(nil, wire.FrameStarted, []byte(`{"id":"a"}`)), wire.FrameExit,
+			[]byte(`{"code":127,"error":"\u001b[2Jx"}`)))
 	})
 	p, err := c.Start(t.Context(), sh("true"), nil)
 	if err != nil {
@@ -171,13 +173,16 @@ func TestHostileFiles(t *testing.T) {
 		ask  func(*wireclient.Client) error
 		want error
 	}{
-		"an endless list":              {wire.PathFilesList, endless, list, wireclient.ErrMany},
-		"a list that goes nowhere":     {wire.PathFilesList, says(`{"entries":[],"more":true}`, ""), list, wireclient.ErrLost},
-		"the same again":               {wire.PathFilesList, says(`{"entries":[`+file("a")+`],"more":true}`, ""), list, wireclient.ErrLost},
-		"a name that leads up":         {wire.PathFilesList, says(`{"entries":[`+file("..")+`]}`, ""), list, wireclient.ErrLost},
-		"a name that is a path":        {wire.PathFilesList, says(`{"entries":[`+file("a/b")+`]}`, ""), list, wireclient.ErrLost},
-		"a name with a zero byte":      {wire.PathFilesList, says(`{"entries":[`+file(`a\u0000`)+`]}`, ""), list, wireclient.ErrLost},
-		"a list without an end":        {wire.PathFilesList, says(`{"entries":[`+strings.Repeat(file("a")+",", wire.MaxDocument/20), ""), list, wireclient.ErrLost},
+		"an endless list":          {wire.PathFilesList, endless, list, wireclient.ErrMany},
+		"a list that goes nowhere": {wire.PathFilesList, says(`{"entries":[],"more":true}`, ""), list, wireclient.ErrLost},
+		"the same again":           {wire.PathFilesList, says(`{"entries":[`+file("a")+`],"more":true}`, ""), list, wireclient.ErrLost},
+		"a name that leads up":     {wire.PathFilesList, says(`{"entries":[`+file("..")+`]}`, ""), list, wireclient.ErrLost},
+		"a name that is a path":    {wire.PathFilesList, says(`{"entries":[`+file("a/b")+`]}`, ""), list, wireclient.ErrLost},
+		"a name with a zero byte":  {wire.PathFilesList, says(`{"entries":[`+file(`a\u0000`)+`]}`, ""), list, wireclient.ErrLost},
+		"a list without an end": {
+			wire.PathFilesList, says(`{"entries":[`+strings.Repeat(file("a")+",", wire.MaxDocument/20), ""),
+			list, wireclient.ErrLost,
+		},
 		"no name":                      {wire.PathFilesInfo, says(`{"type":"file"}`, ""), info, wireclient.ErrLost},
 		"no type":                      {wire.PathFilesInfo, says(`{"name":"a"}`, ""), info, wireclient.ErrLost},
 		"less than nothing":            {wire.PathFilesInfo, says(`{"name":"a","type":"file","size":-1}`, ""), info, wireclient.ErrLost},

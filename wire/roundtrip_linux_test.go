@@ -54,7 +54,10 @@ func newGuest(t *testing.T, change func(*serve.Config)) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := serve.Config{Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"}, OOMKills: func() int { return 0 }}
+	c := serve.Config{
+		Dir: dir, Home: dir, Env: os.Environ(), Self: self, Reap: []string{"reap"}, Files: []string{"files"},
+		OOMKills: func() int { return 0 },
+	}
 	if change != nil {
 		change(&c)
 	}
@@ -119,12 +122,19 @@ func TestCommands(t *testing.T) {
 			"hi\n",
 			outcome{"hi\n/tmp\nb\n", "e\n", wire.Exit{Code: 7}},
 		},
-		"no input":        {sh("cat; echo end"), "", outcome{"end\n", "", wire.Exit{}}},
-		"input not read":  {sh("exit 3"), strings.Repeat("x", 1<<20), outcome{"", "", wire.Exit{Code: 3}}},
-		"a signal":        {sh("kill -TERM $$"), "", outcome{"", "", wire.Exit{Code: 143, Signal: 15}}},
-		"a long argument": {wire.Command{Argv: []string{"printf", "%s", strings.Repeat("é", 60000)}}, "", outcome{strings.Repeat("é", 60000), "", wire.Exit{}}},
-		"left behind":     {sh("sleep 60 & echo $!"), "", outcome{}},
-		"a terminal":      {wire.Command{Argv: []string{"sh", "-c", "stty size; tty >/dev/null && echo $TERM"}, Terminal: &wire.Size{Rows: 33, Cols: 77}}, "", outcome{"33 77\r\nxterm-256color\r\n", "", wire.Exit{}}},
+		"no input":       {sh("cat; echo end"), "", outcome{"end\n", "", wire.Exit{}}},
+		"input not read": {sh("exit 3"), strings.Repeat("x", 1<<20), outcome{"", "", wire.Exit{Code: 3}}},
+		"a signal":       {sh("kill -TERM $$"), "", outcome{"", "", wire.Exit{Code: 143, Signal: 15}}},
+		"a long argument": {
+			wire.Command{Argv: []string{"printf", "%s", strings.Repeat("é", 60000)}},
+			"",
+			outcome{strings.Repeat("é", 60000), "", wire.Exit{}},
+		},
+		"left behind": {sh("sleep 60 & echo $!"), "", outcome{}},
+		"a terminal": {wire.Command{
+			Argv:     []string{"sh", "-c", "stty size; tty >/dev/null && echo $TERM"},
+			Terminal: &wire.Size{Rows: 33, Cols: 77},
+		}, "", outcome{"33 77\r\nxterm-256color\r\n", "", wire.Exit{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +158,11 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	c := newGuest(t, nil).client(t)
 	keys, typed := io.Pipe()
-	p, err := c.Start(t.Context(), wire.Command{Argv: []string{"sh", "-c", "trap 'stty size' WINCH; trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done"}, Terminal: &wire.Size{Rows: 5, Cols: 9}}, keys)
+	p, err := c.Start(t.Context(),
+		wire.Command{
+			Argv:     []string{"sh", "-c", "trap 'stty size' WINCH; trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done"},
+			Terminal: &wire.Size{Rows: 5, Cols: 9},
+		}, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +222,10 @@ func TestTimeout(t *testing.T) {
 	t.Parallel()
 	c := newGuest(t, nil).client(t)
 	mark := strconv.Itoa(700000 + os.Getpid()%100000)
-	got := run(t, c, wire.Command{Argv: []string{"sh", "-c", strings.ReplaceAll("setsid sleep M & env -i setsid -f sleep M; (sleep M &); sleep M", "M", mark)}, TimeoutMS: 300}, "")
+	got := run(t, c, wire.Command{Argv: []string{
+		"sh", "-c",
+		strings.ReplaceAll("setsid sleep M & env -i setsid -f sleep M; (sleep M &); sleep M", "M", mark),
+	}, TimeoutMS: 300}, "")
 	if !got.exit.TimedOut || got.exit.Code != 143 {
 		t.Errorf("%+v", got.exit)
 	}
@@ -250,7 +267,8 @@ func TestBackground(t *testing.T) {
 		}
 	}
 	all, err := second.List(t.Context())
-	if err != nil || len(all) != 1 || all[0].Exit == nil || all[0].Exit.Code != 4 || all[0].Output != int64(want.Len()+4) || !slices.Equal(all[0].Argv, cmd.Argv) {
+	if err != nil || len(all) != 1 || all[0].Exit == nil || all[0].Exit.Code != 4 || all[0].Output != int64(want.Len()+4) ||
+		!slices.Equal(all[0].Argv, cmd.Argv) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if _, err := second.Attach(t.Context(), "nobody", 0); err == nil {
@@ -286,8 +304,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// Output larger than what the guest keeps comes whole to the client that started the command, however slow it is; of a command in the background the
-// end is kept, and what is missing is counted.
+// Output larger than what the guest keeps comes whole to the client that started the command, however slow it is; of
+// a command in the background the end is kept, and what is missing is counted.
 func TestMuchOutput(t *testing.T) {
 	t.Parallel()
 	c := newGuest(t, nil).client(t)
@@ -299,7 +317,8 @@ func TestMuchOutput(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	var n counter
-	if exit, err := p.Follow(t.Context(), &n, nil, func(int64) { t.Error("something was lost") }); err != nil || exit.Code != 0 || n != size+4 {
+	if exit, err := p.Follow(t.Context(), &n, nil, func(int64) { t.Error("something was lost") }); err != nil || exit.Code != 0 ||
+		n != size+4 {
 		t.Errorf("%d bytes, %+v, %v", n, exit, err)
 	}
 	cmd.Background = true
@@ -314,7 +333,8 @@ func TestMuchOutput(t *testing.T) {
 	}
 	var lost int64
 	n = 0
-	if _, err := p.Follow(t.Context(), &n, nil, func(b int64) { lost += b }); err != nil || lost == 0 || int64(n)+lost != size+4 || p.Offset() != size+4 {
+	if _, err := p.Follow(t.Context(), &n, nil, func(b int64) { lost += b }); err != nil || lost == 0 || int64(n)+lost != size+4 ||
+		p.Offset() != size+4 {
 		t.Errorf("%d bytes and %d lost, offset %d, %v", n, lost, p.Offset(), err)
 	}
 }

@@ -9,57 +9,59 @@ import (
 	"time"
 )
 
-// The paths of sessions: interpreters that stay, and remember.
+// Paths of sessions: interpreters that keep their state.
 const (
-	// PathSessions, by POST with a SessionSpec, answers with the Session of its ID, which is started if it is not there. By GET it lists all, a Session each.
+	// PathSessions, by POST with a SessionSpec, returns the Session of its ID and starts it if it does not exist. By
+	// GET it lists all sessions.
 	PathSessions = "/v1/sessions"
-	// PathSession, by DELETE, ends one with everything that it started.
+	// PathSession, by DELETE, ends a session with every process that it started.
 	PathSession = "/v1/sessions/{id}"
-	// PathSessionRun, by POST, runs code: the body is one frame of FrameCell and then the code. The answer is frames of output as it comes, FrameDisplay, and
-	// FrameCellEnd, always the last one. One cell runs at a time, others wait. When the client goes away, its cell is interrupted.
+	// PathSessionRun, by POST, runs code: the body is one FrameCell, then the code. The answer has frames of output as
+	// it arrives, FrameDisplay, and FrameCellEnd, always last. Cells run one at a time; others wait. Closing the
+	// request interrupts its cell.
 	PathSessionRun = "/v1/sessions/{id}/run"
-	// PathSessionInterrupt, by POST, interrupts what runs, as Ctrl-C does.
+	// PathSessionInterrupt, by POST, interrupts the running cell, as Ctrl-C does.
 	PathSessionInterrupt = "/v1/sessions/{id}/interrupt"
 )
 
-// The drivers of interpreters.
+// Drivers of interpreters.
 const (
 	DriverPython  = "python"
 	DriverNode    = "node"
 	DriverBash    = "bash"
-	DriverIPython = "ipython" // magics and rich output
-	DriverJupyter = "jupyter" // any kernel that the sandbox has
+	DriverIPython = "ipython" // with magics and rich output
+	DriverJupyter = "jupyter" // any kernel in the sandbox
 )
 
-// Drivers are all of them.
+// Drivers returns all drivers.
 func Drivers() []string {
 	return []string{DriverPython, DriverNode, DriverBash, DriverIPython, DriverJupyter}
 }
 
-// MaxCode bounds the code of a cell, in bytes.
+// MaxCode is the limit of a cell's code, in bytes.
 const MaxCode = 32 << 20
 
 var sessionID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// SessionSpec asks for an interpreter.
+// SessionSpec describes a session's interpreter.
 type SessionSpec struct {
 	ID     string `json:"id"`
 	Driver string `json:"driver"`
-	// Argv is the interpreter's program with its first arguments; empty means the driver's own, from PATH.
+	// Argv is the interpreter's program and first arguments; empty means the driver's own, from PATH.
 	Argv []string `json:"argv,omitempty"`
-	// Kernel is the name of the kernel of DriverJupyter; "" means python3.
+	// Kernel is the kernel's name for DriverJupyter; "" means python3.
 	Kernel string `json:"kernel,omitempty"`
-	// Dir is where it begins, absolute or below the guest's own; "" is that one.
+	// Dir is the working directory, absolute or relative to Hello.Dir; "" means Hello.Dir.
 	Dir string `json:"dir,omitempty"`
-	// Env is NAME=value, added to the guest's.
+	// Env has NAME=value entries, added to the guest's environment.
 	Env []string `json:"env,omitempty"`
 }
 
-// Check returns what keeps it from being started, all of it.
+// Check validates the spec. Its error has all mistakes.
 func (s SessionSpec) Check() error {
 	var errs []error
 	if !sessionID.MatchString(s.ID) {
-		errs = append(errs, fmt.Errorf("session id %.80q: use letters, digits, dot, - and _, a letter or digit first, 64 at most", s.ID))
+		errs = append(errs, fmt.Errorf("session id %.80q: use at most 64 letters, digits, dots, - and _, a letter or digit first", s.ID))
 	}
 	if !slices.Contains(Drivers(), s.Driver) {
 		errs = append(errs, fmt.Errorf("driver %.80q: use one of %v", s.Driver, Drivers()))
@@ -68,7 +70,7 @@ func (s SessionSpec) Check() error {
 		errs = append(errs, fmt.Errorf("kernel %.80q: only the driver %s has kernels", s.Kernel, DriverJupyter))
 	}
 	if s.Kernel != "" && !sessionID.MatchString(s.Kernel) {
-		errs = append(errs, fmt.Errorf("kernel %.80q is no name of one", s.Kernel))
+		errs = append(errs, fmt.Errorf("kernel %.80q is not a kernel name", s.Kernel))
 	}
 	argv := s.Argv
 	if len(argv) == 0 {
@@ -77,33 +79,33 @@ func (s SessionSpec) Check() error {
 	return errors.Join(append(errs, Command{Argv: argv, Dir: s.Dir, Env: s.Env}.Check())...)
 }
 
-// Session is one that is there.
+// Session describes a running session.
 type Session struct {
 	ID      string    `json:"id"`
 	Driver  string    `json:"driver"`
 	Started time.Time `json:"started"`
-	Used    time.Time `json:"used"` // last
+	Used    time.Time `json:"used"` // last use
 	Cells   int       `json:"cells"`
 	Busy    bool      `json:"busy,omitempty"`
-	// Fresh reports that it was started for this request.
+	// Fresh reports that this request started it.
 	Fresh bool `json:"fresh,omitempty"`
 }
 
-// Check returns what cannot be true of it.
+// Check returns an error for impossible values.
 func (s Session) Check() error {
 	if !sessionID.MatchString(s.ID) || !slices.Contains(Drivers(), s.Driver) || s.Cells < 0 {
-		return fmt.Errorf("%.80q, %.80q is no session", s.ID, s.Driver)
+		return fmt.Errorf("invalid session %.80q with driver %.80q", s.ID, s.Driver)
 	}
 	return nil
 }
 
-// Cell is how code runs.
+// Cell says how to run code.
 type Cell struct {
-	// TimeoutMS interrupts it, in milliseconds; 0 never does. A cell that does not end by that costs the session.
+	// TimeoutMS interrupts the cell, in milliseconds; 0 means never. The session ends if the cell continues.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 }
 
-// Display is something to look at, by MIME type: text, or JSON.
+// Display is rich output by MIME type: text or JSON.
 type Display struct {
 	Data     map[string]json.RawMessage `json:"data"`
 	Metadata json.RawMessage            `json:"metadata,omitempty"`
@@ -111,29 +113,29 @@ type Display struct {
 	Result bool `json:"result,omitempty"`
 }
 
-// CellEnd is how a cell ended.
+// CellEnd is the outcome of a cell.
 type CellEnd struct {
 	OK bool `json:"ok"`
-	// Value is the last expression's, as the interpreter shows it; "" for none.
+	// Value is the printed value of the last expression; "" if there is none.
 	Value string `json:"value,omitempty"`
-	// Error is the name of the error that ended it, and Message what it says, as notebooks have both.
+	// Error is the name of the exception, and Message its text, as in notebooks.
 	Error   string `json:"error,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Code is 0, 1 for an error, or what exited with.
+	// Code is 0, 1 after an exception, or the code's exit code.
 	Code        int  `json:"code"`
 	TimedOut    bool `json:"timed_out,omitempty"`
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Ended reports that the interpreter is gone, and with it all that it remembered.
+	// Ended reports that the interpreter ended and its state is lost.
 	Ended       bool  `json:"ended,omitempty"`
 	OutOfMemory bool  `json:"out_of_memory,omitempty"`
 	DurationMS  int64 `json:"duration_ms"`
 }
 
-// Check returns what cannot be true of it.
+// Check returns an error for impossible values.
 func (e CellEnd) Check() error {
 	const most = 255
 	if e.Code < 0 || e.Code > most || e.DurationMS < 0 {
-		return fmt.Errorf("a cell ended with %d after %d ms", e.Code, e.DurationMS)
+		return fmt.Errorf("invalid end of a cell: code %d after %d ms", e.Code, e.DurationMS)
 	}
 	return nil
 }

@@ -30,7 +30,10 @@ func runCell(t *testing.T, c *wireclient.Client, id, code string) (end wire.Cell
 func TestSessionCode(t *testing.T) {
 	t.Parallel()
 	c := newGuest(t, nil).client(t)
-	for driver, source := range map[string]string{wire.DriverPython: "#\nprint('end')", wire.DriverBash: "#\necho end", wire.DriverNode: "//\nconsole.log('end')"} {
+	for driver, source := range map[string]string{
+		wire.DriverPython: "#\nprint('end')", wire.DriverBash: "#\necho end",
+		wire.DriverNode: "//\nconsole.log('end')",
+	} {
 		if s, err := c.OpenSession(t.Context(), wire.SessionSpec{ID: driver, Driver: driver}); err != nil || !s.Fresh {
 			t.Fatalf("%+v, %v", s, err)
 		}
@@ -44,7 +47,8 @@ func TestSessionCode(t *testing.T) {
 	if _, _, err := runCell(t, c, wire.DriverBash, "echo \x00"); code(err) != wire.CodeBadRequest {
 		t.Errorf("a zero byte for a shell: %v", err)
 	}
-	if end, _, err := runCell(t, c, wire.DriverPython, "print('\xff')"); err != nil || end.OK || end.Ended || end.Error != "UnicodeDecodeError" {
+	if end, _, err := runCell(t, c, wire.DriverPython, "print('\xff')"); err != nil || end.OK || end.Ended ||
+		end.Error != "UnicodeDecodeError" {
 		t.Errorf("no UTF-8: %+v, %v", end, err)
 	}
 	if _, _, err := runCell(t, c, wire.DriverPython, "x = 1\n"+strings.Repeat("#", wire.MaxCode)); code(err) != wire.CodeBadRequest {
@@ -67,7 +71,9 @@ func TestSessionRequests(t *testing.T) {
 	}
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
-	raw := &http.Client{Transport: &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	raw := &http.Client{Transport: &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error,
+	) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", g.socket)
 	}}}
 	t.Cleanup(raw.CloseIdleConnections)
@@ -75,15 +81,27 @@ func TestSessionRequests(t *testing.T) {
 		method, path, body string
 		want               int
 	}{
-		"no document":            {"POST", "/v1/sessions", "", http.StatusBadRequest},
-		"a list":                 {"POST", "/v1/sessions", "[]", http.StatusBadRequest},
-		"no driver":              {"POST", "/v1/sessions", `{"id":"b"}`, http.StatusBadRequest},
-		"an endless document":    {"POST", "/v1/sessions", `{"id":"` + strings.Repeat("b", wire.MaxDocument) + `"}`, http.StatusBadRequest},
-		"no cell":                {"POST", "/v1/sessions/a/run", "", http.StatusBadRequest},
-		"another frame":          {"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCommand, []byte("{}"))), http.StatusBadRequest},
-		"half a cell":            {"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCell, []byte("{}")))[:5], http.StatusBadRequest},
-		"a cell that is none":    {"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCell, []byte("[]"))), http.StatusBadRequest},
-		"less than no time":      {"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCell, []byte(`{"timeout_ms":-1}`))), http.StatusBadRequest},
+		"no document":         {"POST", "/v1/sessions", "", http.StatusBadRequest},
+		"a list":              {"POST", "/v1/sessions", "[]", http.StatusBadRequest},
+		"no driver":           {"POST", "/v1/sessions", `{"id":"b"}`, http.StatusBadRequest},
+		"an endless document": {"POST", "/v1/sessions", `{"id":"` + strings.Repeat("b", wire.MaxDocument) + `"}`, http.StatusBadRequest},
+		"no cell":             {"POST", "/v1/sessions/a/run", "", http.StatusBadRequest},
+		"another frame": {
+			"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCommand, []byte("{}"))),
+			http.StatusBadRequest,
+		},
+		"half a cell": {
+			"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCell, []byte("{}")))[:5],
+			http.StatusBadRequest,
+		},
+		"a cell that is none": {
+			"POST", "/v1/sessions/a/run", string(wire.AppendFrame(nil, wire.FrameCell, []byte("[]"))),
+			http.StatusBadRequest,
+		},
+		"less than no time": {
+			"POST", "/v1/sessions/a/run",
+			string(wire.AppendFrame(nil, wire.FrameCell, []byte(`{"timeout_ms":-1}`))), http.StatusBadRequest,
+		},
 		"an interrupt of none":   {"POST", "/v1/sessions/b/interrupt", "", http.StatusNotFound},
 		"an end of none":         {"DELETE", "/v1/sessions/b", "", http.StatusNotFound},
 		"a path that leads up":   {"DELETE", "/v1/sessions/..%2Fa", "", http.StatusNotFound},
@@ -136,10 +154,14 @@ func TestHostileSessions(t *testing.T) {
 	c := hostile(t, wire.PathSessionRun, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(frame(wire.FrameCellEnd, `{"code":1,"error":"\u001b[2JE","message":"\u001b]0;x\u0007"}`))
 	})
-	if end, err := c.RunCell(t.Context(), "a", wire.Cell{}, strings.NewReader(""), io.Discard, io.Discard, nil); err != nil || end.Code != 1 || strings.ContainsAny(end.Error+end.Message, "\x1b\x07") {
+	if end, err := c.RunCell(t.Context(), "a", wire.Cell{}, strings.NewReader(""), io.Discard, io.Discard, nil); err != nil ||
+		end.Code != 1 || strings.ContainsAny(end.Error+end.Message, "\x1b\x07") {
 		t.Errorf("%+v, %v", end, err)
 	}
-	for _, list := range []string{`{}`, `[{"id":"../x","driver":"bash"}]`, `[{"id":"a","driver":"perl"}]`, `[{"id":"a","driver":"bash","cells":-1}]`, `[` + strings.Repeat(`{"id":"a","driver":"bash"},`, wire.MaxDocument/20)} {
+	for _, list := range []string{
+		`{}`, `[{"id":"../x","driver":"bash"}]`, `[{"id":"a","driver":"perl"}]`,
+		`[{"id":"a","driver":"bash","cells":-1}]`, `[` + strings.Repeat(`{"id":"a","driver":"bash"},`, wire.MaxDocument/20),
+	} {
 		c := hostile(t, wire.PathSessions, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, list) })
 		if all, err := c.Sessions(t.Context()); !errors.Is(err, wireclient.ErrLost) {
 			t.Errorf("%.80s: %v, %d", list, err, len(all))
@@ -162,7 +184,8 @@ func TestSessionWriter(t *testing.T) {
 	}
 	full := errors.New("full")
 	began := time.Now()
-	if _, err := c.RunCell(t.Context(), "a", wire.Cell{}, strings.NewReader("x=1; echo x; sleep 60"), unwritable{full}, io.Discard, nil); !errors.Is(err, full) {
+	if _, err := c.RunCell(t.Context(), "a", wire.Cell{}, strings.NewReader("x=1; echo x; sleep 60"), unwritable{full}, io.Discard,
+		nil); !errors.Is(err, full) {
 		t.Error(err)
 	}
 	if end, out, err := runCell(t, c, "a", "echo $x"); err != nil || !end.OK || out != "1\n" || time.Since(began) > 10*time.Second {

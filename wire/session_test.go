@@ -9,16 +9,25 @@ import (
 func TestSessionCheck(t *testing.T) {
 	t.Parallel()
 	for _, s := range []SessionSpec{
-		{ID: "a", Driver: DriverPython}, {ID: "9._-" + strings.Repeat("x", 60), Driver: DriverJupyter, Kernel: "ir"}, {ID: "a", Driver: DriverNode, Argv: []string{"node", "-r", "x"}, Env: []string{"A="}, Dir: "/x"},
+		{ID: "a", Driver: DriverPython},
+		{ID: "9._-" + strings.Repeat("x", 60), Driver: DriverJupyter, Kernel: "ir"},
+		{ID: "a", Driver: DriverNode, Argv: []string{"node", "-r", "x"}, Env: []string{"A="}, Dir: "/x"},
 	} {
 		if err := s.Check(); err != nil {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}
 	for name, s := range map[string]SessionSpec{
-		"no id": {Driver: DriverBash}, "a path": {ID: "../x", Driver: DriverBash}, "too long": {ID: strings.Repeat("x", 65), Driver: DriverBash}, "a line": {ID: "a\n", Driver: DriverBash},
-		"no driver": {ID: "a"}, "no such driver": {ID: "a", Driver: "perl"}, "a kernel of no Jupyter": {ID: "a", Driver: DriverPython, Kernel: "ir"}, "a kernel of code": {ID: "a", Driver: DriverJupyter, Kernel: "x\"\nimport os"},
-		"no program": {ID: "a", Driver: DriverBash, Argv: []string{""}}, "no name": {ID: "a", Driver: DriverBash, Env: []string{"=x"}}, "a zero byte": {ID: "a", Driver: DriverBash, Dir: "/\x00"},
+		"no id": {Driver: DriverBash}, "a path": {ID: "../x", Driver: DriverBash}, "too long": {
+			ID:     strings.Repeat("x", 65),
+			Driver: DriverBash,
+		}, "a line": {ID: "a\n", Driver: DriverBash},
+		"no driver": {ID: "a"}, "no such driver": {ID: "a", Driver: "perl"}, "a kernel of no Jupyter": {
+			ID: "a", Driver: DriverPython,
+			Kernel: "ir",
+		}, "a kernel of code": {ID: "a", Driver: DriverJupyter, Kernel: "x\"\nimport os"},
+		"no program": {ID: "a", Driver: DriverBash, Argv: []string{""}}, "no name": {ID: "a", Driver: DriverBash, Env: []string{"=x"}},
+		"a zero byte": {ID: "a", Driver: DriverBash, Dir: "/\x00"},
 	} {
 		if s.Check() == nil {
 			t.Errorf("%s: no error", name)

@@ -42,7 +42,8 @@ func TestWatch(t *testing.T) {
 			got[what] = true
 		}
 	}
-	must(t, os.WriteFile(p("a\xff"), []byte("x"), 0o644), os.Chmod(p("a\xff"), 0o600), os.Rename(p("a\xff"), p("b")), os.WriteFile(p("sub/c"), nil, 0o644), os.Remove(p("sub/c")),
+	must(t, os.WriteFile(p("a\xff"), []byte("x"), 0o644), os.Chmod(p("a\xff"), 0o600), os.Rename(p("a\xff"), p("b")),
+		os.WriteFile(p("sub/c"), nil, 0o644), os.Remove(p("sub/c")),
 		os.MkdirAll(p("new/deep"), 0o755), os.WriteFile(p("new/deep/d"), []byte("d"), 0o644), os.Rename(p("new"), p("moved")))
 	top := []string{"made a\xff", "written a\xff", "rights a\xff", "gone a\xff", "made b", "made new/", "gone new/", "made moved/"}
 	below := map[string]bool{}

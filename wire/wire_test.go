@@ -149,7 +149,8 @@ func TestName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ParseEnd(value); err != nil || got.Files != 1 || got.Left != 2 || *got.Error != *want.Error || strings.ContainsAny(value, "\x7f\n") {
+	if got, err := ParseEnd(value); err != nil || got.Files != 1 || got.Left != 2 || *got.Error != *want.Error ||
+		strings.ContainsAny(value, "\x7f\n") {
 		t.Errorf("%q is %+v, %v", value, got, err)
 	}
 }

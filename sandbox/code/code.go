@@ -1,7 +1,8 @@
-// Package code runs code in environments: each time in a fresh place, or in a session that remembers.
+// Package code runs code in environments: in a fresh sandbox for each call, or in a session that keeps its state.
 //
-// A fresh place has an empty folder /workspace, no network, nothing of this machine, and the limits of its environment; nothing of it is left. A session is an interpreter in a
-// place of its own, and belongs to one environment. Methods may be called concurrently.
+// A fresh sandbox has an empty directory /workspace, no network, no files of the host, and its environment's limits;
+// nothing of it remains after the call. A session is an interpreter in a sandbox of its own, and belongs to one
+// environment. Methods may be called concurrently.
 package code
 
 import (
@@ -26,7 +27,7 @@ import (
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// UnknownError says that there is no environment of a name.
+// UnknownError means that no environment has the name.
 type UnknownError struct {
 	Name      string
 	Available []string // sorted
@@ -36,47 +37,49 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("Unknown environment: '%s'. Available: [%s]", text.Runes(text.Clean(e.Name), 80), strings.Join(e.Available, ", "))
 }
 
-// BoundError says that a session belongs to another environment.
+// BoundError means that a session belongs to another environment.
 type BoundError struct{ Session, Env string }
 
 func (e *BoundError) Error() string {
 	return fmt.Sprintf("session %s is bound to environment %s", e.Session, e.Env)
 }
 
-// ErrNoSessions means that an environment has no sessions.
-var ErrNoSessions = errors.New("the environment has no sessions")
+// ErrNoSessions means that the environment does not support sessions.
+var ErrNoSessions = errors.New("environment without sessions")
 
-// Options are how a Runner works.
+// Options configure a Runner.
 type Options struct {
-	// Environments are those that there are, asked at each call; nil means Presets.
+	// Environments returns the available environments; it is called at each use. nil means Presets.
 	Environments func() []Environment
-	// Image returns the image of containers whose environment names none; nil: each names one.
+	// Image returns the image of containers whose environment names none; nil means that each must name one.
 	Image func(ctx context.Context) (string, error)
-	// Getenv reads variables that environments inherit; nil inherits none.
+	// Getenv reads the variables that environments inherit; nil inherits none.
 	Getenv func(string) string
-	// Warm is how many places are made ahead for each environment that was used, so that a call finds one.
+	// Warm is the number of idle sandboxes kept ready for each used environment.
 	Warm int
-	// Max bounds the places that there are at a time; 0 means DefaultMax. Wait is how long a call waits for one.
+	// Max limits the number of sandboxes; 0 means DefaultMax. Wait is how long a call waits for a free one.
 	Max  int
 	Wait time.Duration
-	// Idle ends a session that nobody has used for so long, Life each after that time; 0 means DefaultIdle and DefaultLife.
+	// Idle ends a session after so long without use, Life after so long in total; 0 means DefaultIdle and DefaultLife.
 	Idle, Life time.Duration
-	// Kept lets sessions outlive this program, until Idle or Life: another one finds them by their ID.
+	// Kept keeps sessions after this program ends, until Idle or Life. Other programs find them by ID.
 	Kept bool
-	// Noted is a directory that has a file for each kept session, so that a call knows that one had ended; "" for none.
+	// Noted is a directory with a file for each kept session, by which a call knows that the session had ended; ""
+	// means none.
 	Noted string
-	// Hosts makes places for programs of this machine that isolate by themselves (Environment.Program); nil: there are none.
+	// Hosts creates sandboxes for programs of the host that isolate code themselves (Environment.Program); nil
+	// disallows them.
 	Hosts *sandbox.Manager
 }
 
-// Defaults of Options.
+// Default options.
 const (
 	DefaultMax  = 100
 	DefaultIdle = 5 * time.Minute
 	DefaultLife = time.Hour
 )
 
-// Runner runs code. Close ends all that it has.
+// Runner runs code. Close ends everything it started.
 type Runner struct {
 	m    *sandbox.Manager
 	o    Options
@@ -84,8 +87,8 @@ type Runner struct {
 
 	mu       sync.Mutex
 	sessions map[key]*session
-	lost     map[key]bool       // sessions that have ended by no call of EndSession or EndClient
-	stop     context.CancelFunc // of the sweep, once there was a session
+	lost     map[key]bool       // sessions that ended other than by EndSession or EndClient
+	stop     context.CancelFunc // stops the sweep, if a session was ever started
 	work     sync.WaitGroup
 }
 
@@ -95,62 +98,66 @@ func Open(m *sandbox.Manager, o Options) *Runner {
 		o.Environments = Presets
 	}
 	o.Max, o.Idle, o.Life = cmp.Or(o.Max, DefaultMax), cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Life, DefaultLife)
-	return &Runner{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}), sessions: map[key]*session{}, lost: map[key]bool{}}
+	return &Runner{
+		m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}),
+		sessions: map[key]*session{}, lost: map[key]bool{},
+	}
 }
 
-// MaxCode bounds the code of a Request, in bytes.
+// MaxCode is the limit of a Request's code, in bytes.
 const MaxCode = wire.MaxCode
 
-// Request is code and where it runs.
+// Request is code to run.
 type Request struct {
 	Env  string
-	Code string // MaxCode at most
-	// Session is the ID of the session in which it runs: letters, digits, dot, - and _, 64 at most. "" is a fresh place.
+	Code string // at most MaxCode bytes
+	// Session is the ID of the session to use: at most 64 letters, digits, dots, - and _. "" means a fresh sandbox.
 	Session string
-	// Client is who has the session: those of another client are others, though they have the same ID. Kept sessions have none.
+	// Client owns the session. Clients do not share sessions, even with the same ID. Kept sessions have no client.
 	Client string
 	// Variables are additional variables of the code, as NAME=value. A session has those of its first call.
 	Variables []string
-	// Timeout and MemoryBytes take the place of the environment's; 0 does not. A session has the memory that its first call has asked for.
+	// Timeout and MemoryBytes override the environment's unless 0. A session keeps the memory limit of its first call.
 	Timeout     time.Duration
 	MemoryBytes int64
-	// Backend takes the place of the environment's; sandbox.Auto does not.
+	// Backend overrides the environment's unless it is sandbox.Auto.
 	Backend sandbox.Kind
-	// MaxOutput bounds each stream of the Result, in bytes; 0 means sandbox.DefaultMaxOutput.
+	// MaxOutput limits each stream of the Result, in bytes; 0 means sandbox.DefaultMaxOutput.
 	MaxOutput int
-	// Stdout and Stderr take output as it comes, and then it is not in the Result; nil collects it there.
+	// Stdout and Stderr, if non-nil, receive output as it arrives; the Result does not contain it then.
 	Stdout, Stderr io.Writer
-	// Display takes rich output of a session as it comes; nil drops it.
+	// Display, if non-nil, receives rich output of a session as it arrives.
 	Display func(sandbox.Display)
 }
 
-// Result is how code ended: code that fails is no error.
+// Result is the outcome of a run. Failing code is not an error.
 type Result struct {
 	Env     string       `json:"env"`
 	Session string       `json:"session,omitempty"`
 	Runtime sandbox.Kind `json:"runtime"`
-	// Fresh reports that the session was new, or anew after it had ended: it remembers nothing.
+	// Fresh reports that the session was started by this call and has no earlier state.
 	Fresh bool `json:"fresh,omitempty"`
-	// Lost reports that the session had ended since an earlier call, and that this call started it again.
+	// Lost reports that the session had ended since an earlier call, and that this call restarted it.
 	Lost   bool   `json:"lost,omitempty"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
-	// Value is that of a session's last expression.
+	// Value is the value of a session's last expression.
 	Value    string `json:"value,omitempty"`
 	ExitCode int    `json:"exit_code"`
 	TimedOut bool   `json:"timed_out"`
-	// Ended reports that the session is over.
+	// Ended reports that the session has ended.
 	Ended       bool  `json:"ended,omitempty"`
 	OutOfMemory bool  `json:"out_of_memory"`
 	Truncated   bool  `json:"truncated"`
 	DurationMS  int64 `json:"duration_ms"`
-	// Limit is what was over, for TimedOut.
+	// Limit is the exceeded timeout, for TimedOut.
 	Limit time.Duration `json:"-"`
-	// Signal ended the code; 0 if none did.
+	// Signal is the signal that ended the code; 0 if none did.
 	Signal syscall.Signal `json:"-"`
 }
 
-// Text is what a person or model reads of it: standard output, or standard error where there is none, or both with a line between; and a line for what cannot be seen there.
+// Text formats the result for a person or model: standard output and standard error, with a line between them, followed
+// by notes about the exit, the timeout and the session.
 func (r Result) Text() string {
 	out := r.Stdout
 	if r.Value != "" {
@@ -179,36 +186,36 @@ func (r Result) Text() string {
 	}
 	switch {
 	case r.TimedOut && r.Ended:
-		note("Command timed out after %s. Session %s has ended: the next call starts it anew.", seconds(r.Limit), r.Session)
+		note("Command timed out after %s. Session %s has ended: the next call restarts it.", seconds(r.Limit), r.Session)
 	case r.TimedOut && r.Session != "":
-		note("Command timed out after %s. Session %s remembers what it had.", seconds(r.Limit), r.Session)
+		note("Command timed out after %s. Session %s keeps its state.", seconds(r.Limit), r.Session)
 	case r.TimedOut:
 		note("Command timed out after %s", seconds(r.Limit))
 	case r.OutOfMemory:
-		note("Command was killed: it used more memory than it may.")
+		note("Command was killed: memory limit exceeded.")
 	case r.Ended:
-		note("Session %s has ended with exit code %d: the next call starts it anew.", r.Session, r.ExitCode)
+		note("Session %s has ended with exit code %d: the next call restarts it.", r.Session, r.ExitCode)
 	case r.ExitCode != 0 && out == "":
 		note("Exit code: %d", r.ExitCode)
 	}
 	return out
 }
 
-// LostNote says that the session was Lost.
+// LostNote is the notice for a Lost session.
 func (r Result) LostNote() string {
-	return fmt.Sprintf("Session %s had ended: this call started a new one, which remembers nothing of earlier calls.", r.Session)
+	return fmt.Sprintf("Session %s had ended: this call started a new one without its earlier state.", r.Session)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }
 
-// Environments are those that there are, by name.
+// Environments returns the available environments, sorted by name.
 func (r *Runner) Environments() []Environment {
 	all := r.o.Environments()
 	slices.SortFunc(all, func(a, b Environment) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// environment is the one of a request, with what the request has in its place.
+// environment returns a request's environment, with the request's overrides.
 func (r *Runner) environment(q Request) (Environment, error) {
 	all := r.Environments()
 	i := slices.IndexFunc(all, func(e Environment) bool { return e.Name == q.Env })
@@ -221,12 +228,13 @@ func (r *Runner) environment(q Request) (Environment, error) {
 	}
 	e := all[i]
 	e.Env = slices.Concat(e.Env, q.Variables)
-	e.Timeout, e.MemoryBytes, e.Backend = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.MemoryBytes, e.MemoryBytes), cmp.Or(q.Backend, e.Backend)
+	e.Timeout, e.Backend = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.Backend, e.Backend)
+	e.MemoryBytes = cmp.Or(q.MemoryBytes, e.MemoryBytes)
 	if err := e.Check(); err != nil {
 		return e, fmt.Errorf("environment %s is %w: %w", e.Name, sandbox.ErrSpec, err)
 	}
 	if len(q.Code) > MaxCode {
-		return e, fmt.Errorf("the code is %w: it has %d bytes, more than %d", sandbox.ErrSpec, len(q.Code), MaxCode)
+		return e, fmt.Errorf("%w code: %d bytes exceed the limit of %d", sandbox.ErrSpec, len(q.Code), MaxCode)
 	}
 	if q.Session != "" {
 		return e, CheckSession(q.Session)
@@ -234,15 +242,16 @@ func (r *Runner) environment(q Request) (Environment, error) {
 	return e, nil
 }
 
-// CheckSession returns a sandbox.ErrSpec unless a session can have the name.
+// CheckSession returns a sandbox.ErrSpec unless the name is valid for a session.
 func CheckSession(name string) error {
 	if validName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("session %.80q is %w: use letters, digits, dot, - and _, a letter or digit first, 64 at most", name, sandbox.ErrSpec)
+	return fmt.Errorf("session %.80q is %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name, sandbox.ErrSpec)
 }
 
-// Run runs code to its end. The errors say what was wrong with the request (UnknownError, BoundError, sandbox.ErrSpec) or with what runs it.
+// Run runs code to its end. It returns UnknownError, BoundError or sandbox.ErrSpec for an invalid request, and errors
+// of the sandbox.
 func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	e, err := r.environment(q)
 	if err != nil {
@@ -260,7 +269,7 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	return res, errors.Join(err, done())
 }
 
-// once runs a request's code in a place.
+// once runs a request's code in a fresh sandbox.
 func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (Result, error) {
 	res := Result{Env: e.Name, Limit: e.Timeout}
 	argv, err := e.Argv(len(q.Code))
@@ -286,7 +295,7 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 	defer p.Close()
 	began := time.Now()
 	end, err := p.Wait(ctx, to, errTo)
-	// Code that starts processes without end can leave the guest no time to end it, nor to answer.
+	// Code that starts processes endlessly can keep the guest from ending it and from answering.
 	if errors.Is(err, sandbox.ErrLost) && ctx.Err() == nil && time.Since(began) > e.Timeout {
 		end, err = sandbox.Result{TimedOut: true, Duration: time.Since(began)}, nil
 	}
@@ -297,19 +306,20 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 		fmt.Fprintf(errTo, "%s\n", end.Reason)
 	}
 	res.Stdout, res.Stderr, res.Truncated = valid(out.Bytes()), valid(errOut.Bytes()), out.Cut() || errOut.Cut() || end.Truncated
-	res.ExitCode, res.Signal, res.TimedOut, res.OutOfMemory, res.DurationMS = end.ExitCode, end.Signal, end.TimedOut, end.OutOfMemory, end.Duration.Milliseconds()
+	res.ExitCode, res.Signal, res.TimedOut, res.OutOfMemory = end.ExitCode, end.Signal, end.TimedOut, end.OutOfMemory
+	res.DurationMS = end.Duration.Milliseconds()
 	if res.TimedOut && res.ExitCode == 0 {
 		res.ExitCode = timedOut
 	}
 	return res, nil
 }
 
-// timedOut is the exit code of what was out of time and had ended well all the same.
+// timedOut is the exit code of code that timed out and yet exited with 0.
 const timedOut = 124
 
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-// Close ends all sessions and removes all places, but for those that are Kept.
+// Close ends all sessions and removes all sandboxes, except Kept ones.
 func (r *Runner) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.stop != nil {

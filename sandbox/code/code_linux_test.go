@@ -39,7 +39,8 @@ func open(t *testing.T, o Options) *Runner {
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	for interpreter, want := range map[string]string{
-		"python3 -c": "python3 -", "node -e": "node -", "bash -c": `bash -c eval "$(cat)"`, "bash -s": "bash -s", "awk -e": `sh -c exec "$@" "$(cat)" sh awk -e`,
+		"python3 -c": "python3 -", "node -e": "node -", "bash -c": `bash -c eval "$(cat)"`, "bash -s": "bash -s",
+		"awk -e": `sh -c exec "$@" "$(cat)" sh awk -e`,
 	} {
 		words := strings.Fields(interpreter)
 		got, err := Environment{Interpreter: words, Argument: ArgumentOf(words)}.Argv(10)
@@ -111,12 +112,23 @@ func TestFresh(t *testing.T) {
 		"300 KB shell": {q: Request{Env: "shell", Code: strings.Repeat("# comment\n", 30000) + "echo 1"}, stdout: "1\n"},
 		"the folder":   {q: Request{Env: "python", Code: "import os; print(os.environ['PWD'], os.getcwd())"}, stdout: "/workspace /workspace\n"},
 		"nothing":      {q: Request{Env: "python"}},
-		"full folders": {q: Request{Env: "shell", Code: "for d in /tmp /dev/shm; do head -c 2G /dev/zero >$d/f; done 2>/dev/null; head -c 9 /dev/zero | wc -c"}, stdout: "9\n"},
-		"the host":     {q: Request{Env: "shell", Code: "test ! -e " + canary + " && test $(wc -l </etc/passwd) -le 3 && ! ls /home | grep -v sandbox"}},
-		"no network":   {q: Request{Env: "python", Code: "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('own loopback')\nprint([n for _, n in socket.if_nameindex()])"}, stdout: "own loopback\n['lo']\n"},
-		"a timeout": {q: Request{Env: "shell", Code: "setsid sleep 987.5 & sleep 987.5", Timeout: 300 * time.Millisecond}, exit: -1, check: func(r Result) bool {
-			return r.TimedOut && exec.CommandContext(context.WithoutCancel(t.Context()), "pgrep", "-f", "sleep 987.5").Run() != nil
-		}},
+		"full folders": {q: Request{
+			Env:  "shell",
+			Code: "for d in /tmp /dev/shm; do head -c 2G /dev/zero >$d/f; done 2>/dev/null; head -c 9 /dev/zero | wc -c",
+		}, stdout: "9\n"},
+		"the host": {q: Request{Env: "shell", Code: "test ! -e " + canary +
+			" && test $(wc -l </etc/passwd) -le 3 && ! ls /home | grep -v sandbox"}},
+		"no network": {q: Request{
+			Env: "python",
+			Code: "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('own loopback')\n" +
+				"print([n for _, n in socket.if_nameindex()])",
+		}, stdout: "own loopback\n['lo']\n"},
+		"a timeout": {
+			q: Request{Env: "shell", Code: "setsid sleep 987.5 & sleep 987.5", Timeout: 300 * time.Millisecond}, exit: -1,
+			check: func(r Result) bool {
+				return r.TimedOut && exec.CommandContext(context.WithoutCancel(t.Context()), "pgrep", "-f", "sleep 987.5").Run() != nil
+			},
+		},
 		"much output": {q: Request{Env: "python", Code: "print('é' * 2_000_000)"}, exit: 0, check: func(r Result) bool {
 			return r.Truncated && len(r.Stdout) < sandbox.DefaultMaxOutput+200 && !strings.ContainsRune(r.Stdout, '\uFFFD')
 		}},
@@ -127,7 +139,8 @@ func TestFresh(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if row.exit >= 0 && res.ExitCode != row.exit || row.check == nil && res.Stdout != row.stdout || row.check != nil && !row.check(res) || res.Runtime != sandbox.KindJail {
+			if row.exit >= 0 && res.ExitCode != row.exit || row.check == nil && res.Stdout != row.stdout || row.check != nil &&
+				!row.check(res) || res.Runtime != sandbox.KindJail {
 				t.Errorf("%d, %.200q, %.200q, %s", res.ExitCode, res.Stdout, res.Stderr, res.Runtime)
 			}
 		})
@@ -213,10 +226,14 @@ func TestClients(t *testing.T) {
 	}
 	busy := make(chan Result, 1)
 	go func() {
-		res, _ := r.Run(t.Context(), Request{Env: "python", Code: "import time\nfor _ in range(200): time.sleep(.1)", Session: "busy", Client: "a"})
+		res, _ := r.Run(t.Context(), Request{
+			Env: "python", Code: "import time\nfor _ in range(200): time.sleep(.1)", Session: "busy",
+			Client: "a",
+		})
 		busy <- res
 	}()
-	for deadline := time.Now().Add(20 * time.Second); len(r.sessionsOf("a")) < 2 && time.Now().Before(deadline); { // also one that is being opened is ended
+	// also one that is being opened is ended
+	for deadline := time.Now().Add(20 * time.Second); len(r.sessionsOf("a")) < 2 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	began := time.Now()
@@ -257,7 +274,8 @@ func TestKept(t *testing.T) {
 	if _, err := second.Run(t.Context(), Request{Env: "broken", Session: "b"}); err == nil {
 		t.Error("there is no such interpreter")
 	}
-	if res, err := second.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || res.Stdout != "5\n" || res.Fresh {
+	if res, err := second.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil ||
+		res.Stdout != "5\n" || res.Fresh {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if _, err := second.Run(t.Context(), Request{Env: "python", Session: "Kept.1"}); err == nil {
@@ -363,7 +381,8 @@ func TestStarved(t *testing.T) {
 		}
 	}()
 	res, err := r.Run(t.Context(), Request{Env: "shell", Code: "echo begun; " + program, Timeout: 2 * time.Second})
-	if err != nil || !res.TimedOut || res.ExitCode != timedOut || res.Stdout != "begun\n" || res.DurationMS > 60_000 || res.DurationMS < 4_000 {
+	if err != nil || !res.TimedOut || res.ExitCode != timedOut || res.Stdout != "begun\n" || res.DurationMS > 60_000 ||
+		res.DurationMS < 4_000 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if parents(program) != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
 
-// backend is what isolates an environment here: a jail where there can be one that has what it needs, else a container, with why it is no jail.
+// backend returns the runtime of an environment: a jail if one with its limits and network is available, otherwise a
+// container. noJail is why it is not a jail.
 func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Kind, noJail string, err error) {
 	if e.Backend != sandbox.Auto {
 		return e.Backend, "", nil
@@ -21,14 +22,16 @@ func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Kind,
 		return sandbox.KindContainer, "", nil
 	}
 	for _, i := range r.m.RuntimesOf(ctx, sandbox.KindJail) {
-		if i.Healthy && (e.MemoryBytes == 0 || slices.Contains(i.Capabilities, sandbox.CapMemory)) && (e.CPUs == 0 || slices.Contains(i.Capabilities, sandbox.CapCPUs)) &&
-			(e.PIDs == 0 || slices.Contains(i.Capabilities, sandbox.CapPIDs)) && (!e.Network || os.Geteuid() != 0) { // root's jail has the machine's own network
+		supports := func(set bool, c sandbox.Capability) bool { return !set || slices.Contains(i.Capabilities, c) }
+		if i.Healthy && supports(e.MemoryBytes != 0, sandbox.CapMemory) && supports(e.CPUs != 0, sandbox.CapCPUs) &&
+			supports(e.PIDs != 0, sandbox.CapPIDs) && (!e.Network || os.Geteuid() != 0) { // a jail of root shares the host's network
 			return sandbox.KindJail, "", nil
 		}
-		noJail = cmp.Or(i.Reason, "none with its limits and network")
+		noJail = cmp.Or(i.Reason, "no jail with its limits and network")
 	}
 	if r.o.Image == nil {
-		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name, sandbox.ErrUnsupported, noJail)
+		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name,
+			sandbox.ErrUnsupported, noJail)
 	}
 	return sandbox.KindContainer, noJail, nil
 }
@@ -37,7 +40,7 @@ func limits(e Environment) sandbox.Limits {
 	return sandbox.Limits{MemoryBytes: e.MemoryBytes, CPUs: e.CPUs, PIDs: e.PIDs}
 }
 
-// spec is what a place of an environment is.
+// spec returns the pool spec of an environment.
 func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 	kind, noJail, err := r.backend(ctx, e)
 	if err != nil {
@@ -53,20 +56,20 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 	if e.Project != "" {
 		st, err := os.Stat(e.Project)
 		if err == nil && !st.IsDir() {
-			err = errors.New("it is no folder")
+			err = errors.New("not a directory")
 		}
 		if err != nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: the project folder: %w", e.Name, sandbox.ErrSpec, err)
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", e.Name, sandbox.ErrSpec, err)
 		}
 		s.Mounts = []sandbox.Mount{{Host: e.Project, Inside: cmp.Or(e.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.KindContainer && s.Image == "" {
 		if r.o.Image == nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container has an image", e.Name, sandbox.ErrSpec)
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", e.Name, sandbox.ErrSpec)
 		}
 		if s.Image, err = r.o.Image(ctx); err != nil {
 			if noJail != "" {
-				err = fmt.Errorf("environment %s: there is no jail here (%s), and a container cannot be made: %w", e.Name, noJail, err)
+				err = fmt.Errorf("environment %s: no jail (%s) and no container: %w", e.Name, noJail, err)
 			}
 			return pool.Spec{}, err
 		}
@@ -74,10 +77,10 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 	return s, nil
 }
 
-// variables are those of an environment's code.
+// variables returns the environment variables of the code.
 func (r *Runner) variables(e Environment) []string {
 	env := append([]string{"HOME=" + sandbox.CloneDir}, e.Env...)
-	if e.Program != "" { // it has a home of its own, and is asked to show the project
+	if e.Program != "" { // it has its own home and is asked to show the project
 		env = slices.Clone(e.Env)
 		if e.Project != "" {
 			env = append(env, "PROJECT_DIR="+e.Project)
@@ -94,14 +97,14 @@ func (r *Runner) variables(e Environment) []string {
 	return env
 }
 
-// Room is a place for commands and sessions.
+// Room is a sandbox for commands and sessions.
 type Room interface {
 	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
 }
 
-// Place is a fresh place of an environment for as long as the caller wants it, until done.
+// Place returns a fresh sandbox of an environment. The caller must call done.
 func (r *Runner) Place(ctx context.Context, env string) (in Room, e Environment, done func() error, err error) {
 	if e, err = r.environment(Request{Env: env}); err != nil {
 		return nil, e, nil, err
@@ -113,7 +116,7 @@ func (r *Runner) Place(ctx context.Context, env string) (in Room, e Environment,
 	return in, e, done, nil
 }
 
-// place is a fresh place of an environment, until done.
+// place returns a fresh sandbox of an environment. The caller must call done.
 func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbox.Kind, done func() error, err error) {
 	if e.Program != "" {
 		return r.own(ctx, e)
@@ -126,16 +129,19 @@ func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbo
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
 	}
-	// What the code was ended for does not matter: a turn in a container ends with its namespaces, and a jail is never lent again.
+	// It does not matter why the code ended: a lease in a container ends with its namespaces, and a jail is never
+	// reused.
 	return l.Room(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
 }
 
-// own is a place for a program of this machine.
+// own returns a sandbox for a program of the host.
 func (r *Runner) own(ctx context.Context, e Environment) (in Room, kind sandbox.Kind, done func() error, err error) {
 	if r.o.Hosts == nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not run", e.Name, sandbox.ErrUnsupported)
+		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", e.Name, sandbox.ErrUnsupported)
 	}
-	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{Runtime: sandbox.KindHost, Lifetime: sandbox.Session, Network: sandbox.NetworkFull, Limits: limits(e)})
+	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{
+		Runtime: sandbox.KindHost, Lifetime: sandbox.Session, Network: sandbox.NetworkFull, Limits: limits(e),
+	})
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
 	}

@@ -18,29 +18,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
 
-// interpreter is the name of the one interpreter of a session's place.
+// interpreter is the ID of the only interpreter in a session's sandbox.
 const interpreter = "main"
 
-// key names a session of this program.
+// key identifies a session of this program.
 type key struct{ client, id string }
 
-// session is one of this program.
+// session is a session of this program.
 type session struct {
 	key
 	env  string
-	turn chan struct{} // who has it uses the rest
+	turn chan struct{} // its holder uses the fields below
 	end  func() error
-	lost bool // one of this key had ended, and no answer has said so
+	lost bool // an earlier session of this key ended, not yet reported
 
 	mu      sync.Mutex
-	in      *sandbox.Interpreter // set once, by who has the turn
+	in      *sandbox.Interpreter // set once by the holder of the turn
 	kind    sandbox.Kind
 	started time.Time
 	used    time.Time
 	users   int
 }
 
-// SessionInfo is a row of Sessions.
+// SessionInfo describes a session.
 type SessionInfo struct {
 	ID      string       `json:"id"`
 	Env     string       `json:"env"`
@@ -48,7 +48,7 @@ type SessionInfo struct {
 	Started time.Time    `json:"started"`
 	Used    time.Time    `json:"used,omitzero"`
 	Busy    bool         `json:"busy"`
-	// Sandbox is the name of its place, of one that is kept.
+	// Sandbox is the name of a kept session's sandbox.
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
@@ -71,7 +71,7 @@ func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Resul
 	}
 }
 
-// take is the session of a key, or a new one that is not open yet.
+// take returns the session of a key, or a new one that is not open yet.
 func (r *Runner) take(ctx context.Context, k key, env string) (*session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *session) use(n int) {
 	s.used = time.Now()
 }
 
-// cell runs code in a session, which it opens where it is new. again says that the session had ended before.
+// cell runs code in a session and opens a new one first. again reports that the session had ended before.
 func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request) (res Result, again bool, err error) {
 	defer s.use(-1)
 	select {
@@ -119,7 +119,7 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 			r.forget(s)
 			return res, false, err
 		}
-		if !r.has(s) { // who ended it meanwhile found no interpreter to end
+		if !r.has(s) { // it was ended meanwhile, before it had an interpreter
 			return res, false, errors.Join(fmt.Errorf("session %s was ended: %w", s.id, sandbox.ErrNotFound), s.close())
 		}
 	}
@@ -127,10 +127,10 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 	res.Runtime, res.Fresh, res.Lost = s.kind, fresh, s.lost
 	s.lost = false
 	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrLost)
-	if res.Ended || gone || !r.has(s) { // who ended it meanwhile may have given up the wait for its turn
+	if res.Ended || gone || !r.has(s) { // it may have been ended meanwhile without waiting for this turn
 		r.forget(s)
 		err = errors.Join(err, s.close())
-		if gone && !fresh && errors.Is(err, sandbox.ErrNotFound) { // it had ended since
+		if gone && !fresh && errors.Is(err, sandbox.ErrNotFound) { // it had ended meanwhile
 			return res, true, nil
 		}
 	}
@@ -152,7 +152,7 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 	return nil
 }
 
-// options are those of an environment's interpreter.
+// options returns the options of an environment's interpreter.
 func (r *Runner) options(e Environment) sandbox.SessionOptions {
 	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Kernel: e.Kernel, Env: r.variables(e)}
 	if DriverOf(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
@@ -185,10 +185,10 @@ func (r *Runner) forget(s *session) {
 	}
 }
 
-// maxLost bounds the sessions that are known to have ended.
+// maxLost limits the remembered ended sessions.
 const maxLost = 10_000
 
-// markLost makes the next session of the same key say that this one has ended. The lock is the caller's.
+// markLost makes the next session of the same key report that this one has ended. The caller holds the lock.
 func (r *Runner) markLost(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,18 +199,22 @@ func (r *Runner) markLost(s *session) {
 
 // runCell runs a request's code in an interpreter.
 func runCell(ctx context.Context, e Environment, in *sandbox.Interpreter, q Request) (Result, error) {
-	c, err := in.Run(ctx, sandbox.Cell{Code: q.Code, Timeout: e.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display})
+	c, err := in.Run(ctx, sandbox.Cell{
+		Code: q.Code, Timeout: e.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display,
+	})
 	res := Result{
-		Env: e.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr), Value: c.Value, ExitCode: c.ExitCode, TimedOut: c.TimedOut, Ended: c.Ended, OutOfMemory: c.OutOfMemory,
+		Env: e.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr),
+		Value: c.Value, ExitCode: c.ExitCode, TimedOut: c.TimedOut, Ended: c.Ended, OutOfMemory: c.OutOfMemory,
 		Truncated: c.Truncated, DurationMS: c.Duration.Milliseconds(), Limit: e.Timeout,
 	}
 	return res, err
 }
 
-// sweepEvery is how often it is looked for sessions that nobody uses.
+// sweepEvery is the interval of the check for unused sessions.
 const sweepEvery = time.Second
 
-// sweep ends sessions that nobody uses, and those that are too old, when their cell has ended; one whose cell goes on is ended in the middle of it.
+// sweep ends idle sessions, and too old sessions after their running cell. A cell that continues for too long is ended,
+// too.
 func (r *Runner) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -239,7 +243,7 @@ func (r *Runner) sweep(ctx context.Context) {
 	}
 }
 
-// finish ends a session that is not among the others any more: what runs in it is ended.
+// finish ends a session that was removed from the map, with its running cell.
 func (s *session) finish(ctx context.Context) {
 	select {
 	case s.turn <- struct{}{}:
@@ -248,19 +252,19 @@ func (s *session) finish(ctx context.Context) {
 		in := s.in
 		s.mu.Unlock()
 		if in != nil {
-			_ = in.Close(ctx) // its cell ends by that
+			_ = in.Close(ctx) // ends its cell
 		}
 		select {
 		case s.turn <- struct{}{}:
 		case <-ctx.Done():
-			return // Close removes its place
+			return // Close removes its sandbox
 		}
 	}
-	_ = s.close() // a place that is left ends without signs of life
+	_ = s.close() // a leftover sandbox ends without keep-alive signals
 	<-s.turn
 }
 
-// Sessions are those that there are, of this program or kept.
+// Sessions lists the sessions of this program, or the kept ones.
 func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	if r.o.Kept {
 		return r.keptSessions(ctx)
@@ -276,13 +280,13 @@ func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	return all, nil
 }
 
-// Variables of a kept session's place, by which it is found.
+// Variables by which a kept session's sandbox is found.
 const (
 	variableSession = "SANDBOX_AGENT_SESSION="
 	variableEnv     = "SANDBOX_AGENT_ENVIRONMENT="
 )
 
-// keptName is the name of a kept session's place.
+// keptName returns the name of a kept session's sandbox.
 func keptName(id string) string {
 	if name := "run-" + id; sandbox.ValidName(name) {
 		return name
@@ -291,7 +295,7 @@ func keptName(id string) string {
 	return "run-" + hex.EncodeToString(h[:8])
 }
 
-// kept is what a kept session's place says of itself; "" of another sandbox.
+// kept returns the session and environment in the spec of a kept session's sandbox; "" for another sandbox.
 func kept(s sandbox.Spec) (id, env string) {
 	for _, kv := range s.Env {
 		if v, ok := strings.CutPrefix(kv, variableSession); ok {
@@ -304,7 +308,7 @@ func kept(s sandbox.Spec) (id, env string) {
 	return id, env
 }
 
-// Interpreter is that of a session, as Run has it, which is started if it is not there. Only a Runner whose sessions are Kept gives them away.
+// Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.Kept.
 func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Interpreter, error) {
 	e, err := r.environment(Request{Env: env, Session: session})
 	switch {
@@ -313,7 +317,7 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 	case e.Driver == "" || e.Program != "":
 		return nil, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
 	case !r.o.Kept || session == "":
-		return nil, fmt.Errorf("session %q is %w: it is none that is kept", session, sandbox.ErrSpec)
+		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrSpec)
 	}
 	var in *sandbox.Interpreter
 	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Interpreter, _ bool) (Result, error) {
@@ -323,7 +327,7 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 	return in, err
 }
 
-// inKept runs code in a session that outlives this program.
+// inKept runs code in a kept session.
 func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, error) {
 	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error) {
 		res, err := runCell(ctx, e, i, q)
@@ -336,9 +340,12 @@ func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, 
 	})
 }
 
-// withKept calls use with a session's place and interpreter, and again with new ones where they had ended. lost says that the place was not new.
-func (r *Runner) withKept(ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error)) (Result, error) {
-	const tries = 3 // it may end while it is looked for
+// withKept calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
+// that the sandbox existed before.
+func (r *Runner) withKept(
+	ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error),
+) (Result, error) {
+	const tries = 3 // it may end meanwhile
 	lost := false
 	for n := 0; ; n++ {
 		sb, made, err := r.kept(ctx, e, id)
@@ -353,7 +360,7 @@ func (r *Runner) withKept(ctx context.Context, e Environment, id string, use fun
 				return res, err
 			}
 		}
-		if made { // nothing is remembered in it yet
+		if made { // it has no state yet
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
 		}
 		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
@@ -365,10 +372,11 @@ func (r *Runner) withKept(ctx context.Context, e Environment, id string, use fun
 	}
 }
 
-// notedFor is how long it is known that there was a kept session.
+// notedFor is how long a kept session is remembered.
 const notedFor = 30 * 24 * time.Hour
 
-// note notes a kept session, and reports whether it was noted already. Where it cannot be noted nobody will know that it has ended.
+// note records a kept session, and reports whether it was recorded already. If recording fails, a later call cannot
+// report that the session was lost.
 func (r *Runner) note(id string) (before bool) {
 	if r.o.Noted == "" || os.MkdirAll(r.o.Noted, 0o700) != nil {
 		return false
@@ -377,7 +385,7 @@ func (r *Runner) note(id string) (before bool) {
 	st, err := os.Stat(path)
 	before = err == nil && time.Since(st.ModTime()) < notedFor
 	if os.WriteFile(path, nil, 0o600) == nil {
-		_ = os.Chtimes(path, time.Time{}, time.Now()) // an old note is a note that was not used for so long
+		_ = os.Chtimes(path, time.Time{}, time.Now()) // the age of a note is the time since its last use
 	}
 	old, _ := os.ReadDir(r.o.Noted)
 	for _, f := range old {
@@ -394,7 +402,7 @@ func (r *Runner) forgetNote(id string) {
 	}
 }
 
-// kept is the place of a session, which is made if it is not there.
+// kept returns the sandbox of a session and creates it if it does not exist.
 func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbox.Sandbox, made bool, err error) {
 	name := keptName(id)
 	found := func() (*sandbox.Sandbox, error) {
@@ -403,7 +411,7 @@ func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbo
 			return nil, err
 		}
 		if have, env := kept(sb.Spec()); have != id {
-			return nil, fmt.Errorf("session %s: %w: sandbox %s is something else", id, sandbox.ErrExists, name)
+			return nil, fmt.Errorf("session %s: %w: sandbox %s is not a session", id, sandbox.ErrExists, name)
 		} else if env != e.Name {
 			return nil, &BoundError{id, env}
 		}
@@ -431,7 +439,7 @@ func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbo
 	return sb, true, err
 }
 
-// find finds a kept session's place. An engine that does not answer has none that could be used: jails need no engine.
+// find finds a kept session's sandbox. An engine that does not answer is skipped: jails do not need it.
 func (r *Runner) find(ctx context.Context, name string) (*sandbox.Sandbox, error) {
 	sb, err := r.m.Get(ctx, name)
 	if errors.Is(err, sandbox.ErrUnavailable) {
@@ -451,10 +459,10 @@ func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
 	return all, err
 }
 
-// EndSession ends a session of no client with its place. One that is not there is sandbox.ErrNotFound.
+// EndSession ends a session without a client, with its sandbox. A missing session is a sandbox.ErrNotFound.
 func (r *Runner) EndSession(ctx context.Context, id string) error {
 	if id == "" {
-		return fmt.Errorf("the name of the session is empty: %w", sandbox.ErrName)
+		return fmt.Errorf("empty session name: %w", sandbox.ErrName)
 	}
 	if r.o.Kept {
 		sb, err := r.find(ctx, keptName(id))
@@ -480,7 +488,7 @@ func (r *Runner) EndSession(ctx context.Context, id string) error {
 	return nil
 }
 
-// EndClient ends all sessions of a client with their places, also in the middle of what they run.
+// EndClient ends all sessions of a client with their sandboxes, including running cells.
 func (r *Runner) EndClient(ctx context.Context, client string) {
 	for _, s := range r.sessionsOf(client) {
 		r.forget(s)

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// DefaultTimeout ends a command of a lease that names no other.
+// DefaultTimeout is the default timeout of a lease's command.
 const DefaultTimeout = 5 * time.Minute
 
-// Room is where the commands of a lease run.
+// Room runs the commands of a lease.
 type Room interface {
 	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
 	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
@@ -23,7 +23,7 @@ type Room interface {
 	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
 }
 
-// Lease is a sandbox that is lent, until Release or Destroy. Its methods may be called concurrently.
+// Lease is the right to use a pooled sandbox until Release or Destroy. Its methods may be called concurrently.
 type Lease struct {
 	p    *Pool
 	slot *slot
@@ -32,25 +32,26 @@ type Lease struct {
 
 	mu    sync.Mutex
 	over  bool
-	dirty bool // what was left may not have ended
+	dirty bool // processes may be left
 }
 
-// ID names the lease.
+// ID returns the lease's id.
 func (l *Lease) ID() string { return l.id }
 
-// Sandbox is the name of the sandbox that is lent.
+// Sandbox returns the name of the leased sandbox.
 func (l *Lease) Sandbox() string { return l.slot.place.Name() }
 
-// Room is where its commands run: after the lease's end it answers nothing.
+// Room returns access to the sandbox. It fails after the end of the lease.
 func (l *Lease) Room() Room { return l.turn }
 
-// Run runs a command in the lease, as sandbox.Sandbox.Run does, in its empty folder /workspace if Dir names no other. Without a Timeout it has DefaultTimeout; sandbox.NoLimit has none. After a
-// command that was ended for its time or for want of memory the sandbox is not lent again.
+// Run runs a command in the lease, as sandbox.Sandbox.Run does. Its working directory is the empty /workspace unless
+// Dir names another. Its timeout is DefaultTimeout unless the command has one; sandbox.NoLimit means none. A command
+// that times out or exceeds the memory limit prevents reuse of the sandbox.
 func (l *Lease) Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
 	return l.timed(ctx, c, l.turn.Run)
 }
 
-// RunTo is Run with all output, as it comes, instead of a part of it in the Result.
+// RunTo is Run with all output written to stdout and stderr as it arrives. The Result has none.
 func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.Writer) (sandbox.Result, error) {
 	return l.timed(ctx, c, func(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
 		p, err := l.turn.Start(ctx, c)
@@ -61,7 +62,9 @@ func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.
 	})
 }
 
-func (l *Lease) timed(ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.Result, error)) (sandbox.Result, error) {
+func (l *Lease) timed(
+	ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.Result, error),
+) (sandbox.Result, error) {
 	l.mu.Lock()
 	over := l.over
 	l.mu.Unlock()
@@ -83,7 +86,7 @@ func (l *Lease) timed(ctx context.Context, c sandbox.Command, run func(context.C
 	return r, err
 }
 
-// finish ends the lease once.
+// finish marks the lease as ended, once.
 func (l *Lease) finish() (clean, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,10 +95,11 @@ func (l *Lease) finish() (clean, first bool) {
 	return !l.dirty, first
 }
 
-// Release ends all that runs in the lease and gives its sandbox back. To release it again, or after Destroy, is not an error. It is timed by itself: ctx only ends the wait.
+// Release ends all processes of the lease and returns its sandbox to the pool. It is not an error to release it again
+// or after Destroy. The release has its own timeout: ctx only ends the wait.
 func (l *Lease) Release(ctx context.Context) error { return l.end(ctx, true) }
 
-// Destroy ends the lease and removes its sandbox. To destroy it again, or after Release, is not an error.
+// Destroy ends the lease and removes its sandbox. It is not an error to destroy it again or after Release.
 func (l *Lease) Destroy(ctx context.Context) error { return l.end(ctx, false) }
 
 func (l *Lease) end(ctx context.Context, reuse bool) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// manager makes places of package sandbox.
+// manager creates pooled sandboxes by package sandbox.
 type manager struct{ m *sandbox.Manager }
 
 func (m *manager) ImageID(ctx context.Context, image string) (string, error) {
@@ -47,12 +47,13 @@ func (m *manager) Left(ctx context.Context, name string) (all []place, err error
 	return all, err
 }
 
-// What a container has that makes no leases, as a lease has it.
+// Defaults of a container without nested sandboxes, equal to those of a lease.
 const (
 	defaultUser = "1000:1000"
 )
 
-// Create makes a sandbox of a spec whose limits are defaults but for those that were asked for: a default that the runtime cannot hold is left out.
+// Create creates a sandbox. Its limits are defaults except those in asked; a default that the runtime cannot enforce is
+// dropped.
 func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandbox.Limits) (*sandbox.Sandbox, error) {
 	sb, err := m.Create(ctx, s)
 	e, ok := errors.AsType[*sandbox.UnsupportedError](err)
@@ -74,7 +75,7 @@ func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandb
 	return m.Create(ctx, s)
 }
 
-// made is a sandbox of this program's.
+// made is a sandbox of this program.
 type made struct{ *sandbox.Sandbox }
 
 func (m *made) Lease(ctx context.Context) (turn, error) {
@@ -88,10 +89,10 @@ func (m *made) Lease(ctx context.Context) (turn, error) {
 	return l, nil
 }
 
-// whole is the one turn of a sandbox that makes no leases.
+// whole leases a sandbox without nested sandboxes as a whole, once.
 type whole struct{ *sandbox.Sandbox }
 
-// errUsed means that a sandbox is not clean, as it always is after its one turn.
-var errUsed = errors.New("it is lent once")
+// errUsed means that a sandbox was used without a nested sandbox, and is never clean again.
+var errUsed = errors.New("cannot be reused")
 
 func (whole) End(context.Context) error { return errUsed }

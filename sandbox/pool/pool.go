@@ -1,10 +1,11 @@
-// Package pool keeps sandboxes ready and lends each to one user at a time, clean.
+// Package pool keeps sandboxes ready and leases each to one user at a time, clean.
 //
-// A Pool makes sandboxes as they are asked for, up to a limit, and keeps those that come back. What is lent is a lease: in a container that is one turn in namespaces
-// of its own (sandbox.Lease), of which nothing is left for the next; what cannot be made clean is thrown away. A jail, and a Spec that is never reused, has a
-// sandbox for each lease. Sandboxes are given again only for the very same Spec.
+// A Pool creates sandboxes on demand up to a limit, and keeps released ones. In a container a lease is a nested sandbox
+// (sandbox.Lease), which leaves nothing behind; a sandbox that may not be clean is removed. A jail, and a Spec that is
+// never reused, has a sandbox for each lease. A sandbox is reused only for an identical Spec.
 //
-// All sandboxes of a pool end with the program that has it: also where that is killed, since they miss its signs of life after a minute.
+// All sandboxes of a pool end with the program that owns it. If the program is killed, they end after a minute without
+// keep-alive signals.
 package pool
 
 import (
@@ -21,77 +22,79 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// DefaultMax is how many sandboxes a pool has at a time.
+// DefaultMax is the default limit of a pool's sandboxes.
 const DefaultMax = 3
 
 // Errors on which a caller branches.
 var (
-	// ErrLimit means that as many sandboxes are lent as the pool may have.
-	ErrLimit = errors.New("the pool has as many sandboxes as it may have")
-	// ErrOver means that a lease was given back, or destroyed.
-	ErrOver = errors.New("the lease is over")
-	// ErrClosed means that the pool lends nothing any more.
-	ErrClosed = errors.New("the pool is closed")
+	// ErrLimit means that the limit of leased sandboxes is reached.
+	ErrLimit = errors.New("pool limit reached")
+	// ErrOver means that the lease was released or destroyed.
+	ErrOver = errors.New("lease ended")
+	// ErrClosed means that the pool is closed.
+	ErrClosed = errors.New("pool closed")
 )
 
-// Options are how a pool works.
+// Options configure a pool.
 type Options struct {
-	// Max bounds the sandboxes that there are at a time, lent or idle; 0 means DefaultMax.
+	// Max limits the sandboxes, leased and idle; 0 means DefaultMax.
 	Max int
-	// Wait is how long Acquire waits for one to be given back; 0 does not wait.
+	// Wait is how long Acquire waits at the limit; 0 means not at all.
 	Wait time.Duration
-	// Warm is how many idle sandboxes are made ahead for each Spec that was asked for, as far as there is room; 0 makes none.
+	// Warm is the number of idle sandboxes kept ready for each used Spec, within Max; 0 means none.
 	Warm int
-	// Image returns the image of a Spec that names none, and makes it if it is missing; nil: each Spec names one.
+	// Image returns the image of a Spec that names none, and builds it if it is missing; nil means that each Spec must
+	// name one.
 	Image func(ctx context.Context) (string, error)
-	// Name is the beginning of the names of all sandboxes of a pool that is the only one with it and the state folder of its manager: see Reap. "" is none.
+	// Name is the prefix of the names of the pool's sandboxes. It must be unique among the pools of the manager's state
+	// directory: see Reap. "" means none.
 	Name string
-	// Log is for whoever looks for a fault; nil drops it.
+	// Log receives debug messages; nil discards them.
 	Log *slog.Logger
 }
 
-// Pool lends sandboxes. Its methods may be called concurrently.
+// Pool leases sandboxes. Its methods may be called concurrently.
 type Pool struct {
 	m maker
 	o Options
 
 	mu      sync.Mutex
 	slots   map[*slot]bool
-	never   map[string]error // by key: why its containers make no leases
+	never   map[string]error // by key: why its containers cannot nest sandboxes
 	closed  bool
-	changed chan struct{} // closed when room may have come
+	changed chan struct{} // closed when capacity may have become free
 	work    sync.WaitGroup
 }
 
 type maker interface {
-	// Create makes one of a complete spec, which has no leases if it cannot or if they are not wanted: then it is lent once.
+	// Create creates a sandbox of a complete spec. Without leases, or if it cannot nest, it is leased only once.
 	Create(ctx context.Context, s Spec, name string, leases bool) (place, error)
-	// ImageID is what the name of an image means now.
+	// ImageID returns the current id of an image name.
 	ImageID(ctx context.Context, image string) (string, error)
-	// Left are those whose names begin like that. With the error of some it has the others.
+	// Left lists sandboxes whose names have the prefix. On error the list is incomplete.
 	Left(ctx context.Context, name string) ([]place, error)
 }
 
 type place interface {
 	Name() string
-	// Lease begins a turn in it.
+	// Lease starts a lease in it.
 	Lease(ctx context.Context) (turn, error)
 	Remove(ctx context.Context) error
 }
 
-// turn is one clean turn in a place.
+// turn is one lease of a place.
 type turn interface {
 	Room
-	// End returns nil once nothing is left of the turn: the place can have another.
+	// End returns nil if nothing remains of the turn and the place can be reused.
 	End(ctx context.Context) error
 }
 
-// slot is room for one sandbox.
+// slot is capacity for one sandbox.
 type slot struct {
 	key   string
 	spec  Spec
 	place place
-	// leases says that the place makes leases, and so can be lent again.
+	// leases reports that the place can nest sandboxes and be reused.
 	leases bool
 	state  state
 	used   time.Time
@@ -116,13 +119,13 @@ func newPool(m maker, o Options) *Pool {
 	return &Pool{m: m, o: o, slots: map[*slot]bool{}, never: map[string]error{}, changed: make(chan struct{})}
 }
 
-// Stats are numbers of a pool.
+// Stats are counters of a pool.
 type Stats struct {
 	Idle  int `json:"idle"`
 	Busy  int `json:"busy"`
-	Total int `json:"total"` // with those that are being made and removed
+	Total int `json:"total"` // including those being created and removed
 	Max   int `json:"max_total"`
-	// Reuse is ReuseNever where containers turned out to make no leases here: each is lent once then. Reason says why.
+	// Reuse is ReuseNever if containers cannot nest sandboxes here: each is then leased once. Reason is why.
 	Reuse  Reuse  `json:"reuse"`
 	Reason string `json:"reuse_reason,omitempty"`
 }
@@ -147,11 +150,11 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// turnTime bounds the beginning of a turn: one takes some milliseconds, and a sandbox that somebody halted none at all.
+// turnTime bounds the start of a lease, which takes milliseconds. A paused sandbox does not answer at all.
 const turnTime = 10 * time.Second
 
-// Acquire lends a sandbox of the spec: an idle one, or a new one where there is room or where an idle one of another spec makes room, the one that was not used for the longest time. ctx bounds the
-// making and not the lease.
+// Acquire leases a sandbox of the spec: an idle one, or a new one within the limit. If necessary it removes the least
+// recently used idle sandbox of another spec. ctx bounds the call, not the lease.
 func (p *Pool) Acquire(ctx context.Context, s Spec) (*Lease, error) {
 	s, err := p.complete(ctx, s)
 	if err != nil {
@@ -176,15 +179,15 @@ func (p *Pool) Acquire(ctx context.Context, s Spec) (*Lease, error) {
 		if !had || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return nil, errors.Join(err, rerr)
 		}
-		// Somebody removed or halted an idle one: another is as good.
-		p.o.Log.Warn("an idle sandbox could not be used", "sandbox", sl.place.Name(), "error", errors.Join(err, rerr))
+		// An idle sandbox was removed or paused: use another.
+		p.o.Log.Warn("idle sandbox not usable", "sandbox", sl.place.Name(), "error", errors.Join(err, rerr))
 	}
 }
 
-// leaseID is the length of a lease's id: 50 bits tell those of a program apart.
+// leaseID is the length of a lease's id: 50 bits are unique in a program.
 const leaseID = 10
 
-// begin makes the slot's sandbox if there is none, and begins a turn in it.
+// begin creates the slot's sandbox if there is none, and starts a lease in it.
 func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 	fresh := sl.place == nil
 	if fresh {
@@ -196,13 +199,13 @@ func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 	if !fresh || !sl.leases || !errors.Is(err, sandbox.ErrUnsupported) {
 		return t, err
 	}
-	// The engine lets no container mount, or its storage is such that nothing can be laid over it.
+	// The engine does not let containers mount, or its storage does not support overlays.
 	p.mu.Lock()
 	first := len(p.never) == 0
 	p.never[sl.key] = err
 	p.mu.Unlock()
 	if first {
-		p.o.Log.Warn("containers make no leases here: each is lent once, and then removed", "error", err)
+		p.o.Log.Warn("containers cannot be reused here: each is leased once and removed", "error", err)
 	}
 	if err := removePlace(ctx, sl.place); err != nil {
 		return nil, err
@@ -214,7 +217,7 @@ func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 	return lend(ctx, sl)
 }
 
-// create makes the slot's sandbox.
+// create creates the slot's sandbox.
 func (p *Pool) create(ctx context.Context, sl *slot) error {
 	p.mu.Lock()
 	leases := sl.spec.Runtime == sandbox.KindContainer && p.never[sl.key] == nil
@@ -230,13 +233,13 @@ func (p *Pool) create(ctx context.Context, sl *slot) error {
 	return err
 }
 
-// lend begins a turn in the slot's sandbox.
+// lend starts a lease in the slot's sandbox.
 func lend(ctx context.Context, sl *slot) (turn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnTime, fmt.Errorf("sandbox %s did not answer within %s", sl.place.Name(), turnTime))
 	defer cancel()
 	t, err := sl.place.Lease(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("lend sandbox %s: %w", sl.place.Name(), err)
+		return nil, fmt.Errorf("lease sandbox %s: %w", sl.place.Name(), err)
 	}
 	return t, nil
 }
@@ -245,7 +248,8 @@ func lend(ctx context.Context, sl *slot) (turn, error) {
 func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 	if p.o.Wait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.o.Wait, fmt.Errorf("%w, %d, and none was given back within %s", ErrLimit, p.o.Max, p.o.Wait))
+		ctx, cancel = context.WithTimeoutCause(ctx, p.o.Wait, fmt.Errorf("%w: %d sandboxes, none released within %s", ErrLimit, p.o.Max,
+			p.o.Wait))
 		defer cancel()
 	}
 	for {
@@ -254,10 +258,10 @@ func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 		case err != nil:
 			return nil, err
 		case evict != nil:
-			// The slot stays taken until its sandbox is gone, so that there is never one too many.
+			// The slot stays taken until its sandbox is removed, so that the limit is never exceeded.
 			if err := removePlace(ctx, evict); err != nil {
 				p.drop(sl)
-				return nil, fmt.Errorf("make room in the pool: %w", err)
+				return nil, fmt.Errorf("remove an idle sandbox: %w", err)
 			}
 			return sl, nil
 		case sl != nil:
@@ -273,7 +277,7 @@ func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 	}
 }
 
-// tryTake takes what there is now. A place that is evicted is for the caller to remove.
+// tryTake takes a slot without waiting. The caller removes an evicted place.
 func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict place, changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,7 +311,8 @@ func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict place, changed <-cha
 	return nil, nil, p.changed, nil
 }
 
-// set changes the state of a slot that is still in the pool, and tells who waits. A pool that is closed lends and keeps nothing.
+// set changes the state of a slot that is still in the pool, and wakes waiting callers. A closed pool leases and keeps
+// nothing.
 func (p *Pool) set(sl *slot, from, to state) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -334,7 +339,8 @@ func (p *Pool) drop(sl *slot) {
 // removeTime bounds the removal of a sandbox: an engine under load takes seconds.
 const removeTime = 30 * time.Second
 
-// remove removes a slot with its sandbox. One that cannot be removed ends by itself when it misses signs of life; its slot is free.
+// remove removes a slot with its sandbox. If the removal fails, the sandbox ends without keep-alive signals; its slot
+// is free.
 func (p *Pool) remove(ctx context.Context, sl *slot) error {
 	p.set(sl, busy, making)
 	defer p.drop(sl)
@@ -344,9 +350,9 @@ func (p *Pool) remove(ctx context.Context, sl *slot) error {
 	return removePlace(ctx, sl.place)
 }
 
-// removePlace removes a sandbox of the pool, also where ctx has ended.
+// removePlace removes a sandbox of the pool, even if ctx has ended.
 func removePlace(ctx context.Context, place place) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), removeTime, fmt.Errorf("it was not removed within %s", removeTime))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), removeTime, fmt.Errorf("not removed within %s", removeTime))
 	defer cancel()
 	if err := place.Remove(ctx); err != nil {
 		return fmt.Errorf("remove sandbox %s of the pool: %w", place.Name(), err)
@@ -354,7 +360,7 @@ func removePlace(ctx context.Context, place place) error {
 	return nil
 }
 
-// giveBack takes a turn's sandbox back: it is idle if nothing of the turn is left and it can have another, else it is removed.
+// giveBack returns a turn's sandbox to the pool: it becomes idle if it is clean and reusable, and is removed otherwise.
 func (p *Pool) giveBack(ctx context.Context, sl *slot, t turn, clean bool) error {
 	err := t.End(ctx)
 	if clean = clean && err == nil && sl.leases && sl.spec.Reuse != ReuseNever; clean && p.set(sl, busy, idle) {
@@ -365,13 +371,13 @@ func (p *Pool) giveBack(ctx context.Context, sl *slot, t turn, clean bool) error
 	if rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	return nil // what was left is gone with its sandbox
+	return nil // leftovers are gone with the sandbox
 }
 
-// makeTime bounds the making of a sandbox that nobody waits for.
+// makeTime bounds the creation of an idle sandbox.
 const makeTime = time.Minute
 
-// warm makes idle sandboxes of a spec ahead, as many as are wanted and as there is room for.
+// warm creates idle sandboxes of a spec, up to Warm and Max.
 func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 	for {
 		p.mu.Lock()
@@ -391,13 +397,13 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 			ctx, cancel := context.WithTimeout(ctx, makeTime)
 			defer cancel()
 			if err := p.create(ctx, sl); err != nil {
-				p.o.Log.Warn("no sandbox could be made ahead", "error", err)
+				p.o.Log.Warn("could not create an idle sandbox", "error", err)
 				p.drop(sl)
 				return
 			}
 			if !p.set(sl, making, idle) {
 				if err := p.remove(ctx, sl); err != nil {
-					p.o.Log.Warn("a sandbox was left", "error", err)
+					p.o.Log.Warn("could not remove a sandbox", "error", err)
 				}
 			}
 		})
@@ -405,8 +411,9 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 	}
 }
 
-// Reap removes what a program has left that was killed and had a pool of the same Options.Name, in place of the minute after which that ends by itself. It is for
-// whoever knows that there is no other such pool now, and before anything is lent. The error has each that could not be removed; the others are gone.
+// Reap removes the sandboxes of a killed program that had a pool of the same Options.Name, which would otherwise end
+// after a minute. Call it before any Acquire, and only if no other such pool exists. The error has each sandbox that
+// could not be removed; the others are removed.
 func (p *Pool) Reap(ctx context.Context) error {
 	if p.o.Name == "" {
 		return nil
@@ -421,7 +428,8 @@ func (p *Pool) Reap(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// DestroyAll removes all sandboxes of the pool, idle and lent, at the same time. The error has each that could not be removed; the others are gone. What is lent is over.
+// DestroyAll removes all sandboxes of the pool, idle and leased, concurrently. It ends all leases. The error has each
+// sandbox that could not be removed; the others are removed.
 func (p *Pool) DestroyAll(ctx context.Context) error {
 	p.mu.Lock()
 	var all []*slot
@@ -443,7 +451,7 @@ func (p *Pool) DestroyAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close lends nothing more, and removes all sandboxes as DestroyAll does, with those that are being made.
+// Close closes the pool and removes all sandboxes as DestroyAll does, including those being created.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true

@@ -248,7 +248,8 @@ func TestNoLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := p.Stats(); s.Reuse != ReuseNever || s.Reason == "" || s.Total != 0 || len(m.there) != 0 || strings.Count(said.String(), "\n") != 1 || m.made != 4 {
+	if s := p.Stats(); s.Reuse != ReuseNever || s.Reason == "" || s.Total != 0 || len(m.there) != 0 || strings.Count(said.String(),
+		"\n") != 1 || m.made != 4 {
 		t.Errorf("%+v, %d were made, %d are left, said:\n%s", s, m.made, len(m.there), &said)
 	}
 	m.plain = false

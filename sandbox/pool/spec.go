@@ -13,58 +13,58 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// Trust says what a lease may reach.
+// Trust is a level of network access.
 type Trust string
 
-// The levels of trust. A sandbox has one for as long as it is there.
+// Trust levels. A sandbox never changes its level.
 const (
-	// Sandboxed has no network but a loopback of its own.
+	// Sandboxed has no network except its own loopback.
 	Sandboxed Trust = "sandboxed"
-	// Trusted has the engine's network. The loopback of this machine is not in reach of a container.
+	// Trusted has the engine's network. A container does not reach the host's loopback.
 	Trusted Trust = "trusted"
 )
 
-// Reuse says whether a sandbox is lent again.
+// Reuse is a reuse policy.
 type Reuse string
 
-// What there is to choose from.
+// Reuse policies.
 const (
-	// ReuseClean lends it again where nothing is left of the lease before.
+	// ReuseClean reuses a sandbox if nothing of the previous lease remains.
 	ReuseClean Reuse = "clean"
-	// ReuseNever makes a new one for each lease: for users who are enemies of each other.
+	// ReuseNever creates a sandbox for each lease: for mutually untrusting users.
 	ReuseNever Reuse = "never"
 )
 
-// Defaults of a lease's limits.
+// Default limits of a lease.
 const (
 	DefaultMemoryBytes = 512 << 20
 	DefaultCPUs        = 1
 	DefaultPIDs        = 512
 )
 
-// Spec is what is asked of a pool. The zero value is a container of the pool's image without a network.
+// Spec describes a pooled sandbox. The zero value is a container of the pool's image without network.
 type Spec struct {
-	// Trust is Sandboxed if empty.
+	// Trust defaults to Sandboxed.
 	Trust Trust `json:"trust,omitempty"`
-	// Runtime is sandbox.KindContainer if empty; a jail has no image.
+	// Runtime defaults to sandbox.KindContainer; a jail has no image.
 	Runtime sandbox.Kind `json:"runtime,omitempty"`
-	// Image is one that the engine has; "" means Options.Image. What its name means when a lease is asked for counts.
+	// Image is a reference of an image on the engine; "" means Options.Image. It is resolved at each Acquire.
 	Image string `json:"image,omitempty"`
 	// Root is sandbox.Spec.Root, of a jail.
 	Root string `json:"root,omitempty"`
-	// User is uid:gid of another than root; "" means 1000:1000.
+	// User is a uid:gid other than root's; "" means 1000:1000.
 	User string `json:"user,omitempty"`
-	// Env is NAME=value, of each command.
+	// Env has NAME=value entries for each command.
 	Env []string `json:"env,omitempty"`
-	// Mounts are folders and files of this machine. What is written to them stays.
+	// Mounts are directories and files of the host. Changes to them persist.
 	Mounts []sandbox.Mount `json:"mounts,omitempty"`
-	// Limits are of the sandbox; 0 means the defaults of this package, as far as the runtime can hold them.
+	// Limits apply to the sandbox; 0 means this package's default, if the runtime can enforce it.
 	Limits sandbox.Limits `json:"limits"`
-	// Reuse is ReuseClean if empty.
+	// Reuse defaults to ReuseClean.
 	Reuse Reuse `json:"reuse,omitempty"`
 }
 
-// complete returns the spec with defaults, or all that is wrong with it.
+// complete returns the spec with defaults, or an error with all mistakes.
 func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	s.Trust, s.Reuse = cmp.Or(s.Trust, Sandboxed), cmp.Or(s.Reuse, ReuseClean)
 	if s.Runtime == sandbox.Auto {
@@ -84,13 +84,13 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Spec{}, fmt.Errorf("what is asked of the pool is %w: %w", sandbox.ErrSpec, err)
+		return Spec{}, fmt.Errorf("%w pool spec: %w", sandbox.ErrSpec, err)
 	}
-	// What is wrong makes no room for itself.
+	// Validate first: an invalid spec must not evict an idle sandbox.
 	checked := s.Sandbox()
 	checked.Name = "of-the-pool"
 	if s.Runtime == sandbox.KindContainer && p.o.Image != nil {
-		checked.Image = cmp.Or(s.Image, "of-the-pool") // making it may take minutes, so it comes after the check
+		checked.Image = cmp.Or(s.Image, "of-the-pool") // building it may take minutes, so that follows the check
 	}
 	if err := checked.Check(); err != nil {
 		return Spec{}, err
@@ -112,25 +112,27 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	return s, nil
 }
 
-// key is the same for complete specs whose sandboxes can stand for each other: an image is its id in them, so that a name which has moved is another image.
+// key is equal for complete specs whose sandboxes are interchangeable. Images are resolved to ids in them.
 func (s Spec) key() string {
-	b, _ := json.Marshal(s) // of such a type it never fails
+	b, _ := json.Marshal(s) // it cannot fail for this type
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
 }
 
-// Sandbox is the spec of its sandboxes.
+// Sandbox returns the spec of the pool's sandboxes.
 func (s Spec) Sandbox() sandbox.Spec {
 	network := sandbox.NetworkNone
 	if s.Trust == Trusted {
 		network = sandbox.NetworkFull
 	}
 	sp := sandbox.Spec{
-		Runtime: s.Runtime, Image: s.Image, Root: s.Root, User: s.User, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits, Network: network, Lifetime: sandbox.Session,
+		Runtime: s.Runtime, Image: s.Image, Root: s.Root, User: s.User, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits, Network: network,
+		Lifetime: sandbox.Session,
 	}
 	if s.Runtime == sandbox.KindContainer {
 		sp.Leases = true
 	}
-	sp.Limits.MemoryBytes, sp.Limits.CPUs, sp.Limits.PIDs = cmp.Or(s.Limits.MemoryBytes, DefaultMemoryBytes), cmp.Or(s.Limits.CPUs, DefaultCPUs), cmp.Or(s.Limits.PIDs, DefaultPIDs)
+	sp.Limits.MemoryBytes, sp.Limits.CPUs = cmp.Or(s.Limits.MemoryBytes, DefaultMemoryBytes), cmp.Or(s.Limits.CPUs, DefaultCPUs)
+	sp.Limits.PIDs = cmp.Or(s.Limits.PIDs, DefaultPIDs)
 	return sp
 }
