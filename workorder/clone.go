@@ -2,13 +2,13 @@ package workorder
 
 import "reflect"
 
-// Clone is a copy that shares nothing with r.
+// Clone returns a deep copy.
 func (r *Result) Clone() Result {
 	return clone(reflect.ValueOf(*r)).Interface().(Result)
 }
 
-// clone copies a value of plain data: what lists, maps and pointers lead to is copied as well. Structs with fields that are not exported,
-// such as a time, are copied as they are.
+// clone deep-copies plain data: lists, maps and pointers included. Structs with unexported fields, such as time.Time,
+// are copied by value.
 func clone(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)

@@ -1,15 +1,12 @@
-// Package workorder is the contract between host and guest: the work order
-// that goes in, the events and the result that come out, the statuses, the exit
-// codes and the shutdown budget. Host and guest ship apart and share nothing
-// else, so everything both sides must agree on is declared here, once.
+// Package workorder is the contract between host and guest: the work order, the events and the result, the statuses,
+// the exit codes and the shutdown budget. Host and guest are released separately and share nothing else, so this
+// package declares everything that both must agree on.
 //
-// It imports the standard library only and nothing of this module.
+// It imports only the standard library.
 //
-// Compatibility: Version is the contract's major version. A reader accepts its
-// own version only. Orders are read strictly (unknown fields are errors: an
-// order that asks for something this guest does not know must not be half
-// obeyed). Results and events are read leniently (a newer guest may say more
-// than an older host understands).
+// Compatibility: Version is the contract's major version. A reader accepts only its own version. Orders are read
+// strictly: unknown fields are errors, so that a guest never obeys an order partly. Results and events are read
+// leniently: a newer guest may add fields.
 package workorder
 
 // Version is the version of the contract, carried by every document.

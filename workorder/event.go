@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// EventType names what an event reports.
+// EventType is the type of an event.
 type EventType string
 
-// The events. Each says which fields of Event it fills beside Seq and Time.
+// Events. Each lists the fields of Event that it sets in addition to Seq and Time.
 const (
-	// EventTask is the host's first event of a run: ID (the task), Path (the folder of
-	// the output on the host), Name (the branch that will be pushed).
+	// EventTask is the host's first event of an attempt: ID (the task), Path (the output directory on the host), Name
+	// (the branch to push).
 	EventTask EventType = "task"
-	// EventReady: PID 1 has the order and boot runs. Before it, nothing may be
-	// executed in the box. Text: the guest's version.
+	// EventReady: PID 1 has the order and boot runs. Do not exec in the box before it. Text: the guest's version.
 	EventReady EventType = "ready"
 	// EventStepStarted: Name.
 	EventStepStarted EventType = "step.started"
@@ -24,13 +23,13 @@ const (
 	// EventService: Name, Status (pulling, loading, starting, started, ready,
 	// failed), DurationMS since its start, Text.
 	EventService EventType = "service"
-	// EventImageRequest asks the host for an image it offered: Name (the
-	// reference), Path (where in the box the host has to put the archive; the archive
-	// counts when Path.done is there, and Path.failed says why it does not come, see ImageInbox).
+	// EventImageRequest asks the host for an image that it offered: Name (the reference), Path (where the host writes
+	// the archive in the box; Path.done marks it complete, and Path.failed has the reason of a failure, see
+	// ImageInbox).
 	EventImageRequest EventType = "image.request"
 	// EventAgentStarted: Name (harness), Text (version).
 	EventAgentStarted EventType = "agent.started"
-	// EventAgentText: Text, what the agent said.
+	// EventAgentText: Text, a message of the agent.
 	EventAgentText EventType = "agent.text"
 	// EventAgentTool: Name (the tool), ID, Text (its input, shortened).
 	EventAgentTool EventType = "agent.tool"
@@ -52,34 +51,34 @@ const (
 	EventOutput EventType = "output"
 	// EventPush: Name (ref), Text (commit id or error), Status ok or error.
 	EventPush EventType = "push"
-	// EventCheckpoint: Name (ref), Text (commit id or error), Status ok or error,
-	// DurationMS of snapshot and push. Nothing is said when nothing changed.
+	// EventCheckpoint: Name (ref), Text (commit id or error), Status ok or error, DurationMS of snapshot and push. It
+	// is omitted if nothing changed.
 	EventCheckpoint EventType = "checkpoint"
 	// EventLease: Status acquired, waiting, lost or released; Text.
 	EventLease EventType = "lease"
 	// EventRestored: Text (commit id of the checkpoint or the branch), Status ok or error.
 	EventRestored EventType = "restored"
-	// EventNotice: Text that the agent was told, Status ok or error (it cannot be told).
+	// EventNotice: Text, a message to the agent; Status ok or error (not delivered).
 	EventNotice EventType = "notice"
 	// EventHang: Path (evidence in the output), Text, Status resumed or ended.
 	EventHang EventType = "hang"
-	// EventNetwork: an attempt to reach something outside, the first of its kind: Name
-	// (host:port), Status (a NetworkStatus), By (process or container), Text (why it was
-	// refused), Fix (the line of the project file that would allow it).
+	// EventNetwork: an attempt to reach an outside host, the first of its kind: Name (host:port), Status (a
+	// NetworkStatus), By (process or container), Text (why it was refused), Fix (the line of the project file that
+	// would allow it).
 	EventNetwork EventType = "network"
 	// EventGuard: a Docker request was refused: Name (the rule), By, Text.
 	EventGuard EventType = "guard.refused"
-	// EventConfigRestored: settings of agents that the branch changed are those of the
-	// base branch while the agent works: Path, Text.
+	// EventConfigRestored: the branch changed agent settings; the base branch's are used while the agent works: Path,
+	// Text.
 	EventConfigRestored EventType = "config.restored"
 	// EventWarning: Text.
 	EventWarning EventType = "warning"
-	// EventResult: Result, the last event of every run that ends in order.
+	// EventResult: Result. It is the last event of an attempt that ends in order.
 	EventResult EventType = "result"
 )
 
-// Event is one line of the record. Events of one run are numbered from 1
-// without gaps; a reader that has seen Seq n can continue after it.
+// Event is one line of the event log. Events of an attempt are numbered from 1 without gaps; a reader that has seen Seq
+// n can continue after it.
 type Event struct {
 	Seq        int64     `json:"seq"`
 	Time       time.Time `json:"time"`
@@ -97,7 +96,7 @@ type Event struct {
 	Result     *Result   `json:"result,omitempty"`
 }
 
-// Step is the step that an event of a step's start or end names; "" for other events.
+// Step returns the step of an EventStepStarted or EventStepFinished; "" for other events.
 func (e *Event) Step() StepName {
 	if e.Type == EventStepStarted || e.Type == EventStepFinished {
 		return StepName(e.Name)
@@ -105,11 +104,10 @@ func (e *Event) Step() StepName {
 	return ""
 }
 
-// MaxEventText bounds Event.Text, in bytes: an event is for following a run,
-// the full text is in the logs.
+// MaxEventText is the limit of Event.Text, in bytes. The full text is in the logs.
 const MaxEventText = 4 << 10
 
-// DecodeEvent reads one line of the record leniently.
+// DecodeEvent reads one line of the event log leniently.
 func DecodeEvent(line []byte) (Event, error) {
 	var e Event
 	err := json.Unmarshal(line, &e)

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// EvidencePaths lists the files of the result's folder that a reviewer may want to see: pictures, videos, logs of checks.
+// EvidencePaths lists the files in the result's directory that a reviewer may want to see: pictures, videos, logs of
+// checks.
 func (r *Result) EvidencePaths() []string {
 	var paths []string
 	for _, e := range r.Evidence {
@@ -38,7 +39,8 @@ func (r *Result) EvidencePaths() []string {
 	return slices.Compact(paths)
 }
 
-// EvidenceKept tells whether the commit EvidenceSHA holds a file of the result's folder.
+// EvidenceKept reports whether the commit EvidenceSHA has a file of the result's directory.
 func (r *Result) EvidenceKept(file string) bool {
-	return r.EvidenceSHA != "" && file == path.Clean(file) && slices.Contains(r.EvidencePaths(), file) && !slices.Contains(r.EvidenceLeft, file)
+	return r.EvidenceSHA != "" && file == path.Clean(file) &&
+		slices.Contains(r.EvidencePaths(), file) && !slices.Contains(r.EvidenceLeft, file)
 }

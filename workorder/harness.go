@@ -10,14 +10,14 @@ const (
 	HarnessCommand    = "command" // any program
 )
 
-// harness is a kind of agent, as both sides of the box have to know it.
+// harness is a supported agent program.
 type harness struct {
 	name string
-	// apis are those of the models that it works with by itself. One that is a command of the repository's has none.
+	// apis are the model APIs that it uses by itself; empty for a command of the repository.
 	apis []ModelAPI
 }
 
-// harnesses is the table. Its order is that of lists which a user sees.
+// harnesses is in the order of lists for users.
 var harnesses = []harness{
 	{HarnessClaudeCode, []ModelAPI{APIAnthropic}},
 	{HarnessCodex, []ModelAPI{APIOpenAI}},
@@ -25,7 +25,7 @@ var harnesses = []harness{
 	{HarnessCommand, nil},
 }
 
-// Harnesses lists their names.
+// Harnesses returns the names of all harnesses.
 func Harnesses() (names []string) {
 	for _, h := range harnesses {
 		names = append(names, h.name)
@@ -33,7 +33,7 @@ func Harnesses() (names []string) {
 	return names
 }
 
-// APIs are those of the models that the harness works with by itself.
+// APIs returns the model APIs that the harness uses by itself.
 func (h Harness) APIs() []ModelAPI {
 	if i := slices.IndexFunc(harnesses, func(k harness) bool { return k.name == h.Name }); i >= 0 {
 		return slices.Clone(harnesses[i].apis)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// maxIdentity bounds a name and an address together, in bytes.
+// maxIdentity is the limit of name and email together, in bytes.
 const maxIdentity = 500
 
-// ParseIdentity reads "Name <email>", as git writes it.
+// ParseIdentity parses git's format "Name <email>".
 func ParseIdentity(s string) (Identity, error) {
 	name, rest, ok := strings.Cut(s, "<")
 	email, after, closed := strings.Cut(rest, ">")
@@ -16,7 +16,7 @@ func ParseIdentity(s string) (Identity, error) {
 	bad := func(r rune) bool { return r < ' ' || r == 0x7f || r == '<' || r == '>' }
 	switch {
 	case !ok || !closed || strings.TrimSpace(after) != "" || id.Name == "" || !strings.Contains(id.Email, "@"):
-		return Identity{}, fmt.Errorf("author %.80q is not of the form Name <email>", s)
+		return Identity{}, fmt.Errorf("author %.80q does not have the form Name <email>", s)
 	case len(s) > maxIdentity, strings.ContainsFunc(id.Name+id.Email, bad), strings.ContainsAny(id.Email, " \t"):
 		return Identity{}, fmt.Errorf("author %.80q: name and email must be one line of at most %d bytes, without < and >", s, maxIdentity)
 	}
@@ -25,5 +25,5 @@ func ParseIdentity(s string) (Identity, error) {
 
 func (i Identity) String() string { return i.Name + " <" + i.Email + ">" }
 
-// Trailer is the line of a commit's message that names i as its co-author.
+// Trailer returns the commit trailer that names i as co-author.
 func (i Identity) Trailer() string { return "Co-authored-by: " + i.String() }

@@ -5,67 +5,66 @@ import (
 	"time"
 )
 
-// Mode says what the run is asked to do with the branch.
+// Mode is the kind of an attempt.
 type Mode string
 
-// The modes that this version carries out; an order with another one is refused.
+// Modes. An order with another mode is refused.
 const (
-	// ModeCreate starts a new task on a new branch. It is refused when the remote
-	// knows the task already.
+	// ModeCreate starts a new task on a new branch. It is refused if the task exists on the remote.
 	ModeCreate Mode = "create"
-	// ModeContinue goes on with a task in a new box, from its branch and its last
-	// checkpoint. It is refused when the remote does not know the task.
+	// ModeContinue resumes a task in a new box, from its branch and last checkpoint. It is refused if the task does not
+	// exist on the remote.
 	ModeContinue Mode = "continue"
-	// ModeRevise goes on with a task as ModeContinue does, and gives the agent the
-	// feedback of Order.Review, each item of which is answered.
+	// ModeRevise resumes a task as ModeContinue does, and gives the agent the feedback in Order.Review, each item of
+	// which is answered.
 	ModeRevise Mode = "revise"
-	// ModeRebase puts the task's commits on the latest base. The agent is asked only
-	// where they conflict.
+	// ModeRebase rebases the task's commits onto the latest base. The agent only resolves conflicts.
 	ModeRebase Mode = "rebase"
-	// ModePlan starts a new task whose result is a plan. Its branch is never written.
+	// ModePlan starts a new task whose result is a plan. It never pushes the branch.
 	ModePlan Mode = "plan"
-	// ModeStand has no task: the box serves whoever dials it, until nobody needs it; see Stand.
+	// ModeStand is a standalone sandbox without a task: the box serves clients until it is released; see Stand.
 	ModeStand Mode = "stand"
 )
 
-// Modes lists every mode.
+// Modes returns all modes.
 func Modes() []Mode {
 	return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan, ModeStand}
 }
 
-// GoesOn tells whether a mode is about a task that the remote knows already.
+// GoesOn reports whether the mode needs a task that exists on the remote.
 func (m Mode) GoesOn() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
 
-// Resumable is workorder.Resumable for an attempt in this mode. Of a plan nothing is kept to go on from.
+// Resumable is workorder.Resumable for an attempt in this mode. A plan cannot be resumed.
 func (m Mode) Resumable(s Status, by EndedBy) bool {
 	return m != ModePlan && m != ModeStand && Resumable(s, by)
 }
 
-// IfExists says what a box does when it finds that the remote knows the task of its order. The box decides, after it
-// has read the state: whoever gives an order twice, and a scheduler does, knows less than it. A task that another box works on
-// is refused by the lease, whatever this says.
+// IfExists says what a box does if its order's task exists on the remote. The box decides after it has read the state,
+// since a scheduler that sends an order twice cannot know the state. A task with a valid lease of another box is always
+// refused.
 type IfExists string
 
-// The ways a box may treat a task that exists.
+// Values of IfExists.
 const (
-	// ExistsRefuse refuses an order whose mode does not go on.
+	// ExistsRefuse refuses an order whose mode does not resume a task.
 	ExistsRefuse IfExists = "refuse"
-	// ExistsContinue goes on with the task as ModeContinue does, however it ended.
+	// ExistsContinue resumes the task as ModeContinue does, however it ended.
 	ExistsContinue IfExists = "continue"
-	// ExistsTell ends with the recorded result where the task is done, or parked until later; else it is ExistsContinue.
+	// ExistsTell ends with the recorded result if the task is done, or parked until later; otherwise it is
+	// ExistsContinue.
 	ExistsTell IfExists = "tell"
 )
 
-// ListIfExists lists what Order.IfExists may be, beside empty.
+// ListIfExists returns the values of Order.IfExists other than "".
 func ListIfExists() []IfExists { return []IfExists{ExistsRefuse, ExistsContinue, ExistsTell} }
 
-// MayGoOn tells whether the order is for a task that the remote knows, too.
+// MayGoOn reports whether the order may resume a task that exists on the remote.
 func (o *Order) MayGoOn() bool {
 	return o.Mode.GoesOn() || o.Mode == ModeCreate && (o.IfExists == ExistsContinue || o.IfExists == ExistsTell)
 }
 
-// Tells reports whether an attempt that ended so is told, and not gone on with, by ExistsTell. An order that was refused
-// did nothing: the next one may be better.
+// Tells reports whether ExistsTell returns the result of this attempt instead of resuming it. A refused order did
+// nothing, so the next one is tried.
 func Tells(a *Attempt, now time.Time) bool {
 	switch {
 	case a == nil || a.Status == "" || a.EndedBy == ByOrder:
@@ -77,6 +76,6 @@ func Tells(a *Attempt, now time.Time) bool {
 }
 
 func (o *Order) checkIfExists(c *check) {
-	c.that(o.IfExists == "" || slices.Contains(ListIfExists(), o.IfExists), "if_exists %q is not known (known: %q)", o.IfExists, ListIfExists())
-	c.that(o.IfExists == "" || o.Mode != ModeRevise && o.Mode != ModeRebase, "if_exists and mode %s do not go together: what is asked for has nothing to do with how the task ended", o.Mode)
+	c.that(o.IfExists == "" || slices.Contains(ListIfExists(), o.IfExists), "if_exists %q is unknown (known: %q)", o.IfExists, ListIfExists())
+	c.that(o.IfExists == "" || o.Mode != ModeRevise && o.Mode != ModeRebase, "mode %s does not support if_exists", o.Mode)
 }

@@ -10,61 +10,56 @@ import (
 	"strings"
 )
 
-// NetworkMode is the outbound network policy of the box. It holds for the agent,
-// for every command of the project and for inner containers alike; boot itself
-// (git, the model gateway, packages, images of declared services) is not subject to it.
+// NetworkMode is the outbound network mode of the box. It applies to the agent, all commands of the project and inner
+// containers. Boot itself (git, the model gateway, packages, images of declared services) is exempt.
 type NetworkMode string
 
-// The network policies. In all of them the metadata services of clouds are out of
-// reach, and nobody outside reaches a port of the box.
+// Network modes. All of them block the metadata services of clouds and inbound connections.
 const (
 	NetworkFull       NetworkMode = "full"       // everything
-	NetworkRestricted NetworkMode = "restricted" // what Allow names, by name
-	NetworkNone       NetworkMode = "none"       // only the box itself, its services and the gateway
+	NetworkRestricted NetworkMode = "restricted" // the hosts in Allow, by name
+	NetworkNone       NetworkMode = "none"       // the box itself, its services and the gateway
 )
 
-// NetworkModes lists the policies.
+// NetworkModes returns all modes.
 func NetworkModes() []NetworkMode { return []NetworkMode{NetworkFull, NetworkRestricted, NetworkNone} }
 
-// Network is the outbound policy of the box.
+// Network is the outbound network policy of the box.
 type Network struct {
 	Mode NetworkMode `json:"mode"`
-	// Allow are the rules of NetworkRestricted, see ParseAllowRule.
+	// Allow has the rules of NetworkRestricted, see ParseAllowRule.
 	Allow []string `json:"allow,omitempty"`
-	// Learn, only with NetworkRestricted, refuses nothing that has a name, and reports
-	// what would have been refused.
+	// Learn, only with NetworkRestricted, allows every host with a name and reports what would be refused.
 	Learn bool `json:"learn,omitempty"`
-	// DNS are the addresses of the resolvers that the box asks; empty means the engine's.
+	// DNS are the addresses of the box's resolvers; empty means the engine's.
 	DNS []string `json:"dns,omitempty"`
 }
 
 // AllowRule is a parsed rule of Network.Allow.
 type AllowRule struct {
-	// Host is a name in lower-case ASCII without a trailing dot, or an address in its
-	// canonical form.
+	// Host is a name in lower-case ASCII without a trailing dot, or a canonical address.
 	Host string
-	// Sub: Host's subdomains, at any depth, and not Host itself.
+	// Sub means Host's subdomains at any depth, but not Host itself.
 	Sub bool
-	// Port is 0 for the ports of the web, 80 and 443.
+	// Port is 0 for the web ports 80 and 443.
 	Port uint16
-	// Private: the name may resolve to addresses of private networks.
+	// Private allows the name to resolve to addresses of private networks.
 	Private bool
 }
 
-// private ends a rule whose name may resolve to private addresses.
+// private is the suffix of a rule with Private.
 const private = "@private"
 
-// PrivateRanges are those that only lead to a network of somebody's own: to one that whoever answers for a name
-// could send the box into.
+// PrivateRanges returns the address ranges of private networks. An untrusted DNS answer could direct the box into them.
 func PrivateRanges() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"), // RFC 1918
-		netip.MustParsePrefix("100.64.0.0/10"),  // of carriers, and of overlay networks (RFC 6598)
-		netip.MustParsePrefix("192.0.0.0/24"),   // of protocols (RFC 6890)
-		netip.MustParsePrefix("240.0.0.0/4"),    // reserved, which some route
+		netip.MustParsePrefix("100.64.0.0/10"),  // carriers and overlay networks (RFC 6598)
+		netip.MustParsePrefix("192.0.0.0/24"),   // protocols (RFC 6890)
+		netip.MustParsePrefix("240.0.0.0/4"),    // reserved, but routed by some
 		netip.MustParsePrefix("fc00::/7"),       // RFC 4193
 		netip.MustParsePrefix("fec0::/10"),      // site-local (RFC 3879)
-		netip.MustParsePrefix("64:ff9b:1::/48"), // translation of one's own to IPv4 (RFC 8215)
+		netip.MustParsePrefix("64:ff9b:1::/48"), // local translation to IPv4 (RFC 8215)
 		netip.MustParsePrefix("2002::/16"),      // 6to4: any IPv4 address behind it
 	}
 }
@@ -72,14 +67,14 @@ func PrivateRanges() []netip.Prefix {
 // PrivateAddress reports whether an address is in one of PrivateRanges.
 func PrivateAddress(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
-	if b := a.As16(); netip.MustParsePrefix("64:ff9b::/96").Contains(a) { // translated by whoever does that (RFC 6052)
+	if b := a.As16(); netip.MustParsePrefix("64:ff9b::/96").Contains(a) { // translated to IPv4 (RFC 6052)
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	return slices.ContainsFunc(PrivateRanges(), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Metadata are the ranges of which no rule can allow anything: metadata services
-// of clouds, which hand out the machine's own credentials.
+// Metadata returns the ranges that no rule can allow: metadata services of clouds, which hand out the machine's
+// credentials.
 func Metadata() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("169.254.0.0/16"),      // link-local: AWS, Azure, GCP, OpenStack, ECS
@@ -92,30 +87,30 @@ func Metadata() []netip.Prefix {
 	}
 }
 
-// NameRange is the range of the addresses that stand for names in a restricted box: reserved for benchmarks of
-// networks (RFC 2544), routed nowhere.
+// NameRange returns the range of the addresses that represent names in a restricted box: reserved for network
+// benchmarks (RFC 2544), not routed.
 func NameRange() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 15) }
 
-// Undialled says why an address is never connected to outside of a box, whatever the rules
-// say; "" for any other. Those of Metadata are not among them.
+// Undialled returns why an address is never dialled outside of a box, whatever the rules; "" for any other. It does not
+// cover Metadata.
 func Undialled(a netip.Addr) string {
 	a = a.Unmap()
 	switch {
 	case !a.IsValid(), a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
-		return "no address of a host"
+		return "not an address of a host"
 	case a.IsLoopback():
 		return "the sandbox itself"
 	case a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "no address beyond the local link"
+		return "a link-local address"
 	case NameRange().Contains(a):
-		return "the range that stands for names in the sandbox"
+		return "the range that represents names in the sandbox"
 	}
 	return ""
 }
 
-// ParseAllowRule reads a rule: "name", "*.domain", "address", each optionally with
-// ":port"; an IPv6 address with a port is in brackets. "@private" behind a name lets it resolve to addresses of
-// private networks. A name is ASCII; an internationalised one is given in its xn-- form.
+// ParseAllowRule parses a rule: "name", "*.domain" or "address", each optionally with ":port"; an IPv6 address with a
+// port is in brackets. A final "@private" allows the name to resolve to addresses of private networks. A name is ASCII,
+// an internationalised one in its xn-- form.
 func ParseAllowRule(s string) (AllowRule, error) {
 	bad := func(why string) (AllowRule, error) { return AllowRule{}, fmt.Errorf("allow rule %q: %s", s, why) }
 	place, inside := strings.CutSuffix(s, private)
@@ -126,19 +121,19 @@ func ParseAllowRule(s string) (AllowRule, error) {
 	r := AllowRule{Port: port, Private: inside}
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {
-			return bad("an address has no zone")
+			return bad("use an address without a zone")
 		}
 		if inside {
-			return bad("an address is allowed as it stands: leave " + private + " out")
+			return bad("addresses do not need " + private + ": remove it")
 		}
 		a = a.Unmap()
 		for _, p := range Metadata() {
 			if p.Contains(a) {
-				return bad("this is where clouds keep the machine's own credentials; it can never be allowed")
+				return bad("this is a cloud's metadata service with the machine's credentials; it cannot be allowed")
 			}
 		}
 		if why := Undialled(a); why != "" {
-			return bad("this is " + why + "; no rule changes what can be reached there")
+			return bad("this is " + why + "; rules do not apply to it")
 		}
 		r.Host = a.String()
 		return r, nil
@@ -148,17 +143,17 @@ func ParseAllowRule(s string) (AllowRule, error) {
 	_, notRange := netip.ParsePrefix(host)
 	switch {
 	case notRange == nil:
-		return bad("ranges of addresses cannot be allowed: give the single addresses, or better names")
+		return bad("address ranges are not supported: use names or single addresses")
 	case strings.ContainsAny(host, "/@?#"):
-		return bad("give a host name, not a URL")
+		return bad("use a host name, not a URL")
 	case strings.Contains(host, "*"):
-		return bad("* stands only for all subdomains, as in *.example.com")
+		return bad("use * only for all subdomains, as in *.example.com")
 	case !ValidHostName(r.Host):
-		return bad("this is no host name")
+		return bad("this is not a host name")
 	case r.Sub && !strings.Contains(r.Host, "."):
 		return bad("this would allow a whole top-level domain")
 	case strings.Trim(r.Host[strings.LastIndex(r.Host, ".")+1:], "0123456789") == "":
-		return bad("this is no address and no name")
+		return bad("this is neither an address nor a name")
 	}
 	return r, nil
 }
@@ -167,13 +162,13 @@ func splitPort(s string) (host string, port uint16, err error) {
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		addr, after, ok := strings.Cut(rest, "]")
 		if !ok {
-			return "", 0, errors.New("a [ without its ]")
+			return "", 0, errors.New("[ without ]")
 		}
 		if after == "" {
 			return addr, 0, nil
 		}
 		if s, ok = strings.CutPrefix(after, ":"); !ok {
-			return "", 0, errors.New("after ] comes :port")
+			return "", 0, errors.New("use :port after ]")
 		}
 		host, s = addr, ":"+s
 	} else if strings.Count(s, ":") > 1 { // a bare IPv6 address
@@ -193,8 +188,7 @@ func splitPort(s string) (host string, port uint16, err error) {
 	return host, uint16(n), nil
 }
 
-// CanonicalHost is a host name as rules compare it: ASCII lower case, without the
-// dot of the root.
+// CanonicalHost returns a host name as rules compare it: lower-case ASCII without a final dot.
 func CanonicalHost(s string) string {
 	b := []byte(strings.TrimSuffix(s, "."))
 	for i, c := range b {
@@ -205,8 +199,8 @@ func CanonicalHost(s string) string {
 	return string(b)
 }
 
-// ValidHostName reports whether a canonical name can be one of the DNS: labels of
-// letters, digits, - and _, 63 bytes each, 253 in all.
+// ValidHostName reports whether a canonical name is valid in the DNS: labels of letters, digits, - and _ of at most 63
+// bytes, at most 253 bytes in total.
 func ValidHostName(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
@@ -222,10 +216,10 @@ func ValidHostName(s string) bool {
 	return true
 }
 
-// webPorts are what a rule without a port allows.
+// webPorts are allowed by a rule without a port.
 var webPorts = []uint16{80, 443}
 
-// Names reports whether the rule is about this canonical name or address, whatever the port.
+// Names reports whether the rule has this canonical name or address, whatever the port.
 func (r AllowRule) Names(host string) bool {
 	if r.Sub {
 		return strings.HasSuffix(host, "."+r.Host)
@@ -241,7 +235,7 @@ func (r AllowRule) Match(host string, port uint16) bool {
 	return port == r.Port || r.Port == 0 && slices.Contains(webPorts, port)
 }
 
-// String is the rule as it is written in a project file.
+// String returns the rule as written in a project file.
 func (r AllowRule) String() string {
 	s := r.Host
 	if r.Sub {
@@ -259,12 +253,11 @@ func (r AllowRule) String() string {
 	return s
 }
 
-// plainInYAML are rules that YAML reads as text as they stand: a name with a dot whose last part begins with a letter,
-// and an IPv4 address.
+// plainInYAML matches rules that YAML reads as text without quotes: a name with a dot whose last part begins with a
+// letter, and an IPv4 address.
 var plainInYAML = regexp.MustCompile(`^([a-z][a-z0-9-]*(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*|[0-9]+(\.[0-9]+){3})(:[0-9]+)?(@private)?$`)
 
-// Line is the rule as an item of the list network.allow in YAML, quoted where YAML would
-// read it as something other than text.
+// Line returns the rule as a YAML item of network.allow, quoted if necessary.
 func (r AllowRule) Line() string {
 	s := r.String()
 	if plainInYAML.MatchString(s) {
@@ -273,7 +266,7 @@ func (r AllowRule) Line() string {
 	return "- '" + s + "'"
 }
 
-// AllowRuleFor is the smallest rule that allows a canonical name or address at a port.
+// AllowRuleFor returns the smallest rule that allows a canonical name or address at a port.
 func AllowRuleFor(host string, port uint16) AllowRule {
 	r := AllowRule{Host: host, Port: port}
 	if slices.Contains(webPorts, port) {
@@ -282,7 +275,7 @@ func AllowRuleFor(host string, port uint16) AllowRule {
 	return r
 }
 
-// Check returns all that is wrong with a policy.
+// Check validates a policy. Its error has all mistakes.
 func (n *Network) Check() error {
 	var c check
 	n.check(&c)
@@ -290,7 +283,7 @@ func (n *Network) Check() error {
 }
 
 func (n *Network) check(c *check) {
-	c.that(slices.Contains(NetworkModes(), n.Mode), "network %q is not known (known: %v)", n.Mode, NetworkModes())
+	c.that(slices.Contains(NetworkModes(), n.Mode), "network %q is unknown (known: %v)", n.Mode, NetworkModes())
 	c.that(n.Mode == NetworkRestricted || len(n.Allow) == 0 && !n.Learn, "network: allow and learn are only for %s", NetworkRestricted)
 	for _, s := range n.Allow {
 		if _, err := ParseAllowRule(s); err != nil {
@@ -303,39 +296,38 @@ func (n *Network) check(c *check) {
 	}
 }
 
-// NetworkReport says in the result what the box reached for outside.
+// NetworkReport lists the box's attempts to reach outside hosts.
 type NetworkReport struct {
 	Mode NetworkMode `json:"mode"`
-	// Hosts lists what was reached or refused, the most frequent first; of NetworkFull only
-	// what was refused is known.
+	// Hosts lists reached and refused hosts, the most frequent first. With NetworkFull only refused ones are known.
 	Hosts []NetworkHost `json:"hosts"`
 }
 
-// NetworkStatus says what became of the attempts to reach a host.
+// NetworkStatus is the outcome of attempts to reach a host.
 type NetworkStatus string
 
-// An attempt can end in these ways.
+// Values of NetworkStatus.
 const (
 	NetworkAllowed NetworkStatus = "allowed"
 	NetworkRefused NetworkStatus = "refused"
 	NetworkLearned NetworkStatus = "learned" // not refused because of Network.Learn
 )
 
-// NetworkHost is one place that was reached for.
+// NetworkHost is a host that the box tried to reach.
 type NetworkHost struct {
-	// Host is a name where one is known, else an address; Port is 0 for a name that was
-	// only asked for, and for protocols without ports.
+	// Host is a name if known, otherwise an address. Port is 0 for a name that was only resolved, and for protocols
+	// without ports.
 	Host     string        `json:"host"`
 	Port     uint16        `json:"port"`
 	Protocol string        `json:"protocol"` // tcp, udp, dns, icmp, or a number
 	Status   NetworkStatus `json:"status"`
-	// Count is of attempts; of what the kernel itself refused (what is not TCP, and ports of
-	// addresses) it has at least so many, since it reports some 20 a second.
+	// Count is the number of attempts. It is a lower bound for packets that the kernel refused (other than TCP, and
+	// ports of addresses), since the kernel reports some 20 a second.
 	Count int64 `json:"count"`
 	// By are the first processes and containers that tried.
 	By []string `json:"by"`
-	// Reason says why it was refused; Rule is the line under network.allow that would allow
-	// it, empty when none can. Of what was allowed, Rule is a line that says more than host and port.
+	// Reason is why it was refused. Rule is the line for network.allow that would allow it, empty if none can. For an
+	// allowed host, Rule is set if it says more than host and port.
 	Reason string `json:"reason"`
 	Rule   string `json:"rule"`
 }

@@ -12,9 +12,15 @@ func TestAllowRules(t *testing.T) {
 		yes  []string // host port
 		no   []string
 	}{
-		{"example.com", []string{"example.com 443", "example.com 80"}, []string{"example.com 22", "www.example.com 443", "notexample.com 443", "example.com.evil.org 443", "example.co 443"}},
+		{"example.com", []string{"example.com 443", "example.com 80"}, []string{
+			"example.com 22", "www.example.com 443",
+			"notexample.com 443", "example.com.evil.org 443", "example.co 443",
+		}},
 		{"Example.COM.", []string{"example.com 443"}, nil},
-		{"*.example.com", []string{"a.example.com 443", "a.b.example.com 80"}, []string{"example.com 443", "aexample.com 443", "a.example.com 22", "a.example.com.evil.org 443"}},
+		{"*.example.com", []string{"a.example.com 443", "a.b.example.com 80"}, []string{
+			"example.com 443", "aexample.com 443",
+			"a.example.com 22", "a.example.com.evil.org 443",
+		}},
 		{"example.com:22", []string{"example.com 22"}, []string{"example.com 443"}},
 		{"*.example.com:8443", []string{"x.example.com 8443"}, []string{"x.example.com 443"}},
 		{"xn--bcher-kva.example", []string{"xn--bcher-kva.example 443"}, nil},
@@ -51,8 +57,10 @@ func TestAllowRules(t *testing.T) {
 func TestBadAllowRules(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{
-		"", ".", "*", "*.", "*.com", "a*.com", "*.*.com", "https://example.com", "example.com/x", "user@example.com", "example.com:0", "example.com:65536",
-		"example.com:x", "example.com:", "exa mple.com", "example.com\x00.evil.org", "-a.com", "a..b", "bücher.example", "169.254.169.254", "[fd00:ec2::254]:80",
+		"", ".", "*", "*.", "*.com", "a*.com", "*.*.com", "https://example.com", "example.com/x", "user@example.com", "example.com:0",
+		"example.com:65536",
+		"example.com:x", "example.com:", "exa mple.com", "example.com\x00.evil.org", "-a.com", "a..b", "bücher.example",
+		"169.254.169.254", "[fd00:ec2::254]:80",
 		"::ffff:169.254.169.254", "[::1", "[::1]443", "fe80::1%eth0", "1.2.3", "0x7f.1", "2130706433", "example.com:080", "a.com,b.com",
 		"10.0.0.1@private", "@private", "a.com@public", "a.com@private@private", "a.com@private:443",
 	} {

@@ -13,99 +13,95 @@ import (
 	"unicode/utf8"
 )
 
-// Order is the work order: everything the guest has to know to do the task,
-// except secrets, which travel beside it in an Envelope and are never written to disk.
+// Order is the work order: everything that the guest needs for the task except secrets. Those are part of the Envelope
+// and are never written to disk.
 type Order struct {
 	Spec
 
 	Version int    `json:"version"`
 	TaskID  string `json:"task_id"`
 	Mode    Mode   `json:"mode"`
-	// AttemptID names this box's try at the task: 16 hex digits, new for every box.
-	// With the box's own incarnation it is the holder of the task's lease on the remote.
+	// AttemptID identifies the attempt: 16 hex digits, new for every box. Together with the box's incarnation it is the
+	// holder of the task's lease on the remote.
 	AttemptID string `json:"attempt_id,omitempty"`
-	// IfExists says what the box does when the remote knows the task already; empty: ExistsRefuse.
+	// IfExists says what the box does if the task exists on the remote; "" means ExistsRefuse.
 	IfExists IfExists `json:"if_exists,omitempty"`
-	// Ended lists attempts that the host knows to be over (their container is gone or
-	// has exited), so that a lease of theirs is not waited for.
+	// Ended lists attempts that the host knows to have ended, because their container exited or is missing. The box
+	// does not wait for their leases.
 	Ended   []string `json:"ended,omitempty"`
 	Project string   `json:"project"`
-	// Bundle says that commits of an earlier attempt lie at BundleIn: they never
-	// reached the remote, and come before what the remote has.
+	// Bundle reports that BundleIn has commits of an earlier attempt that were never pushed. They come before the
+	// remote's.
 	Bundle bool `json:"bundle,omitempty"`
-	// Archive says that files of an earlier attempt that git could not take lie at
-	// ArchiveIn: they are laid over the work tree.
+	// Archive reports that ArchiveIn has files of an earlier attempt that git could not commit. They are unpacked over
+	// the working tree.
 	Archive bool `json:"archive,omitempty"`
 
-	// Task is the prompt, byte for byte as the user gave it. It is data: no
-	// part of the system interprets it. Always valid UTF-8 without NUL. In
-	// a mode that GoesOn it may be empty (the remote knows the task); one that differs
-	// from what the remote knows is an addition to it.
+	// Task is the prompt, byte for byte as the user gave it, in valid UTF-8 without NUL. No part of the system
+	// interprets it. In a mode that GoesOn it may be empty; a text that differs from the remote's is an addition to it.
 	Task string `json:"task"`
 
-	// Repo is the repository as the user named it (URL or host path), without
-	// credentials. Empty means the task has no repository, and no branch.
+	// Repo is the repository as the user named it (URL or host path), without credentials. Empty means a task without
+	// repository and branch.
 	Repo string `json:"repo"`
-	// CloneURL is where the guest fetches and pushes. It equals Repo for a
-	// remote repository and is a served URL for one that lies on the host.
+	// CloneURL is the URL for fetch and push. It equals Repo for a remote repository and is a served URL for one on the
+	// host.
 	CloneURL string `json:"clone_url"`
-	// Branch is the base: a branch, or else a tag, or else the id of a commit. Empty means the remote's default branch.
+	// Branch is the base: a branch, a tag or a commit id, tried in this order. Empty means the remote's default branch.
 	Branch string `json:"branch"`
-	// TargetBranch receives the work: agent/<task id>-<slug>.
+	// TargetBranch is the task's branch: agent/<task id>-<slug>.
 	TargetBranch string `json:"target_branch"`
 
 	Validate []Command `json:"validate,omitempty"`
 	Dev      *Dev      `json:"dev,omitempty"`
 	Repair   Repair    `json:"repair,omitzero"`
 	Harness  Harness   `json:"harness"`
-	// Review is the feedback of ModeRevise.
+	// Review is the feedback for ModeRevise.
 	Review *Review `json:"review,omitempty"`
-	// Rebase is what ModeRebase does.
+	// Rebase configures ModeRebase.
 	Rebase *Rebase `json:"rebase,omitempty"`
-	// Stand is how long the box of ModeStand stays.
+	// Stand configures ModeStand.
 	Stand *Stand `json:"stand,omitempty"`
 
-	// MaxBudgetUSD caps what the agent may spend on the task, in US dollars, all
-	// attempts together. Nil is no cap.
+	// MaxBudgetUSD limits the agent's cost for all attempts of the task together, in US dollars. nil means no limit.
 	MaxBudgetUSD *float64 `json:"max_budget_usd,omitempty"`
-	// SpentUSDByAttempt is what the host knows former attempts to have cost, in US
-	// dollars by attempt id, where the remote's state did not know it: a box that vanished
-	// told the host only. It counts for an attempt whose cost the state still lacks.
+	// SpentUSDByAttempt is the cost of earlier attempts that only the host knows, in US dollars by attempt id. It is
+	// used for attempts whose cost is missing in the remote's state, because their box vanished.
 	SpentUSDByAttempt map[string]float64 `json:"spent_usd_by_attempt,omitempty"`
-	// TimeoutMinutes caps the wall clock from the order's arrival to the start
-	// of the landing, in minutes; fractions count.
+	// TimeoutMinutes is the limit from the order's arrival to the start of the landing, in minutes; it may be
+	// fractional.
 	TimeoutMinutes float64 `json:"timeout_minutes"`
 
-	// Strict decides about checks that fail before and after the task: true makes the run a failure, false a success. Nil is unproven.
+	// Strict decides the outcome if checks fail before and after the task: true means failure, false success, nil
+	// unproven.
 	Strict *bool `json:"strict,omitempty"`
-	// NoProof leaves out running the checks on base and head, in clean checkouts: validation in the
-	// work tree is all then.
+	// NoProof skips the checks on clean checkouts of base and head. Only the validation in the working tree remains.
 	NoProof bool `json:"no_proof,omitempty"`
-	// TrustBranchConfig lets a continued task's agent see the agents' own settings,
-	// hooks and MCP servers as the branch has them. Without it they are those of the base
-	// branch while the agent works.
+	// TrustBranchConfig lets the agent of a continued task use the branch's agent settings, hooks and MCP servers.
+	// Otherwise the base branch's are used while the agent works.
 	TrustBranchConfig bool `json:"trust_branch_config,omitempty"`
 
 	PR *PullRequest `json:"pr,omitempty"`
 
-	// PushInterval and CheckpointInterval are the periods, in seconds, between
-	// pushes of committed work and snapshots of uncommitted work. 0 means the default.
+	// PushIntervalSeconds and CheckpointIntervalSeconds are the intervals of pushes of commits and of checkpoints. 0
+	// means the default.
 	PushIntervalSeconds       float64 `json:"push_interval_seconds,omitempty"`
 	CheckpointIntervalSeconds float64 `json:"checkpoint_interval_seconds,omitempty"`
-	// HangTimeoutSeconds is how long an agent may show no sign of life (no event, no
-	// change in the tree, no CPU or child progress) until it counts as hung. 0 means the default.
+	// HangTimeoutSeconds is how long an agent may be inactive (no event, no change in the tree, no CPU use or progress
+	// of children) until it counts as hung. 0 means the default.
 	HangTimeoutSeconds float64 `json:"hang_timeout_seconds,omitempty"`
 
-	// PushSecrets is PushSecretsAllow where commits with the value of a secret are pushed. Empty means that they are kept, and not pushed.
+	// PushSecrets is PushSecretsAllow to push commits that contain the value of a secret. "" means that such commits
+	// are kept and not pushed.
 	PushSecrets string `json:"push_secrets,omitempty"`
 
-	// Author signs the commits made by and for the agent.
+	// Author is the author of commits by and for the agent.
 	Author Identity `json:"author"`
-	// CoAuthor is the agent, where Author is somebody else: messages of commits name it in a trailer.
+	// CoAuthor is the agent, if Author is a person. A trailer in commit messages names it.
 	CoAuthor *Identity `json:"co_author,omitempty"`
 }
 
-// The values of PushSecrets.
+// Values of PushSecrets.
 const (
 	PushSecretsRefuse = "refuse"
 	PushSecretsAllow  = "allow"
@@ -121,26 +117,25 @@ type Command struct {
 type Dev struct {
 	Command string `json:"command"`
 	Port    int    `json:"port"`
-	// ReadyPath answers with less than 500 when the server is ready; empty: "/".
+	// ReadyPath answers with a status below 500 once the server is ready; "" means "/".
 	ReadyPath string `json:"ready_path,omitempty"`
-	// Pages are the paths that pictures are taken of; empty: ReadyPath.
+	// Pages are the paths for screenshots; empty means ReadyPath.
 	Pages []string `json:"pages,omitempty"`
-	// StartTimeoutSeconds bounds the start to readiness. 0: DefaultDevStart.
+	// StartTimeoutSeconds limits the time from start to readiness. 0 means DefaultDevStart.
 	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
 }
 
 // Repair sends failed validation back to the agent.
 type Repair struct {
-	// MaxAttempts is how often; 0 means never. Budget and time of the task bound it, too.
+	// MaxAttempts is the maximum number of rounds; 0 means none. The task's budget and timeout apply, too.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// Rebase says onto what the task's commits go.
+// Rebase configures a rebase of the task's commits.
 type Rebase struct {
 	// Onto is a branch of the remote; empty means the task's base branch.
 	Onto string `json:"onto,omitempty"`
-	// Foreign also moves commits that somebody else pushed to the task's branch. Without
-	// it they are a reason to refuse.
+	// Foreign also rebases commits of others on the task's branch. Without it they are an error.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
@@ -159,9 +154,9 @@ type PullRequest struct {
 	Draft     bool     `json:"draft,omitempty"`
 	Reviewers []string `json:"reviewers,omitempty"`
 	Base      string   `json:"base,omitempty"`
-	// APIURL is the forge's API where it cannot be told from the remote; empty means from the remote.
+	// APIURL is the URL of the forge's API; "" means that it is derived from the remote.
 	APIURL string `json:"api_url,omitempty"`
-	// Repository is owner/name on the forge where the remote's path is another; needs APIURL.
+	// Repository is owner/name on the forge if it differs from the remote's path; it needs APIURL.
 	Repository string `json:"repository,omitempty"`
 }
 
@@ -171,73 +166,71 @@ type Identity struct {
 	Email string `json:"email"`
 }
 
-// GitCredential opens the remote. Either Token (with an optional Username) for
-// HTTP, or SSHKey (a PEM private key) for SSH.
+// GitCredential opens the remote: Token (with an optional Username) for HTTP, or SSHKey (a PEM private key) for SSH.
 type GitCredential struct {
 	Username   string `json:"username,omitempty"`
 	Token      string `json:"token,omitempty"`
 	SSHKey     string `json:"ssh_key,omitempty"`
 	KnownHosts string `json:"known_hosts,omitempty"`
-	// CA is, in PEM, the only authority that the remote's certificate may come from; empty means those of the box.
+	// CA is the only accepted authority of the remote's certificate, in PEM; "" means the box's authorities.
 	CA string `json:"ca,omitempty"`
-	// Renew: Token is an installation token of Envelope.App, which lives an hour.
+	// Renew reports that Token is an installation token of Envelope.App, which expires after an hour.
 	Renew bool `json:"renew,omitempty"`
 }
 
-// GitHubApp is an App whose installation tokens open remote and forge, in place of a person's token.
+// GitHubApp is a GitHub App whose installation tokens open remote and forge instead of a person's token.
 type GitHubApp struct {
 	ID           string `json:"id"`                     // the App's id or client id
-	Installation int64  `json:"installation,omitempty"` // 0 means asked for by the repository
+	Installation int64  `json:"installation,omitempty"` // 0 means looked up by the repository
 	PrivateKey   string `json:"private_key"`            // PEM
 }
 
-// Envelope is the one document that PID 1 reads on standard input.
+// Envelope is the document that PID 1 reads on standard input.
 type Envelope struct {
 	Order   Order             `json:"order"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Git     *GitCredential    `json:"git,omitempty"`
-	// ForgeToken opens the pull request; empty: App does, or there is none.
+	// ForgeToken opens the pull request; "" means that App does, or that there is none.
 	ForgeToken string `json:"forge_token,omitempty"`
-	// App makes and renews tokens; nil means there is none, or a token of the user's goes before it.
+	// App creates and renews tokens; nil if there is none, or a user's token takes precedence.
 	App *GitHubApp `json:"app,omitempty"`
 }
 
-// MaxRepairs bounds Repair.MaxAttempts: who needs more has another problem.
+// MaxRepairs is the limit of Repair.MaxAttempts.
 const MaxRepairs = 10
 
-// MaxEnvelope bounds what PID 1 reads, in bytes. The largest part is the task
-// text, whose own bound is MaxTask; JSON escapes a byte in at most six.
+// MaxEnvelope is the limit of an envelope, in bytes. The largest part is the task text, at most MaxTask; JSON escapes a
+// byte in at most six.
 const (
 	MaxTask     = 4 << 20
 	MaxEnvelope = 6*MaxTask + 4<<20
 )
 
-// Defaults that both sides rely on.
+// Defaults of host and guest.
 const (
 	DefaultTimeout      = 30 * time.Minute
 	DefaultServiceStart = 60 * time.Second
-	// DefaultPushInterval and DefaultCheckpointInterval bound what a sudden end can
-	// cost. The second is the one that is promised.
+	// DefaultPushInterval and DefaultCheckpointInterval limit the loss at a sudden end. Only the second one is
+	// guaranteed.
 	DefaultPushInterval       = 2 * time.Minute
 	DefaultCheckpointInterval = time.Minute
-	// DefaultDevStart is what a development server of some size takes to build.
+	// DefaultDevStart is enough to build a development server of some size.
 	DefaultDevStart = 60 * time.Second
-	// DefaultHangTimeout is longer than a model thinks about one answer without a
-	// sign of it: with ten minutes real sessions were cut.
+	// DefaultHangTimeout is longer than a model works on one answer without output: ten minutes cut real sessions.
 	DefaultHangTimeout = 15 * time.Minute
 )
 
-// PushInterval is the time between pushes of committed work.
+// PushInterval returns the time between pushes of committed work.
 func (o *Order) PushInterval() time.Duration {
 	return seconds(o.PushIntervalSeconds, DefaultPushInterval)
 }
 
-// CheckpointInterval is the time between snapshots of uncommitted work.
+// CheckpointInterval returns the time between checkpoints.
 func (o *Order) CheckpointInterval() time.Duration {
 	return seconds(o.CheckpointIntervalSeconds, DefaultCheckpointInterval)
 }
 
-// HangTimeout is how long an agent may show no sign of life.
+// HangTimeout returns how long an agent may be inactive.
 func (o *Order) HangTimeout() time.Duration {
 	return seconds(o.HangTimeoutSeconds, DefaultHangTimeout)
 }
@@ -249,12 +242,12 @@ func seconds(s float64, def time.Duration) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// StartTimeout is the bound on the server's way from its start to ready.
+// StartTimeout returns the limit of the time from the server's start to readiness.
 func (d *Dev) StartTimeout() time.Duration {
 	return seconds(d.StartTimeoutSeconds, DefaultDevStart)
 }
 
-// Timeout is the wall-clock budget of the run; ModeStand has none.
+// Timeout returns the wall-clock limit of the attempt; ModeStand has none.
 func (o *Order) Timeout() time.Duration {
 	if o.TimeoutMinutes <= 0 {
 		return DefaultTimeout
@@ -262,8 +255,8 @@ func (o *Order) Timeout() time.Duration {
 	return time.Duration(o.TimeoutMinutes * float64(time.Minute))
 }
 
-// DecodeEnvelope reads exactly one envelope, strictly, and validates the order.
-// It reads to the first complete document and does not wait for the end of r.
+// DecodeEnvelope reads exactly one envelope, strictly, and validates the order. It reads the first complete document
+// and does not wait for the end of r.
 func DecodeEnvelope(r io.Reader) (*Envelope, error) {
 	dec := json.NewDecoder(io.LimitReader(r, MaxEnvelope))
 	dec.DisallowUnknownFields()
@@ -276,7 +269,7 @@ func DecodeEnvelope(r io.Reader) (*Envelope, error) {
 	}
 	for _, n := range e.Order.SecretNames {
 		if _, ok := e.Secrets[n]; !ok {
-			return nil, fmt.Errorf("work order names the secret %s but does not carry it", n)
+			return nil, fmt.Errorf("work order without a value for the secret %s", n)
 		}
 	}
 	return &e, nil
@@ -291,7 +284,7 @@ func DecodeOrder(b []byte) (*Order, error) {
 		return nil, fmt.Errorf("read work order: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("read work order: more follows after the document")
+		return nil, errors.New("read work order: unexpected data after the document")
 	}
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -299,27 +292,29 @@ func DecodeOrder(b []byte) (*Order, error) {
 	return &o, nil
 }
 
-// Check verifies what both sides rely on and reports every mistake at once.
+// Check validates the order. Its error has all mistakes.
 func (o *Order) Check() error {
 	if o.Version != Version {
-		// Nothing else can be trusted in a document of another version.
-		return fmt.Errorf("work order has version %d, this program reads version %d: use a CLI and an image of the same release", o.Version, Version)
+		// Other fields of another version cannot be interpreted.
+		return fmt.Errorf("work order has version %d, this program reads version %d: use a CLI and an image of the same release",
+			o.Version, Version)
 	}
 	var c check
 	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
-	c.that(slices.Contains(Modes(), o.Mode), "mode %q is not known (known: %q)", o.Mode, Modes())
+	c.that(slices.Contains(Modes(), o.Mode), "mode %q is unknown (known: %q)", o.Mode, Modes())
 	o.checkIfExists(&c)
-	c.that(!o.Mode.GoesOn() || o.Repo != "", "a task without a repository cannot go on: nothing of it is kept")
-	c.that((o.Mode == ModeRevise) == (o.Review != nil), "mode %s and review do not go together: revise has one, no other mode has", o.Mode)
-	c.that((o.Mode == ModeRebase) == (o.Rebase != nil), "mode %s and rebase do not go together: rebase has one, no other mode has", o.Mode)
+	c.that(!o.Mode.GoesOn() || o.Repo != "", "a task without a repository cannot be resumed")
+	c.that((o.Mode == ModeRevise) == (o.Review != nil), "mode %s: review is required in mode revise and only there", o.Mode)
+	c.that((o.Mode == ModeRebase) == (o.Rebase != nil), "mode %s: rebase is required in mode rebase and only there", o.Mode)
 	if o.Review != nil {
 		o.Review.check(&c)
 	}
 	if o.Rebase != nil {
 		c.that(o.Rebase.Onto == "" || ValidRefName(o.Rebase.Onto), "rebase.onto %q is not a valid branch name", o.Rebase.Onto)
 	}
-	c.that(o.Repair.MaxAttempts >= 0 && o.Repair.MaxAttempts <= MaxRepairs, "repair.max_attempts %d is not from 0 to %d", o.Repair.MaxAttempts, MaxRepairs)
-	// A plan has none; publish.Claim needs one.
+	c.that(o.Repair.MaxAttempts >= 0 && o.Repair.MaxAttempts <= MaxRepairs, "repair.max_attempts %d is not from 0 to %d",
+		o.Repair.MaxAttempts, MaxRepairs)
+	// A plan has no attempt id; publish.Claim needs one.
 	c.that(o.AttemptID == "" || ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
 	o.checkStand(&c)
 	c.that(o.Mode.GoesOn() || o.Mode == ModeStand || strings.TrimSpace(o.Task) != "", "task is empty")
@@ -335,11 +330,12 @@ func (o *Order) Check() error {
 		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}
 	for id, usd := range o.SpentUSDByAttempt {
-		c.that(ValidAttemptID(id) && positive(usd), "spent_usd_by_attempt has %v of %q: it wants a positive number of an attempt of 16 hex digits", usd, id)
+		c.that(ValidAttemptID(id) && positive(usd), "spent_usd_by_attempt: %v of %q is not a positive number by attempt id", usd, id)
 	}
 	c.that(positive(o.TimeoutMinutes) || o.Mode == ModeStand, "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
 	for name, v := range map[string]float64{
-		"push_interval_seconds": o.PushIntervalSeconds, "checkpoint_interval_seconds": o.CheckpointIntervalSeconds, "hang_timeout_seconds": o.HangTimeoutSeconds,
+		"push_interval_seconds": o.PushIntervalSeconds, "checkpoint_interval_seconds": o.CheckpointIntervalSeconds,
+		"hang_timeout_seconds": o.HangTimeoutSeconds,
 	} {
 		c.that(v == 0 || positive(v), "%s %v is not a positive number", name, v)
 	}
@@ -359,7 +355,7 @@ func checkText(s string) error {
 	return nil
 }
 
-// check collects what does not hold.
+// check collects errors.
 type check struct{ errs []error }
 
 func (c *check) that(ok bool, format string, a ...any) {

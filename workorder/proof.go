@@ -2,44 +2,44 @@ package workorder
 
 import "encoding/json"
 
-// TestStatus is how one test ended.
+// TestStatus is the outcome of a test.
 type TestStatus string
 
-// Endings of a test.
+// Values of TestStatus.
 const (
 	TestPassed  TestStatus = "passed"
-	TestFailed  TestStatus = "failed" // errors of the test itself included
+	TestFailed  TestStatus = "failed" // including errors of the test itself
 	TestSkipped TestStatus = "skipped"
 )
 
 // Transition compares one check, or one of its tests, before and after the task's commits.
 type Transition string
 
-// Transitions. "Base" is the commit that the task began with, "head" the last one of its branch.
+// Transitions. "Base" is the commit at which the task began, "head" the last commit of its branch.
 const (
 	StillPasses Transition = "pass→pass"
 	Fixed       Transition = "fail→pass" // failed or was skipped on base
 	Broken      Transition = "pass→fail"
 	StillFails  Transition = "fail→fail"
-	NewPasses   Transition = "new" // not on base, passes on head
+	NewPasses   Transition = "new" // missing on base, passes on head
 	NewFails    Transition = "new→fail"
-	Gone        Transition = "deleted" // on base, not on head
+	Gone        Transition = "deleted" // on base, missing on head
 	NowSkipped  Transition = "skipped" // ran on base, or is new, and is skipped on head
 	Flaky       Transition = "flaky"   // repeats at one commit differ
 	NotCompared Transition = ""        // only one side could be run
 )
 
-// TestChange is one test of a check on both sides.
+// TestChange compares one test of a check on both sides.
 type TestChange struct {
 	// Suite is the package, class or file of the test, as its report names it.
 	Suite      string     `json:"suite"`
 	Name       string     `json:"name"`
 	Transition Transition `json:"transition"`
-	// Text is the beginning of what the test said when it failed on head.
+	// Text is the beginning of the test's output when it failed on head.
 	Text string `json:"text"`
 }
 
-// TestCounts are the numbers of tests in a report.
+// TestCounts counts the tests in a report.
 type TestCounts struct {
 	Passed  int `json:"passed"`
 	Failed  int `json:"failed"`
@@ -53,38 +53,39 @@ type CheckRun struct {
 	DurationMS int64 `json:"duration_ms"`
 	// Log is the path of the full output, relative to the result's folder.
 	Log string `json:"log"`
-	// Tests is nil when the command left no report.
+	// Tests is nil if the command wrote no report.
 	Tests *TestCounts `json:"tests"`
 }
 
-// CheckProof is a validate command on both sides. The runner ran it, where the agent cannot reach.
+// CheckProof compares a validate command on both sides. The runner runs it out of the agent's reach.
 type CheckProof struct {
 	Name    string `json:"name"`
 	Command string `json:"command"`
-	// Base and Head are the last run of each side; nil means it could not be run there.
+	// Base and Head are the last run of each side; nil if it could not be run.
 	Base       *CheckRun  `json:"base"`
 	Head       *CheckRun  `json:"head"`
 	Transition Transition `json:"transition"`
-	// BaseVaries reports that runs of base ended differently. A Flaky check whose base does not vary became flaky by the task.
+	// BaseVaries reports that runs on base had different outcomes. If base does not vary, the task made a Flaky check
+	// flaky.
 	BaseVaries bool `json:"base_varies,omitempty"`
-	// Report is the format of the test report, empty when there was none.
+	// Report is the format of the test report; "" if there was none.
 	Report string `json:"report"`
-	// Counts has the number of tests by transition, Tests those that are not
-	// StillPasses, the worst first, at most MaxTestChanges.
+	// Counts has the number of tests by transition. Tests has those that are not StillPasses, the worst first, at most
+	// MaxTestChanges.
 	Counts map[Transition]int `json:"counts"`
 	Tests  []TestChange       `json:"tests"`
 }
 
-// MaxTestChanges bounds the tests of a check that a result names; more are only counted.
+// MaxTestChanges is the limit of the tests of a check in a result; others are only counted.
 const MaxTestChanges = 200
 
-// Flag is something that a reviewer should see before believing a green check.
+// Flag is a warning to reviewers about a passing check.
 type Flag struct {
 	// Kind is one of the Flag constants.
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Line int    `json:"line"` // from 1; 0 means the whole file
-	Text string `json:"text"` // what was found, for a human
+	Text string `json:"text"` // the finding, for people
 }
 
 // Kinds of flags on the tests themselves.
@@ -92,21 +93,21 @@ const (
 	FlagTestDeleted   = "test-deleted"
 	FlagTestSkipped   = "test-skipped"
 	FlagTestWeakened  = "test-weakened"
-	FlagCheckEdited   = "check-edited" // a script or configuration that a validate command runs
+	FlagCheckEdited   = "check-edited" // a script or configuration of a validate command
 	FlagHardCoded     = "hard-coded"   // a value that a test expects appears as a constant in the code
 	FlagBrokenOnHead  = "broken"       // passed on base, fails on head
 	FlagNothingProven = "not-proven"   // no check shows a difference between base and head
 )
 
-// Proof is what the runner found out about the work, in clean checkouts of base and head.
+// Proof is the outcome of the checks in clean checkouts of base and head.
 type Proof struct {
 	Base   string       `json:"base"` // commit
 	Head   string       `json:"head"` // commit
 	Checks []CheckProof `json:"checks"`
-	// Pages are those of the development server, empty without one.
+	// Pages are those of the development server; empty without one.
 	Pages []PageProof `json:"pages"`
 	Flags []Flag      `json:"flags"`
-	// Reasons say what of it is missing, and why; empty when all was run.
+	// Reasons say which parts are missing and why; empty if everything was run.
 	Reasons Reasons `json:"reasons"`
 }
 
@@ -126,7 +127,7 @@ func (p Proof) MarshalJSON() ([]byte, error) {
 	}{c, proofText{p.Reasons.String()}})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and proofs of older versions.
+// UnmarshalJSON also reads proofs of older versions.
 func (p *Proof) UnmarshalJSON(b []byte) error {
 	type plain Proof // without this method
 	both := struct {
@@ -155,38 +156,38 @@ type SurfaceFinding struct {
 	Grave bool `json:"grave"`
 }
 
-// PageProof is one page of the development server, at one width, on both sides.
+// PageProof compares a page of the development server on both sides, at one width.
 type PageProof struct {
 	Path  string `json:"path"`  // of the URL
 	Width int    `json:"width"` // of the window, in CSS pixels
-	// Base and Head are nil where the page could not be looked at; Proof.Reasons say why.
+	// Base and Head are nil if the page could not be visited; Proof.Reasons say why.
 	Base *PageView `json:"base"`
 	Head *PageView `json:"head"`
-	// Diff is the picture of what differs, relative to the result's folder; empty when nothing does.
+	// Diff is the picture of the differences, relative to the result's directory; "" if there are none.
 	Diff string `json:"diff"`
-	// Differs is the share of pixels that differ, from 0 to 1; nil means not compared.
+	// Differs is the share of differing pixels, from 0 to 1; nil if not compared.
 	Differs *float64 `json:"differs"`
 }
 
-// PageView is what a browser saw of a page.
+// PageView is a browser's view of a page.
 type PageView struct {
-	Status int    `json:"status"` // of HTTP; 0 means no answer
+	Status int    `json:"status"` // HTTP status; 0 if there was no answer
 	Title  string `json:"title"`
-	// Picture is the path of the screenshot, relative to the result's folder; empty means there is none.
+	// Picture is the path of the screenshot, relative to the result's directory; "" if there is none.
 	Picture       string `json:"picture"`
 	PictureWidth  int    `json:"picture_width"` // in pixels
 	PictureHeight int    `json:"picture_height"`
-	// Console are errors and warnings of the console and uncaught exceptions, Failed requests that
-	// failed or were answered with 400 and more: at most MaxPageNotes each, in order.
+	// Console has errors and warnings of the console and uncaught exceptions, Failed the requests that failed or were
+	// answered with 400 or more: at most MaxPageNotes each, in order.
 	Console []string `json:"console"`
 	Failed  []string `json:"failed"`
-	Error   string   `json:"error"` // why the page could not be looked at; empty means it could
+	Error   string   `json:"error"` // why the page could not be visited; "" if it was
 }
 
-// MaxPageNotes bounds the lists of a PageView.
+// MaxPageNotes is the limit of each list of a PageView.
 const MaxPageNotes = 20
 
-// Kinds of evidence in Evidence.Kind that are shown and not only listed.
+// Kinds of evidence in Evidence.Kind that are displayed, not only listed.
 const (
 	EvidenceScreenshot = "screenshot"
 	EvidenceVideo      = "video"

@@ -84,7 +84,8 @@ func TestProofReasons(t *testing.T) {
 	if err := json.Unmarshal(b, &same); err != nil || len(same.Proof.Reasons) != 2 || same.Proof.Reasons[1].Code != ReasonPages {
 		t.Errorf("%v, %+v", err, same.Proof)
 	}
-	if err := json.Unmarshal([]byte(`{"proof":{"base":"b","head":"h","checks":[],"pages":[],"flags":[],"reason":"base was not run"}}`), &older); err != nil ||
+	if err := json.Unmarshal([]byte(`{"proof":{"base":"b","head":"h","checks":[],"pages":[],"flags":[],"reason":"base was not run"}}`),
+		&older); err != nil ||
 		older.Proof.Base != "b" || len(older.Proof.Reasons) != 1 || older.Proof.Reasons[0].Detail != "base was not run" {
 		t.Errorf("%v, %+v", err, older.Proof)
 	}
@@ -95,13 +96,17 @@ func TestProofReasons(t *testing.T) {
 func TestReasonsOfAttempts(t *testing.T) {
 	t.Parallel()
 	want := Because(ReasonValidation, "unit failed").And(ReasonPush, "no route")
-	state := State{TaskID: "T-A1B2C3D4", TargetBranch: "agent/T-A1B2C3D4", Task: "x", Attempts: []Attempt{{Number: 1, Status: StatusFailed, Reasons: want}, {Number: 2}}}
+	state := State{
+		TaskID: "T-A1B2C3D4", TargetBranch: "agent/T-A1B2C3D4", Task: "x",
+		Attempts: []Attempt{{Number: 1, Status: StatusFailed, Reasons: want}, {Number: 2}},
+	}
 	b, err := state.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := DecodeState(b, state.TaskID)
-	if err != nil || !slices.Equal(s.Attempts[0].Ending().Reasons, want) || s.Attempts[0].Status != StatusFailed || len(s.Attempts[1].Reasons) != 0 {
+	if err != nil || !slices.Equal(s.Attempts[0].Ending().Reasons, want) || s.Attempts[0].Status != StatusFailed ||
+		len(s.Attempts[1].Reasons) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	var older struct {
@@ -110,7 +115,8 @@ func TestReasonsOfAttempts(t *testing.T) {
 			Reasons []Reason
 		}
 	}
-	if err := json.Unmarshal(b, &older); err != nil || older.Attempts[0].Said != (Said{"unit failed; no route", ReasonValidation}) || older.Attempts[1].Reasons == nil {
+	if err := json.Unmarshal(b, &older); err != nil || older.Attempts[0].Said != (Said{"unit failed; no route", ReasonValidation}) ||
+		older.Attempts[1].Reasons == nil {
 		t.Errorf("state as an older version reads it: %+v, %v", older, err)
 	}
 	if b, err = (&Result{Earlier: []Earlier{{Number: 1, Reasons: want}, {Number: 2}}}).Encode(); err != nil {
@@ -120,7 +126,8 @@ func TestReasonsOfAttempts(t *testing.T) {
 	if err != nil || !slices.Equal(r.Earlier[0].Reasons, want) || r.Earlier[0].Number != 1 || len(r.Earlier[1].Reasons) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := json.Unmarshal(b, &older); err != nil || older.Earlier[0].Said != (Said{"unit failed; no route", ReasonValidation}) || older.Earlier[1].Reasons == nil {
+	if err := json.Unmarshal(b, &older); err != nil || older.Earlier[0].Said != (Said{"unit failed; no route", ReasonValidation}) ||
+		older.Earlier[1].Reasons == nil {
 		t.Errorf("result as a script reads it: %+v, %v", older, err)
 	}
 
@@ -128,10 +135,12 @@ func TestReasonsOfAttempts(t *testing.T) {
 	s, err = DecodeState([]byte(`{"version":1,"task_id":"T-A1B2C3D4","target_branch":"agent/T-A1B2C3D4","task":"x","attempts":[
 		{"id":"a","number":1,"status":"failed","ended_by":"validation","reason":"unit failed; no route","reason_code":"validation_failed","head_sha":"h"},
 		{"id":"b","number":2,"status":"","ended_by":"","reason":""}]}`), "T-A1B2C3D4")
-	if err != nil || !slices.Equal(s.Attempts[0].Reasons, said) || s.Attempts[0].HeadSHA != "h" || s.Attempts[0].EndedBy != ByValidation || s.Attempts[1].Reasons != nil {
+	if err != nil || !slices.Equal(s.Attempts[0].Reasons, said) || s.Attempts[0].HeadSHA != "h" ||
+		s.Attempts[0].EndedBy != ByValidation || s.Attempts[1].Reasons != nil {
 		t.Errorf("state of an older version: %+v, %v", s, err)
 	}
-	r, err = DecodeResult([]byte(`{"version":1,"earlier":[{"number":1,"mode":"create","status":"failed","reason":"unit failed; no route","reason_code":"validation_failed","cost_usd":2}]}`))
+	r, err = DecodeResult([]byte(`{"version":1,"earlier":[{"number":1,"mode":"create","status":"failed","reason":"unit failed; no ` +
+		`route","reason_code":"validation_failed","cost_usd":2}]}`))
 	if err != nil || !slices.Equal(r.Earlier[0].Reasons, said) || r.Earlier[0].Mode != ModeCreate || *r.Earlier[0].CostUSD != 2 {
 		t.Errorf("result of an older version: %+v, %v", r, err)
 	}

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// Result is the record of one attempt. Every ending produces one.
+// Result is the record of one attempt. Every ending writes one.
 type Result struct {
 	Version int    `json:"version"`
 	TaskID  string `json:"task_id"`
 	Project string `json:"project"`
 	Mode    Mode   `json:"mode"`
-	// Attempt counts the boxes of the task, this one included, from 1; 0 when the
-	// run ended before that was known.
+	// Attempt numbers the attempts of the task from 1; 0 if the attempt ended before its number was known.
 	Attempt   int     `json:"attempt"`
 	AttemptID string  `json:"attempt_id"`
 	Status    Status  `json:"status"`
 	EndedBy   EndedBy `json:"ended_by"`
-	// Reasons are empty on success. The JSON has them as a sentence (reason) and by the first one's code (reason_code), too.
+	// Reasons is empty on success. The JSON also has them as a sentence (reason) and the first one's code
+	// (reason_code).
 	Reasons Reasons `json:"reasons"`
-	// Uncommitted says that the work tree in the box has changes that are neither in a commit nor in ArchiveFile.
+	// Uncommitted reports that the working tree in the box has changes that are neither in a commit nor in ArchiveFile.
 	Uncommitted bool `json:"uncommitted,omitempty"`
 	Resumable   bool `json:"resumable"`
-	// ResumeAt is when a parked task can go on; nil when nobody knows.
+	// ResumeAt is when a parked task can be resumed; nil if unknown.
 	ResumeAt *time.Time `json:"resume_at"`
-	// NextCommand is what the user would most likely run next.
+	// NextCommand is the command that the user most likely runs next.
 	NextCommand string    `json:"next_command"`
 	StartedAt   time.Time `json:"started_at"`
 	DurationMS  int64     `json:"duration_ms"`
@@ -39,16 +39,15 @@ type Result struct {
 	HeadSHA    string   `json:"head_sha"`
 	Pushed     bool     `json:"pushed"`
 	Commits    []Commit `json:"commits"`
-	// Changes are the files of the newest commits by SHA, at most MaxChanges of each.
+	// Changes has the files of the newest commits by SHA, at most MaxChanges of each.
 	Changes map[string][]FileChange `json:"changes"`
-	// Earlier are the attempts before this one, oldest first.
+	// Earlier has the attempts before this one, oldest first.
 	Earlier []Earlier `json:"earlier"`
-	// Asked is what the task is; nil when the run ended before that was known.
+	// Asked is the task's text; nil if the attempt ended before that was known.
 	Asked *Asked `json:"asked"`
-	// Checkpoint is the last snapshot of uncommitted work on the remote; nil when
-	// there is none, or when all of it is in the branch.
+	// Checkpoint is the last checkpoint on the remote; nil if there is none, or if the branch has all of it.
 	Checkpoint *Checkpoint `json:"checkpoint"`
-	// Restored is what a continued attempt began with; nil when it did not get so far.
+	// Restored is the initial state of a continued attempt; nil if it ended before.
 	Restored *Restored `json:"restored"`
 
 	Steps      []Step       `json:"steps"`
@@ -59,24 +58,24 @@ type Result struct {
 	Proof *Proof `json:"proof"`
 	// Surface lists changed files that run on a reviewer's machine or in CI.
 	Surface []SurfaceFinding `json:"surface"`
-	// Repairs are the returns of failed validation to the agent.
+	// Repairs are the rounds of failed validation sent back to the agent.
 	Repairs []RepairRound `json:"repairs"`
-	// Review says what became of the feedback, in ModeRevise and where ModeContinue goes on with it.
+	// Review is the outcome of the feedback, in ModeRevise and if ModeContinue resumes such an attempt.
 	Review []ReviewAnswer `json:"review"`
-	// Rebased is what ModeRebase did; nil in other modes, or when it did not get so far.
+	// Rebased is the outcome of ModeRebase; nil in other modes, or if the attempt ended before.
 	Rebased *Rebased `json:"rebased"`
-	// Plan is what ModePlan made, at most MaxPlan bytes.
+	// Plan is the plan of ModePlan, at most MaxPlan bytes.
 	Plan     string       `json:"plan"`
 	Services []ServiceEnd `json:"services"`
 	Evidence []Evidence   `json:"evidence"`
-	// Network is nil when the run ended before the policy was in force.
+	// Network is nil if the attempt ended before the policy was in force.
 	Network *NetworkReport `json:"network"`
-	// Refusals are what the guard refused of the agent's Docker requests, by rule.
+	// Refusals are the Docker requests of the agent that the guard refused, by rule.
 	Refusals []Refusal `json:"refusals"`
 	PR       *PR       `json:"pr"`
-	// EvidenceSHA is the commit on the remote that holds the evidence files, at their paths; empty means there is none.
+	// EvidenceSHA is the commit on the remote with the evidence files, at their paths; "" if there is none.
 	EvidenceSHA string `json:"evidence_sha"`
-	// EvidenceLeft are the paths that it does not hold: too large, too many, or gone.
+	// EvidenceLeft are paths missing in it: too large, too many, or deleted.
 	EvidenceLeft []string `json:"evidence_left"`
 	Image        Image    `json:"image"`
 	Host         Host     `json:"host"`
@@ -90,27 +89,27 @@ type Commit struct {
 	Author  string `json:"author"`
 }
 
-// FileChange is one file of a commit, as git's numstat has it.
+// FileChange is one file of a commit, as in git's numstat.
 type FileChange struct {
 	Path    string `json:"path"`
 	Added   int    `json:"added"` // lines
 	Deleted int    `json:"deleted"`
-	Binary  bool   `json:"binary"` // then there are no lines
+	Binary  bool   `json:"binary"` // no line counts then
 }
 
-// MaxChanges bounds the files of a commit that a result names.
+// MaxChanges is the limit of the files of a commit in a result.
 const MaxChanges = 100
 
-// Earlier is how an attempt before this one ended.
+// Earlier is the outcome of an earlier attempt.
 type Earlier struct {
 	Number  int      `json:"number"`
 	Mode    Mode     `json:"mode"`
 	Status  Status   `json:"status"`
-	Reasons Reasons  `json:"reasons"` // the JSON has them as a Said, too
+	Reasons Reasons  `json:"reasons"` // the JSON also has them as a Said
 	CostUSD *float64 `json:"cost_usd"`
 }
 
-// MarshalJSON writes the reasons as a list and as they are said.
+// MarshalJSON writes the reasons as a list and as a Said.
 func (e Earlier) MarshalJSON() ([]byte, error) {
 	type plain Earlier // without this method
 	c := plain(e)
@@ -121,7 +120,7 @@ func (e Earlier) MarshalJSON() ([]byte, error) {
 	}{c, e.Reasons.Said()})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and results of older versions.
+// UnmarshalJSON also reads results of older versions.
 func (e *Earlier) UnmarshalJSON(b []byte) error {
 	type plain Earlier // without this method
 	both := struct {
@@ -133,16 +132,16 @@ func (e *Earlier) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Asked is what was asked for, by all attempts together. State has the whole of it.
+// Asked is the task's text with all additions. State has the full text.
 type Asked struct {
 	Task  string   `json:"task"`
-	Added []string `json:"added"` // later, oldest first
+	Added []string `json:"added"` // additions, oldest first
 }
 
-// MaxAsked bounds the task in a result, and what was added to it, in bytes each.
+// MaxAsked limits the task in a result, and the additions to it, in bytes each.
 const MaxAsked = 128 << 10
 
-// Asked is what the task is, shortened: of what was added the newest is kept.
+// Asked returns the task's text, shortened: the newest additions are kept.
 func (s *State) Asked() *Asked {
 	a := &Asked{Task: cutText(s.Task, MaxAsked), Added: []string{}}
 	room := MaxAsked
@@ -158,7 +157,7 @@ func (s *State) Asked() *Asked {
 	return a
 }
 
-// cutText is the beginning of a text, in whole characters.
+// cutText returns the beginning of a text, in whole characters.
 func cutText(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -166,60 +165,57 @@ func cutText(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "")
 }
 
-// Checkpoint is a commit that holds the whole work tree at a moment. Its first
-// parent is the agent's HEAD of that moment.
+// Checkpoint is a commit of the whole working tree. Its first parent is the agent's HEAD at that time.
 type Checkpoint struct {
 	SHA  string    `json:"sha"`
 	Tree string    `json:"tree"`
 	At   time.Time `json:"at"`
 }
 
-// Restored is the state that a continued attempt began with.
+// Restored is the initial state of a continued attempt.
 type Restored struct {
 	Head       string `json:"head"`       // commit of the branch
 	Checkpoint string `json:"checkpoint"` // "" means there was none
-	// Tree is the work tree's hash after restoring, compared with the checkpoint's.
+	// Tree is the working tree's hash after restoring, compared with the checkpoint's.
 	Tree     string `json:"tree"`
 	Verified bool   `json:"verified"`
-	// Kept is the ref of a checkpoint that does not fit the branch any more (somebody
-	// pushed to it) or could not be verified, and was left for the agent to look at.
+	// Kept is the ref of a checkpoint that was not restored, because the branch has changed since or it could not be
+	// verified. The agent may look at it.
 	Kept string `json:"kept"`
 }
 
-// Agent is what is known of the inner agent.
+// Agent describes the inner agent's run.
 type Agent struct {
 	Harness   string `json:"harness"`
 	Version   string `json:"version"`
 	Model     string `json:"model"`
-	ExitCode  *int   `json:"exit_code"` // nil means it never ran
+	ExitCode  *int   `json:"exit_code"` // nil if it never ran
 	SessionID string `json:"session_id"`
 	Turns     int    `json:"turns"`
-	Final     string `json:"final"` // its last words, shortened
+	Final     string `json:"final"` // its last message, shortened
 }
 
-// Usage is what the agent consumed. CostUSD is null when it is not known,
-// which is not the same as zero.
+// Usage is the agent's consumption. CostUSD is null if unknown, which differs from zero.
 type Usage struct {
 	CostUSD *float64 `json:"cost_usd"`
-	// CostSource says who computed the cost: CostByGateway, CostByHarness, or "" when
-	// it is unknown.
+	// CostSource is CostByGateway or CostByHarness; "" if the cost is unknown.
 	CostSource string `json:"cost_source"`
-	// ReservedUSD is what answers that broke off may have cost beyond CostUSD, which has what was seen of them.
+	// ReservedUSD is the possible cost of broken-off answers beyond CostUSD, which has the cost of their received part.
 	ReservedUSD float64 `json:"reserved_usd,omitempty"`
-	// Estimated: some of the tokens, and their cost, are estimated from what was seen of such answers.
+	// Estimated reports that some tokens and their cost are estimated from the received part of such answers.
 	Estimated        bool  `json:"estimated,omitempty"`
 	InputTokens      int64 `json:"input_tokens"`  // without cached ones
-	OutputTokens     int64 `json:"output_tokens"` // with reasoning
+	OutputTokens     int64 `json:"output_tokens"` // including reasoning
 	CacheReadTokens  int64 `json:"cache_read_tokens"`
 	CacheWriteTokens int64 `json:"cache_write_tokens"`
 }
 
-// Tokens is how many of all kinds.
+// Tokens returns the number of tokens of all kinds.
 func (u Usage) Tokens() int64 {
 	return u.InputTokens + u.OutputTokens + u.CacheReadTokens + u.CacheWriteTokens
 }
 
-// Plus is the usage of two runs of the agent together. Where the cost of one is not known, the sum is that of the other, a lower bound.
+// Plus adds two usages. If one cost is unknown, the sum is the other, a lower bound.
 func (u Usage) Plus(v Usage) Usage {
 	sum := Usage{
 		CostUSD: u.CostUSD, CostSource: u.CostSource, ReservedUSD: u.ReservedUSD + v.ReservedUSD, Estimated: u.Estimated || v.Estimated,
@@ -240,27 +236,27 @@ func (u Usage) Plus(v Usage) Usage {
 type ModelLimit struct {
 	Since time.Time // the first refusal after which no call was answered
 	At    time.Time // the last one
-	Until time.Time // as that one says
-	Text  string    // how it refuses
-	Side  bool      // of a model that is asked less than another one, whose calls may still be answered
+	Until time.Time // as the last refusal says
+	Text  string    // the text of the refusal
+	Side  bool      // of a model that is used less than another one, whose calls may still be answered
 }
 
-// Who can have computed a cost.
+// Values of Usage.CostSource.
 const (
-	CostByGateway = "gateway" // from the tokens on the wire and a table of prices
-	CostByHarness = "harness" // the agent's own word
+	CostByGateway = "gateway" // from the tokens on the wire and a price table
+	CostByHarness = "harness" // reported by the agent
 )
 
-// Refusal counts the Docker requests that broke a rule of the guard.
+// Refusal counts the Docker requests that violated a rule of the guard.
 type Refusal struct {
 	Rule  string `json:"rule"`
 	Count int64  `json:"count"`
-	// Text and By are those of the first one.
+	// Text and By are those of the first request.
 	Text string `json:"text"`
 	By   string `json:"by"`
 }
 
-// Validation is one validate command, run by us after the agent.
+// Validation is one run of a validate command after the agent.
 type Validation struct {
 	Name       string `json:"name"`
 	Command    string `json:"command"`
@@ -269,11 +265,11 @@ type Validation struct {
 	DurationMS int64  `json:"duration_ms"`
 	// Log is the path of the full output, relative to the result's folder.
 	Log string `json:"log"`
-	// Tail is the end of the output, for a reader without the folder.
+	// Tail is the end of the output, for readers without the directory.
 	Tail string `json:"tail"`
 }
 
-// ServiceEnd is a service's state as last seen.
+// ServiceEnd is the last known state of a service.
 type ServiceEnd struct {
 	Name    string `json:"name"`
 	Image   string `json:"image"`
@@ -283,7 +279,7 @@ type ServiceEnd struct {
 	Tail    string `json:"tail"` // end of its log, when it failed
 }
 
-// Evidence is a file beside the result.
+// Evidence is a file next to the result.
 type Evidence struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -297,26 +293,26 @@ type PR struct {
 	State  string `json:"state"`
 }
 
-// Image is the image that the box was made of.
+// Image is the image of the box.
 type Image struct {
 	ID     string `json:"id"`
 	Digest string `json:"digest"`
 	Name   string `json:"name"`
 }
 
-// Host says how the box was held.
+// Host describes the engine and the isolation of the box.
 type Host struct {
 	Isolation     string `json:"isolation"`
 	OCIRuntime    string `json:"oci_runtime"`
-	StorageDriver string `json:"storage_driver"` // empty when the inner engine never started
+	StorageDriver string `json:"storage_driver"` // "" if the inner engine never started
 	CgroupVersion int    `json:"cgroup_version"`
 	EngineVersion string `json:"engine_version"` // of the outer engine
 	InnerVersion  string `json:"inner_version"`  // of the inner engine
-	InnerReadyMS  int64  `json:"inner_ready_ms"` // its daemon's way from fork to ready
+	InnerReadyMS  int64  `json:"inner_ready_ms"` // from the fork of the daemon to ready
 	Kernel        string `json:"kernel"`
 }
 
-// DecodeResult reads a result leniently: a newer guest may say more.
+// DecodeResult reads a result leniently: a newer guest may add fields.
 func DecodeResult(b []byte) (*Result, error) {
 	var r Result
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -328,7 +324,7 @@ func DecodeResult(b []byte) (*Result, error) {
 	return &r, nil
 }
 
-// MarshalJSON writes lists that are empty as [], so that a script can always iterate.
+// MarshalJSON writes empty lists as [], so that scripts can always iterate.
 func (r Result) MarshalJSON() ([]byte, error) {
 	type plain Result // without this method
 	c := plain(r)
@@ -355,7 +351,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}{c, r.Reasons.Said()})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and results of older versions.
+// UnmarshalJSON also reads results of older versions.
 func (r *Result) UnmarshalJSON(b []byte) error {
 	type plain Result // without this method
 	both := struct {
@@ -367,7 +363,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// End puts an ending into the result.
+// End sets the ending of the result.
 func (r *Result) End(e Ending) { r.Status, r.EndedBy, r.Reasons = e.Status, e.EndedBy, e.Reasons }
 
 // Encode writes the result as indented JSON with a final newline.

@@ -8,72 +8,71 @@ import (
 	"time"
 )
 
-// Spec is what a box is, whatever it is for: how it is made and held, what it has in it, what it reaches, and what bounds it.
+// Spec describes a box: its image and isolation, contents, network and limits.
 type Spec struct {
-	// Image is the image that was asked for; empty means the default one.
+	// Image is the requested image; "" means the default.
 	Image string `json:"image,omitempty"`
-	// ImageID is the engine's id of the image that the box is made of. Orders of older CLIs do not say it; then nothing that setup left is kept.
+	// ImageID is the engine's id of the box's image. Orders of older CLIs omit it; no setup cache is kept then.
 	ImageID string `json:"image_id,omitempty"`
-	// Isolation is how the engine holds the box: IsolationConfined or IsolationPrivileged. Orders of older CLIs do not say it.
+	// Isolation is IsolationConfined or IsolationPrivileged. Orders of older CLIs omit it.
 	Isolation string `json:"isolation,omitempty"`
-	// OCIRuntime is the engine's runtime for the box; empty means the engine's default.
+	// OCIRuntime is the engine's OCI runtime for the box; "" means the engine's default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
 
 	Supabase bool              `json:"supabase,omitempty"`
 	Services []Service         `json:"services,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
-	// ImageEnv are variables like those of Env, in whose values $NAME and ${NAME} stand for the image's variables and $$ for a dollar.
+	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are the image's variables and $$ is a dollar
+	// sign.
 	ImageEnv map[string]string `json:"image_env,omitempty"`
-	// SecretNames lists the environment names whose values arrive in
-	// Envelope.Secrets; both sides compare it, so that a lost secret is an error.
+	// SecretNames lists the names in Envelope.Secrets. Both sides compare them, so that a lost secret is an error.
 	SecretNames []string `json:"secret_names,omitempty"`
-	// SecretUses says who gets a secret, by name; one that is not there is ForCommands.
+	// SecretUses has the consumers of secrets by name; the default is ForCommands.
 	SecretUses map[string]SecretUse `json:"secret_uses,omitempty"`
 	Gateway    Gateway              `json:"gateway,omitzero"`
 	Packages   []string             `json:"packages,omitempty"`
-	// Tools are the versions that are asked for, by tool: a version, a beginning of one, or a range.
+	// Tools are the requested versions by tool: a version, a prefix of one, or a range.
 	Tools map[string]string `json:"tools,omitempty"`
 	Setup []string          `json:"setup,omitempty"`
-	// Found says that services, packages, tools and setup were found in the repository and nobody declared them: one that fails is a
-	// warning, and the agent is told.
+	// Found reports that services, packages, tools and setup were detected in the repository, not declared. A failure
+	// is then a warning, which the agent receives.
 	Found bool `json:"found,omitempty"`
-	// SetupAsked says that somebody has asked for the setup commands all the same: one that fails is not forgiven.
+	// SetupAsked reports that the user requested the setup commands nevertheless: a failure is an error.
 	SetupAsked bool    `json:"setup_asked,omitempty"`
 	Network    Network `json:"network"`
 	Limits     Limits  `json:"limits"`
-	// HostImages are the service images that the host can stream into the box on
-	// request (EventImageRequest), so that no registry is needed for them: the
-	// host's id by name. A cached image of another id is an older one.
+	// HostImages are the service images that the host can stream into the box on request (EventImageRequest), so that
+	// no registry is needed: the host's image id by name. A cached image with another id is outdated.
 	HostImages map[string]string `json:"host_images,omitempty"`
-	// MTU of the network the box is on, in bytes. 0 means the guest reads its own.
+	// MTU is that of the box's network, in bytes. 0 means the guest reads its own.
 	MTU int `json:"mtu,omitempty"`
 }
 
-// The ways a box can be held.
+// Values of Spec.Isolation.
 const (
 	IsolationConfined   = "confined"   // a list of capabilities, no device of the host
 	IsolationPrivileged = "privileged" // the engine's own --privileged
 )
 
-// Service is a container of the inner engine that the task needs.
+// Service is a container of the inner engine for the task.
 type Service struct {
 	Name    string            `json:"name"`
 	Image   string            `json:"image"`
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// Ports are container ports, "6379" or "53/udp"; "5433:5432" can be reached at the box's own port 5433 too. The
-	// first TCP port is what readiness is judged by when there is no healthcheck.
+	// Ports are container ports, "6379" or "53/udp"; "5433:5432" also serves it at the box's own port 5433. Without a
+	// healthcheck, readiness is tested at the first TCP port.
 	Ports       []string     `json:"ports,omitempty"`
 	Healthcheck *Healthcheck `json:"healthcheck,omitempty"`
-	// Volumes are "name:/path" (a volume of the inner engine, gone with the box).
+	// Volumes are "name:/path" (a volume of the inner engine, removed with the box).
 	Volumes []string `json:"volumes,omitempty"`
-	// StartTimeoutSeconds bounds creation to readiness. 0: DefaultServiceStart.
+	// StartTimeoutSeconds limits the time from creation to readiness. 0 means DefaultServiceStart.
 	StartTimeoutSeconds float64 `json:"start_timeout_seconds,omitempty"`
-	// Asked says that somebody has asked for it where the others were found: its failure is not forgiven.
+	// Asked reports that the user requested it while the others were detected: its failure is an error.
 	Asked bool `json:"asked,omitempty"`
 }
 
-// Healthcheck is a command run inside the service's container.
+// Healthcheck is a command that runs in the service's container.
 type Healthcheck struct {
 	// Test is argv; a single element is run by the container's shell.
 	Test            []string `json:"test"`
@@ -82,33 +81,34 @@ type Healthcheck struct {
 	Retries         int      `json:"retries,omitempty"`
 }
 
-// StartTimeout is the bound on the service's way from creation to ready.
+// StartTimeout returns the limit of the time from creation to readiness.
 func (s *Service) StartTimeout() time.Duration {
 	return seconds(s.StartTimeoutSeconds, DefaultServiceStart)
 }
 
-// Limits bound the box. Zero means the default.
+// Limits are the limits of a box. Zero means the default.
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	CPUs        float64 `json:"cpus,omitempty"`
-	// PIDs bounds the processes and threads of the agent's side: setup, agent, checks and inner containers. The box itself
-	// has ReservedPIDs more.
+	// PIDs limits processes and threads of setup, agent, checks and inner containers. The box itself has ReservedPIDs
+	// more.
 	PIDs int64 `json:"pids,omitempty"`
-	// DiskBytes bounds what the task takes of the disk beside the image, inner images and containers included. The run ends when it is more.
+	// DiskBytes limits the task's disk use in addition to the image, including inner images and containers. Exceeding
+	// it ends the attempt.
 	DiskBytes int64 `json:"disk_bytes,omitempty"`
 }
 
 const (
-	// defaultPIDs ends a fork bomb before the machine feels it, and is several times what large builds were seen to need.
+	// defaultPIDs ends a fork bomb before it affects the machine, and is several times the need of large builds.
 	defaultPIDs = 4096
 	// ReservedPIDs are for boot, git and the inner engine with a parent process per container.
 	ReservedPIDs = 4096
-	// MemoryReserve is the memory, in bytes, that the agent's side cannot have, so that the work can land when it has used up its own; at
-	// most a quarter of the box's. The inner engine takes some 150 MB of it, boot some 60.
+	// MemoryReserve is the memory, in bytes, that the agent cannot use, so that the work can land when the agent's
+	// memory is exhausted; at most a quarter of the box's. The inner engine takes some 150 MB of it, boot some 60.
 	MemoryReserve = 512 << 20
 )
 
-// AgentPIDs is the limit of processes on the agent's side.
+// AgentPIDs returns the agent's limit of processes and threads.
 func (l Limits) AgentPIDs() int64 {
 	if l.PIDs > 0 {
 		return l.PIDs
@@ -121,15 +121,14 @@ var (
 	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// ValidServiceName reports whether s can name a service (a host name label set
-// in lower case, as it must resolve by DNS).
+// ValidServiceName reports whether s is a valid service name: a lower-case host name, since it must resolve by DNS.
 func ValidServiceName(s string) bool { return serviceName.MatchString(s) }
 
-// ValidEnvName reports whether s can name an environment variable.
+// ValidEnvName reports whether s is a valid name of an environment variable.
 func ValidEnvName(s string) bool { return envName.MatchString(s) }
 
 func (s *Spec) checkSpec(c *check) {
-	c.that(slices.Contains([]string{"", IsolationConfined, IsolationPrivileged}, s.Isolation), "isolation %q is not known", s.Isolation)
+	c.that(slices.Contains([]string{"", IsolationConfined, IsolationPrivileged}, s.Isolation), "isolation %q is unknown", s.Isolation)
 	s.Network.check(c)
 	s.checkGateway(c)
 	s.checkServices(c)
@@ -154,7 +153,7 @@ func (s *Spec) checkServices(c *check) {
 		for _, v := range one.Volumes {
 			name, target, ok := strings.Cut(v, ":")
 			c.that(ok && name != "" && !strings.ContainsAny(name, "/\\") && path.IsAbs(target),
-				"service %q: volume %q is not name:/path: the sandbox has no host folder to bind", one.Name, v)
+				"service %q: volume %q is not name:/path: host directories are not available in the sandbox", one.Name, v)
 		}
 	}
 }

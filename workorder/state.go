@@ -11,43 +11,40 @@ import (
 	"time"
 )
 
-// The remote holds more of a task than its branch. A box may vanish, and the
-// machine that started it too; whoever has the task's id and the remote can go on.
+// Refs of a task on the remote, in addition to its branch. Since the box and the machine that started it may vanish,
+// the task's id and the remote are enough to resume it.
 const (
-	// refRoot is outside refs/heads, so that forges list none of it as a branch.
+	// refRoot is outside refs/heads, so that forges do not list it as a branch.
 	refRoot = "refs/sandbox-agent/"
-	// StateFile is the one file in the tree of the state's commit.
+	// StateFile is the only file in the tree of the state's commit.
 	StateFile = "state.json"
 )
 
-// TaskRefs is the folder of refs that belong to the task, ending in a slash.
+// TaskRefs is the prefix of the task's refs, ending in a slash.
 func TaskRefs(taskID string) string { return refRoot + taskID + "/" }
 
-// StateRef names the commit that holds the task's State. It changes by compare
-// and swap only, which is what makes it a lease.
+// StateRef names the commit with the task's State. It changes only by compare and swap, which makes it a lease.
 func StateRef(taskID string) string { return TaskRefs(taskID) + "state" }
 
-// AliveRef is moved by the lease's holder for as long as it lives. Its commit means
-// nothing; its change is the sign.
+// AliveRef is moved by the lease's holder as long as it lives. Only its change matters, not its commit.
 func AliveRef(taskID string) string { return TaskRefs(taskID) + "alive" }
 
-// EvidenceRef names the newest commit of evidence files: pictures, logs of checks. Each
-// attempt's has the one before as its parent, so that links to older ones stay good.
+// EvidenceRef names the newest commit of evidence files: pictures, logs of checks. Each attempt's commit has the
+// previous one as its parent, so that links to older ones stay valid.
 func EvidenceRef(taskID string) string { return TaskRefs(taskID) + "evidence" }
 
-// ResultRef names the commit that holds the last attempt's result, events and logs. It has no parent: clones of all refs
-// have one result of a task, not all of them.
+// ResultRef names the commit with the last attempt's result, events and logs. It has no parent, so that clones of all
+// refs have only one result of a task.
 func ResultRef(taskID string) string { return TaskRefs(taskID) + "result" }
 
-// EventsGzip is EventsFile as that commit has it.
+// EventsGzip is EventsFile in that commit.
 const EventsGzip = EventsFile + ".gz"
 
-// CheckpointRef names the last snapshot of uncommitted work.
+// CheckpointRef names the last checkpoint.
 func CheckpointRef(taskID string) string { return TaskRefs(taskID) + "checkpoint" }
 
-// KeptRef names work of the agent that is not part of the task's branch: a
-// branch or tag of its own, or commits that it rewrote. A slash in the name becomes =2F: git
-// has no room for a/b beside a, which may be what an earlier attempt left.
+// KeptRef names work of the agent outside of the task's branch: a branch or tag of its own, or commits that it rewrote.
+// A slash in the name becomes =2F, since git cannot store a/b next to a, which an earlier attempt may have left.
 func KeptRef(taskID, name string) string {
 	name = EscapeRef(name)
 	if len(name) > maxKeptName {
@@ -57,93 +54,90 @@ func KeptRef(taskID, name string) string {
 	return TaskRefs(taskID) + "heads/" + name
 }
 
-// EscapeRef is a name as KeptRef writes it.
+// EscapeRef returns a name as in KeptRef.
 func EscapeRef(name string) string { return refEscapes.Replace(name) }
 
 var refEscapes = strings.NewReplacer("=", "=3D", "/", "=2F")
 
-// maxKeptName bounds a name of KeptRef, in bytes: a remote that keeps refs as files has
-// room for 255, with its lock's suffix.
+// maxKeptName is the limit of a name in KeptRef, in bytes: a remote that keeps refs as files has a limit of 255
+// including its lock's suffix.
 const maxKeptName = 200
 
-// MaxAdded bounds State.Added, which all together are no longer than MaxTask: the
-// newest are kept.
+// MaxAdded is the limit of State.Added, whose total length is at most MaxTask. The newest are kept.
 const MaxAdded = 50
 
-// MaxAttempts bounds State.Attempts: the newest are kept.
+// MaxAttempts is the limit of State.Attempts. The newest are kept.
 const MaxAttempts = 50
 
-// State is what the remote knows of a task. It is read leniently.
+// State is the remote's record of a task. It is read leniently.
 type State struct {
 	Version int    `json:"version"`
 	TaskID  string `json:"task_id"`
 	Project string `json:"project"`
-	Task    string `json:"task"` // what was asked for, byte for byte, secrets masked
-	// Added is what was asked for later, oldest first.
+	Task    string `json:"task"` // the prompt, byte for byte, secrets masked
+	// Added are later additions, oldest first.
 	Added        []string  `json:"added,omitempty"`
 	TargetBranch string    `json:"target_branch"`
 	BaseBranch   string    `json:"base_branch"`
 	BaseSHA      string    `json:"base_sha"`
 	CreatedAt    time.Time `json:"created_at"`
-	// Review is feedback that an attempt took on and has not answered yet: whoever goes on with the task
-	// addresses it.
+	// Review is feedback that an attempt accepted and has not answered yet. The next attempt addresses it.
 	Review *Review `json:"review,omitempty"`
-	// ReviewedUntil is the newest text of feedback that was answered.
+	// ReviewedUntil is the time of the newest answered feedback.
 	ReviewedUntil time.Time `json:"reviewed_until,omitzero"`
-	// Lease is who works on the task; nil means nobody.
+	// Lease is the current task lease; nil if none.
 	Lease *Lease `json:"lease"`
-	// Attempts are the boxes so far, oldest first.
+	// Attempts are the attempts so far, oldest first.
 	Attempts []Attempt `json:"attempts"`
 }
 
-// Lease is the exclusive right to push to the task's refs. The holder moves AliveRef
-// every CheckpointInterval, or LeaseRenewal when that is longer. A box that wants the lease watches
-// AliveRef and StateRef for TTLSeconds on a clock of its own: clocks of two machines are never
-// compared. A change of either means that the holder lives.
+// Lease is the exclusive right to push to the task's refs. The holder moves AliveRef every CheckpointInterval, or every
+// LeaseRenewal if that is longer. A box that wants the lease watches AliveRef and StateRef for TTLSeconds on its own
+// clock, so that clocks of two machines are never compared. A change of either ref means that the holder is alive.
 type Lease struct {
 	AttemptID string `json:"attempt_id"`
-	// Incarnation is what the holder drew when it began: the same order given to two boxes has one attempt and two holders.
+	// Incarnation is a random id of the holder: one order given to two boxes has one attempt and two holders.
 	Incarnation string    `json:"incarnation,omitempty"`
 	Holder      string    `json:"holder"`     // for people: the box's host name
 	RenewedAt   time.Time `json:"renewed_at"` // when the state was last pushed
 	TTLSeconds  float64   `json:"ttl_seconds"`
 }
 
-// LeaseRenewal is the longest time between two moves of AliveRef, and LeaseMisses of them
-// in a row make a lease void: a remote that is away for a minute costs nobody the task.
+// LeaseRenewal is the longest time between two moves of AliveRef. LeaseMisses missed moves in a row void a lease: an
+// outage of the remote of a minute does not end a task.
 const (
 	LeaseRenewal = 30 * time.Second
 	LeaseMisses  = 4
 )
 
-// Attempt is one box's try, as the remote knows it.
+// Attempt is the remote's record of an attempt.
 type Attempt struct {
 	ID     string `json:"id"`
 	Number int    `json:"number"` // from 1
-	// Incarnation is the box's own (see Lease). Where another box began the same attempt again, it is the ID of the first one's.
+	// Incarnation is the box's (see Lease). If another box started the same attempt again, it is that of the first box.
 	Incarnation string `json:"incarnation,omitempty"`
 	Mode        Mode   `json:"mode"`
-	// Status is empty while it runs, and lost when a later attempt found it gone.
+	// Status is empty while it runs, and lost if a later attempt found it missing.
 	Status     Status     `json:"status"`
 	EndedBy    EndedBy    `json:"ended_by"`
-	Reasons    Reasons    `json:"reasons"` // the JSON has them as a Said, too
+	Reasons    Reasons    `json:"reasons"` // the JSON also has them as a Said
 	ResumeAt   *time.Time `json:"resume_at"`
 	StartedAt  time.Time  `json:"started_at"`
 	EndedAt    time.Time  `json:"ended_at,omitzero"`
 	HeadSHA    string     `json:"head_sha"`
 	Agent      Agent      `json:"agent"`
 	Usage      Usage      `json:"usage"`
-	Validation []string   `json:"validation"` // commands that failed
-	// Plan is what an attempt in ModePlan made.
+	Validation []string   `json:"validation"` // failed commands
+	// Plan is the plan of an attempt in ModePlan.
 	Plan string `json:"plan,omitempty"`
 }
 
-// Ending is how the attempt ended.
+// Ending returns the outcome of the attempt.
 func (a *Attempt) Ending() Ending {
 	return Ending{Status: a.Status, EndedBy: a.EndedBy, Reasons: a.Reasons}
 }
 
-// MarshalJSON writes the reasons as a list and as they are said.
+// MarshalJSON writes the reasons as a list and as a Said.
 func (a Attempt) MarshalJSON() ([]byte, error) {
 	type plain Attempt // without this method
 	c := plain(a)
@@ -154,7 +148,7 @@ func (a Attempt) MarshalJSON() ([]byte, error) {
 	}{c, a.Reasons.Said()})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and states of older versions.
+// UnmarshalJSON also reads states of older versions.
 func (a *Attempt) UnmarshalJSON(b []byte) error {
 	type plain Attempt // without this method
 	both := struct {
@@ -166,7 +160,7 @@ func (a *Attempt) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// SpentUSD is what all attempts together are known to have cost.
+// SpentUSD returns the known cost of all attempts together.
 func (s *State) SpentUSD() (usd float64) {
 	for i := range s.Attempts {
 		if c := s.Attempts[i].Usage.CostUSD; c != nil {
@@ -176,7 +170,7 @@ func (s *State) SpentUSD() (usd float64) {
 	return usd
 }
 
-// Last is the newest attempt that was recorded; nil when there is none.
+// Last returns the newest recorded attempt; nil if there is none.
 func (s *State) Last() *Attempt {
 	if len(s.Attempts) == 0 {
 		return nil
@@ -184,7 +178,7 @@ func (s *State) Last() *Attempt {
 	return &s.Attempts[len(s.Attempts)-1]
 }
 
-// Find is the attempt of that id; nil when it is not known.
+// Find returns the attempt with that id; nil if unknown.
 func (s *State) Find(id string) *Attempt {
 	if i := slices.IndexFunc(s.Attempts, func(a Attempt) bool { return a.ID == id }); i >= 0 {
 		return &s.Attempts[i]
@@ -192,7 +186,7 @@ func (s *State) Find(id string) *Attempt {
 	return nil
 }
 
-// MaxState bounds a state, in bytes: a task text and its attempts.
+// MaxState is the limit of a state, in bytes: a task text and its attempts.
 const MaxState = 6*MaxTask + 4<<20
 
 // Encode writes the state as indented JSON, with the newest MaxAttempts attempts.
@@ -218,8 +212,7 @@ func totalLen(list []string) (n int) {
 	return n
 }
 
-// DecodeState reads a task's state. It comes from a remote that others can write
-// to, so what names things is checked.
+// DecodeState reads a task's state. Others can write to the remote, so names in it are validated.
 func DecodeState(b []byte, taskID string) (*State, error) {
 	if len(b) > MaxState {
 		return nil, fmt.Errorf("read task state: it has %d bytes, more than %d", len(b), MaxState)
@@ -234,9 +227,9 @@ func DecodeState(b []byte, taskID string) (*State, error) {
 	case s.TaskID != taskID:
 		return nil, fmt.Errorf("task state is of %q, not of %s", s.TaskID, taskID)
 	case !ValidRefName(s.TargetBranch) || !OwnBranch(taskID, s.TargetBranch):
-		return nil, fmt.Errorf("task state names the branch %q, which cannot be the one of %s", s.TargetBranch, taskID)
+		return nil, fmt.Errorf("task state: branch %q does not belong to %s", s.TargetBranch, taskID)
 	case s.BaseBranch != "" && !ValidRefName(s.BaseBranch):
-		return nil, fmt.Errorf("task state names the base branch %q", s.BaseBranch)
+		return nil, fmt.Errorf("task state: invalid base branch %q", s.BaseBranch)
 	case len(s.Added) > MaxAdded:
 		return nil, fmt.Errorf("task state has %d additions, more than %d", len(s.Added), MaxAdded)
 	}

@@ -1,24 +1,24 @@
 package workorder
 
-// Status is how a run ended.
+// Status is the outcome of an attempt.
 type Status string
 
-// The statuses of a result.
+// Statuses of a result.
 const (
 	StatusSuccess        Status = "success"         // agent and validation succeeded, work is on the remote
 	StatusFailed         Status = "failed"          // the task failed: agent, validation, setup or a service
-	StatusUnproven       Status = "unproven"        // the agent did its part; checks fail as they did before it, and nothing shows what it changed
+	StatusUnproven       Status = "unproven"        // checks fail as before the task, and nothing shows an effect of the change
 	StatusNoChanges      Status = "no_changes"      // everything succeeded and there is nothing to push
 	StatusInterrupted    Status = "interrupted"     // stopped from outside; the work so far is on the remote
 	StatusTimeout        Status = "timeout"         // timeout_minutes ran out
 	StatusBudgetExceeded Status = "budget_exceeded" // max_budget_usd was reached
 	StatusParked         Status = "parked"          // waits for a provider limit to reset
 	StatusPlanned        Status = "planned"         // a plan was asked for and made
-	StatusError          Status = "error"           // we failed: box, engine, git remote
-	StatusLost           Status = "lost"            // the box vanished without a result; said by the host only
+	StatusError          Status = "error"           // internal failure: box, engine, git remote
+	StatusLost           Status = "lost"            // the box vanished without a result; set only by the host
 )
 
-// Statuses lists every status.
+// Statuses returns every status.
 func Statuses() []Status {
 	return []Status{
 		StatusSuccess, StatusUnproven, StatusFailed, StatusNoChanges, StatusInterrupted, StatusTimeout,
@@ -26,15 +26,15 @@ func Statuses() []Status {
 	}
 }
 
-// Worked reports whether the agent did its part and no check got worse by it.
+// Worked reports whether the agent did its part and no check got worse.
 func (s Status) Worked() bool {
 	return s == StatusSuccess || s == StatusUnproven || s == StatusNoChanges
 }
 
-// EndedBy names what ended the run, finer than the status.
+// EndedBy is the cause of the end, finer than the status.
 type EndedBy string
 
-// These can end a run.
+// Values of EndedBy.
 const (
 	ByAgent      EndedBy = "agent"      // the agent finished (or failed) by itself
 	ByValidation EndedBy = "validation" // a validate command failed
@@ -47,12 +47,12 @@ const (
 	ByTimeout    EndedBy = "timeout"    // wall clock
 	ByBudget     EndedBy = "budget"     // money
 	ByLimit      EndedBy = "limit"      // a usage limit of the model's provider
-	ByHang       EndedBy = "hang"       // the agent showed no sign of life
+	ByHang       EndedBy = "hang"       // the agent was inactive
 	ByLease      EndedBy = "lease"      // another box works on the task
 	ByHost       EndedBy = "host"       // the container vanished or the engine died
 )
 
-// Endings lists everything that can end a run.
+// Endings returns every EndedBy.
 func Endings() []EndedBy {
 	return []EndedBy{
 		ByAgent, ByValidation, BySetup, ByServices, ByGit, ByBox, ByOrder, BySignal, ByTimeout, ByBudget,
@@ -60,7 +60,7 @@ func Endings() []EndedBy {
 	}
 }
 
-// The exit codes of the CLI and of the box, in one table.
+// Exit codes of the CLI and of the box.
 const (
 	ExitOK          = 0
 	ExitGeneral     = 1
@@ -74,12 +74,12 @@ const (
 	ExitInterrupted = 11
 	ExitTimeout     = 12
 	ExitBudget      = 13
-	ExitParked      = 14 // not before ResumeAt, while ExitInterrupted may go on at once
+	ExitParked      = 14 // not before ResumeAt, while ExitInterrupted may be resumed at once
 	ExitUnproven    = 15 // checks fail as before the task
 	ExitUsage       = 64
 )
 
-// ExitCode is the exit code that a run with this ending has.
+// ExitCode returns the exit code of an attempt with this ending.
 func ExitCode(s Status, by EndedBy) int {
 	switch s {
 	case StatusSuccess, StatusNoChanges, StatusPlanned:
@@ -114,10 +114,8 @@ func ExitCode(s Status, by EndedBy) int {
 	return ExitGeneral
 }
 
-// Resumable reports whether going on from where the task was left makes sense
-// without anybody changing anything: the end came from outside of the task, or by a
-// fault that need not come again. A failed validation is the task's own answer, and an order
-// that is refused is refused again.
+// Resumable reports whether resuming the task unchanged may succeed: the end came from outside of the task, or by a
+// fault that may not recur. A failed validation is the task's own result, and a refused order is refused again.
 func Resumable(s Status, by EndedBy) bool {
 	switch s {
 	case StatusInterrupted, StatusTimeout, StatusBudgetExceeded, StatusParked, StatusLost:

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// StepName names a step of a run.
+// StepName is the name of a step.
 type StepName string
 
-// The steps of the host, which come first.
+// Steps of the host, which come first.
 const (
 	StepPreflight StepName = "preflight"
 	StepImage     StepName = "image"
@@ -16,7 +16,7 @@ const (
 	StepStart     StepName = "start"
 )
 
-// The steps in the box. Package boot has the list of them; not all are in a result.
+// Steps in the box. Package boot has their list; a result may have fewer.
 const (
 	StepBox            StepName = "box"
 	StepDocker         StepName = "docker"
@@ -48,30 +48,30 @@ const (
 	StepLease          StepName = "lease"
 )
 
-// StepStatus is how a step ended.
+// StepStatus is the outcome of a step.
 type StepStatus string
 
-// Step endings.
+// Values of StepStatus.
 const (
 	StepDone    StepStatus = "done"
 	StepFailed  StepStatus = "failed"
 	StepSkipped StepStatus = "skipped"
-	StepRunning StepStatus = "running" // only seen in partial results
+	StepRunning StepStatus = "running" // only in partial results
 )
 
-// Step is one named phase of the run, in the order of starting.
+// Step is one step of an attempt, in the order of starting.
 type Step struct {
 	Name       StepName   `json:"name"`
 	Status     StepStatus `json:"status"`
 	StartedAt  time.Time  `json:"started_at,omitzero"`
 	DurationMS int64      `json:"duration_ms"`
-	// Error says what failed; for a skipped step it says why it was skipped.
+	// Error is the error, or why the step was skipped.
 	Error string `json:"error"`
-	// ExitCode of the command that decided the step; nil when no command did.
+	// ExitCode is that of the decisive command; nil if none.
 	ExitCode *int `json:"exit_code"`
 }
 
-// Step finds a step by its name; nil when the result does not have it.
+// Step returns the step of a name; nil if the result does not have it.
 func (r *Result) Step(name StepName) *Step {
 	if i := slices.IndexFunc(r.Steps, func(s Step) bool { return s.Name == name }); i >= 0 {
 		return &r.Steps[i]

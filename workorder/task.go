@@ -10,8 +10,8 @@ import (
 
 const (
 	taskAlphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	// maxSlug bounds the readable tail of a branch name, in bytes: long enough
-	// for a handful of words, short enough for every forge's user interface.
+	// maxSlug is the limit of the readable end of a branch name, in bytes: enough for a few words, short enough for the
+	// user interfaces of forges.
 	maxSlug = 24
 )
 
@@ -19,8 +19,8 @@ var taskID = regexp.MustCompile(`^T-[0-9A-Z]{8}$`)
 
 // NewTaskID returns a random task id: T- and 8 characters of 0-9A-Z (41 bits).
 func NewTaskID() string {
-	// 252 is the largest multiple of 36 below 256: higher bytes are thrown away,
-	// so that every character is equally likely.
+	// 252 is the largest multiple of 36 below 256. Higher bytes are discarded, so that every character is equally
+	// likely.
 	id := make([]byte, 0, 8)
 	var b [16]byte
 	for len(id) < 8 {
@@ -39,7 +39,7 @@ func ValidTaskID(s string) bool { return taskID.MatchString(s) }
 
 var attemptID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// NewAttemptID returns a random name for one box's try at a task.
+// NewAttemptID returns a random attempt id.
 func NewAttemptID() string {
 	var b [8]byte
 	rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
@@ -49,8 +49,8 @@ func NewAttemptID() string {
 // ValidAttemptID reports whether s has the form of an attempt id.
 func ValidAttemptID(s string) bool { return attemptID.MatchString(s) }
 
-// Branch returns the task's branch, agent/<id>-<slug>, or agent/<id> when the
-// task has no ASCII letter or digit to make a slug of.
+// Branch returns the task's branch, agent/<id>-<slug>, or agent/<id> if the task has no ASCII letters and digits for a
+// slug.
 func Branch(id, task string) string {
 	if s := Slug(task); s != "" {
 		return "agent/" + id + "-" + s
@@ -58,14 +58,14 @@ func Branch(id, task string) string {
 	return "agent/" + id
 }
 
-// OwnBranch reports whether a branch of that name can be the task's.
+// OwnBranch reports whether branch is a valid name for the task's branch.
 func OwnBranch(id, branch string) bool {
 	rest, ok := strings.CutPrefix(branch, "agent/"+id)
 	return ok && (rest == "" || rest[0] == '-')
 }
 
-// Slug shortens a task to whole words of [a-z0-9] joined by dashes, at most
-// maxSlug bytes. It is empty when nothing of the task can be kept.
+// Slug shortens a task to whole words of [a-z0-9] joined by dashes, at most maxSlug bytes. It is empty if nothing
+// remains.
 func Slug(task string) string {
 	var b strings.Builder
 	for _, w := range strings.FieldsFunc(strings.ToLower(task), func(r rune) bool {
@@ -84,8 +84,8 @@ func Slug(task string) string {
 	return b.String()
 }
 
-// ValidRefName reports whether s can name a branch, by the rules of
-// git-check-ref-format(1) for refs/heads/<s>, and is not an option.
+// ValidRefName reports whether s is a valid branch name by the rules of git-check-ref-format(1) for refs/heads/<s>, and
+// is not an option.
 func ValidRefName(s string) bool {
 	if s == "" || len(s) > 250 || s == "@" || strings.HasPrefix(s, "-") || strings.HasPrefix(s, "/") ||
 		strings.HasSuffix(s, "/") || strings.HasSuffix(s, ".") ||
@@ -105,7 +105,8 @@ func ValidRefName(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// BranchesClash reports whether git can have only one of two branches: the one is a part of the other's name, as agent is of agent/x.
+// BranchesClash reports whether git cannot have both branches: one is a prefix path of the other, as agent is of
+// agent/x.
 func BranchesClash(a, b string) bool {
 	return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }

@@ -97,8 +97,10 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", `isolation "loose"`, "max_budget_usd", "spent_usd_by_attempt",
-		"NOT_A_SECRET", `api "other"`, "ftp://x", "key K is not a secret", "requests_per_minute -1", `service name "Redis"`, "has no image", "/etc:/x", `service "a" is given twice`, "A-B",
+		"task_id", "NUL", "target_branch", "harness", "network", "timeout_minutes", "mode", `isolation "loose"`, "max_budget_usd",
+		"spent_usd_by_attempt",
+		"NOT_A_SECRET", `api "other"`, "ftp://x", "key K is not a secret", "requests_per_minute -1", `service name "Redis"`,
+		"has no image", "/etc:/x", `service "a" is given twice`, "A-B",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not mention %q:\n%v", want, err)
@@ -162,7 +164,10 @@ func TestRefNames(t *testing.T) {
 			t.Errorf("%q refused", s)
 		}
 	}
-	for _, s := range []string{"", "-x", "/x", "x/", "a..b", "a//b", "a b", "a~b", "a^b", "a:b", "a\\b", "a*", "a.lock", ".a", "a/.b", "a.", "@", "a@{b", "a\x7f", "a[b"} {
+	for _, s := range []string{
+		"", "-x", "/x", "x/", "a..b", "a//b", "a b", "a~b", "a^b", "a:b", "a\\b", "a*", "a.lock", ".a", "a/.b",
+		"a.", "@", "a@{b", "a\x7f", "a[b",
+	} {
 		if ValidRefName(s) {
 			t.Errorf("%q accepted", s)
 		}
