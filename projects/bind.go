@@ -141,7 +141,6 @@ func bindSecrets(root *value, dir, home string) []Secret {
 	return all
 }
 
-// placesOf are the references of a secret.
 func placesOf(secret *value) []*value {
 	if secret.schema.kind != object {
 		return []*value{secret}

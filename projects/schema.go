@@ -58,7 +58,6 @@ type key struct {
 	*schema
 }
 
-// find returns the key of an object by name.
 func (s *schema) find(name string) (key, bool) {
 	for _, k := range s.keys {
 		if k.name == name {

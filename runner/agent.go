@@ -156,7 +156,6 @@ func (c *Config) notStarted(by workorder.EndedBy, err error) AgentOutcome {
 	}
 }
 
-// processEnd reports how one process of the agent ended.
 type processEnd struct {
 	startErr error
 	cause    error // why it was stopped; nil if it ended by itself

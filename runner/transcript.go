@@ -43,7 +43,6 @@ func openTranscript(rec harness.Recorder, r harness.Run) (*os.File, error) {
 	return src, nil
 }
 
-// keepTranscript copies the transcript into the logs.
 func (a *agentRun) keepTranscript(rec harness.Recorder) error {
 	src, err := openTranscript(rec, a.run)
 	if src == nil {

@@ -114,7 +114,6 @@ func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 	return all, nil
 }
 
-// writable returns the host paths of writable mounts.
 func writable(all []Mount) (paths []string) {
 	for _, m := range all {
 		if !m.ReadOnly {

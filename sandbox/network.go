@@ -28,7 +28,6 @@ const (
 
 var networks = map[Network]Capability{NetworkFull: CapNetworkFull, NetworkRestricted: CapNetworkRestricted, NetworkNone: CapNetworkNone}
 
-// check returns an error for an unknown network mode.
 func (n Network) check() error {
 	if _, ok := networks[n]; !ok {
 		return fmt.Errorf("network %q: use %s, %s or %s", n, NetworkFull, NetworkRestricted, NetworkNone)

@@ -395,7 +395,6 @@ func (sb *Sandbox) connect(ctx context.Context, start bool) (*wireclient.Client,
 	return c, err
 }
 
-// startAgain restarts a stopped sandbox.
 func (sb *Sandbox) startAgain(ctx context.Context, r runtime.Stander, id string) error {
 	s := sb.Spec()
 	if len(s.Mounts) > 0 {

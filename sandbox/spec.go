@@ -244,7 +244,6 @@ func (s *Spec) completeFolders() error {
 	return errors.Join(errs...)
 }
 
-// checkTimes validates the durations.
 func (s Spec) checkTimes() error {
 	switch {
 	case s.Idle < 0 || s.Life < 0 || s.Silence < 0 && s.Silence != NoLimit:
@@ -255,7 +254,6 @@ func (s Spec) checkTimes() error {
 	return nil
 }
 
-// completeLeases sets the defaults of leases and validates them.
 func (s *Spec) completeLeases() error {
 	if !s.Leases {
 		return nil

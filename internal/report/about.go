@@ -259,7 +259,6 @@ func (p *page) about(d Data, r *workorder.Result, b bounds) {
 	add(&p.Versions, "kernel", r.Host.Kernel)
 }
 
-// took is a duration for a human.
 func took(ms int64) string {
 	switch d := time.Duration(min(max(ms, 0), maxMS)) * time.Millisecond; {
 	case d < time.Second:

@@ -200,7 +200,6 @@ func toolText(input json.RawMessage) string {
 	return string(input)
 }
 
-// howItEnded describes an unsuccessful exit.
 func howItEnded(e Exit) string {
 	switch {
 	case e.Signal != "":

@@ -34,7 +34,6 @@ type Bounds struct {
 	Secrets []string `json:"secrets,omitempty"`
 }
 
-// boundsOf returns the bounds of an order's checks.
 func boundsOf(o *workorder.Order) Bounds {
 	b := Bounds{Network: o.Network, Limits: o.Limits}
 	for _, n := range o.SecretNames {

@@ -217,7 +217,6 @@ func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 	return lend(ctx, sl)
 }
 
-// create creates the slot's sandbox.
 func (p *Pool) create(ctx context.Context, sl *slot) error {
 	p.mu.Lock()
 	leases := sl.spec.Runtime == sandbox.KindContainer && p.never[sl.key] == nil

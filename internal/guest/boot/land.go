@@ -125,7 +125,6 @@ func (b land) asItWas() Landing {
 	return l
 }
 
-// judge returns the verdict on the run.
 func (b land) judge() workorder.Ending {
 	e := b.judgeOf(len(b.landing.Commits))
 	switch unresolved := b.landing.Unresolved; {

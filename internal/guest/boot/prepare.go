@@ -302,7 +302,6 @@ func (b prep) forgive(what string, err error) {
 	b.Task.Note(text)
 }
 
-// commandError is the error of a failed project command.
 type commandError struct {
 	command string
 	code    int

@@ -23,7 +23,6 @@ const (
 	tailLog = 2 << 10
 )
 
-// daemons are the processes of the engine.
 type daemons struct {
 	containerd, dockerd *daemon
 }

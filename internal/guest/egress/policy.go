@@ -117,7 +117,6 @@ func canonical(s string) (host string, ok bool) {
 	return host, workorder.ValidHostName(host)
 }
 
-// synthetic returns the range of the synthetic addresses.
 func synthetic() netip.Prefix { return workorder.NameRange() }
 
 // nat64 returns the well-known prefix behind which an IPv4 address can hide (RFC 6052).

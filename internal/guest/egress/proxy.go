@@ -55,7 +55,6 @@ type proxy struct {
 	warned atomic.Bool
 }
 
-// client is one connection to the proxy.
 type client struct {
 	*net.TCPConn
 	dst  netip.AddrPort // original destination

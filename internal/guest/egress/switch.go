@@ -55,7 +55,6 @@ func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
 	return nil
 }
 
-// inForce returns the proxy of the policy in force.
 func (e *Egress) inForce() *proxy {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,7 +23,6 @@ import (
 // handler answers requests with the rights of its process.
 type handler struct{ dir string }
 
-// routes returns the handlers by pattern.
 func (h handler) routes() map[string]func(http.ResponseWriter, *http.Request, string) error {
 	return map[string]func(http.ResponseWriter, *http.Request, string) error{
 		"GET " + wire.PathFiles:        h.read,

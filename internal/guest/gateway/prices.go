@@ -72,7 +72,6 @@ var builtin = sync.OnceValues(func() (map[string]price, error) {
 	return all, nil
 })
 
-// pricer finds the price of a model.
 type pricer struct {
 	own   map[string]workorder.ModelPrice
 	table map[string]price

@@ -42,7 +42,6 @@ func (m *Models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// call is one running request.
 type call struct {
 	m     *Models
 	r     *http.Request

@@ -113,7 +113,6 @@ func (m *Models) Limit() *workorder.ModelLimit {
 	return m.throttle.stands()
 }
 
-// waitedFor reports whether a client waits for an answer.
 func (l *ledger) waitedFor() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

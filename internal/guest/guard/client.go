@@ -76,7 +76,6 @@ func (l *limited) Close() error {
 	return l.UnixListener.Close()
 }
 
-// client is an accepted connection.
 type client struct {
 	*net.UnixConn
 	release func()

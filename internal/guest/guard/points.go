@@ -59,7 +59,6 @@ func newPoints(dir string) *points {
 	return &points{dir: dir, system: realMounter(), all: map[string]*point{}}
 }
 
-// newName returns a name for a new mount point.
 func newName() string {
 	b := make([]byte, nameBytes)
 	_, _ = rand.Read(b) // never fails

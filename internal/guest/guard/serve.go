@@ -22,7 +22,6 @@ const (
 	createTime = 10 * time.Minute
 )
 
-// judge checks one request.
 type judge struct {
 	g    *Guard
 	peer peer
@@ -70,7 +69,6 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward sends the request to the engine.
 func (g *Guard) forward(w http.ResponseWriter, r *http.Request, req *request) {
 	out := req.outgoing(r)
 	ctx := out.Context()

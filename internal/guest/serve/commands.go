@@ -46,7 +46,6 @@ type commands struct {
 	over     bool // no command may start any more
 }
 
-// command is a running or ended command.
 type command struct {
 	id      string
 	what    wire.Command
@@ -260,7 +259,6 @@ func (cs *commands) endAll() {
 	}
 }
 
-// running counts the commands that have not ended.
 func (cs *commands) running() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -305,7 +303,6 @@ func (c *command) write(r io.Reader) error {
 	}
 }
 
-// closeInput ends the command's input.
 func (c *command) closeInput() {
 	c.input.Lock()
 	defer c.input.Unlock()

@@ -70,7 +70,6 @@ func (s *Stack) follow(ctx context.Context, u *unit) {
 	}()
 }
 
-// logTail returns the end of the service's output.
 func (s *Stack) logTail(ctx context.Context, u *unit) string {
 	if u.id == "" {
 		return ""

@@ -171,7 +171,6 @@ func (p *publish) retaken(port int) bool {
 	return f.starting == 0 && f.holder == holder && p.open(port, f) == nil
 }
 
-// close frees all ports.
 func (p *publish) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

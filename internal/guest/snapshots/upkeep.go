@@ -65,7 +65,6 @@ func (u *Upkeep) List(ctx context.Context, r *workorder.CacheReport) error {
 	return err
 }
 
-// report describes a snapshot of a folder.
 func (m *Meta) report(dir string) workorder.CacheSnapshot {
 	one := workorder.CacheSnapshot{ID: m.ID, Project: m.Project, MadeAt: m.Made, UsedAt: m.Made, Below: m.depth() - 1}
 	if fi, err := os.Stat(filepath.Join(dir, m.ID)); err == nil {

@@ -61,7 +61,6 @@ func newOutputs(count int) *outputs {
 	return &outputs{count: count, room: MaxText, space: MaxShown}
 }
 
-// writer takes the text of a stream.
 type writer struct {
 	o    *outputs
 	name string

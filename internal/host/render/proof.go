@@ -12,7 +12,6 @@ import (
 // maxPlanLines bounds the printed plan; the file has all of it.
 const maxPlanLines = 200
 
-// plan prints the plan for people.
 func (s *summary) plan(r *workorder.Result) {
 	if r.Plan == "" {
 		return

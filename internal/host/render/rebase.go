@@ -7,7 +7,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// rebased prints the result of a rebase.
 func (s *summary) rebased(r *workorder.Rebased) {
 	if r == nil {
 		return

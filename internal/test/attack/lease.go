@@ -316,7 +316,6 @@ func errno(all ...syscall.Errno) error {
 	return nil
 }
 
-// anyFound reports whether any call has found something.
 func anyFound(all ...syscall.Errno) (string, bool) {
 	if slices.Contains(all, 0) {
 		return "it is there", true
@@ -324,7 +323,6 @@ func anyFound(all ...syscall.Errno) (string, bool) {
 	return short(all[0]), false
 }
 
-// queue opens a message queue.
 func queue(flags int) error {
 	name := []byte(leftName + "\x00")
 	fd, _, err := unix.Syscall6(unix.SYS_MQ_OPEN, ptr(name), uintptr(unix.O_RDWR|flags), 0o600, 0, 0, 0)

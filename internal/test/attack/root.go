@@ -215,7 +215,6 @@ func status(pid int, field string) (string, error) {
 	return "", errors.New("no " + field)
 }
 
-// pidsOf lists the processes of a user.
 func pidsOf(uid string) string {
 	var list []string
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good

@@ -168,7 +168,6 @@ func (d *description) check(pointer string, v any) error {
 	return s.Validate(v)
 }
 
-// checkQuery validates the parameters of a query.
 func (d *description) checkQuery(op *operation, q url.Values) error {
 	known := map[string]string{}
 	params, _ := op.def["parameters"].([]any)

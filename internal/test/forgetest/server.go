@@ -33,7 +33,6 @@ func refuse(status int, message string, errs ...object) answer {
 
 func notFound() answer { return refuse(http.StatusNotFound, "Not Found") }
 
-// call is one request to an operation.
 type call struct {
 	op     *operation
 	params map[string]string
