@@ -3,7 +3,7 @@
 //	GET    /v1/stats             Stats
 //	POST   /v1/leases            Request -> Lease
 //	GET    /v1/leases            all that are lent, a Lease each
-//	POST   /v1/leases/{id}/exec  Exec -> Result, or with Exec.Stream lines of Output
+//	POST   /v1/leases/{id}/exec  Exec -> Result, or lines of Output with Exec.Stream or Accept: application/x-ndjson
 //	DELETE /v1/leases/{id}       gives it back; with ?destroy=1 its sandbox is removed
 //	DELETE /v1/leases            removes all sandboxes, lent and idle
 //

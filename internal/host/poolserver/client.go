@@ -49,19 +49,19 @@ const (
 func (c *Client) do(ctx context.Context, within time.Duration, method, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
 	defer cancel()
-	got, err := c.ask(ctx, method, path, request)
+	got, err := c.ask(ctx, method, path, "", request)
 	if err != nil {
 		return err
 	}
-	defer got.Close()
-	if err := json.NewDecoder(got).Decode(answer); err != nil {
+	defer got.Body.Close()
+	if err := json.NewDecoder(got.Body).Decode(answer); err != nil {
 		return fmt.Errorf("ask the pool: read the answer: %w", errors.Join(context.Cause(ctx), err))
 	}
 	return nil
 }
 
-// ask asks, and returns what the caller reads and closes.
-func (c *Client) ask(ctx context.Context, method, path string, request any) (answer io.ReadCloser, err error) {
+// ask sends a request and returns the response if it is a success; the caller closes its body.
+func (c *Client) ask(ctx context.Context, method, path, accept string, request any) (*http.Response, error) {
 	var body io.Reader
 	if request != nil {
 		b, err := json.Marshal(request)
@@ -73,6 +73,9 @@ func (c *Client) ask(ctx context.Context, method, path string, request any) (ans
 	r, err := http.NewRequestWithContext(ctx, method, "http://pool"+path, body)
 	if err != nil {
 		return nil, err
+	}
+	if accept != "" {
+		r.Header.Set("Accept", accept)
 	}
 	got, err := c.http.Do(r)
 	if errors.Is(err, ErrNone) {
@@ -89,7 +92,7 @@ func (c *Client) ask(ctx context.Context, method, path string, request any) (ans
 		}
 		return nil, &e
 	}
-	return got.Body, nil
+	return got, nil
 }
 
 // Stats are the pool's numbers.
@@ -123,18 +126,29 @@ func (c *Client) Exec(ctx context.Context, id string, e Exec) (r Result, err err
 
 func execPath(id string) string { return "/v1/leases/" + url.PathEscape(id) + "/exec" }
 
-// ExecTo is Exec with all output, as it comes, in place of a part of it in the Result.
+// ExecTo is Exec with all output, as it comes, in place of a part of it in the Result. An older server that does not
+// stream returns its bounded output at the end.
 func (c *Client) ExecTo(ctx context.Context, id string, e Exec, stdout, stderr io.Writer) (Result, error) {
-	e.Stream = true
 	within := execWithin(e)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
 	defer cancel()
-	got, err := c.ask(ctx, http.MethodPost, execPath(id), e)
+	got, err := c.ask(ctx, http.MethodPost, execPath(id), streamType, e)
 	if err != nil {
 		return Result{}, err
 	}
-	defer got.Close()
-	for d := json.NewDecoder(got); ; {
+	defer got.Body.Close()
+	d := json.NewDecoder(got.Body)
+	if got.Header.Get("Content-Type") != streamType {
+		var r Result
+		if err := d.Decode(&r); err != nil {
+			return Result{}, fmt.Errorf("ask the pool: read the answer: %w", errors.Join(context.Cause(ctx), err))
+		}
+		_, err := stdout.Write(r.Output())
+		_, eerr := stderr.Write(r.Errors())
+		r.Stdout, r.StdoutBytes, r.Stderr, r.StderrBytes = "", nil, "", nil
+		return r, errors.Join(err, eerr)
+	}
+	for {
 		var o Output
 		if err := d.Decode(&o); err != nil {
 			return Result{}, fmt.Errorf("ask the pool: read the answer: %w", errors.Join(context.Cause(ctx), err))

@@ -313,7 +313,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	c := sandbox.Command{
 		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
 	}
-	if e.Stream {
+	if e.Stream || r.Header.Get("Accept") == streamType {
 		stream(w, r, l, c)
 		return nil, nil
 	}
@@ -324,9 +324,12 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	return resultOf(res), nil
 }
 
+// streamType asks for a stream in Accept, where a server that knows none answers with a Result, and is the stream's own type.
+const streamType = "application/x-ndjson"
+
 // stream answers with what a command prints, as it comes, and then with how it ended.
 func stream(w http.ResponseWriter, r *http.Request, l *lent, c sandbox.Command) {
-	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Type", streamType)
 	lines := &lines{w: w}
 	res, err := l.RunTo(r.Context(), c, printer(func(p []byte) error { return lines.say(Output{Stdout: p}) }), printer(func(p []byte) error { return lines.say(Output{Stderr: p}) }))
 	end := resultOf(res)
