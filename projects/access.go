@@ -1,6 +1,7 @@
 package projects
 
 import (
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,20 +17,20 @@ func secrets() *schema {
 	}
 	const doc = "env://VARIABLE, file://PATH (relative to this file, ~ allowed), cmd://COMMAND, or for a key of models login://HARNESS, the login of its program on this machine."
 	from := func() *schema {
-		return &schema{kind: text, doc: doc, check: checkSecret, examples: []string{"env://STRIPE_KEY", "file://~/.config/stripe/key", "cmd://pass show stripe"}}
+		return &schema{Kind: yamlkeys.Text, Doc: doc, Check: checkSecret, Examples: []string{"env://STRIPE_KEY", "file://~/.config/stripe/key", "cmd://pass show stripe"}}
 	}
 	return &schema{
-		kind: mapping, doc: "Secrets whose values are read on the host right before the sandbox starts: NAME: reference. A value itself is refused.",
-		names: workorder.ValidEnvName, namesRule: "letters, digits and _, not starting with a digit",
-		item: &schema{kind: object, doc: "A reference, or a mapping that also says who gets the value. It has either from or any_of.", alt: from(), check: checkPlaces, keys: []key{
-			{name: "from", required: true, instead: "any_of", slips: []string{"ref", "reference", "source"}, schema: from()},
-			{name: "any_of", slips: []string{"one_of", "anyof", "first_of"}, schema: &schema{
-				kind: list, check: checkAnyOf, doc: "References instead of from: the first that is there counts. A command is there when it prints something.", item: from(),
+		Kind: yamlkeys.Mapping, Doc: "Secrets whose values are read on the host right before the sandbox starts: NAME: reference. A value itself is refused.",
+		Names: workorder.ValidEnvName, NamesRule: "letters, digits and _, not starting with a digit",
+		Item: &schema{Kind: yamlkeys.Object, Doc: "A reference, or a mapping that also says who gets the value. It has either from or any_of.", Alt: from(), Check: checkPlaces, Keys: []key{
+			{Name: "from", Required: true, Instead: "any_of", Slips: []string{"ref", "reference", "source"}, Schema: from()},
+			{Name: "any_of", Slips: []string{"one_of", "anyof", "first_of"}, Schema: &schema{
+				Kind: yamlkeys.List, Check: checkAnyOf, Doc: "References instead of from: the first that is there counts. A command is there when it prints something.", Item: from(),
 			}},
-			{name: "optional", slips: []string{"maybe"}, schema: &schema{kind: boolean, def: "false", doc: "Go without it, and say so once, where it is not there. Default: the run is refused."}},
-			{name: "for", slips: []string{"use", "to", "scope", "consumer"}, schema: &schema{
-				kind: text, enum: uses,
-				doc: "Who gets it, and nobody else: commands (environment of setup, agent and validate commands), one of setup, agent, validate, or gateway. Default: gateway for the keys of models, commands for all others.",
+			{Name: "optional", Slips: []string{"maybe"}, Schema: &schema{Kind: yamlkeys.Boolean, Def: "false", Doc: "Go without it, and say so once, where it is not there. Default: the run is refused."}},
+			{Name: "for", Slips: []string{"use", "to", "scope", "consumer"}, Schema: &schema{
+				Kind: yamlkeys.Text, Enum: uses,
+				Doc: "Who gets it, and nobody else: commands (environment of setup, agent and validate commands), one of setup, agent, validate, or gateway. Default: gateway for the keys of models, commands for all others.",
 			}},
 		}},
 	}
@@ -42,26 +43,26 @@ func network() *schema {
 	}
 	mode := func() *schema {
 		return &schema{
-			kind: text, def: string(workorder.NetworkFull), enum: modes,
-			doc: "Outbound network of the agent, of all commands and of inner containers: full, restricted (what allow names), or none. The model gateway, git and the sandbox's own services are there in all of them.",
+			Kind: yamlkeys.Text, Def: string(workorder.NetworkFull), Enum: modes,
+			Doc: "Outbound network of the agent, of all commands and of inner containers: full, restricted (what allow names), or none. The model gateway, git and the sandbox's own services are there in all of them.",
 		}
 	}
 	inner := mode()
-	inner.def, inner.examples = "", []string{string(workorder.NetworkRestricted)}
+	inner.Def, inner.Examples = "", []string{string(workorder.NetworkRestricted)}
 	return &schema{
-		kind: object, doc: "Outbound network: a mode, or a mapping.", alt: mode(), def: string(workorder.NetworkFull), check: checkNetwork,
-		keys: []key{
-			{name: "mode", required: true, slips: []string{"policy", "type"}, schema: inner},
-			{name: "allow", slips: []string{"allowed", "allowed_hosts", "allowed_domains", "domains", "hosts", "allowlist", "whitelist", "rules"}, schema: &schema{
-				kind: list, doc: "Hosts that may be reached when mode is restricted; `sandbox-agent policy learn` proposes it from a run.",
-				item: &schema{
-					kind: text, check: checkAllow, examples: []string{"example.com", "*.example.com", "example.com:8443", "192.0.2.7:5432", "db.example.com:5432@private"},
-					doc: "A host name, *.domain (all subdomains and not the domain itself) or an address, with :port for another one than 80 and 443. A name that resolves to private addresses is refused there unless @private ends the rule, or a rule allows the address.",
+		Kind: yamlkeys.Object, Doc: "Outbound network: a mode, or a mapping.", Alt: mode(), Def: string(workorder.NetworkFull), Check: checkNetwork,
+		Keys: []key{
+			{Name: "mode", Required: true, Slips: []string{"policy", "type"}, Schema: inner},
+			{Name: "allow", Slips: []string{"allowed", "allowed_hosts", "allowed_domains", "domains", "hosts", "allowlist", "whitelist", "rules"}, Schema: &schema{
+				Kind: yamlkeys.List, Doc: "Hosts that may be reached when mode is restricted; `sandbox-agent policy learn` proposes it from a run.",
+				Item: &schema{
+					Kind: yamlkeys.Text, Check: checkAllow, Examples: []string{"example.com", "*.example.com", "example.com:8443", "192.0.2.7:5432", "db.example.com:5432@private"},
+					Doc: "A host name, *.domain (all subdomains and not the domain itself) or an address, with :port for another one than 80 and 443. A name that resolves to private addresses is refused there unless @private ends the rule, or a rule allows the address.",
 				},
 			}},
-			{name: "learn", schema: &schema{kind: boolean, def: "false", doc: "With mode restricted: refuse nothing that has a name, and report what would have been refused."}},
-			{name: "dns", slips: []string{"resolver", "resolvers", "nameservers"}, schema: &schema{
-				kind: list, doc: "Resolvers that the sandbox asks. Default: the engine's.", item: &schema{kind: text, doc: "Address.", check: checkAddress, examples: []string{"192.0.2.53"}},
+			{Name: "learn", Schema: &schema{Kind: yamlkeys.Boolean, Def: "false", Doc: "With mode restricted: refuse nothing that has a name, and report what would have been refused."}},
+			{Name: "dns", Slips: []string{"resolver", "resolvers", "nameservers"}, Schema: &schema{
+				Kind: yamlkeys.List, Doc: "Resolvers that the sandbox asks. Default: the engine's.", Item: &schema{Kind: yamlkeys.Text, Doc: "Address.", Check: checkAddress, Examples: []string{"192.0.2.53"}},
 			}},
 		},
 	}
@@ -69,33 +70,33 @@ func network() *schema {
 
 func gateway() *schema {
 	price := func(doc string) *schema {
-		return &schema{kind: number, zero: true, doc: doc + ", in US dollars for a million tokens."}
+		return &schema{Kind: yamlkeys.Number, Zero: true, Doc: doc + ", in US dollars for a million tokens."}
 	}
 	api := func(a workorder.ModelAPI, doc string) *schema {
-		return &schema{kind: object, doc: doc, keys: []key{
-			{name: "base_url", slips: []string{"url", "endpoint", "base"}, schema: &schema{
-				kind: text, doc: "The server, http or https, without credentials. Default: " + a.BaseURLVariable() + " of env, else " + a.DefaultBaseURL() + ".",
-				check: checkBaseURL, examples: []string{"http://litellm.example:4000", "http://host.docker.internal:11434"},
+		return &schema{Kind: yamlkeys.Object, Doc: doc, Keys: []key{
+			{Name: "base_url", Slips: []string{"url", "endpoint", "base"}, Schema: &schema{
+				Kind: yamlkeys.Text, Doc: "The server, http or https, without credentials. Default: " + a.BaseURLVariable() + " of env, else " + a.DefaultBaseURL() + ".",
+				Check: checkBaseURL, Examples: []string{"http://litellm.example:4000", "http://host.docker.internal:11434"},
 			}},
-			{name: "keys", slips: []string{"key", "api_key", "secret"}, schema: &schema{
-				kind: list, doc: "Names under secrets that are keys of this API, beside those that are by their name.",
-				item: &schema{kind: text, doc: "Name of a secret.", check: checkKeyName, examples: []string{"LITELLM_KEY"}},
+			{Name: "keys", Slips: []string{"key", "api_key", "secret"}, Schema: &schema{
+				Kind: yamlkeys.List, Doc: "Names under secrets that are keys of this API, beside those that are by their name.",
+				Item: &schema{Kind: yamlkeys.Text, Doc: "Name of a secret.", Check: checkKeyName, Examples: []string{"LITELLM_KEY"}},
 			}},
 		}}
 	}
-	return &schema{kind: object, doc: "The agent's way to its models. The gateway holds the keys, counts tokens and cost, and keeps the budget; the agent has placeholders.", keys: []key{
-		{name: "requests_per_minute", slips: []string{"rate_limit", "rpm"}, schema: &schema{kind: integer, max: maxRequestRate, doc: "Most requests to models in a minute. Default: no limit.", examples: []string{"60"}}},
-		{name: "provider_tools", slips: []string{"server_tools", "hosted_tools", "web_search"}, schema: &schema{kind: boolean, doc: "Let the provider run tools and fetch files by itself: web search, MCP servers, code. URLs that it is to fetch obey network.allow in any case. Default: true when network is full, else false."}},
-		{name: "prices", slips: []string{"pricing", "costs"}, schema: &schema{
-			kind: mapping, doc: "Prices by model; they come before the built-in table.", names: plainWord.MatchString, namesRule: "the model's name as the API has it",
-			item: &schema{kind: object, doc: "Prices of a model.", keys: []key{
-				{name: "input", required: true, schema: price("Input without cached tokens")},
-				{name: "output", required: true, schema: price("Output")},
-				{name: "cache_read", schema: price("Input read from the cache")},
-				{name: "cache_write", schema: price("Input written to the cache")},
+	return &schema{Kind: yamlkeys.Object, Doc: "The agent's way to its models. The gateway holds the keys, counts tokens and cost, and keeps the budget; the agent has placeholders.", Keys: []key{
+		{Name: "requests_per_minute", Slips: []string{"rate_limit", "rpm"}, Schema: &schema{Kind: yamlkeys.Integer, Max: maxRequestRate, Doc: "Most requests to models in a minute. Default: no limit.", Examples: []string{"60"}}},
+		{Name: "provider_tools", Slips: []string{"server_tools", "hosted_tools", "web_search"}, Schema: &schema{Kind: yamlkeys.Boolean, Doc: "Let the provider run tools and fetch files by itself: web search, MCP servers, code. URLs that it is to fetch obey network.allow in any case. Default: true when network is full, else false."}},
+		{Name: "prices", Slips: []string{"pricing", "costs"}, Schema: &schema{
+			Kind: yamlkeys.Mapping, Doc: "Prices by model; they come before the built-in table.", Names: plainWord.MatchString, NamesRule: "the model's name as the API has it",
+			Item: &schema{Kind: yamlkeys.Object, Doc: "Prices of a model.", Keys: []key{
+				{Name: "input", Required: true, Schema: price("Input without cached tokens")},
+				{Name: "output", Required: true, Schema: price("Output")},
+				{Name: "cache_read", Schema: price("Input read from the cache")},
+				{Name: "cache_write", Schema: price("Input written to the cache")},
 			}},
 		}},
-		{name: string(workorder.APIAnthropic), schema: api(workorder.APIAnthropic, "Servers with the Messages API of Anthropic.")},
-		{name: string(workorder.APIOpenAI), schema: api(workorder.APIOpenAI, "Servers with chat completions or responses of OpenAI.")},
+		{Name: string(workorder.APIAnthropic), Schema: api(workorder.APIAnthropic, "Servers with the Messages API of Anthropic.")},
+		{Name: string(workorder.APIOpenAI), Schema: api(workorder.APIOpenAI, "Servers with chat completions or responses of OpenAI.")},
 	}}
 }

@@ -4,86 +4,87 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // bind fills the project from its decoded tree.
 func bind(p *Project) {
 	r := p.tree
-	p.Name = r.get("name").str()
-	p.Description, p.Init, p.Briefing = r.get("description").str(), r.get("init").strs(), r.get("briefing").str()
+	p.Name = r.Get("name").Str()
+	p.Description, p.Init, p.Briefing = r.Get("description").Str(), r.Get("init").Strs(), r.Get("briefing").Str()
 	p.Agents = nil
-	for _, f := range r.get("agents").entries() {
-		p.Agents = append(p.Agents, Agent{f.name, bindHarness(f.value)})
+	for _, f := range r.Get("agents").Entries() {
+		p.Agents = append(p.Agents, Agent{f.Name, bindHarness(f.Value)})
 	}
-	p.Repo = git.AbsRepoFrom(r.get("repo").str(), p.Dir, p.options.Home)
-	p.Branch = r.get("branch").str()
-	p.Supabase = r.get("supabase").bool()
-	p.Services = bindServices(r.get("services"))
-	p.Env = r.either("env").texts()
+	p.Repo = git.AbsRepoFrom(r.Get("repo").Str(), p.Dir, p.options.Home)
+	p.Branch = r.Get("branch").Str()
+	p.Supabase = r.Get("supabase").Bool()
+	p.Services = bindServices(r.Get("services"))
+	p.Env = either(r, "env").Texts()
 	p.Secrets = bindSecrets(r, p.Dir, p.options.Home)
-	p.Packages = r.get("packages").strs()
-	p.Tools = r.get("tools").texts()
-	p.Setup = r.get("lifecycle").get("setup").strs()
+	p.Packages = r.Get("packages").Strs()
+	p.Tools = r.Get("tools").Texts()
+	p.Setup = r.Get("lifecycle").Get("setup").Strs()
 	p.Validate = nil
-	for _, f := range r.either("validate").entries() {
-		p.Validate = append(p.Validate, workorder.Command{Name: f.name, Run: f.text})
+	for _, f := range either(r, "validate").Entries() {
+		p.Validate = append(p.Validate, workorder.Command{Name: f.Name, Run: f.Text})
 	}
 	p.Dev = nil
-	if d := r.either("dev"); d != nil {
+	if d := either(r, "dev"); d != nil {
 		p.Dev = &workorder.Dev{
-			Command: d.get("command").str(), Port: int(d.get("port").number()), ReadyPath: d.get("ready_path").str(), Pages: d.get("pages").strs(),
-			StartTimeoutSeconds: d.get("start_timeout").number(),
+			Command: d.Get("command").Str(), Port: int(d.Get("port").Number()), ReadyPath: d.Get("ready_path").Str(), Pages: d.Get("pages").Strs(),
+			StartTimeoutSeconds: d.Get("start_timeout").Number(),
 		}
 	}
-	p.Repair.MaxAttempts = int(r.get("repair").get("max_attempts").number())
-	p.Harness = bindHarness(r.get("harness"))
+	p.Repair.MaxAttempts = int(r.Get("repair").Get("max_attempts").Number())
+	p.Harness = bindHarness(r.Get("harness"))
 	p.MaxBudgetUSD = nil
-	if b := r.get("max_budget_usd"); b != nil {
-		p.MaxBudgetUSD = new(b.num)
+	if b := r.Get("max_budget_usd"); b != nil {
+		p.MaxBudgetUSD = new(b.Num)
 	}
-	p.TimeoutMinutes = r.get("timeout_minutes").number()
+	p.TimeoutMinutes = r.Get("timeout_minutes").Number()
 	p.PR = nil
-	if pr := r.get("pr"); pr != nil {
+	if pr := r.Get("pr"); pr != nil {
 		p.PR = &workorder.PullRequest{
-			Labels: pr.get("labels").strs(), Draft: pr.get("draft").bool(),
-			Reviewers: pr.get("reviewers").strs(), Base: pr.get("base").str(),
-			APIURL: pr.get("api_url").str(), Repository: pr.get("repository").str(),
+			Labels: pr.Get("labels").Strs(), Draft: pr.Get("draft").Bool(),
+			Reviewers: pr.Get("reviewers").Strs(), Base: pr.Get("base").Str(),
+			APIURL: pr.Get("api_url").Str(), Repository: pr.Get("repository").Str(),
 		}
 	}
-	p.Network = bindNetwork(r.get("network"))
+	p.Network = bindNetwork(r.Get("network"))
 	p.Gateway = bindGateway(r)
-	p.TrustBranchConfig = r.get("trust_branch_config").bool()
-	if s := r.get("strict"); s != nil {
-		p.Strict = new(s.bool())
+	p.TrustBranchConfig = r.Get("trust_branch_config").Bool()
+	if s := r.Get("strict"); s != nil {
+		p.Strict = new(s.Bool())
 	}
-	p.NoProof = r.get("proof") != nil && !r.get("proof").bool()
-	l := r.get("limits")
+	p.NoProof = r.Get("proof") != nil && !r.Get("proof").Bool()
+	l := r.Get("limits")
 	p.Limits = workorder.Limits{
-		MemoryBytes: int64(l.get("memory").number()), CPUs: l.get("cpus").number(), PIDs: int64(l.get("pids").number()), DiskBytes: int64(l.get("disk").number()),
+		MemoryBytes: int64(l.Get("memory").Number()), CPUs: l.Get("cpus").Number(), PIDs: int64(l.Get("pids").Number()), DiskBytes: int64(l.Get("disk").Number()),
 	}
-	p.Isolation = r.get("isolation").str()
-	p.OCIRuntime = r.get("oci_runtime").str()
-	p.Image = r.get("image").str()
-	p.Author = r.get("author").str()
-	p.PushSecrets = r.get("push_secrets").str()
-	p.PushIntervalSeconds = r.get("push_interval").number()
-	p.CheckpointIntervalSeconds = r.get("checkpoint_interval").number()
-	p.HangTimeoutSeconds = r.get("hang_timeout").number()
+	p.Isolation = r.Get("isolation").Str()
+	p.OCIRuntime = r.Get("oci_runtime").Str()
+	p.Image = r.Get("image").Str()
+	p.Author = r.Get("author").Str()
+	p.PushSecrets = r.Get("push_secrets").Str()
+	p.PushIntervalSeconds = r.Get("push_interval").Number()
+	p.CheckpointIntervalSeconds = r.Get("checkpoint_interval").Number()
+	p.HangTimeoutSeconds = r.Get("hang_timeout").Number()
 }
 
 func bindServices(v *value) []workorder.Service {
 	var all []workorder.Service
-	for _, f := range v.entries() {
+	for _, f := range v.Entries() {
 		s := workorder.Service{
-			Name: f.name, Image: f.get("image").str(), Command: f.get("command").argv(),
-			Env: f.get("env").texts(), Ports: f.get("ports").strs(), Volumes: f.get("volumes").strs(),
-			StartTimeoutSeconds: f.get("start_timeout").number(),
+			Name: f.Name, Image: f.Get("image").Str(), Command: words(f.Get("command")),
+			Env: f.Get("env").Texts(), Ports: f.Get("ports").Strs(), Volumes: f.Get("volumes").Strs(),
+			StartTimeoutSeconds: f.Get("start_timeout").Number(),
 		}
-		if h := f.get("healthcheck"); h != nil {
+		if h := f.Get("healthcheck"); h != nil {
 			s.Healthcheck = &workorder.Healthcheck{
-				Test: healthTest(h.get("test")), IntervalSeconds: h.get("interval").number(),
-				TimeoutSeconds: h.get("timeout").number(), Retries: int(h.get("retries").number()),
+				Test: healthTest(h.Get("test")), IntervalSeconds: h.Get("interval").Number(),
+				TimeoutSeconds: h.Get("timeout").Number(), Retries: int(h.Get("retries").Number()),
 			}
 		}
 		all = append(all, s)
@@ -91,15 +92,15 @@ func bindServices(v *value) []workorder.Service {
 	return all
 }
 
-// argv is a command as arguments: a text goes to the shell.
-func (v *value) argv() []string {
+// words returns the arguments of a command: a text goes to the shell.
+func words(v *value) []string {
 	switch {
 	case v == nil:
 		return nil
-	case v.schema.kind == text:
-		return []string{"sh", "-c", v.text}
+	case v.Schema.Kind == yamlkeys.Text:
+		return []string{"sh", "-c", v.Text}
 	}
-	return v.strs()
+	return v.Strs()
 }
 
 // healthTest is a healthcheck as the order has it: one element is for the
@@ -108,10 +109,10 @@ func healthTest(v *value) []string {
 	if v == nil {
 		return nil
 	}
-	if v.schema.kind == text {
-		return []string{v.text}
+	if v.Schema.Kind == yamlkeys.Text {
+		return []string{v.Text}
 	}
-	t := v.strs()
+	t := v.Strs()
 	if len(t) < 2 {
 		return t
 	}
@@ -127,10 +128,10 @@ func healthTest(v *value) []string {
 func bindSecrets(root *value, dir, home string) []Secret {
 	var all []Secret
 	named := keysNamed(root)
-	for _, f := range root.get("secrets").entries() {
-		s := Secret{Name: f.name, Optional: f.get("optional").bool(), Use: secretUse(f.name, f.value, named)}
-		for _, from := range placesOf(f.value) {
-			scheme, target, _ := strings.Cut(from.text, "://")
+	for _, f := range root.Get("secrets").Entries() {
+		s := Secret{Name: f.Name, Optional: f.Get("optional").Bool(), Use: secretUse(f.Name, f.Value, named)}
+		for _, from := range placesOf(f.Value) {
+			scheme, target, _ := strings.Cut(from.Text, "://")
 			if scheme == SecretFile {
 				target = git.AbsPath(target, dir, home)
 			}
@@ -142,21 +143,21 @@ func bindSecrets(root *value, dir, home string) []Secret {
 }
 
 func placesOf(secret *value) []*value {
-	if secret.schema.kind != object {
+	if secret.Schema.Kind != yamlkeys.Object {
 		return []*value{secret}
 	}
-	if from := secret.get("from"); from != nil {
+	if from := secret.Get("from"); from != nil {
 		return []*value{from}
 	}
-	return secret.get("any_of").entriesOf()
+	return secret.Get("any_of").Elements()
 }
 
 func bindHarness(v *value) workorder.Harness {
-	if v == nil || v.schema.kind == text {
-		return workorder.Harness{Name: v.str()}
+	if v == nil || v.Schema.Kind == yamlkeys.Text {
+		return workorder.Harness{Name: v.Str()}
 	}
 	return workorder.Harness{
-		Name: v.get("name").str(), Command: v.get("command").argv(), Model: v.get("model").str(),
-		Args: v.get("args").strs(), Version: v.get("version").str(),
+		Name: v.Get("name").Str(), Command: words(v.Get("command")), Model: v.Get("model").Str(),
+		Args: v.Get("args").Strs(), Version: v.Get("version").Str(),
 	}
 }

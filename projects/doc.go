@@ -1,6 +1,6 @@
 // Package projects reads project files: the YAML that says what the sandbox has
-// to know about a repository. One table (keys.go) defines every key; decoding,
-// checks, hints, the JSON Schema and `project show` all follow from it.
+// to know about a repository. One table (keys.go) defines every key; internal/yamlkeys
+// makes decoding, hints and the JSON Schema of it, and `project show` follows it, too.
 //
 // All mistakes of a file are reported at once, each with its place. Values that
 // are or look like secrets are never printed, not even in an excerpt.

@@ -1,5 +1,7 @@
 package projects
 
+import "github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
+
 import "strings"
 
 // KeyPaths lists every key of the definition, without names the user chooses.
@@ -7,13 +9,13 @@ func KeyPaths() []string {
 	var all []string
 	var walk func(s *schema, at string)
 	walk = func(s *schema, at string) {
-		for _, k := range s.keys {
-			path := join(at, k.name)
+		for _, k := range s.Keys {
+			path := yamlkeys.Join(at, k.Name)
 			all = append(all, path)
-			walk(k.schema, path)
+			walk(k.Schema, path)
 		}
-		if s.item != nil {
-			walk(s.item, at+".*")
+		if s.Item != nil {
+			walk(s.Item, at+".*")
 		}
 	}
 	walk(definition(), "")
@@ -25,14 +27,14 @@ func Undocumented() []string {
 	var all []string
 	var walk func(s *schema, at string)
 	walk = func(s *schema, at string) {
-		if s.doc == "" {
+		if s.Doc == "" {
 			all = append(all, at)
 		}
-		for _, k := range s.keys {
-			walk(k.schema, join(at, k.name))
+		for _, k := range s.Keys {
+			walk(k.Schema, yamlkeys.Join(at, k.Name))
 		}
-		if s.item != nil {
-			walk(s.item, at+"[]")
+		if s.Item != nil {
+			walk(s.Item, at+"[]")
 		}
 	}
 	walk(definition(), "")
@@ -44,15 +46,15 @@ func (p *Project) Written() map[string]bool {
 	all := map[string]bool{}
 	var walk func(v *value, at string)
 	walk = func(v *value, at string) {
-		if v.origin != "default" {
+		if v.Origin != "default" {
 			all[strings.TrimPrefix(at, ".")] = true
 		}
-		for _, f := range v.fields {
-			name := f.name
-			if v.schema.kind == mapping {
+		for _, f := range v.Fields {
+			name := f.Name
+			if v.Schema.Kind == yamlkeys.Mapping {
 				name = "*"
 			}
-			walk(f.value, at+"."+name)
+			walk(f.Value, at+"."+name)
 		}
 	}
 	walk(p.tree, "")

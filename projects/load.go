@@ -1,15 +1,15 @@
 package projects
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 
 	"gopkg.in/yaml.v3"
 
@@ -20,9 +20,6 @@ import (
 
 // DefaultFile is the project file of the folder it lies in.
 const DefaultFile = ".sandbox-agent.yaml"
-
-// maxFile bounds a project file, which is written by hand.
-const maxFile = 1 << 20
 
 // builtin is how places of the shipped examples are shown.
 const builtin = "built-in:"
@@ -130,53 +127,15 @@ func folderOf(file, dir string) string {
 
 // parse decodes a document. The tree is only complete when there are no problems.
 func parse(file string, content []byte) (*value, diag.List) {
-	src := newSource(file, string(content))
-	d := &decoder{src: src, root: definition()}
-	doc := d.document(content)
-	if doc == nil {
-		return nil, d.found()
-	}
-	root := d.decode(d.root, doc, doc, "")
-	if root != nil {
+	d := yamlkeys.New(file, string(content), definition())
+	root, empty := d.Document(content)
+	switch {
+	case empty:
+		d.Report(&yaml.Node{Line: 1, Column: 1}, codeEmpty, "start with `sandbox-agent project init`", "the file is empty")
+	case root != nil:
 		checkFile(d, root)
 	}
-	return root, d.found()
-}
-
-// document parses the YAML and returns its only document.
-func (d *decoder) document(content []byte) *yaml.Node {
-	start := &yaml.Node{Line: 1, Column: 1}
-	if len(content) > maxFile {
-		d.report(start, codeTooLarge, "", "the file is larger than %d KiB", maxFile>>10)
-		return nil
-	}
-	if p := findUnreadable(d.src, content); p != nil {
-		d.problems = append(d.problems, *p)
-		return nil
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(content))
-	var doc, more yaml.Node
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
-		d.report(start, codeEmpty, "start with `sandbox-agent project init`", "the file is empty")
-		return nil
-	case err != nil:
-		d.problems = append(d.problems, syntaxProblem(d.src, content, err))
-		return nil
-	}
-	switch err := dec.Decode(&more); {
-	case errors.Is(err, io.EOF):
-	case err != nil:
-		d.problems = append(d.problems, syntaxProblem(d.src, content, err))
-		return nil
-	default:
-		d.report(&more, codeDocuments, "keep one document: remove the line ---", "a project file holds one YAML document, here begins another")
-	}
-	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
-		d.report(start, codeEmpty, "start with `sandbox-agent project init`", "the file is empty")
-		return nil
-	}
-	return doc.Content[0]
+	return root, d.Found()
 }
 
 // find returns the file a reference means, and its content. found says that its place was not named, and is none of the
@@ -300,18 +259,13 @@ func near(ref string, opts LoadOptions) []string {
 }
 
 func readFile(path string, opts LoadOptions) ([]byte, error) {
-	f, err := os.Open(git.AbsPath(path, opts.Dir, opts.Home))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
+	return yamlkeys.ReadFile(git.AbsPath(path, opts.Dir, opts.Home))
 }
 
 // nameOf reads the name of a project that may be broken otherwise.
 func nameOf(content []byte) string {
 	var n struct{ Name string }
-	if len(content) > maxFile || yaml.Unmarshal(content, &n) != nil {
+	if len(content) > yamlkeys.MaxFile || yaml.Unmarshal(content, &n) != nil {
 		return ""
 	}
 	return n.Name

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -32,17 +33,17 @@ func checkLogin(d *decoder, v *value, name, harness string) {
 	names, known := logins[harness]
 	switch {
 	case !known:
-		d.report(v.node, codeValue, "write login://"+strings.Join(Logins(), " or login://"), "secret %s: there is no login of %q", name, harness)
+		d.Report(v.Node, yamlkeys.CodeValue, "write login://"+strings.Join(Logins(), " or login://"), "secret %s: there is no login of %q", name, harness)
 	case !slices.Contains(names, name):
-		d.report(v.node, codeValue, "call it "+strings.Join(names, " or "), "secret %s: the login of %s is no such key", name, harness)
+		d.Report(v.Node, yamlkeys.CodeValue, "call it "+strings.Join(names, " or "), "secret %s: the login of %s is no such key", name, harness)
 	}
 }
 
 // checkLoginUse makes sure that nothing but the gateway gets a login.
 func checkLoginUse(d *decoder, secret field, use workorder.SecretUse) {
-	for _, from := range placesOf(secret.value) {
-		if strings.HasPrefix(from.text, SecretLogin+"://") && use != workorder.ForGateway {
-			d.report(secret.key, codeConflict, "remove `for`: a login goes to the gateway alone", "secret %s is a login, and for %s", secret.name, use)
+	for _, from := range placesOf(secret.Value) {
+		if strings.HasPrefix(from.Text, SecretLogin+"://") && use != workorder.ForGateway {
+			d.Report(secret.Key, codeConflict, "remove `for`: a login goes to the gateway alone", "secret %s is a login, and for %s", secret.Name, use)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
+
 	"gopkg.in/yaml.v3"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -34,31 +36,31 @@ func (p *Project) Override(name, val, source string) error {
 		return p.command(val, source)
 	}
 	root := definition()
-	k, ok := root.find(name)
+	k, ok := root.Find(name)
 	if !ok {
 		return fmt.Errorf("override project key %q: there is no such key", name)
 	}
-	d := &decoder{src: newSource(source, ""), root: root, origin: source}
+	d := yamlkeys.NewValues(source, root)
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: val}
 	if name == "harness" && val == p.Harness.Name {
 		return nil // the same harness by name keeps the mapping's command and model
 	}
-	v := d.decode(k.schema, n, n, name)
-	if problems := d.found(); len(problems) > 0 {
+	v := d.Decode(k.Schema, n, n, name)
+	if problems := d.Found(); len(problems) > 0 {
 		first := problems[0]
-		if first.Code == codeMissing { // what a single value has no room for
+		if first.Code == yamlkeys.CodeMissing { // what a single value has no room for
 			first.Hint = "add --command, or in the project file, " + first.Hint + "; `sandbox-agent project init` makes one"
 		}
 		return &OptionError{Name: source, Message: first.Message, Hint: first.Hint}
 	}
 	if name == "repo" {
 		// A path on the command line starts from where the user is.
-		v.text = git.AbsRepoFrom(v.text, p.options.Dir, p.options.Home)
+		v.Text = git.AbsRepoFrom(v.Text, p.options.Dir, p.options.Home)
 	}
 	if name == "network" {
 		v = p.networkOf(v)
 	}
-	p.tree.set(name, v)
+	p.tree.Set(name, v)
 	bind(p)
 	return nil
 }
@@ -71,17 +73,17 @@ const KeyCommand = "harness.command"
 
 func (p *Project) command(val, source string) error {
 	root := definition()
-	k, _ := root.find("harness") // it is in the table
-	d := &decoder{src: newSource(source, ""), root: root, origin: source}
+	k, _ := root.Find("harness") // it is in the table
+	d := yamlkeys.NewValues(source, root)
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, text := range []string{"name", workorder.HarnessCommand, "command", val} {
 		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: text})
 	}
-	v := d.decode(k.schema, n, n, "harness")
-	if problems := d.found(); len(problems) > 0 {
+	v := d.Decode(k.Schema, n, n, "harness")
+	if problems := d.Found(); len(problems) > 0 {
 		return &OptionError{Name: source, Message: problems[0].Message, Hint: problems[0].Hint}
 	}
-	p.tree.set("harness", v)
+	p.tree.Set("harness", v)
 	bind(p)
 	return nil
 }
@@ -89,19 +91,19 @@ func (p *Project) command(val, source string) error {
 // networkOf is the project's network in another mode: its resolvers stay, and its
 // rules where the mode has any.
 func (p *Project) networkOf(mode *value) *value {
-	n, old := p.networkMapping(), p.tree.get("network")
-	n.set("mode", mode)
-	for _, f := range old.entries() {
-		if f.name == "dns" || f.name != "mode" && mode.text == string(workorder.NetworkRestricted) {
-			n.set(f.name, f.value)
+	n, old := p.networkMapping(), p.tree.Get("network")
+	n.Set("mode", mode)
+	for _, f := range old.Entries() {
+		if f.Name == "dns" || f.Name != "mode" && mode.Text == string(workorder.NetworkRestricted) {
+			n.Set(f.Name, f.Value)
 		}
 	}
 	return n
 }
 
 func (p *Project) networkMapping() *value {
-	old := p.tree.get("network")
-	return &value{schema: network(), node: old.node, path: old.path, origin: old.origin}
+	old := p.tree.Get("network")
+	return &value{Schema: network(), Node: old.Node, Path: old.Path, Origin: old.Origin}
 }
 
 // allow adds rules, separated by commas, to those of the file.
@@ -112,24 +114,24 @@ func (p *Project) allow(rules, source string) error {
 			Hint: "add --network " + string(workorder.NetworkRestricted),
 		}
 	}
-	old := p.tree.get("network")
+	old := p.tree.Get("network")
 	n := p.networkMapping()
-	n.set("mode", old)
-	for _, f := range old.entries() {
-		n.set(f.name, f.value)
+	n.Set("mode", old)
+	for _, f := range old.Entries() {
+		n.Set(f.Name, f.Value)
 	}
-	k, _ := n.schema.find("allow") // it is in the table
-	all := &value{schema: k.schema, node: old.node, path: KeyAllow, origin: source, items: slices.Clone(n.get("allow").entriesOf())}
+	k, _ := n.Schema.Find("allow") // it is in the table
+	all := &value{Schema: k.Schema, Node: old.Node, Path: KeyAllow, Origin: source, Items: slices.Clone(n.Get("allow").Elements())}
 	for rule := range strings.SplitSeq(rules, ",") {
 		rule = strings.TrimSpace(rule)
 		if _, err := AllowRule(rule); err != nil {
 			return &OptionError{Name: source, Message: fmt.Sprintf("%q: %s", rule, err), Hint: allowHint(rule)}
 		}
 		node := &yaml.Node{Kind: yaml.ScalarNode, Value: rule}
-		all.items = append(all.items, &value{schema: k.item, node: node, path: KeyAllow, origin: source, text: rule})
+		all.Items = append(all.Items, &value{Schema: k.Item, Node: node, Path: KeyAllow, Origin: source, Text: rule})
 	}
-	n.set("allow", all)
-	p.tree.set("network", n)
+	n.Set("allow", all)
+	p.tree.Set("network", n)
 	bind(p)
 	return nil
 }

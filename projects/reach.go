@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
+
 	"golang.org/x/net/idna"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -61,8 +63,8 @@ func asciiRule(s string) (string, error) {
 }
 
 func checkAllow(d *decoder, v *value) {
-	if _, err := AllowRule(v.text); err != nil {
-		d.report(v.node, codeValue, allowHint(v.text), "%s %q: %s", v.path, v.text, err)
+	if _, err := AllowRule(v.Text); err != nil {
+		d.Report(v.Node, yamlkeys.CodeValue, allowHint(v.Text), "%s %q: %s", v.Path, v.Text, err)
 	}
 }
 
@@ -80,77 +82,77 @@ func allowHint(s string) string {
 }
 
 func checkAddress(d *decoder, v *value) {
-	if a, err := netip.ParseAddr(v.text); err != nil || a.Zone() != "" {
-		d.report(v.node, codeValue, "write an address such as 192.0.2.53", "%s %q is not an address", v.path, v.text)
+	if a, err := netip.ParseAddr(v.Text); err != nil || a.Zone() != "" {
+		d.Report(v.Node, yamlkeys.CodeValue, "write an address such as 192.0.2.53", "%s %q is not an address", v.Path, v.Text)
 	}
 }
 
 func checkNetwork(d *decoder, v *value) {
-	mode := v.get("mode").str()
+	mode := v.Get("mode").Str()
 	if mode == "" || mode == string(workorder.NetworkRestricted) {
 		return
 	}
 	what := map[string]string{
 		string(workorder.NetworkFull): "mode full already allows everything", string(workorder.NetworkNone): "mode none allows nothing",
 	}[mode]
-	if allow := v.get("allow"); allow != nil && len(allow.items) > 0 {
-		d.report(allow.node, codeConflict, "remove allow, or write `mode: restricted`: "+what, "network.allow has no meaning with mode %s", mode)
+	if allow := v.Get("allow"); allow != nil && len(allow.Items) > 0 {
+		d.Report(allow.Node, codeConflict, "remove allow, or write `mode: restricted`: "+what, "network.allow has no meaning with mode %s", mode)
 	}
-	if learn := v.get("learn"); learn.bool() {
-		d.report(learn.node, codeConflict, "remove learn, or write `mode: restricted`: "+what, "network.learn has no meaning with mode %s", mode)
+	if learn := v.Get("learn"); learn.Bool() {
+		d.Report(learn.Node, codeConflict, "remove learn, or write `mode: restricted`: "+what, "network.learn has no meaning with mode %s", mode)
 	}
 }
 
 func checkBaseURL(d *decoder, v *value) {
-	if err := workorder.CheckBaseURL(v.text); err != nil {
-		d.reportBaseURL(v, err)
+	if err := workorder.CheckBaseURL(v.Text); err != nil {
+		reportBaseURL(d, v, err)
 	}
 }
 
 // reportBaseURL never repeats what may be a credential.
-func (d *decoder) reportBaseURL(v *value, err error) {
+func reportBaseURL(d *decoder, v *value, err error) {
 	hint := "compare it with " + workorder.APIAnthropic.DefaultBaseURL()
-	if u, perr := url.Parse(v.text); perr == nil && u.User != nil {
+	if u, perr := url.Parse(v.Text); perr == nil && u.User != nil {
 		if p, ok := u.User.Password(); ok {
-			d.src.hide(p)
+			d.Hide(p)
 		}
-		d.src.hide(u.User.Username())
+		d.Hide(u.User.Username())
 		hint = "remove everything before the @; give the key under `secrets:`"
 	}
-	d.report(v.node, codeValue, hint, "%s: %s", v.path, err)
+	d.Report(v.Node, yamlkeys.CodeValue, hint, "%s: %s", v.Path, err)
 }
 
 func checkKeyName(d *decoder, v *value) {
-	if !workorder.ValidEnvName(v.text) {
+	if !workorder.ValidEnvName(v.Text) {
 		// It may be the key itself: it must not appear anywhere.
-		d.src.hide(v.text)
-		d.report(v.node, codeSecret, "write the name that it has under `secrets:`", "%s is not the name of a secret", v.path)
+		d.Hide(v.Text)
+		d.Report(v.Node, yamlkeys.CodeSecret, "write the name that it has under `secrets:`", "%s is not the name of a secret", v.Path)
 	}
 }
 
 // checkAccess reports what does not fit between secrets, env and gateway.
 func checkAccess(d *decoder, root *value) {
-	secrets := root.get("secrets")
+	secrets := root.Get("secrets")
 	named := map[string]bool{}
 	for _, a := range workorder.ModelAPIs() {
-		for _, k := range root.get("gateway").get(string(a)).get("keys").entriesOf() {
-			named[k.text] = true
-			s := secrets.get(k.text)
-			switch use := s.get("for"); {
-			case !workorder.ValidEnvName(k.text): // said already
+		for _, k := range root.Get("gateway").Get(string(a)).Get("keys").Elements() {
+			named[k.Text] = true
+			s := secrets.Get(k.Text)
+			switch use := s.Get("for"); {
+			case !workorder.ValidEnvName(k.Text): // said already
 			case s == nil:
-				d.report(k.node, codeMissing, fmt.Sprintf("add it under secrets: `%s: env://%s`", k.text, k.text), "%s names %s, which is no secret of this project", k.path, k.text)
-			case use != nil && use.text != string(workorder.ForGateway):
-				d.report(use.node, codeConflict, "remove it here, or from "+k.path, "secret %s is for %s, and a key of the gateway (line %d)", k.text, use.text, k.node.Line)
+				d.Report(k.Node, yamlkeys.CodeMissing, fmt.Sprintf("add it under secrets: `%s: env://%s`", k.Text, k.Text), "%s names %s, which is no secret of this project", k.Path, k.Text)
+			case use != nil && use.Text != string(workorder.ForGateway):
+				d.Report(use.Node, codeConflict, "remove it here, or from "+k.Path, "secret %s is for %s, and a key of the gateway (line %d)", k.Text, use.Text, k.Node.Line)
 			}
 		}
 	}
-	for _, s := range secrets.entries() {
-		checkLoginUse(d, s, secretUse(s.name, s.value, named))
-		use := s.get("for")
-		if use.str() == string(workorder.ForGateway) && !named[s.name] && workorder.ModelAPIOfKey(s.name) == "" {
-			d.report(use.node, codeConflict, fmt.Sprintf("name it where it belongs: `gateway: {anthropic: {keys: [%s]}}`, or openai", s.name),
-				"secret %s is for the gateway, and no route uses it", s.name)
+	for _, s := range secrets.Entries() {
+		checkLoginUse(d, s, secretUse(s.Name, s.Value, named))
+		use := s.Get("for")
+		if use.Str() == string(workorder.ForGateway) && !named[s.Name] && workorder.ModelAPIOfKey(s.Name) == "" {
+			d.Report(use.Node, codeConflict, fmt.Sprintf("name it where it belongs: `gateway: {anthropic: {keys: [%s]}}`, or openai", s.Name),
+				"secret %s is for the gateway, and no route uses it", s.Name)
 		}
 	}
 	for _, a := range workorder.ModelAPIs() {
@@ -160,22 +162,22 @@ func checkAccess(d *decoder, root *value) {
 
 // checkRoute reports a server that the route of an API cannot have.
 func checkRoute(d *decoder, root *value, a workorder.ModelAPI, named map[string]bool) {
-	if root.get("gateway").get(string(a)).get("base_url") != nil {
+	if root.Get("gateway").Get(string(a)).Get("base_url") != nil {
 		return
 	}
 	_, routed := routeOf(root, a, named)
 	if !routed {
 		return
 	}
-	if e := root.either("env").get(a.BaseURLVariable()); e != nil {
-		if err := workorder.CheckBaseURL(e.text); err != nil {
-			d.reportBaseURL(e, err)
+	if e := either(root, "env").Get(a.BaseURLVariable()); e != nil {
+		if err := workorder.CheckBaseURL(e.Text); err != nil {
+			reportBaseURL(d, e, err)
 		}
 	}
-	for _, s := range root.get("secrets").entries() {
-		if s.name == a.BaseURLVariable() {
-			d.report(s.key, codeConflict, fmt.Sprintf("write it as `gateway: {%s: {base_url: ...}}`: the key alone is the secret", a),
-				"%s is a secret, and the gateway has to know its server", s.name)
+	for _, s := range root.Get("secrets").Entries() {
+		if s.Name == a.BaseURLVariable() {
+			d.Report(s.Key, codeConflict, fmt.Sprintf("write it as `gateway: {%s: {base_url: ...}}`: the key alone is the secret", a),
+				"%s is a secret, and the gateway has to know its server", s.Name)
 		}
 	}
 }
@@ -184,14 +186,14 @@ func checkRoute(d *decoder, root *value, a workorder.ModelAPI, named map[string]
 // gateway's, or a server of its own. A server that env names counts unless the project
 // gives the agent a key of that API by itself, which needs no gateway then.
 func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorder.ModelRoute, bool) {
-	own := root.get("gateway").get(string(a))
-	r := workorder.ModelRoute{API: a, BaseURL: own.get("base_url").str(), Keys: own.get("keys").strs()}
+	own := root.Get("gateway").Get(string(a))
+	r := workorder.ModelRoute{API: a, BaseURL: own.Get("base_url").Str(), Keys: own.Get("keys").Strs()}
 	routed, held := r.BaseURL != "", false
 	for _, k := range a.KeyVariables() {
-		if root.either("env").get(k) != nil {
+		if either(root, "env").Get(k) != nil {
 			held = true
 		}
-		s := root.get("secrets").get(k)
+		s := root.Get("secrets").Get(k)
 		switch {
 		case s == nil || named[k]:
 		case secretUse(k, s, named) == workorder.ForGateway:
@@ -202,7 +204,7 @@ func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorde
 	}
 	slices.Sort(r.Keys)
 	r.Keys = slices.Compact(r.Keys)
-	env := strings.ReplaceAll(root.either("env").get(a.BaseURLVariable()).str(), "$$", "$")
+	env := strings.ReplaceAll(either(root, "env").Get(a.BaseURLVariable()).Str(), "$$", "$")
 	routed = routed || len(r.Keys) > 0 || env != "" && !held
 	switch {
 	case r.BaseURL != "":
@@ -216,9 +218,9 @@ func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorde
 
 // secretUse is who gets a secret.
 func secretUse(name string, s *value, named map[string]bool) workorder.SecretUse {
-	switch use := s.get("for"); {
+	switch use := s.Get("for"); {
 	case use != nil:
-		return workorder.SecretUse(use.text)
+		return workorder.SecretUse(use.Text)
 	case named[name], workorder.ModelAPIOfKey(name) != "":
 		return workorder.ForGateway
 	}
@@ -229,7 +231,7 @@ func secretUse(name string, s *value, named map[string]bool) workorder.SecretUse
 func keysNamed(root *value) map[string]bool {
 	named := map[string]bool{}
 	for _, a := range workorder.ModelAPIs() {
-		for _, k := range root.get("gateway").get(string(a)).get("keys").strs() {
+		for _, k := range root.Get("gateway").Get(string(a)).Get("keys").Strs() {
 			named[k] = true
 		}
 	}
@@ -237,11 +239,11 @@ func keysNamed(root *value) map[string]bool {
 }
 
 func bindNetwork(v *value) workorder.Network {
-	n := workorder.Network{Mode: workorder.NetworkMode(v.str()), Learn: v.get("learn").bool(), DNS: v.get("dns").strs()}
-	if m := v.get("mode"); m != nil {
-		n.Mode = workorder.NetworkMode(m.text)
+	n := workorder.Network{Mode: workorder.NetworkMode(v.Str()), Learn: v.Get("learn").Bool(), DNS: v.Get("dns").Strs()}
+	if m := v.Get("mode"); m != nil {
+		n.Mode = workorder.NetworkMode(m.Text)
 	}
-	for _, s := range v.get("allow").strs() {
+	for _, s := range v.Get("allow").Strs() {
 		// It was checked when it was read.
 		if rule, err := AllowRule(s); err == nil && !slices.Contains(n.Allow, rule) {
 			n.Allow = append(n.Allow, rule)
@@ -251,18 +253,18 @@ func bindNetwork(v *value) workorder.Network {
 }
 
 func bindGateway(root *value) workorder.Gateway {
-	v, named := root.get("gateway"), keysNamed(root)
-	g := workorder.Gateway{RequestsPerMinute: int(v.get("requests_per_minute").number())}
-	if t := v.get("provider_tools"); t != nil {
-		g.ProviderTools = new(t.bool())
+	v, named := root.Get("gateway"), keysNamed(root)
+	g := workorder.Gateway{RequestsPerMinute: int(v.Get("requests_per_minute").Number())}
+	if t := v.Get("provider_tools"); t != nil {
+		g.ProviderTools = new(t.Bool())
 	}
-	for _, f := range v.get("prices").entries() {
+	for _, f := range v.Get("prices").Entries() {
 		if g.Prices == nil {
 			g.Prices = map[string]workorder.ModelPrice{}
 		}
-		g.Prices[f.name] = workorder.ModelPrice{
-			Input: f.get("input").number(), Output: f.get("output").number(),
-			CacheRead: f.get("cache_read").number(), CacheWrite: f.get("cache_write").number(),
+		g.Prices[f.Name] = workorder.ModelPrice{
+			Input: f.Get("input").Number(), Output: f.Get("output").Number(),
+			CacheRead: f.Get("cache_read").Number(), CacheWrite: f.Get("cache_write").Number(),
 		}
 	}
 	for _, a := range workorder.ModelAPIs() {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
+
 	"gopkg.in/yaml.v3"
 )
 
@@ -48,42 +50,42 @@ func (s *shower) add(depth int, t, origin string) {
 
 // object prints known keys in the order of the table.
 func (s *shower) object(v *value, depth int) {
-	for _, k := range v.schema.keys {
-		if f := v.get(k.name); f != nil {
-			s.field(k.name, f, depth)
+	for _, k := range v.Schema.Keys {
+		if f := v.Get(k.Name); f != nil {
+			s.field(k.Name, f, depth)
 		}
 	}
 }
 
 func (s *shower) field(name string, v *value, depth int) {
-	if v.origin == "default" && !s.effective {
+	if v.Origin == "default" && !s.effective {
 		return
 	}
 	name = quoted(name)
-	switch v.schema.kind {
-	case object:
-		if len(v.fields) == 0 {
-			s.add(depth, name+": {}", v.origin)
+	switch v.Schema.Kind {
+	case yamlkeys.Object:
+		if len(v.Fields) == 0 {
+			s.add(depth, name+": {}", v.Origin)
 			return
 		}
 		s.add(depth, name+":", "")
 		s.object(v, depth+1)
-	case mapping:
-		if len(v.fields) == 0 {
-			s.add(depth, name+": {}", v.origin)
+	case yamlkeys.Mapping:
+		if len(v.Fields) == 0 {
+			s.add(depth, name+": {}", v.Origin)
 			return
 		}
 		s.add(depth, name+":", "")
-		for _, f := range v.fields {
-			s.field(f.name, f.value, depth+1)
+		for _, f := range v.Fields {
+			s.field(f.Name, f.Value, depth+1)
 		}
-	case list:
-		if len(v.items) == 0 {
-			s.add(depth, name+": []", v.origin)
+	case yamlkeys.List:
+		if len(v.Items) == 0 {
+			s.add(depth, name+": []", v.Origin)
 			return
 		}
 		s.add(depth, name+":", "")
-		for _, i := range v.items {
+		for _, i := range v.Items {
 			s.scalar("- ", i, depth+1)
 		}
 	default:
@@ -93,12 +95,12 @@ func (s *shower) field(name string, v *value, depth int) {
 
 // scalar prints a text; one of several lines as a block.
 func (s *shower) scalar(lead string, v *value, depth int) {
-	t := v.text
-	if v.schema.kind == text {
+	t := v.Text
+	if v.Schema.Kind == yamlkeys.Text {
 		t = quoted(t)
 	}
 	first, rest, more := strings.Cut(t, "\n")
-	s.add(depth, lead+first, v.origin)
+	s.add(depth, lead+first, v.Origin)
 	for more {
 		var l string
 		l, rest, more = strings.Cut(rest, "\n")

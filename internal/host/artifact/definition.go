@@ -10,9 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keyed"
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
@@ -37,33 +35,49 @@ const (
 	defaultMemoryMB     = code.DefaultMemoryBytes >> 20
 )
 
+// keys are those of a definition.
+var keys = func() *yamlkeys.Schema {
+	text, number := &yamlkeys.Schema{Kind: yamlkeys.Text}, &yamlkeys.Schema{Kind: yamlkeys.Number, Max: maxNumber}
+	list := &yamlkeys.Schema{Kind: yamlkeys.List, Item: text}
+	return &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{
+		{Name: "name", Schema: text},
+		{Name: "packages", Schema: list},
+		{Name: "interpreter", Schema: text},
+		{Name: "stdin_mode", Schema: text},
+		{Name: "backend", Schema: text},
+		{Name: "image", Schema: text},
+		{Name: "timeout_seconds", Schema: number},
+		{Name: "memory_mb", Schema: &yamlkeys.Schema{Kind: yamlkeys.Integer, Max: maxNumber}},
+		{Name: "description", Schema: text},
+		{Name: "project_mount", Schema: text},
+		{Name: "inherit_vars", Schema: list},
+		// Of other builders; there are none here.
+		{Name: "backend_options", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object}},
+	}}
+}()
+
 // ReadDefinition reads a definition, a YAML or JSON file. The error is all that is wrong with it.
 func ReadDefinition(file string) (Definition, error) {
-	d := Definition{Metadata: Metadata{
-		Backend: string(sandbox.KindJail), Interpreter: defaultInterpreter, TimeoutSeconds: code.DefaultTimeout.Seconds(), MemoryMB: defaultMemoryMB,
-		Own: &Own{ProjectMount: defaultProjectMount},
-	}}
-	b, err := keyed.Open(file)
-	read := false
-	if err == nil {
-		err = keyed.Read(file, b, func(r *keyed.Reader, n *yaml.Node) {
-			read = true
-			const least = 0.001
-			r.Mapping(n, "", keyed.Keys{
-				"name": r.String("name", &d.Name), "packages": r.Strings("packages", &d.Packages), "interpreter": r.String("interpreter", &d.Interpreter),
-				"stdin_mode": r.String("stdin_mode", &d.StdinMode), "backend": r.String("backend", &d.Backend), "image": r.String("image", &d.Image),
-				"timeout_seconds": keyed.Number(r, "timeout_seconds", least, &d.TimeoutSeconds), "memory_mb": keyed.Number(r, "memory_mb", 1, &d.MemoryMB),
-				"description": r.String("description", &d.Description), "project_mount": r.String("project_mount", &d.Own.ProjectMount),
-				"inherit_vars": r.Strings("inherit_vars", &d.Own.Inherit),
-				// Of other builders; there is none here.
-				"backend_options": func(n *yaml.Node) { r.Mapping(n, "backend_options.", nil) },
-			})
-		})
-	}
-	if read { // a value of a wrong type hides no other mistake
-		err = errors.Join(err, d.check())
-	}
+	b, err := yamlkeys.ReadFile(file)
 	if err != nil {
+		return Definition{}, fmt.Errorf("read the definition: %w", err)
+	}
+	v, err := yamlkeys.Load(file, b, keys)
+	if v == nil { // not even a mapping
+		return Definition{}, fmt.Errorf("read the definition: %w", err)
+	}
+	text := func(key string) string { return v.Get(key).Str() }
+	d := Definition{
+		Metadata: Metadata{
+			Name: text("name"), Backend: cmp.Or(text("backend"), string(sandbox.KindJail)), Interpreter: cmp.Or(text("interpreter"), defaultInterpreter),
+			StdinMode: text("stdin_mode"), TimeoutSeconds: cmp.Or(v.Get("timeout_seconds").Number(), code.DefaultTimeout.Seconds()),
+			MemoryMB: cmp.Or(int64(v.Get("memory_mb").Number()), defaultMemoryMB), Description: text("description"),
+			Own: &Own{ProjectMount: cmp.Or(text("project_mount"), defaultProjectMount), Inherit: v.Get("inherit_vars").Strs()},
+		},
+		Packages: v.Get("packages").Strs(), Image: text("image"),
+	}
+	// A value of a wrong type hides no other mistake.
+	if err = errors.Join(err, d.check()); err != nil {
 		return d, fmt.Errorf("read the definition: %w", err)
 	}
 	return d, nil

@@ -40,6 +40,9 @@ var Files = []string{MetadataFile, runFile}
 // maxMetadata bounds metadata.json, in bytes.
 const maxMetadata = 1 << 20
 
+// maxNumber limits megabytes and seconds: as bytes and nanoseconds they do not overflow.
+const maxNumber = 1_000_000_000
+
 // Ways for code to reach the interpreter.
 const (
 	modeArgument = "arg"
@@ -241,12 +244,11 @@ func (m Metadata) check() error {
 	if !slices.Contains([]string{"", modeArgument, modePipe}, m.StdinMode) {
 		wrong("stdin_mode %q: use %s or %s", m.StdinMode, modeArgument, modePipe)
 	}
-	const most = 1_000_000_000 // can be reckoned with as bytes and nanoseconds
-	if m.TimeoutSeconds < 0 || m.TimeoutSeconds > most {
-		wrong("timeout_seconds %g: use 0 to %d", m.TimeoutSeconds, most)
+	if m.TimeoutSeconds < 0 || m.TimeoutSeconds > maxNumber {
+		wrong("timeout_seconds %g: use 0 to %d", m.TimeoutSeconds, maxNumber)
 	}
-	if m.MemoryMB < 0 || m.MemoryMB > most {
-		wrong("memory_mb %d: use 0 to %d", m.MemoryMB, most)
+	if m.MemoryMB < 0 || m.MemoryMB > maxNumber {
+		wrong("memory_mb %d: use 0 to %d", m.MemoryMB, maxNumber)
 	}
 	if m.Own != nil && m.Own.ProjectMount != "" && !path.IsAbs(m.Own.ProjectMount) {
 		wrong("project_mount %q: use an absolute path", m.Own.ProjectMount)

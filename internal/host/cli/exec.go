@@ -18,7 +18,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
-	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -257,7 +257,7 @@ func parseOutput(t string) (int, error) {
 	case none:
 		return sandbox.NoLimit, nil
 	}
-	n, ok := projects.ParseSize(t)
+	n, ok := yamlkeys.ParseSize(t)
 	const least, largest = 64, 1 << 30
 	if !ok || n < least || n > largest {
 		return 0, fmt.Errorf("--max-output %q: use 64k, 1m or none, at most 1g", t)

@@ -12,7 +12,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -163,7 +163,7 @@ func (d *detector) variable(at Place, what, name, value string) {
 		d.leave(at, what, "its value is not a plain text")
 	case serverVariable(name):
 		d.leave(at, what, "it names the server that gets the key of your model, which only you can")
-	case projects.LooksSecret(value):
+	case yamlkeys.LooksSecret(value):
 		d.leave(at, what, "its value looks like a secret")
 	case !slices.ContainsFunc(d.Env, func(v Var) bool { return v.Name == name }):
 		d.Env = append(d.Env, Var{name, value, at})

@@ -13,28 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keyed"
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// entry is an environment as the file has it: what it is made of, and what takes the place of what that says.
-type entry struct {
-	preset, artifact, flake string
-	interpreter             []string
-	stdin, backend, image   string
-	session, kernel         string
-	project, descr, net     string
-	timeout                 float64
-	memory, pids            int64
-	cpus                    float64
-	env, inherit            []string
-	unset                   []string // variables of this program that it names and that are not set
-}
 
 // sources are the keys of which an entry has one.
 var sources = []string{"preset", "sandbox", "flake", "interpreter"}
@@ -42,132 +26,115 @@ var sources = []string{"preset", "sandbox", "flake", "interpreter"}
 // noSessions is the value of `session` that takes sessions from an environment.
 const noSessions = "none"
 
-// readFile reads the file of environments. err is all that is wrong with the file, of which then nothing holds; problems are of entries that cannot be used, which
-// keep no others from being used.
+// keys are those of the file.
+var keys = func() *yamlkeys.Schema {
+	const maxNumber = 1_000_000_000 // as bytes and nanoseconds, megabytes and seconds do not overflow
+	sessions := []string{noSessions}
+	for _, d := range sandbox.Drivers() {
+		sessions = append(sessions, string(d))
+	}
+	text := &yamlkeys.Schema{Kind: yamlkeys.Text}
+	number, integer := &yamlkeys.Schema{Kind: yamlkeys.Number, Max: maxNumber}, &yamlkeys.Schema{Kind: yamlkeys.Integer, Max: maxNumber}
+	list := &yamlkeys.Schema{Kind: yamlkeys.List, Item: text}
+	entry := &yamlkeys.Schema{Kind: yamlkeys.Object, Check: checkSources, Keys: []yamlkeys.Key{
+		{Name: "preset", Schema: text},
+		{Name: "sandbox", Schema: text},
+		{Name: "flake", Schema: text},
+		{Name: "interpreter", Schema: &yamlkeys.Schema{Kind: yamlkeys.List, Item: text, Alt: &yamlkeys.Schema{Kind: yamlkeys.Text, Check: checkWords}}},
+		{Name: "stdin_mode", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{"arg", "pipe"}}},
+		{Name: "backend", Schema: text},
+		{Name: "image", Schema: text},
+		{Name: "session", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: sessions}},
+		{Name: "kernel", Schema: text},
+		{Name: "project", Schema: text},
+		{Name: "description", Schema: text},
+		{Name: "network", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{"none", "full"}}},
+		{Name: "timeout_seconds", Schema: number},
+		{Name: "memory_mb", Schema: integer},
+		{Name: "pids", Schema: integer},
+		{Name: "cpus", Schema: number},
+		{Name: "inherit_vars", Schema: list},
+		{Name: "env", Schema: &yamlkeys.Schema{
+			Kind: yamlkeys.Mapping, Names: workorder.ValidEnvName, NamesRule: "letters, digits and _, not starting with a digit",
+			Item: &yamlkeys.Schema{Kind: yamlkeys.Text, AllowEmpty: true, Check: checkWritten},
+		}},
+	}}
+	return &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{Name: "environments", Schema: &yamlkeys.Schema{Kind: yamlkeys.Mapping, Item: entry}}}}
+}()
+
+func checkSources(d *yamlkeys.Decoder, v *yamlkeys.Value) {
+	var has []string
+	for i := 0; i < len(v.Node.Content); i += 2 { // also those with an invalid value, which is reported
+		if name := v.Node.Content[i].Value; slices.Contains(sources, name) {
+			has = append(has, name)
+		}
+	}
+	slices.Sort(has)
+	if len(has) != 1 && !slices.Equal(has, []string{"flake", "interpreter"}) {
+		d.Report(v.Node, yamlkeys.CodeValue, "", "%s: use one of %s, and not %d of them", v.Path, strings.Join(sources, ", "), len(has))
+	}
+}
+
+func checkWords(d *yamlkeys.Decoder, v *yamlkeys.Value) {
+	if _, err := artifact.Words(v.Text); err != nil {
+		d.Report(v.Node, yamlkeys.CodeValue, "", "%v", err)
+	}
+}
+
+func checkWritten(d *yamlkeys.Decoder, v *yamlkeys.Value) {
+	if yamlkeys.IsNull(v.Node) {
+		d.Report(v.Node, yamlkeys.CodeType, "write \"\" for an empty one", "%s is a text", v.Path)
+	}
+}
+
+// readFile reads the file of environments. A file with a mistake has none. An entry that cannot be used is a problem, and
+// the other entries can be used.
 func (l *loader) readFile(file string) error {
-	b, err := keyed.Open(file)
+	b, err := yamlkeys.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && !l.o.Named {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return keyed.Read(file, b, func(r *keyed.Reader, n *yaml.Node) {
-		r.Mapping(n, "", keyed.Keys{"environments": func(n *yaml.Node) {
-			r.Each(n, "environments.", func(key, value *yaml.Node) {
-				name := key.Value
-				var e entry
-				e.read(r, key, value, l.o.Getenv)
-				if !r.OK() { // none of it will hold
-					return
-				}
-				if len(e.unset) > 0 {
-					slices.Sort(e.unset)
-					l.problem(name, fmt.Sprintf("%s:%d", file, key.Line), fmt.Errorf("not set: %s", strings.Join(slices.Compact(e.unset), ", ")))
-					return
-				}
-				if e.artifact != "" {
-					l.lookIn(absolute(e.artifact, file))
-				}
-				made, err := e.environment(name, file)
-				if err == nil {
-					err = made.Check()
-				}
-				if err != nil {
-					l.problem(name, fmt.Sprintf("%s:%d", file, key.Line), err)
-					return
-				}
-				l.add(made)
-			})
-		}})
-	})
+	root, err := yamlkeys.Load(file, b, keys)
+	if err != nil {
+		return err
+	}
+	for _, f := range root.Get("environments").Entries() {
+		e := entry{v: f.Value, getenv: l.o.Getenv}
+		made, err := l.environment(&e, f.Name, file)
+		if err == nil {
+			err = made.Check()
+		}
+		if err != nil {
+			l.problem(f.Name, fmt.Sprintf("%s:%d", file, f.Key.Line), err)
+			continue
+		}
+		l.add(made)
+	}
+	return nil
 }
 
-func (e *entry) read(r *keyed.Reader, key, n *yaml.Node, getenv func(string) string) {
-	above := "environments." + key.Value + "."
-	const least = 0.001
-	keys := keyed.Keys{
-		"preset": r.String(above+"preset", &e.preset), "sandbox": r.String(above+"sandbox", &e.artifact), "flake": r.String(above+"flake", &e.flake),
-		"stdin_mode": r.String(above+"stdin_mode", &e.stdin), "backend": r.String(above+"backend", &e.backend), "image": r.String(above+"image", &e.image),
-		"session": r.String(above+"session", &e.session), "kernel": r.String(above+"kernel", &e.kernel), "project": r.String(above+"project", &e.project), "description": r.String(above+"description", &e.descr),
-		"network": r.String(above+"network", &e.net), "timeout_seconds": keyed.Number(r, above+"timeout_seconds", least, &e.timeout),
-		"memory_mb": keyed.Number(r, above+"memory_mb", 1, &e.memory), "pids": keyed.Number(r, above+"pids", 1, &e.pids), "cpus": keyed.Number(r, above+"cpus", least, &e.cpus),
-		"inherit_vars": r.Strings(above+"inherit_vars", &e.inherit),
-		"interpreter": func(n *yaml.Node) {
-			if n.Kind == yaml.SequenceNode {
-				r.Strings(above+"interpreter", &e.interpreter)(n)
-				return
-			}
-			var line string
-			r.String(above+"interpreter", &line)(n)
-			if words, err := artifact.Words(line); err == nil {
-				e.interpreter = words
-			} else if line != "" {
-				r.Wrong(n, "%v", err)
-			}
-		},
-		"env": func(n *yaml.Node) {
-			r.Each(n, above+"env.", func(key, value *yaml.Node) {
-				var v string
-				if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
-					r.Wrong(value, "%senv.%s is a text", above, key.Value)
-					return
-				}
-				v = value.Value
-				if !workorder.ValidEnvName(key.Value) {
-					r.Wrong(key, "%q is no name of a variable", key.Value)
-				}
-				e.env = append(e.env, key.Value+"="+e.expand(v, getenv))
-			})
-		},
-	}
-	var has []string
-	r.Mapping(n, above, keyedBy(keys, func(name string) {
-		if slices.Contains(sources, name) {
-			has = append(has, name)
-		}
-	}))
-	slices.Sort(has)
-	flaked := slices.Contains(has, "flake") && slices.Equal(has, []string{"flake", "interpreter"})
-	if len(has) != 1 && !flaked {
-		r.Wrong(key, "environments.%s: use one of %s, and not %d of them", key.Value, strings.Join(sources, ", "), len(has))
-	}
-	if !slices.Contains([]string{"", "none", "full"}, e.net) {
-		r.Wrong(n, "%snetwork is none or full", above)
-	}
-	if !slices.Contains([]string{"", "arg", "pipe"}, e.stdin) {
-		r.Wrong(n, "%sstdin_mode is arg or pipe", above)
-	}
-	if d := sandbox.Drivers(); e.session != "" && e.session != noSessions && !slices.Contains(d, sandbox.Driver(e.session)) {
-		r.Wrong(n, "%ssession is %s or one of %v", above, noSessions, d)
-	}
-	for _, to := range []*string{&e.artifact, &e.image, &e.project, &e.descr} {
-		*to = e.expand(*to, getenv)
-	}
+// entry is an environment as the file has it: what it is made of, and what takes the place of what that says.
+type entry struct {
+	v      *yamlkeys.Value
+	getenv func(string) string
+	unset  []string // variables of this program that it names and that are not set
 }
 
-// keyedBy tells of each key that is read.
-func keyedBy(keys keyed.Keys, tell func(name string)) keyed.Keys {
-	all := keyed.Keys{}
-	for name, read := range keys {
-		all[name] = func(n *yaml.Node) {
-			tell(name)
-			read(n)
-		}
-	}
-	return all
-}
+func (e *entry) text(key string) string { return e.v.Get(key).Str() }
 
 var reference = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
 
 // expand puts variables of this program in place of ${NAME}, and $ in place of $$. One that is not set keeps the entry from being used.
-func (e *entry) expand(s string, getenv func(string) string) string {
+func (e *entry) expand(s string) string {
 	return reference.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "$$" {
 			return "$"
 		}
 		name := m[2 : len(m)-1]
-		v := getenv(name)
+		v := e.getenv(name)
 		if v == "" {
 			e.unset = append(e.unset, name)
 		}
@@ -175,52 +142,69 @@ func (e *entry) expand(s string, getenv func(string) string) string {
 	})
 }
 
-func (e entry) environment(name, file string) (code.Environment, error) {
+func (l *loader) environment(e *entry, name, file string) (code.Environment, error) {
+	from, image, project, descr := e.expand(e.text("sandbox")), e.expand(e.text("image")), e.expand(e.text("project")), e.expand(e.text("description"))
+	var env []string
+	for _, f := range e.v.Get("env").Entries() {
+		env = append(env, f.Name+"="+e.expand(f.Text))
+	}
 	made := code.Environment{}
+	if len(e.unset) > 0 {
+		slices.Sort(e.unset)
+		return made, fmt.Errorf("not set: %s", strings.Join(slices.Compact(e.unset), ", "))
+	}
+	preset, flake, backend, stdin, session := e.text("preset"), e.text("flake"), e.text("backend"), e.text("stdin_mode"), e.text("session")
 	switch {
-	case e.flake != "":
-		return made, fmt.Errorf("flake %s: references of Nix are not resolved: build it, and name its folder with `sandbox`", e.flake)
-	case e.preset != "":
+	case flake != "":
+		return made, fmt.Errorf("flake %s: references of Nix are not resolved: build it, and name its folder with `sandbox`", flake)
+	case preset != "":
 		all := code.Presets()
-		i := slices.IndexFunc(all, func(p code.Environment) bool { return p.Name == e.preset })
+		i := slices.IndexFunc(all, func(p code.Environment) bool { return p.Name == preset })
 		if i < 0 {
-			return made, fmt.Errorf("preset %s: there are node, python and shell", e.preset)
+			return made, fmt.Errorf("preset %s: there are node, python and shell", preset)
 		}
 		made = all[i]
-	case e.artifact != "":
-		if strings.Contains(e.artifact, "#") || strings.HasPrefix(e.artifact, "github:") {
-			return made, fmt.Errorf("sandbox %s: references are not resolved: build it, and name its folder", e.artifact)
+	case from != "":
+		if strings.Contains(from, "#") || strings.HasPrefix(from, "github:") {
+			return made, fmt.Errorf("sandbox %s: references are not resolved: build it, and name its folder", from)
 		}
+		l.lookIn(absolute(from, file))
 		var err error
-		if made, err = artifact.Read(absolute(e.artifact, file)); err != nil {
-			return made, fmt.Errorf("artifact %s: %w", e.artifact, err)
+		if made, err = artifact.Read(absolute(from, file)); err != nil {
+			return made, fmt.Errorf("artifact %s: %w", from, err)
 		}
 	default:
-		made.Interpreter, made.Argument, made.Driver = e.interpreter, code.ArgumentOf(e.interpreter), code.DriverOf(e.interpreter)
+		interpreter := e.v.Get("interpreter")
+		made.Interpreter = interpreter.Strs()
+		if interpreter.Str() != "" {
+			made.Interpreter, _ = artifact.Words(interpreter.Str()) // checkWords has seen it
+		}
+		made.Argument, made.Driver = code.ArgumentOf(made.Interpreter), code.DriverOf(made.Interpreter)
 	}
-	if made.Program != "" && (e.backend != "" || e.image != "" || e.stdin != "" || e.net != "" || e.session != "") {
-		return made, fmt.Errorf("artifact %s isolates by itself: backend, image, stdin_mode, network and session are not asked of it", e.artifact)
+	if made.Program != "" && (backend != "" || image != "" || stdin != "" || e.text("network") != "" || session != "") {
+		return made, fmt.Errorf("artifact %s isolates by itself: backend, image, stdin_mode, network and session are not asked of it", from)
 	}
+	number := func(key string) float64 { return e.v.Get(key).Number() }
 	made.Name, made.Source = name, file
-	made.Description = cmp.Or(e.descr, made.Description)
-	made.Backend, made.Image = cmp.Or(sandbox.Kind(e.backend), made.Backend), cmp.Or(e.image, made.Image)
-	made.Timeout = cmp.Or(artifact.Seconds(e.timeout), made.Timeout)
-	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(e.memory<<20, made.MemoryBytes), cmp.Or(e.cpus, made.CPUs), cmp.Or(e.pids, made.PIDs)
-	made.Env, made.Inherit = append(made.Env, e.env...), append(made.Inherit, e.inherit...)
-	made.Network = e.net == "full"
-	if e.stdin != "" {
-		made.Argument = e.stdin == "arg"
+	made.Description = cmp.Or(descr, made.Description)
+	made.Backend, made.Image = cmp.Or(sandbox.Kind(backend), made.Backend), cmp.Or(image, made.Image)
+	made.Timeout = cmp.Or(artifact.Seconds(number("timeout_seconds")), made.Timeout)
+	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(int64(number("memory_mb"))<<20, made.MemoryBytes), cmp.Or(number("cpus"), made.CPUs), cmp.Or(int64(number("pids")), made.PIDs)
+	made.Env, made.Inherit = append(made.Env, env...), append(made.Inherit, e.v.Get("inherit_vars").Strs()...)
+	made.Network = e.text("network") == "full"
+	if stdin != "" {
+		made.Argument = stdin == "arg"
 	}
-	switch e.session {
+	switch session {
 	case "":
 	case noSessions:
 		made.Driver = ""
 	default:
-		made.Driver = sandbox.Driver(e.session)
+		made.Driver = sandbox.Driver(session)
 	}
-	made.Kernel = e.kernel
-	if e.project != "" {
-		made.Project = absolute(e.project, file)
+	made.Kernel = e.text("kernel")
+	if project != "" {
+		made.Project = absolute(project, file)
 		if st, err := os.Stat(made.Project); err != nil {
 			return made, fmt.Errorf("project: %w", err)
 		} else if !st.IsDir() {

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"gopkg.in/yaml.v3"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/host/keyed"
+	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 )
 
 // Settings are the user's, or the defaults.
@@ -49,7 +47,7 @@ func Load(getenv func(string) string) (Settings, error) {
 	if dir == "" {
 		return s, nil
 	}
-	b, err := keyed.Open(s.File)
+	b, err := yamlkeys.ReadFile(s.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
@@ -62,12 +60,17 @@ func Load(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
+// keys are those of the file.
+var keys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
+	Name: "security", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
+		Name: "require_sandbox", Schema: &yamlkeys.Schema{Kind: yamlkeys.Boolean},
+	}}},
+}}}
+
 func (s *Settings) decode(b []byte) error {
-	return keyed.Read(s.File, b, func(d *keyed.Reader, n *yaml.Node) {
-		d.Mapping(n, "", keyed.Keys{
-			"security": func(n *yaml.Node) {
-				d.Mapping(n, "security.", keyed.Keys{"require_sandbox": d.Bool("security.require_sandbox", &s.Security.RequireSandbox)})
-			},
-		})
-	})
+	root, err := yamlkeys.Load(s.File, b, keys)
+	if require := root.Get("security").Get("require_sandbox"); require != nil {
+		s.Security.RequireSandbox = require.Bool()
+	}
+	return err
 }

@@ -1,4 +1,4 @@
-package projects
+package yamlkeys
 
 import (
 	"regexp"
@@ -8,9 +8,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// InSecrets is how the path of every value below secrets begins.
+const InSecrets = "secrets."
+
 const masked = "***"
 
-// source is the text of a project file, prepared for excerpts: nothing in it
+// source is the text of a file, prepared for excerpts: nothing in it
 // that is or looks like a secret is left. It works on lines and not on nodes, so
 // that a file that is no YAML is as safe to show as one that is.
 type source struct {

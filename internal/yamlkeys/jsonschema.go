@@ -1,4 +1,4 @@
-package projects
+package yamlkeys
 
 import (
 	"encoding/json"
@@ -52,13 +52,13 @@ func (p properties) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// JSONSchema returns the schema of the project file for editors, draft 2020-12.
-// It accepts every valid project; what only the program can judge (names that
-// clash, references that lead nowhere) is left to `project validate`.
-func JSONSchema() ([]byte, error) {
-	n := schemaNode(definition())
-	n.Draft, n.Title = "https://json-schema.org/draft/2020-12/schema", "sandbox-agent project"
-	n.PatternProperties = map[string]*node{"^" + extension: {Description: "Ignored; a place for YAML anchors."}}
+// JSONSchema returns the JSON Schema of a file, draft 2020-12.
+func (s *Schema) JSONSchema(title string) ([]byte, error) {
+	n := schemaNode(s)
+	n.Draft, n.Title = "https://json-schema.org/draft/2020-12/schema", title
+	if s.Ignore != "" {
+		n.PatternProperties = map[string]*node{"^" + s.Ignore: {Description: "Ignored; a place for YAML anchors."}}
+	}
 	b, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write JSON schema: %w", err)
@@ -66,48 +66,48 @@ func JSONSchema() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-func schemaNode(s *schema) *node {
-	n := &node{Description: s.doc}
+func schemaNode(s *Schema) *node {
+	n := &node{Description: s.Doc}
 	above := new(float64)
-	switch s.kind {
-	case text:
+	switch s.Kind {
+	case Text:
 		n.textNode(s)
-	case boolean:
+	case Boolean:
 		n.Type = "boolean"
-	case number, integer:
-		n.Type, n.ExclusiveMinimum = map[kind]string{number: "number", integer: "integer"}[s.kind], above
-		n.Maximum = s.max
-		if s.zero {
+	case Number, Integer:
+		n.Type, n.ExclusiveMinimum = map[Kind]string{Number: "number", Integer: "integer"}[s.Kind], above
+		n.Maximum = s.Max
+		if s.Zero {
 			n.ExclusiveMinimum, n.Minimum = nil, above
 		}
-	case duration, size:
+	case Duration, Size:
 		// A number or a text with a unit: bounds hold for the number alone.
 		n.Type, n.ExclusiveMinimum = []string{"number", "string"}, above
-		n.Pattern = map[kind]string{duration: `^[0-9.]+([a-zµ]+[0-9.]*)*$`, size: `^[0-9.]+([kKmMgGtT]?[iI]?[bB]?)$`}[s.kind]
-	case list:
-		n.Type, n.Items = nullable("array", s), schemaNode(s.item)
-	case mapping:
-		n.Type, n.Additional = nullable("object", s), schemaNode(s.item)
-	case object:
+		n.Pattern = map[Kind]string{Duration: `^[0-9.]+([a-zµ]+[0-9.]*)*$`, Size: `^[0-9.]+([kKmMgGtT]?[iI]?[bB]?)$`}[s.Kind]
+	case List:
+		n.Type, n.Items = nullable("array", s), schemaNode(s.Item)
+	case Mapping:
+		n.Type, n.Additional = nullable("object", s), schemaNode(s.Item)
+	case Object:
 		n.objectNode(s)
 	}
-	for _, e := range s.examples {
+	for _, e := range s.Examples {
 		n.Examples = append(n.Examples, literal(s, e))
 	}
-	if s.def != "" {
-		n.Default = literal(s, s.def)
+	if s.Def != "" {
+		n.Default = literal(s, s.Def)
 	}
-	if s.alt == nil {
+	if s.Alt == nil {
 		return n
 	}
-	either := &node{Description: n.Description, Default: n.Default, AnyOf: []*node{schemaNode(s.alt), n}}
+	either := &node{Description: n.Description, Default: n.Default, AnyOf: []*node{schemaNode(s.Alt), n}}
 	n.Description, n.Default, either.AnyOf[0].Description, either.AnyOf[0].Default = "", nil, "", nil
 	return either
 }
 
 // nullable lists and mappings may be left empty, as when all below is commented out.
-func nullable(t string, s *schema) any {
-	if s.alt != nil {
+func nullable(t string, s *Schema) any {
+	if s.Alt != nil {
 		return t
 	}
 	return []string{t, "null"}
@@ -115,31 +115,31 @@ func nullable(t string, s *schema) any {
 
 // textNode: YAML hands `1.10` and `yes` to an editor as what they look like,
 // while the program keeps them as they are written.
-func (n *node) textNode(s *schema) {
+func (n *node) textNode(s *Schema) {
 	switch {
-	case len(s.enum) > 0:
-		n.Enum = s.enum
-	case s.allowEmpty:
+	case len(s.Enum) > 0:
+		n.Enum = s.Enum
+	case s.AllowEmpty:
 		n.Type = []string{"string", "number", "boolean", "null"}
 	default:
 		n.Type, n.MinLength = []string{"string", "number", "boolean"}, 1
 	}
-	if s.pattern != nil {
-		n.Pattern = s.pattern.String()
+	if s.Pattern != nil {
+		n.Pattern = s.Pattern.String()
 	}
 }
 
-func (n *node) objectNode(s *schema) {
+func (n *node) objectNode(s *Schema) {
 	n.Type, n.Additional = "object", false
 	props := properties{}
-	for _, k := range s.keys {
+	for _, k := range s.Keys {
 		switch {
-		case k.required && k.instead != "":
-			n.AnyOf = []*node{{Required: []string{k.name}}, {Required: []string{k.instead}}}
-		case k.required:
-			n.Required = append(n.Required, k.name)
+		case k.Required && k.Instead != "":
+			n.AnyOf = []*node{{Required: []string{k.Name}}, {Required: []string{k.Instead}}}
+		case k.Required:
+			n.Required = append(n.Required, k.Name)
 		}
-		props = append(props, property{k.name, schemaNode(k.schema)})
+		props = append(props, property{k.Name, schemaNode(k.Schema)})
 	}
 	n.Properties = &props
 	if len(n.Required) == 0 && n.AnyOf == nil {
@@ -148,11 +148,11 @@ func (n *node) objectNode(s *schema) {
 }
 
 // literal is a default or example as JSON.
-func literal(s *schema, t string) any {
-	switch s.kind {
-	case boolean:
+func literal(s *Schema, t string) any {
+	switch s.Kind {
+	case Boolean:
 		return t == "true"
-	case number, integer:
+	case Number, Integer:
 		if f, err := strconv.ParseFloat(t, 64); err == nil {
 			return f
 		}

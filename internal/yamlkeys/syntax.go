@@ -1,4 +1,4 @@
-package projects
+package yamlkeys
 
 import (
 	"bytes"
@@ -23,9 +23,9 @@ func findUnreadable(src *source, content []byte) *diag.Problem {
 		r, n := utf8.DecodeRune(rest)
 		switch {
 		case r == utf8.RuneError && n == 1:
-			return &diag.Problem{File: src.name, Line: line, Col: col, Code: codeSyntax, Message: "the file is not UTF-8 text", Hint: "save it as UTF-8"}
+			return &diag.Problem{File: src.name, Line: line, Col: col, Code: CodeSyntax, Message: "the file is not UTF-8 text", Hint: "save it as UTF-8"}
 		case r < 0x20 && r != '\n' && r != '\r' && r != '\t' || r == 0x7f:
-			return &diag.Problem{File: src.name, Line: line, Col: col, Code: codeSyntax, Message: "control character in the file", Hint: "remove it", Source: src.line(line)}
+			return &diag.Problem{File: src.name, Line: line, Col: col, Code: CodeSyntax, Message: "control character in the file", Hint: "remove it", Source: src.line(line)}
 		case r == '\r' && bytes.HasPrefix(rest, []byte("\r\n")):
 		case strings.ContainsRune("\n\r\u0085\u2028\u2029", r):
 			line, col = line+1, 0
@@ -45,7 +45,7 @@ func syntaxProblem(src *source, content []byte, err error) diag.Problem {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	m := yamlError.FindStringSubmatch(first)
 	if m == nil {
-		return diag.Problem{File: src.name, Line: 1, Col: 1, Code: codeSyntax, Message: src.clean(first)}
+		return diag.Problem{File: src.name, Line: 1, Col: 1, Code: CodeSyntax, Message: src.clean(first)}
 	}
 	line, _ := strconv.Atoi(m[1])
 	message := m[2]
@@ -57,7 +57,7 @@ func syntaxProblem(src *source, content []byte, err error) diag.Problem {
 	}
 	line = max(line, 1)
 	text := src.line(line)
-	p := diag.Problem{File: src.name, Line: line, Code: codeSyntax, Message: src.clean(message), Source: text}
+	p := diag.Problem{File: src.name, Line: line, Code: CodeSyntax, Message: src.clean(message), Source: text}
 	p.Col = len([]rune(text)) - len([]rune(strings.TrimLeft(text, " \t"))) + 1
 	p.Hint = syntaxHint(message, text)
 	if tab := strings.IndexRune(text, '\t'); strings.Contains(message, "cannot start any token") && tab >= 0 && strings.TrimSpace(text[:tab]) == "" {

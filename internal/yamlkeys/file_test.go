@@ -1,4 +1,4 @@
-package keyed
+package yamlkeys
 
 import (
 	"errors"
@@ -9,11 +9,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"gopkg.in/yaml.v3"
 )
 
-func TestRead(t *testing.T) {
+func TestLoad(t *testing.T) {
 	t.Parallel()
+	text := &Schema{Kind: Text}
+	keys := &Schema{Kind: Object, Keys: []Key{
+		{Name: "text", Schema: text},
+		{Name: "number", Schema: &Schema{Kind: Integer, Max: 1000}},
+		{Name: "true", Schema: &Schema{Kind: Boolean}},
+		{Name: "list", Schema: &Schema{Kind: List, Item: text}},
+		{Name: "map", Schema: &Schema{Kind: Mapping, Item: text}},
+	}}
 	for name, row := range map[string]struct {
 		content string
 		wrong   int
@@ -39,19 +46,11 @@ func TestRead(t *testing.T) {
 		"an anchor":       {"map: &a {x: 1}\n", 0},
 		"one of a list":   {"- a\n", 1},
 		"behind an alias": {"map: &a {x: 1, x: 2}\n", 1},
+		"too large":       {strings.Repeat("#", MaxFile+1), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var s string
-			var n int64
-			var b bool
-			var list []string
-			err := Read("f.yaml", []byte(row.content), func(r *Reader, v *yaml.Node) {
-				r.Mapping(v, "", Keys{
-					"text": r.String("text", &s), "number": Number(r, "number", 1, &n), "true": r.Bool("true", &b), "list": r.Strings("list", &list),
-					"map": func(v *yaml.Node) { r.Each(v, "map.", func(_, _ *yaml.Node) {}) },
-				})
-			})
+			_, err := Load("f.yaml", []byte(row.content), keys)
 			got := 0
 			if err != nil {
 				got = len(strings.Split(err.Error(), "\n"))
@@ -63,23 +62,33 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestLoadPlace(t *testing.T) {
 	t.Parallel()
-	if _, err := Open(filepath.Join(t.TempDir(), "x")); !errors.Is(err, fs.ErrNotExist) {
+	_, err := Load("f.yaml", []byte("a:\n  numbr: 1\n"), &Schema{Kind: Object, Keys: []Key{
+		{Name: "a", Schema: &Schema{Kind: Object, Keys: []Key{{Name: "number", Schema: &Schema{Kind: Number}}}}},
+	}})
+	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml:2:3: error["+CodeUnknown+"]") || !strings.Contains(err.Error(), `"number"`) {
+		t.Error(err)
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "x")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 	large := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, 2*MaxFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(large); err == nil {
-		t.Error("a file that is too large is read")
+	if b, err := ReadFile(large); err != nil || len(b) != MaxFile+1 {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := Open(pipe); err != nil || len(b) != 0 { // and does not wait
+	if b, err := ReadFile(pipe); err != nil || len(b) > 0 {
 		t.Errorf("%q, %v", b, err)
 	}
 }

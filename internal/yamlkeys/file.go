@@ -1,0 +1,43 @@
+// Package yamlkeys reads YAML files with known keys. One table, a Schema, defines every key of a file: decoding, checks,
+// hints, the JSON Schema and the reference in Markdown follow from it. All mistakes of a file are reported at once, each
+// with its place. Texts that are or look like secrets are never printed, not even in an excerpt.
+package yamlkeys
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"gopkg.in/yaml.v3"
+)
+
+// ReadFile reads a file of at most MaxFile bytes, and one byte of a larger one, which Document refuses.
+func ReadFile(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe without a writer is empty
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, MaxFile+1))
+}
+
+// Load decodes a file that a user writes by hand; an empty one has no keys. The value is only complete without an error, which
+// joins one error per problem.
+func Load(name string, content []byte, root *Schema) (*Value, error) {
+	d := New(name, string(content), root)
+	v, empty := d.Document(content)
+	if empty {
+		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+		v = d.Decode(root, n, n, "")
+	}
+	var errs []error
+	for _, p := range d.Found() {
+		s := p.String()
+		if p.Hint != "" {
+			s += ": " + p.Hint
+		}
+		errs = append(errs, errors.New(s))
+	}
+	return v, errors.Join(errs...)
+}
