@@ -1,16 +1,18 @@
-// Package rootgit is root's git: it pushes the agent's work to the remote without trusting the agent's repository.
-// Hooks, configuration, filters and remotes of the work tree have no effect, and the agent's files never get access to the
-// credential. Only the task's own refs are pushed: its branch, and refs/sandbox-agent/<id>/*: the task's state with the lease,
-// the checkpoint of uncommitted work, and commits that the agent made elsewhere or rewrote.
+// Package rootgit is root's git: it pushes the agent's work to the remote without trusting the agent's
+// repository. Hooks, configuration, filters and remotes of the work tree have no effect, and the agent's
+// files never get access to the credential. Only the task's own refs are pushed: its branch, and
+// refs/sandbox-agent/<id>/*: the task's state with the lease, the checkpoint of uncommitted work, and commits
+// that the agent made elsewhere or rewrote.
 //
 // This package connects the packages below it, lowest first; each uses only those above it in Git.
 //
-// Order of calls: Lease.Fetch, Lease.Claim, Snapshots.Checkout, Commits.Unarchive, Settings.Neutralize, Snapshots.Baseline;
-// then Save.Keep while the agent works, and after Keeper.Stop Commits.Commit, Land.Land and Commits.Archive any number of
-// times; Land.Release at the end. Commit, Land, Archive and Release also work in another process with the same folder. From
-// Claim to Release a goroutine moves the heartbeat. Git is not safe for concurrent use. Between Keeper.Begin and Keeper.Stop
-// only the Keeper may use it, except for Repos.Refresh, Baseline, Neutralize and Rebase.Unfinished, which lock against
-// it, and the repositories themselves.
+// Order of calls: Lease.Fetch, Lease.Claim, Snapshots.Checkout, Commits.Unarchive, Settings.Neutralize,
+// Snapshots.Baseline; then Save.Keep while the agent works, and after Keeper.Stop Commits.Commit, Land.Land
+// and Commits.Archive any number of times; Land.Release at the end. Commit, Land, Archive and Release also
+// work in another process with the same directory. From Claim to Release a goroutine moves the heartbeat. Git
+// is not safe for concurrent use. Between Keeper.Begin and Keeper.Stop only the Keeper may use it, except for
+// Repos.Refresh, Baseline, Neutralize and Rebase.Unfinished, which lock against it, and the repositories
+// themselves.
 package rootgit
 
 import (
@@ -34,7 +36,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
 )
 
-// Git has the parts of root's git.
+// Git holds the parts of root's git.
 type Git struct {
 	Stopping  *stopping.State
 	Repos     *repos.Repos

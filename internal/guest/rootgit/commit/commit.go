@@ -41,7 +41,7 @@ type Committer struct {
 	snapshots *snapshot.Snapshots
 	stopping  *stopping.State
 
-	conflicts *Conflicts // that the last commit of leftovers found; nil if none did
+	conflicts *Conflicts // conflicts found by the last commit of leftovers; nil if none
 }
 
 // New returns a Committer.
@@ -49,9 +49,10 @@ func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stag
 	return &Committer{repos: repos, book: book, work: work, index: index, settings: settings, snapshots: snapshots, stopping: stopping}
 }
 
-// Commit commits the agent's uncommitted changes, untracked files that are not
-// ignored included, as the agent's user and with hooks off. Files that cannot be added do not prevent the
-// commit of the rest; a *LeftError names them. It is no error if there are no changes. message gets the conflicts that the agent left, nil if none.
+// Commit commits the agent's uncommitted changes, including untracked files that are not ignored, as the
+// agent's user and without hooks. Files that cannot be added do not prevent the commit of the rest; a
+// *LeftError names them. Without changes it returns nil. message receives the conflicts that the agent left,
+// nil if none.
 func (c *Committer) Commit(ctx context.Context, message func(*Conflicts) string) error {
 	err := c.commit(ctx, message)
 	if c.book.Load() == nil {
@@ -109,7 +110,7 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 	if err := c.settings.GiveBack(ctx, settings); err != nil {
 		c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	}
-	left = left.Beyond(added.Outside, "changed in a submodule, or in another work tree, whose files are no part of this repository")
+	left = left.Beyond(added.Outside, "changed in a submodule, or in another work tree, whose files are not part of this repository")
 	objects, n := c.work.LFSObjects(ctx)
 	if left = left.Beyond(objects, fmt.Sprintf("%d objects of Git LFS are not on the remote", n)); left != nil {
 		return left
@@ -160,8 +161,8 @@ func (c *Committer) Uncommitted(ctx context.Context) ([]string, error) {
 }
 
 const (
-	// listTime bounds asking git for the list of files to archive. If git
-	// is slower, the whole repository is archived.
+	// listTime bounds the query of git for the files to archive. If git is slower, the whole repository is
+	// archived.
 	listTime = 5 * time.Second
 	// archiveTime is enough to compress some hundred megabytes. A shorter
 	// landing gives half of its time to files and the other half to the bundle.
@@ -177,7 +178,7 @@ const (
 )
 
 // tooLarge is the reason for leaving out such a file.
-const tooLarge = "larger than 512 MiB: it was neither read nor kept; commit it, or let .gitignore name it"
+const tooLarge = "larger than 512 MiB: neither read nor kept; commit it, or add it to .gitignore"
 
 // Archive saves files as a compressed tar file: those that Commit could not
 // commit or, if whole is set and git cannot list them, the whole work tree with .git. It reads them as
@@ -196,7 +197,7 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	if err != nil {
 		return err
 	}
-	recursion := "--recursion" // a repository inside the work tree, or the folder of LFS objects, is one entry
+	recursion := "--recursion" // a repository inside the work tree, or the directory of LFS objects, is one entry
 	if whole {
 		recursion = "--no-recursion" // the list is complete and omits files that are too large
 	}
@@ -228,7 +229,7 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	return nil
 }
 
-// archiver makes an archive of the names on its standard input. It leaves out unreadable files.
+// archiver returns a command that archives the names on its standard input. It leaves out unreadable files.
 func archiver(recursion string) []string {
 	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
 }
@@ -236,7 +237,7 @@ func archiver(recursion string) []string {
 // errEmpty means that tar could read none of the files, which tar itself reports as success.
 var errEmpty = errors.New("none of them can be read")
 
-// holdsAny reports an error when a compressed archive is empty.
+// holdsAny returns an error if a compressed archive is empty.
 func holdsAny(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -266,7 +267,7 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 	if !whole {
 		left, err := c.Uncommitted(ctx)
 		if paths, all = left, err != nil; !all && len(left) == 0 {
-			return nil, false, errors.New("keep uncommitted files: there are none that can be named")
+			return nil, false, errors.New("keep uncommitted files: none has a usable name")
 		}
 	}
 	if all {
@@ -275,7 +276,7 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 		}
 		var cut bool
 		if paths, cut = inTree(ctx, c.repos.Workspace, archiveNames); cut {
-			c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the work tree has more than %d files: those beyond are not in the archive of what could not be committed", archiveNames)})
+			c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the work tree has more than %d files: the archive of uncommitted files lacks the others", archiveNames)})
 		}
 	}
 	sizes := map[string]int64{}
@@ -307,10 +308,11 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 	return kept, large, nil
 }
 
-// archiveNames bounds the files of an archive that is made without git's help, because their names are held in memory.
+// archiveNames bounds the files of an archive that is created without git's help, because their names are
+// held in memory.
 const archiveNames = 200_000
 
-// inTree lists up to a number of files below a folder. It leaves out unreadable ones.
+// inTree lists up to a number of files below a directory. It leaves out unreadable ones.
 func inTree(ctx context.Context, root string, most int) (paths []string, cut bool) {
 	_ = untrusted.Walk(root, func(path string, _ fs.FileInfo, err error) error {
 		if err == nil && path != root {

@@ -11,16 +11,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Conflicts is what the agent left unresolved when its leftovers were committed.
+// Conflicts describes unresolved conflicts in the agent's leftovers.
 type Conflicts struct {
-	// During is the operation that it left in the middle; empty for one that git does not remember, such as `git stash pop`.
+	// During is the operation that the agent did not finish; empty for one that git does not record, such as
+	// `git stash pop`.
 	During string
-	Paths  []string // that were unmerged in the agent's index
-	// at is the commit that has them as they were.
+	Paths  []string // unmerged paths of the agent's index
+	// at is the commit that contains them unchanged.
 	at string
 }
 
-// operations are those that git remembers in the repository until they are done.
+// operations are those that git records in the repository until they are done.
 var operations = []struct{ name, file string }{
 	{"git am", "rebase-apply/applying"}, // before the rebase, whose directory it shares
 	{"rebase", "rebase-merge"},
@@ -28,14 +29,14 @@ var operations = []struct{ name, file string }{
 	{"merge", "MERGE_HEAD"},
 	{"cherry-pick", "CHERRY_PICK_HEAD"},
 	{"revert", "REVERT_HEAD"},
-	{"cherry-pick", remaining}, // of several, some of which are done
+	{"cherry-pick", remaining}, // with several commits, some of which are done
 }
 
-// remaining lists the commits that a cherry-pick or revert has still to make.
+// remaining lists the commits that a cherry-pick or revert still has to create.
 const remaining = "sequencer/todo"
 
-// during is the operation that the work tree is in the middle of. unfinished reports one whose remaining commits are in no commit of the
-// branch yet, so that it matters without a conflict, too.
+// during returns the operation that is in progress in the work tree. unfinished reports one whose remaining
+// commits are in no commit of the branch yet, so that it matters even without a conflict.
 func (c *Committer) during() (name string, unfinished bool) {
 	there := func(file string) bool {
 		_, err := os.Lstat(filepath.Join(c.repos.Workspace, ".git", file))
@@ -49,10 +50,11 @@ func (c *Committer) during() (name string, unfinished bool) {
 	return "", false
 }
 
-// unmerged looks for conflicts in the agent's index, before anything is staged in it: that resolves them.
+// unmerged finds conflicts in the agent's index before anything is staged in it, because staging resolves
+// them.
 func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 	var found Conflicts
-	// An index that cannot be read has no conflicts: staging reports the error.
+	// An unreadable index has no conflicts: staging reports the error.
 	_ = c.repos.Tree().Each(ctx, func(rec string) {
 		if _, path, ok := strings.Cut(rec, "\t"); ok && !slices.Contains(found.Paths, path) && len(found.Paths) < maxConflicts {
 			found.Paths = append(found.Paths, path)
@@ -71,7 +73,8 @@ func (c *Committer) unmerged(ctx context.Context) *Conflicts {
 	return &found
 }
 
-// popped lists files with the markers of a stash that did not fit, which git keeps then: the agent staged or reset them, and the index has no conflict any more.
+// popped lists files with the markers of a stash that did not apply, which git then keeps: the agent staged
+// or reset them, and the index no longer has the conflict.
 func (c *Committer) popped(ctx context.Context) (paths []string) {
 	if at, err := c.repos.Tree().Resolve(ctx, "refs/stash"); err != nil || at == "" {
 		return nil
@@ -80,17 +83,18 @@ func (c *Committer) popped(ctx context.Context) (paths []string) {
 	if len(marked) == 0 {
 		return nil
 	}
-	// It fails where no file has the marker.
+	// It fails if no file has the marker.
 	_ = c.repos.Tree().Each(ctx, func(path string) { paths = append(paths, path) },
 		append([]string{"grep", "--no-index", "-l", "-z", "--full-name", "-F", "-e", ">>>>>>> Stashed changes", "--"}, marked...)...)
 	return paths
 }
 
-// marked lists files that have the markers of conflicts and HEAD does not, in the work tree, or with --cached in the index: the agent said by staging them that they are resolved.
+// marked lists files with conflict markers that HEAD does not have, in the work tree, or with --cached in the
+// index, where the agent has marked them as resolved by staging them.
 func (c *Committer) marked(ctx context.Context, options ...string) (paths []string) {
 	const marker, most = ": leftover conflict marker", 1 << 20
 	out := text.NewEnds(most)
-	// It fails where it finds some, and what it prints counts.
+	// It fails if it finds any; only its output counts.
 	_, _ = c.repos.Tree().Stream(ctx, nil, out, 0, slices.Concat([]string{"-c", "core.quotePath=false", "diff"}, options, []string{"--check", "--no-ext-diff", "--no-textconv", "HEAD"})...)
 	for line := range strings.Lines(string(out.Bytes())) {
 		at, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), marker)
@@ -102,10 +106,10 @@ func (c *Committer) marked(ctx context.Context, options ...string) (paths []stri
 	return paths
 }
 
-// maxConflicts bounds the paths that are looked at, which all are in the commit.
+// maxConflicts bounds the examined paths; all of them are in the commit.
 const maxConflicts = 1000
 
-// noteConflicts remembers conflicts, if there are some, for Unresolved.
+// noteConflicts records conflicts, if there are any, for Unresolved.
 func (c *Committer) noteConflicts(ctx context.Context, t git.Repo, found *Conflicts) {
 	if found == nil {
 		return
@@ -117,7 +121,8 @@ func (c *Committer) noteConflicts(ctx context.Context, t git.Repo, found *Confli
 	c.conflicts = found
 }
 
-// Unresolved is what the agent left unresolved and has not resolved since, in a repair; nil if there is nothing.
+// Unresolved returns the conflicts that the agent left and has not resolved since, in a repair; nil if there
+// are none.
 func (c *Committer) Unresolved(ctx context.Context) *Conflicts {
 	if c.conflicts == nil {
 		return nil

@@ -28,7 +28,7 @@ func (c *Committer) Unarchive(ctx context.Context, path string) (unpacked bool) 
 	said := "files that an earlier attempt could not commit are in the work tree again"
 	err := c.unpack(ctx, path)
 	if err != nil {
-		said = fmt.Sprintf("the files that an earlier attempt could not commit are not, or not all, in the work tree again: %v", err)
+		said = fmt.Sprintf("the files that an earlier attempt could not commit are missing, at least in part, from the work tree: %v", err)
 	}
 	c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: said})
 	return !errors.Is(err, fs.ErrNotExist)
@@ -54,7 +54,7 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 		Dir:  c.repos.Workspace, User: c.repos.User, Stdin: r, Stderr: tail,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
 	})
-	_ = r.Close() // in case tar did not read all
+	_ = r.Close() // in case tar did not read everything
 	if ferr := <-filtered; ferr != nil && !errors.Is(ferr, io.ErrClosedPipe) {
 		err = errors.Join(ferr, err)
 	}
@@ -64,8 +64,8 @@ func (c *Committer) unpack(ctx context.Context, path string) error {
 	return nil
 }
 
-// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own option for it takes
-// minutes for a path of a thousand folders.
+// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own
+// option for that takes minutes for a path of a thousand directories.
 func withoutGit(from io.Reader, to io.Writer) error {
 	z, err := gzip.NewReader(from)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package evidence pushes the attempt's evidence, result and logs to refs of the task's own.
+// Package evidence pushes the attempt's evidence, result and logs to the task's own refs.
 package evidence
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Sender pushes files to the remote, beside the branch.
+// Sender pushes files to the remote, next to the branch.
 type Sender struct {
 	repos  *repos.Repos
 	book   *ledger.Book
@@ -31,8 +31,8 @@ func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote) *Sender {
 }
 
 const (
-	// MaxFile bounds one file that is pushed beside the branch, in bytes: every
-	// clone of all refs contains it. A video has some 500 kB, a page's picture 100 kB; GitHub shows files up to 10 MB.
+	// MaxFile bounds one file that is pushed next to the branch, in bytes: every clone of all refs contains it.
+	// A video has some 500 kB, a page's picture 100 kB; GitHub shows files up to 10 MB.
 	MaxFile = 8 << 20
 	// MaxBytes bounds the sum of all files, in bytes.
 	MaxBytes = 24 << 20
@@ -40,9 +40,9 @@ const (
 	maxFiles = 400
 )
 
-// Files pushes files of root as a commit on a ref of the task's own, at their paths. The
-// commit's parent is that of the attempt before. left are the omitted files: too large, too many, missing or not
-// regular. Call it after Land. Without files the commit id is empty and there is no error.
+// Files pushes files of root as a commit on a ref of the task, at their paths. The commit's parent is that of
+// the attempt before. left lists the omitted files: too large, too many, missing or not regular. Call it
+// after Land. Without files the commit id is empty and the error nil.
 func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit string, left []string, err error) {
 	if err := sd.book.Load(); err != nil {
 		return "", nil, fmt.Errorf("keep the evidence: %w", err)
@@ -93,7 +93,7 @@ func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
 	return b.put(ctx, name, content)
 }
 
-// room is the largest allowed size of the next file.
+// room returns the largest allowed size of the next file.
 func (b *bag) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
 
 // put puts a file into the bag, whatever its size.
@@ -109,7 +109,7 @@ func (b *bag) put(ctx context.Context, name, content string) error {
 	return nil
 }
 
-// commit makes a commit of the files in the bag. If parent is empty, the commit has none.
+// commit creates a commit of the files in the bag. If parent is empty, the commit has none.
 func (b *bag) commit(ctx context.Context, message, parent string) (string, error) {
 	r := b.p.repos.Outbox()
 	file := filepath.Join(b.p.repos.Dir, "evidence-index")

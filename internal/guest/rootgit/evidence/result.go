@@ -17,10 +17,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Result pushes the attempt's result, events and logs, as they are in root, to a ref of the task's own:
-// the machine that gave the order may be gone by then, or may collect nothing. The result is always included; the other files
-// as far as they fit, small logs first; left names the omitted ones. It does nothing
-// if this box has no lease or lost it. Call it once the result is written, before Release.
+// Result pushes the attempt's result, events and logs, as they are in root, to a ref of the task: the machine
+// that gave the order may be gone by then, or may collect nothing. The result is always included; the other
+// files as far as they fit, small logs first; left names the omitted ones. It does nothing if this box has no
+// lease or lost it. Call it once the result is written, before Release.
 func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err error) {
 	if err := sd.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
 		return nil, nil
@@ -83,7 +83,7 @@ func (sd *Sender) sendResult(ctx context.Context, commit string) error {
 	return nil
 }
 
-// logs are the files of the log folder, small ones first.
+// logs lists the files of the log directory, small ones first.
 func logs(root fs.FS) (names []string) {
 	size := map[string]int64{}
 	_ = fs.WalkDir(root, workorder.LogsDir, func(name string, d fs.DirEntry, err error) error {

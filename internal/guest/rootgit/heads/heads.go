@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Heads are the agent's refs.
+// Heads reads the agent's refs.
 type Heads struct {
 	repos *repos.Repos
 	book  *ledger.Book
@@ -25,7 +25,7 @@ func New(repos *repos.Repos, book *ledger.Book) *Heads {
 	return &Heads{repos: repos, book: book}
 }
 
-// MaxRefs bounds the refs that are kept beside the branch.
+// MaxRefs bounds the refs that are kept next to the branch.
 const MaxRefs = 50
 
 // Work are the commits to land.
@@ -64,7 +64,7 @@ func (h *Heads) Tip(ctx context.Context, base string) (Tip, error) {
 	switch {
 	case branch == "" && at == "":
 		w.Head = base
-		w.warnings = append(w.warnings, "the task's branch and HEAD have no commit any more")
+		w.warnings = append(w.warnings, "the task's branch and HEAD no longer have a commit")
 	case branch == "":
 		w.Head = at
 		w.warnings = append(w.warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", h.book.Branch()))
@@ -94,11 +94,11 @@ func (h *Heads) Find(ctx context.Context, base string) (Work, []string, error) {
 		return Work{}, nil, err
 	}
 	if nothing := w.Head == base; nothing && len(others) == 1 {
-		warnings = append(warnings, fmt.Sprintf("the agent left %s as it was and committed to %s; that is pushed", h.book.Branch(), others[0].Ref))
+		warnings = append(warnings, fmt.Sprintf("the agent left %s unchanged and committed to %s, which is pushed", h.book.Branch(), others[0].Ref))
 		w.Head, others = others[0].SHA, nil
 	}
 	if len(others) > MaxRefs {
-		warnings = append(warnings, fmt.Sprintf("the agent made %d branches, tags and stashes beside the task's branch; %d of them are kept, and the checkpoint stays", len(others), MaxRefs))
+		warnings = append(warnings, fmt.Sprintf("the agent created %d branches, tags and stashes in addition to the task's branch; %d of them are kept, and the checkpoint stays", len(others), MaxRefs))
 		others, w.Cut = others[:MaxRefs], true
 	}
 	w.Names = map[string]string{}
@@ -164,8 +164,8 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 	return refs, nil
 }
 
-// ownName is the name under which a ref of the agent is kept. A branch whose
-// name is already in use gets a prefix.
+// ownName returns the name under which a ref of the agent is kept. A branch whose name is already in use gets
+// a prefix.
 func ownName(ref string) string {
 	branch, ok := strings.CutPrefix(ref, "refs/heads/")
 	if !ok {

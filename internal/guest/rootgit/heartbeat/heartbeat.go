@@ -28,14 +28,14 @@ func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote) *Heart {
 	return &Heart{repos: repos, book: book, remote: remote}
 }
 
-// The state on the remote is the fence: it changes by compare and swap, with every
-// push. The heartbeat is a ref of its own. A goroutine moves it independently of
-// a save, a commit, validation or a push, which may take minutes.
+// The state on the remote is the fence: it changes by compare and swap, with every push. The heartbeat is a
+// separate ref. A goroutine moves it independently of a save, a commit, validation or a push, which may take
+// minutes.
 
 const (
 	// beatLeast is the least time that one heartbeat has to reach the remote.
 	beatLeast = 10 * time.Second
-	// beatRetry is the part of the renewal time after which a failed heartbeat is tried again.
+	// beatRetry is the fraction of the renewal time after which a failed heartbeat is retried.
 	beatRetry = 4
 )
 
@@ -43,7 +43,7 @@ const (
 type pulse struct {
 	mu   sync.Mutex
 	stop context.CancelFunc
-	last chan struct{} // closed when the heartbeat under way is the last one
+	last chan struct{} // closed when the current heartbeat is the last one
 	done chan struct{} // closed when the goroutine ends; nil if there is none
 }
 
@@ -63,7 +63,7 @@ func (h *Heart) Live(ctx context.Context) {
 // Rest stops the heartbeat and waits for its goroutine.
 func (h *Heart) Rest() { h.restAfter(0) }
 
-// restAfter stops the heartbeat and waits for its goroutine; one that is under way has this long to arrive.
+// restAfter stops the heartbeat and waits for its goroutine; a heartbeat under way has this long to arrive.
 func (h *Heart) restAfter(patience time.Duration) {
 	l := &h.pulse
 	l.mu.Lock()
@@ -86,8 +86,8 @@ func (h *Heart) restAfter(patience time.Duration) {
 	<-done
 }
 
-// Fade stops the heartbeat and deletes its ref. A ref that remains does no harm, because the
-// state says that the lease is free.
+// Fade stops the heartbeat and deletes its ref. A remaining ref is harmless, because the state records that
+// the lease is free.
 func (h *Heart) Fade(ctx context.Context) {
 	limit := beatLeast
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < repos.LocalTime {
@@ -119,7 +119,7 @@ func (h *Heart) beats(ctx context.Context, last <-chan struct{}, done chan<- str
 			if silent := time.Since(well); silent > workorder.LeaseMisses*h.book.Renewal()/2 && !warned {
 				warned = true
 				h.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
-					"the remote could not be told for %s that this sandbox lives, and another one may take the task: %v", silent.Round(time.Second), err)})
+					"no heartbeat has reached the remote for %s, and another sandbox may take the task: %v", silent.Round(time.Second), err)})
 			}
 		}
 		select {
@@ -132,8 +132,8 @@ func (h *Heart) beats(ctx context.Context, last <-chan struct{}, done chan<- str
 	}
 }
 
-// Beat checks that the lease is still ours and moves the heartbeat. over means that there
-// is no lease to keep. made are the last commits used for it.
+// Beat checks that this box still holds the lease and moves the heartbeat. over means that there is no lease
+// to keep. made are the last commits used for it.
 func (h *Heart) Beat(ctx context.Context, made *[2]string) (over bool, err error) {
 	state := workorder.StateRef(h.repos.Order.TaskID)
 	refs, err := h.repos.Ask(ctx, "", state)
@@ -163,15 +163,15 @@ func (h *Heart) Beat(ctx context.Context, made *[2]string) (over bool, err error
 	return false, h.repos.Authed(h.repos.Outbox()).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, "+"+commit+":"+workorder.AliveRef(h.repos.Order.TaskID))
 }
 
-// sign makes a new commit with a unique id.
+// sign creates a new commit with a unique id.
 func (h *Heart) sign(ctx context.Context) (string, error) {
 	tree, err := h.repos.Outbox().Output(ctx, "mktree")
 	if err != nil {
-		return "", fmt.Errorf("make a sign of life: %w", err)
+		return "", fmt.Errorf("create a heartbeat: %w", err)
 	}
 	commit, err := h.repos.Outbox().Output(ctx, "commit-tree", "-m", fmt.Sprintf("Attempt %s lives\n\n%d", h.repos.Order.AttemptID, time.Now().UnixNano()), string(bytes.TrimSpace(tree)))
 	if err != nil {
-		return "", fmt.Errorf("make a sign of life: %w", err)
+		return "", fmt.Errorf("create a heartbeat: %w", err)
 	}
 	return string(bytes.TrimSpace(commit)), nil
 }

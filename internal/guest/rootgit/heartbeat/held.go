@@ -25,7 +25,7 @@ func (e *HeldError) Error() string {
 // EndedBy implements boot.EndedByer.
 func (e *HeldError) EndedBy() workorder.EndedBy { return workorder.ByLease }
 
-// Held is the error that another box has the lease l; l is nil if its holder is not known.
+// Held returns the error for a lease l of another box; l is nil if its holder is unknown.
 func (h *Heart) Held(l *workorder.Lease) *HeldError {
 	e := &HeldError{TaskID: h.repos.Order.TaskID}
 	if l != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// ended records the end of our attempt in a state and releases the lease.
+// ended records the end of this box's attempt in a state and releases the lease.
 func (ld *Lander) ended(s *workorder.State, end workorder.Attempt) {
 	end.ID = ld.repos.Order.AttemptID
 	end.Reasons, end.Agent.Final, end.Plan = end.Reasons.Each(ld.repos.Mask), ld.repos.Mask(end.Agent.Final), ld.repos.Mask(end.Plan)

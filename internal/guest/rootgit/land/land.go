@@ -49,8 +49,8 @@ func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, feedback *r
 
 // Limits of single operations. The caller's context bounds the whole landing.
 const (
-	// pushTries and pushPause: a remote that restarts is back within seconds;
-	// one that is really down must not use up the time for the result.
+	// pushTries and pushPause: a restarting remote is back within seconds; an unreachable one must not use up
+	// the time for the result.
 	pushTries = 3
 	pushPause = 700 * time.Millisecond
 	// hurriedTime replaces repos.LocalTime when there is little time for pushing.
@@ -134,7 +134,7 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 	switch {
 	case len(keep) == 0:
 		// No work is at stake, and the lease expires by itself.
-		l.Warnings = append(l.Warnings, "what the remote has of the task is not up to date: "+err.Error())
+		l.Warnings = append(l.Warnings, "the task's state on the remote is out of date: "+err.Error())
 		return l
 	case landed || len(l.Commits) == 0:
 		l.Warnings = append(l.Warnings, err.Error())
@@ -154,7 +154,8 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 	return l
 }
 
-// saved is the landing of a work tree that cannot be read any more, because the agent removed or broke its repository: the remote's commits.
+// saved returns the landing of a work tree that can no longer be read, because the agent removed or broke its
+// repository: the remote's commits.
 func (ld *Lander) saved(l *Landed) {
 	if ld.book.Load() != nil {
 		return
@@ -164,7 +165,7 @@ func (ld *Lander) saved(l *Landed) {
 		return
 	}
 	l.Pushed = l.Head != ""
-	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has what was saved before that, and `continue` goes on from there")
+	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has the work saved before that, and `continue` resumes from there")
 }
 
 // arrived returns head if the remote has it, else "".
@@ -210,8 +211,8 @@ func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder
 	return func(s *workorder.State) { ld.ended(s, a) }
 }
 
-// deliver pushes the work. If the branch is refused, its commits are kept
-// beside it, and Release records how the attempt ended.
+// deliver pushes the work. If the branch is refused, its commits are kept next to it, and Release records how
+// the attempt ended.
 func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
 	branch := workorder.BranchRef(ld.book.Branch())
 	if (ld.book.Pending != nil || ld.book.Foreign != "") && !ld.book.Lost {
@@ -246,7 +247,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 		}
 		cs = slices.DeleteFunc(cs, func(c remote.Change) bool { _, not := refused.Why[c.Ref]; return not })
 		if _, not := refused.Why[branch]; !not {
-			// A ref beside the branch failed: the branch lands all the same.
+			// A ref next to the branch failed: the branch lands all the same.
 			if again := ld.tries(ctx, cs, ld.edit(l, end)); again != nil {
 				return errors.Join(err, again)
 			}
@@ -255,7 +256,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 			return nil
 		}
 	}
-	why := fmt.Errorf("the remote %s has a %s with other commits; it was left as it is", ld.repos.Order.Repo, ld.book.Branch())
+	why := fmt.Errorf("the remote %s has a %s with other commits; it was left unchanged", ld.repos.Order.Repo, ld.book.Branch())
 	if !foreign {
 		why = fmt.Errorf("the remote %s refuses %s: %w%s", ld.repos.Order.Repo, ld.book.Branch(), err, ld.authorHint(err))
 	}
@@ -263,7 +264,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
 	cs = ld.pusher.Aside(ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head})
 	if kerr := ld.tries(ctx, cs, nil); remote.SecretIn(kerr) != nil && remote.SecretIn(err) != nil {
-		return err // it says so
+		return err // the error reports it
 	} else if kerr != nil {
 		return errors.Join(err, kerr)
 	}
@@ -271,19 +272,19 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	return err
 }
 
-// aboutAuthor is a remote's rule about who commits.
+// aboutAuthor matches a remote's rule about commit authors.
 var aboutAuthor = pattern.New(`(?i)\b(author|committer|e-?mail|GH007|identity)\b`)
 
-// authorHint names the key that decides who commits, if the remote's words are about that.
+// authorHint names the key that sets the commit author, if the remote's message is about that.
 func (ld *Lander) authorHint(err error) string {
 	refused, ok := errors.AsType[*remote.RefusedError](err)
 	if !ok || !aboutAuthor.MatchString(refused.Said) {
 		return ""
 	}
-	return fmt.Sprintf(" (the commits are by %s: author: in the project file or --author sets another)", ld.repos.Order.Author)
+	return fmt.Sprintf(" (the commits are by %s; set another author with author: in the project file or --author)", ld.repos.Order.Author)
 }
 
-// tries pushes, with retries for a remote that is unreachable for a moment.
+// tries pushes, with retries for a remote that is temporarily unreachable.
 func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*workorder.State)) error {
 	var err error
 	for try := range pushTries {
@@ -325,7 +326,7 @@ func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 	if _, lost := ld.book.Fence.Loser(); lost {
 		return nil
 	}
-	end.HeadSHA = ld.arrived(end.HeadSHA) // otherwise the next attempt would conclude that the branch was set back
+	end.HeadSHA = ld.arrived(end.HeadSHA) // otherwise the next attempt would conclude that the branch was reset
 	next := ledger.CopyState(ld.book.State)
 	ld.ended(next, end)
 	if ld.book.Pending == nil {
@@ -342,7 +343,7 @@ func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("give the lease of task %s back: %w", ld.repos.Order.TaskID, err)
+		return fmt.Errorf("return the lease of task %s: %w", ld.repos.Order.TaskID, err)
 	}
 	ld.heart.Fade(ctx)
 	ld.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "released", Text: string(end.Status)})

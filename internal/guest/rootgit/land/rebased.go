@@ -31,7 +31,7 @@ func (ld *Lander) Move(m ledger.Moved) error {
 		return err
 	}
 	if !git.ValidSHA(m.Head) || !git.ValidSHA(m.Base) {
-		return fmt.Errorf("move %s: %q on %q are no commits", ld.book.Branch(), m.Head, m.Base)
+		return fmt.Errorf("move %s: %q on %q are not commits", ld.book.Branch(), m.Head, m.Base)
 	}
 	m.Beside = ld.book.Hold
 	ld.book.Hold, ld.book.Moved = "", &m
@@ -44,7 +44,8 @@ func (ld *Lander) Move(m ledger.Moved) error {
 	return ld.book.Store()
 }
 
-// landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this attempt's commits lie beside it.
+// landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this
+// attempt's commits go to a ref next to it.
 func (ld *Lander) landHeld(ctx, local context.Context, base, bundlePath string, end func([]workorder.Commit, string) workorder.Attempt) (l Landed) {
 	l.Head = ld.book.Start
 	commits, err := ld.repos.Outbox().Log(local, base, ld.book.Start, repos.MaxCommits)
@@ -73,7 +74,7 @@ func (ld *Lander) landHeld(ctx, local context.Context, base, bundlePath string, 
 		}
 		return l
 	}
-	l.Warnings = append(l.Warnings, "what the remote has of the task is not up to date: "+err.Error())
+	l.Warnings = append(l.Warnings, "the task's state on the remote is out of date: "+err.Error())
 	if sha == "" || ld.book.Refs[ld.book.Hold] == sha {
 		return l
 	}
@@ -85,7 +86,8 @@ func (ld *Lander) landHeld(ctx, local context.Context, base, bundlePath string, 
 	return l
 }
 
-// Beside is the ref of the remote with the commits that the held branch did not get, or refused; it is empty if there is none.
+// Beside returns the remote ref with the commits that the held branch did not get, or refused; it is empty if
+// there is none.
 func (ld *Lander) Beside() string {
 	if ld.book.Load() != nil {
 		return ""
@@ -104,7 +106,7 @@ func (ld *Lander) Beside() string {
 	return ""
 }
 
-// superfluous adds the deletion of the ref beside the branch, if the branch gets its commits.
+// superfluous adds the deletion of the ref next to the branch, if the branch gets its commits.
 func (ld *Lander) superfluous(cs []remote.Change) []remote.Change {
 	if first := ld.saver.FirstRef(); ld.book.Committed && ld.book.Refs[first] != "" {
 		cs = append(slices.Clone(cs), remote.Change{Ref: first, SHA: ""}) // the branch has all of it

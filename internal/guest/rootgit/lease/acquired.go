@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// won runs once the lease is ours.
+// won runs once this box holds the lease.
 func (ls *Lease) won(ctx context.Context, seen view, c *Claimed) {
 	ls.sayDamaged(seen)
 	c.State = ledger.CopyState(ls.book.State)
@@ -22,8 +22,8 @@ func (ls *Lease) won(ctx context.Context, seen view, c *Claimed) {
 	ls.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, ls.repos.Order.TaskID)})
 }
 
-// compare warns if the branch is not where the last attempt left it: someone
-// removed it or set it back, and the user may look for the missing commits.
+// compare warns if the branch is not where the last attempt left it: someone removed or reset it, and the
+// user may look for the missing commits.
 func (ls *Lease) compare(ctx context.Context, v view, c *Claimed) {
 	if v.state == nil || c.Bundled {
 		return
@@ -40,5 +40,5 @@ func (ls *Lease) compare(ctx context.Context, v view, c *Claimed) {
 	if in, err := ls.repos.Mirror().IsAncestor(ctx, last, c.Head); err == nil && in {
 		return // an error means that the remote no longer has the commit
 	}
-	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the branch %s was left at %s and does not have that commit any more: somebody removed it or set it back; this attempt begins at %s", v.branch, last, c.Head)})
+	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s", v.branch, last, c.Head)})
 }

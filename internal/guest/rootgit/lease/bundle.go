@@ -60,8 +60,8 @@ func (ls *Lease) bundled(ctx context.Context) (refs map[string]string, all int, 
 	return refs, all, nil
 }
 
-// takeBundle starts this attempt from the commits that never reached the remote: the
-// branch if it is ahead of the remote's, else refs beside the branch.
+// takeBundle starts this attempt from the commits that never reached the remote: the branch if it is ahead of
+// the remote's, else refs next to the branch.
 func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
 	refs, all, err := ls.bundled(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
 		default:
 			kept := workorder.KeptRef(ls.repos.Order.TaskID, "bundle-"+sha[:12])
 			c.keep(kept, sha)
-			ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push do not fit the branch %s, which somebody changed: they are kept as %s", v.branch, kept)})
+			ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s", v.branch, kept)})
 		}
 	}
 	return nil

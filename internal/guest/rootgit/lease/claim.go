@@ -42,10 +42,10 @@ func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote, feedback 
 
 // Claimed is the state that a box starts from.
 type Claimed struct {
-	// State is the remote's current state, with our attempt (the last one) and our lease.
-	// Its TargetBranch is the task's branch, even if the order has another name.
+	// State is the remote's current state, with this box's attempt (the last one) and its lease. Its
+	// TargetBranch is the task's branch, even if the order has another name.
 	State      *workorder.State
-	Attempt    int    // our attempt's number
+	Attempt    int    // number of this box's attempt
 	Continues  bool   // the task has earlier work
 	Base       string // base branch
 	BaseSHA    string // the commit that the task started from
@@ -75,18 +75,18 @@ const (
 	claimPause = 300 * time.Millisecond
 )
 
-// Claim takes the task's lease by compare and swap. Call it after Fetch, with its
-// results, and before Checkout.
+// Claim takes the task's lease by compare and swap. Call it after Fetch, with its results, and before
+// Checkout.
 //
-// If the mode starts a new task and the remote already has the task, Claim returns ErrExists, unless the order's IfExists
-// allows more: then the task is continued and the order's mode changes accordingly, or a *DoneError returns its result.
-// If the mode continues a task that the remote does not have, the task starts anew if the order has its text;
-// else the error is ErrUnknown, of kind git.KindNotFound.
+// If the mode starts a new task and the remote already has the task, Claim returns ErrExists, unless the
+// order's IfExists allows more: then the task is continued and the order's mode changes accordingly, or a
+// *DoneError returns its result. If the mode continues a task that the remote does not have, the task starts
+// from scratch if the order has its text; otherwise the error is ErrUnknown, of kind git.KindNotFound.
 //
-// A free lease, or one whose attempt is over according to the order, is
-// taken at once. Any other lease is watched by our own clock. Claim returns a *HeldError as soon as the holder shows a
-// heartbeat; without one for the lease's time, its box counts as lost. From then on
-// our heartbeat runs, until Release.
+// A free lease, or one whose attempt is over according to the order, is taken at once. Any other lease is
+// watched by this box's own clock. Claim returns a *HeldError as soon as the holder shows a heartbeat;
+// without one for the lease's time, its box counts as lost. From then on this box's heartbeat runs, until
+// Release.
 func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) {
 	if !workorder.ValidAttemptID(ls.repos.Order.AttemptID) {
 		return nil, errors.New("take the task's lease: the order names no attempt")
@@ -111,7 +111,7 @@ func (ls *Lease) Claim(ctx context.Context, base, sha string) (*Claimed, error) 
 		l := ls.holder(seen.state)
 		switch {
 		case l != nil && try > 1 && at != first:
-			return nil, ls.heart.Held(l) // it was taken or renewed meanwhile: its box lives
+			return nil, ls.heart.Held(l) // it was taken or renewed meanwhile: its box is alive
 		case l != nil && !watched:
 			first, watched = at, true
 			lives, err := ls.watch(ctx, seen, l)
@@ -191,7 +191,7 @@ func (ls *Lease) sayDamaged(v view) {
 		return
 	}
 	id := ls.repos.Order.TaskID
-	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("what the remote has as the state of task %s cannot be read: earlier attempts are not known, and it is kept as %s", id, workorder.KeptRef(id, "state-"+v.damaged[:12]))})
+	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the remote's state of task %s cannot be read: earlier attempts are unknown, and it is kept as %s", id, workorder.KeptRef(id, "state-"+v.damaged[:12]))})
 }
 
 // newer reports whether an unreadable state has a later version: this box must not replace it.
@@ -225,10 +225,10 @@ func (ls *Lease) known(refs []byte) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", &git.Error{Verb: "fetch", Kind: git.KindRejected, Err: fmt.Errorf("the remote has several branches of task %s (%s) and nothing that says which one counts: remove all but one", ls.repos.Order.TaskID, strings.Join(found, ", "))}
+	return "", &git.Error{Verb: "fetch", Kind: git.KindRejected, Err: fmt.Errorf("the remote has several branches of task %s (%s) and no record of the right one: remove all but one", ls.repos.Order.TaskID, strings.Join(found, ", "))}
 }
 
-// holder is another box's lease that is in force; nil if there is none.
+// holder returns another box's lease that is in force; nil if there is none.
 func (ls *Lease) holder(s *workorder.State) *workorder.Lease {
 	if s == nil || s.Lease == nil || ls.book.Holds(s.Lease) || slices.Contains(ls.repos.Order.Ended, s.Lease.AttemptID) {
 		return nil
@@ -236,7 +236,7 @@ func (ls *Lease) holder(s *workorder.State) *workorder.Lease {
 	return s.Lease
 }
 
-// plan returns the start of our attempt and the state that records it.
+// plan returns the start of this box's attempt and the state that records it.
 func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, *workorder.State, error) {
 	o, now := ls.repos.Order, time.Now().UTC()
 	head := v.refs[workorder.BranchRef(v.branch)]
@@ -250,7 +250,7 @@ func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, 
 	case !goesOn && known && !ours && !anew:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
-		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: neither a branch nor a state of %s is on %s", ErrUnknown, o.TaskID, o.Repo)}
+		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: no branch and no state of %s on %s", ErrUnknown, o.TaskID, o.Repo)}
 	}
 	// A task whose first box vanished too early begins now.
 	c := &Claimed{Continues: goesOn && known, Base: base, BaseSHA: sha, Head: head}
@@ -297,7 +297,7 @@ func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, 
 	return c, s, nil
 }
 
-// parent is the commit under a checkpoint; empty if there is none or it cannot be read.
+// parent returns the commit below a checkpoint; empty if there is none or it cannot be read.
 func (ls *Lease) parent(ctx context.Context, checkpoint string) string {
 	if checkpoint == "" {
 		return ""
@@ -309,8 +309,8 @@ func (ls *Lease) parent(ctx context.Context, checkpoint string) string {
 	return sha
 }
 
-// origin is the commit that the task started from. If the state's commit is missing
-// (the base branch was rewritten, or there is no state), it is the merge base of branch and base.
+// origin returns the commit that the task started from. If the state's commit is missing (the base branch was
+// rewritten, or there is no state), it is the merge base of branch and base.
 func (ls *Lease) origin(ctx context.Context, s *workorder.State, base, head string) string {
 	if git.ValidSHA(s.BaseSHA) && ls.repos.Mirror().Run(ctx, "cat-file", "-e", s.BaseSHA+"^{commit}") == nil {
 		return s.BaseSHA
@@ -325,11 +325,11 @@ func (ls *Lease) origin(ctx context.Context, s *workorder.State, base, head stri
 	return base
 }
 
-// enrol makes our attempt the last one, and marks attempts without a recorded end as lost.
+// enrol appends this box's attempt, and marks attempts without a recorded end as lost.
 func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 	id := ls.repos.Order.AttemptID
 	if a := s.Find(id); a != nil && a.Incarnation != ls.book.BoxID {
-		// The same order was given to a box before: that attempt, with its cost, remains as one of its own.
+		// A box had the same order before: that attempt, with its cost, remains as a separate one.
 		if a.ID = a.Incarnation; !workorder.ValidAttemptID(a.ID) {
 			a.ID = workorder.NewAttemptID()
 		}
@@ -339,13 +339,13 @@ func (ls *Lease) enrol(s *workorder.State, mode workorder.Mode, now time.Time) {
 		if a.ID == id {
 			continue
 		}
-		// The host may know more of a vanished box than the remote does.
+		// The host may know more about a vanished box than the remote.
 		if usd, ok := ls.repos.Order.SpentUSDByAttempt[a.ID]; ok && (a.Usage.CostUSD == nil || *a.Usage.CostUSD < usd) {
 			a.Usage.CostUSD = &usd
 		}
 		if a.Status == "" {
 			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
-			a.Reasons = workorder.Because(workorder.ReasonVanished, "the sandbox vanished: it gave no sign of life any more")
+			a.Reasons = workorder.Because(workorder.ReasonVanished, "the sandbox vanished: it stopped giving signs of life")
 		}
 	}
 	if s.Find(id) != nil {
@@ -369,7 +369,7 @@ func (ls *Lease) watch(ctx context.Context, seen view, l *workorder.Lease) (live
 	}
 	ls.repos.Emit(workorder.Event{
 		Type: workorder.EventLease, Status: "waiting",
-		Text: fmt.Sprintf("the sandbox on host %s had task %s; it is watched for %s", l.Holder, ls.repos.Order.TaskID, ttl),
+		Text: fmt.Sprintf("the sandbox on host %s had task %s; watching it for %s", l.Holder, ls.repos.Order.TaskID, ttl),
 	})
 	over := time.NewTimer(ttl)
 	defer over.Stop()

@@ -21,11 +21,11 @@ type DoneError struct {
 }
 
 func (e *DoneError) Error() string {
-	return fmt.Sprintf("attempt %d of task %s has ended with the status %s: nothing is run again", e.Attempt.Number, e.State.TaskID, e.Attempt.Status)
+	return fmt.Sprintf("attempt %d of task %s has ended with the status %s: nothing to run", e.Attempt.Number, e.State.TaskID, e.Attempt.Status)
 }
 
-// onWith reports whether to continue a task that the remote has, although the order's mode does not ask for it. A plan
-// never becomes an ordinary task, nor the other way round.
+// onWith reports whether to continue a task that the remote has, although the order's mode does not request
+// it. A plan never becomes an ordinary task, nor the other way round.
 func (ls *Lease) onWith(v view) bool {
 	if !ls.repos.Order.MayGoOn() || ls.repos.Order.Mode.GoesOn() {
 		return false
@@ -33,7 +33,7 @@ func (ls *Lease) onWith(v view) bool {
 	return v.state == nil || !onlyPlans(v.state) || len(v.state.Attempts) == 0
 }
 
-// done returns the result to report in place of a run; nil if there is work to do or another check decides.
+// done returns the result to report instead of a run; nil if there is work to do or another check decides.
 func (ls *Lease) done(ctx context.Context, v view) *DoneError {
 	s, o := v.state, ls.repos.Order
 	if o.IfExists != workorder.ExistsTell || s == nil || s.Lease != nil || ls.book.Mine(s) != nil {
@@ -77,7 +77,8 @@ func (e *existsError) Error() string { return "the remote knows task " + e.task 
 
 func (e *existsError) Is(target error) bool { return target == ErrExists }
 
-// onlyPlans reports whether all known attempts of the task are plans: a plan leaves nothing else behind, and another one may be made.
+// onlyPlans reports whether all known attempts of the task are plans: a plan leaves nothing else behind, and
+// another one may be made.
 func onlyPlans(s *workorder.State) bool {
 	return s != nil && !slices.ContainsFunc(s.Attempts, func(a workorder.Attempt) bool { return a.Mode != workorder.ModePlan })
 }

@@ -22,12 +22,12 @@ func (m *ctxMutex) lock(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	return fmt.Errorf("wait for what is being saved: %w", context.Cause(ctx))
+	return fmt.Errorf("wait for the running save: %w", context.Cause(ctx))
 }
 
 func (m *ctxMutex) unlock() { <-m.taken }
 
-// Lock protects our index and the ledger against a concurrent Keeper. It fails when ctx ends.
+// Lock protects the index and the ledger against a concurrent Keeper. It fails when ctx ends.
 func (bk *Book) Lock(ctx context.Context) error { return bk.op.lock(ctx) }
 
 // Unlock releases Lock.

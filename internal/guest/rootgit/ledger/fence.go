@@ -7,21 +7,22 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// maxSent bounds the remembered states of our own pushes: late pushes are few.
+// maxSent bounds the recorded states of this box's own pushes: late pushes are few.
 const maxSent = 50
 
-// Fence tells all goroutines of this box whether the lease is still ours. The zero value is ready and means that it is.
+// Fence tells all goroutines of this box whether it still holds the lease. The zero value is ready and means
+// that it does.
 type Fence struct {
 	losing sync.Once // the first caller reports the loss; the others wait until it has
 
 	mu   sync.Mutex
 	sent []string         // state commits that this box sent
 	lost bool             // another box has the lease
-	by   *workorder.Lease // its lease; nil if not known
+	by   *workorder.Lease // its lease; nil if unknown
 	gone chan struct{}    // closed when lost
 }
 
-// Gone is closed when another box has the lease.
+// Gone returns a channel that is closed when another box holds the lease.
 func (l *Fence) Gone() chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +45,7 @@ func (l *Fence) Lose(by *workorder.Lease, say func()) {
 	})
 }
 
-// Loser is the lease of the box that replaced us if lost is true; nil if it is not known.
+// Loser returns the lease of the box that replaced this one if lost is true; nil if it is unknown.
 func (l *Fence) Loser() (by *workorder.Lease, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,9 +21,9 @@ import (
 // Book is the ledger for the processes of a box. Ledger is nil before Load, or before the lease is taken.
 type Book struct {
 	*Ledger
-	// Fence tells whether the lease is still ours.
+	// Fence tells whether this box still holds the lease.
 	Fence Fence
-	// BoxID distinguishes this box from another one that was given the same order.
+	// BoxID distinguishes this box from another one with the same order.
 	BoxID string
 
 	repos *repos.Repos
@@ -31,11 +31,11 @@ type Book struct {
 	noted sync.Once // a failure to write the ledger was reported
 }
 
-// New makes the book and reads nothing yet.
+// New returns an empty book; nothing is read yet.
 func New(r *repos.Repos) *Book { return &Book{repos: r} }
 
-// Ledger is our view of the remote and of the task. It is a file of
-// root's, so that rescue, another process, pushes with the same view as boot.
+// Ledger is root's view of the remote and of the task. It is a file of root, so that rescue, another process,
+// pushes with the same view as boot.
 type Ledger struct {
 	// State is the task's state on the remote, in the commit Refs[StateRef].
 	State *workorder.State `json:"state"`
@@ -46,12 +46,12 @@ type Ledger struct {
 	// Pending is the result of the push under way. It is written before the push:
 	// a reader that finds it has to ask the remote whether the push succeeded.
 	Pending *Aim `json:"pending,omitempty"`
-	// Tips are the last commits that we tried to push to the branch. If the remote's branch has one of
-	// them, the push was ours, even if it took effect late.
+	// Tips are the last commits that this box tried to push to the branch. If the remote's branch has one of
+	// them, the push was this box's, even if it took effect late.
 	Tips []string `json:"tips,omitempty"`
-	// Sent are the last states that we pushed or tried to, by commit.
+	// Sent are the last states that this box pushed or tried to push, by commit.
 	Sent []string `json:"sent,omitempty"`
-	// Foreign is the branch's commit on the remote if it is not ours.
+	// Foreign is the branch's commit on the remote if this box did not push it.
 	Foreign string `json:"foreign,omitempty"`
 	// Replaced are the commits kept because the agent rewrote its branch, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
@@ -90,8 +90,8 @@ type Aim struct {
 // LedgerFile is the path of the ledger.
 func (bk *Book) LedgerFile() string { return filepath.Join(bk.repos.Dir, "ledger.json") }
 
-// ErrUnclaimed is returned by Load where there is no ledger.
-var ErrUnclaimed = errors.New("the task's lease was never taken in this sandbox")
+// ErrUnclaimed is returned by Load if there is no ledger.
+var ErrUnclaimed = errors.New("this sandbox never took the task's lease")
 
 // Load reads the ledger of the run, once.
 func (bk *Book) Load() error {
@@ -103,14 +103,14 @@ func (bk *Book) Load() error {
 		return ErrUnclaimed
 	}
 	if err != nil {
-		return fmt.Errorf("read what the remote has: %w", err)
+		return fmt.Errorf("read the ledger: %w", err)
 	}
 	var l Ledger
 	if err := json.Unmarshal(b, &l); err != nil {
-		return fmt.Errorf("read what the remote has: %w", err)
+		return fmt.Errorf("read the ledger: %w", err)
 	}
 	if l.State == nil || l.Refs == nil {
-		return fmt.Errorf("read what the remote has: %s is not complete", bk.LedgerFile())
+		return fmt.Errorf("read the ledger: %s is incomplete", bk.LedgerFile())
 	}
 	bk.Ledger, bk.BoxID = &l, l.Incarnation
 	bk.Fence.sending(l.Sent...)
@@ -124,7 +124,7 @@ func (bk *Book) Load() error {
 func (bk *Book) Store() error {
 	b, err := json.Marshal(bk.Ledger)
 	if err != nil {
-		return fmt.Errorf("note what the remote has: %w", err)
+		return fmt.Errorf("write the ledger: %w", err)
 	}
 	f := bk.LedgerFile()
 	write := func() error {
@@ -137,13 +137,13 @@ func (bk *Book) Store() error {
 		err = write()
 	}
 	if err != nil {
-		return fmt.Errorf("note what the remote has: %w", err)
+		return fmt.Errorf("write the ledger: %w", err)
 	}
 	return nil
 }
 
-// Note is Store without an error, for use while work is at stake: the work matters more, and the
-// remote can be asked again.
+// Note is Store without an error, for use while work is at stake: the work matters more, and the remote can
+// be queried again.
 func (bk *Book) Note() {
 	if err := bk.Store(); err != nil {
 		bk.noted.Do(func() {
@@ -152,7 +152,7 @@ func (bk *Book) Note() {
 	}
 }
 
-// Number is our attempt's number.
+// Number returns the number of this box's attempt.
 func (bk *Book) Number() int {
 	if a := bk.State.Find(bk.repos.Order.AttemptID); a != nil {
 		return a.Number
@@ -160,8 +160,8 @@ func (bk *Book) Number() int {
 	return 0
 }
 
-// Branch is the task's branch. For a continued task it is the remote's,
-// even if the order has another name.
+// Branch returns the task's branch. For a continued task it is the remote's, even if the order has another
+// name.
 func (bk *Book) Branch() string {
 	if bk.Ledger != nil {
 		return bk.State.TargetBranch
@@ -169,8 +169,8 @@ func (bk *Book) Branch() string {
 	return bk.repos.Order.TargetBranch
 }
 
-// Record makes the commit of a state. It has no parent, so a task of a thousand
-// saves leaves one commit on the remote.
+// Record creates the commit of a state. It has no parent, so a task of a thousand saves leaves one commit on
+// the remote.
 func (bk *Book) Record(ctx context.Context, s *workorder.State) (string, error) {
 	b, err := s.Encode()
 	if err != nil {
@@ -203,7 +203,7 @@ func (bk *Book) writeState(ctx context.Context, taskID string, b []byte) (string
 	return string(bytes.TrimSpace(commit)), nil
 }
 
-// ReadState reads the state from a commit in one of our repositories.
+// ReadState reads the state from a commit in one of root's repositories.
 func (bk *Book) ReadState(ctx context.Context, r git.Repo, commit string) (*workorder.State, error) {
 	out, err := r.Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
 	if err != nil {
@@ -223,7 +223,7 @@ func CopyState(s *workorder.State) *workorder.State {
 	return &c
 }
 
-// Lease returns a lease of ours, renewed now.
+// Lease returns a lease of this box, renewed now.
 func (bk *Book) Lease() *workorder.Lease {
 	host, err := os.Hostname()
 	if err != nil {
@@ -235,7 +235,7 @@ func (bk *Book) Lease() *workorder.Lease {
 	}
 }
 
-// Renewal is the time between two heartbeats.
+// Renewal returns the time between two heartbeats.
 func (bk *Book) Renewal() time.Duration {
 	return min(bk.repos.Order.CheckpointInterval(), workorder.LeaseRenewal)
 }
@@ -249,8 +249,8 @@ func (bk *Book) Renewal() time.Duration {
 // they are empty if the file is absent.
 type Setting struct {
 	Path   string `json:"path"`
-	Base   string `json:"base,omitempty"`   // the version that we put into the work tree
-	Branch string `json:"branch,omitempty"` // the version that was there
+	Base   string `json:"base,omitempty"`   // the version that replaced it in the work tree
+	Branch string `json:"branch,omitempty"` // the original version
 	Start  string `json:"start,omitempty"`  // the version in the attempt's first commit
 }
 

@@ -4,8 +4,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ours reports whether a state comes from our push: it has our lease, or records the end of
-// our attempt as the last one.
+// Ours reports whether a state comes from a push of this box: it has this box's lease, or records the end of
+// its attempt as the last one.
 func (bk *Book) Ours(s *workorder.State) bool {
 	if s.Lease != nil {
 		return bk.Holds(s.Lease)
@@ -19,8 +19,8 @@ func (bk *Book) Holds(l *workorder.Lease) bool {
 	return l.AttemptID == bk.repos.Order.AttemptID && l.Incarnation == bk.BoxID
 }
 
-// Mine is this box's attempt in a state, under its own name or under its new name since another box began the same
-// attempt again; nil if there is none.
+// Mine returns this box's attempt in a state, under its own name or under its new name since another box
+// began the same attempt again; nil if there is none.
 func (bk *Book) Mine(s *workorder.State) *workorder.Attempt {
 	if a := s.Find(bk.repos.Order.AttemptID); a != nil && a.Incarnation == bk.BoxID {
 		return a
@@ -31,7 +31,7 @@ func (bk *Book) Mine(s *workorder.State) *workorder.Attempt {
 	return s.Find(bk.BoxID)
 }
 
-// OverFor reports whether our attempt's end was recorded before another one began.
+// OverFor reports whether this box's attempt ended, according to the state, before another one began.
 func (bk *Book) OverFor(s *workorder.State) bool {
 	a := bk.Mine(s)
 	return a != nil && a.Status != "" && a.Status != workorder.StatusLost

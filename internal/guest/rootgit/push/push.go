@@ -24,12 +24,12 @@ type Pusher struct {
 	remote *remote.Remote
 	heart  *heartbeat.Heart
 
-	// Usage is the agent's usage so far; nil if it is not known.
+	// Usage returns the agent's usage so far; nil if unknown.
 	Usage func() workorder.Usage
 
 	// refused are the changes that the remote refused while the agent worked, by ref.
 	refused map[string]refusal
-	// alone means that a push of everything failed, so the most important refs go alone.
+	// alone means that a push of everything failed, so the most important refs are pushed separately.
 	alone bool
 }
 
@@ -116,7 +116,7 @@ func (p *Pusher) Push(ctx context.Context, cs []remote.Change, cp *workorder.Che
 	return err
 }
 
-// maxTips bounds the remembered commits of our own pushes: late pushes are few.
+// maxTips bounds the recorded commits of this box's own pushes: late pushes are few.
 const maxTips = 20
 
 // adopt records refs as the remote's current ones.
@@ -142,8 +142,8 @@ func (p *Pusher) adopt(refs map[string]string) {
 	}
 }
 
-// Reconcile reads the remote's refs after a push that was refused or whose end is not
-// known. If another box has the lease, the error is a *HeldError.
+// Reconcile reads the remote's refs after a push that was refused or whose result is unknown. If another box
+// has the lease, the error is a *HeldError.
 func (p *Pusher) Reconcile(ctx context.Context) error {
 	led, id := p.book.Ledger, p.repos.Order.TaskID
 	seen, err := p.repos.RemoteRefs(ctx, p.book.Branch())
@@ -174,8 +174,8 @@ func (p *Pusher) Reconcile(ctx context.Context) error {
 	return nil
 }
 
-// ourTip reports whether the commit of the remote's branch is ours: one that we
-// sent, or an ancestor of it. On a full disk the ledger may be older than our last push.
+// ourTip reports whether this box made the commit of the remote's branch: one that it sent, or an ancestor of
+// it. On a full disk the ledger may be older than the last push.
 func (p *Pusher) ourTip(ctx context.Context, at string) bool {
 	if slices.Contains(p.book.Tips, at) || len(p.book.Tips) == 0 {
 		return len(p.book.Tips) > 0
@@ -184,8 +184,8 @@ func (p *Pusher) ourTip(ctx context.Context, at string) bool {
 	return err == nil && in
 }
 
-// unexpected reads an unexpected state. It is ours if a push of ours
-// took effect late, even one that ended our attempt.
+// unexpected reads an unexpected state. It is this box's if a push took effect late, even one that ended its
+// attempt.
 func (p *Pusher) unexpected(ctx context.Context, sha string) error {
 	var s *workorder.State
 	var err error
@@ -213,8 +213,7 @@ func (p *Pusher) forfeit(by *workorder.Lease) error {
 	return p.heart.Held(by)
 }
 
-// renewed renews the lease in a state and updates our attempt's usage: a box
-// that vanishes costs money, too.
+// renewed renews the lease in a state and updates the attempt's usage: a box that vanishes costs money, too.
 func (p *Pusher) renewed(s *workorder.State) {
 	s.Lease = p.book.Lease()
 	if a := s.Find(p.repos.Order.AttemptID); a != nil && p.Usage != nil {
@@ -274,8 +273,8 @@ func (p *Pusher) moved(ctx context.Context, cs []remote.Change, c remote.Change)
 	return append(cs, c), nil
 }
 
-// Aside adds a ref kept beside the branch. If its name is taken, or its relation to the remote's ref is unknown,
-// it gets a name with its id: it never blocks the branch.
+// Aside adds a ref kept next to the branch. If its name is taken, or its relation to the remote's ref is
+// unknown, it gets a name with its id: it never blocks the branch.
 func (p *Pusher) Aside(ctx context.Context, cs []remote.Change, c remote.Change) []remote.Change {
 	taken := func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA != c.SHA }
 	if slices.ContainsFunc(cs, func(o remote.Change) bool { return o.Ref == c.Ref && o.SHA == c.SHA }) {
@@ -328,8 +327,8 @@ func (p *Pusher) All(ctx context.Context, cs []remote.Change, cp *workorder.Chec
 	return p.Push(ctx, nil, nil, end)
 }
 
-// pushKept pushes refs beside the branch, one at a time. Another box's refs are safe:
-// each ref is moved only from its last seen value.
+// pushKept pushes refs next to the branch, one at a time. Another box's refs are safe: each ref is moved only
+// from its last seen value.
 func (p *Pusher) pushKept(ctx context.Context, cs []remote.Change) error {
 	cs = slices.DeleteFunc(cs, func(c remote.Change) bool { return p.book.Refs[c.Ref] == c.SHA })
 	if len(cs) == 0 {

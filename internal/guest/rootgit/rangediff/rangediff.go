@@ -18,7 +18,7 @@ import (
 const (
 	// MaxCommits bounds either side: git's range-diff compares each commit with each.
 	MaxCommits = 300
-	// maxText bounds Comparison.Text in bytes: the room in a forge's comment, less the text around it.
+	// maxText bounds Comparison.Text in bytes: the space in a forge's comment, minus the text around it.
 	maxText = 30 << 10
 	// textTime bounds git's range-diff; the pairs do not need it.
 	textTime = 30 * time.Second
@@ -29,27 +29,27 @@ const (
 	maxProblems = 10
 )
 
-// These are the reasons of a pair that names no file.
+// Reasons of a pair that names no file.
 const (
 	InBase   = "the new base has its change already"
 	LeftOut  = "left out, though it did not conflict"
 	Around   = "the code around it changed"
-	Altered  = "changed while it was moved, though it did not conflict"
+	Altered  = "changed by the rebase, though it did not conflict"
 	ByRebase = "made by the rebase"
 )
 
-// Range are the commits of a rebase.
+// Range describes the commits of a rebase.
 type Range struct {
 	Upstream, OldHead string // the commits before
 	NewBase, NewHead  string // the commits after
-	// Resolver is the name of the one who resolved conflicts, for the reasons; empty if there were none.
+	// Resolver is the name of the actor who resolved conflicts, for the reasons; empty if there were none.
 	Resolver string
 }
 
 // Comparison is the result of Compare.
 type Comparison struct {
 	Moved []workorder.RangePair
-	// Conflicts are the files that conflict when git moves the commits.
+	// Conflicts lists the files that conflict when git rebases the commits.
 	Conflicts []string
 	// Text is git's range-diff, shortened and without control characters.
 	Text string
@@ -100,7 +100,7 @@ func Compare(ctx context.Context, repo git.Repo, r Range) (*Comparison, error) {
 	return &c.out, nil
 }
 
-// list are the commits of a range, the oldest first.
+// list returns the commits of a range, oldest first.
 func (c *comparison) list(ctx context.Context, from, to string) (list []commit, err error) {
 	err = c.git.Each(ctx, func(rec string) {
 		f := strings.SplitN(strings.TrimPrefix(rec, "\n"), "\x01", 5)
@@ -113,7 +113,7 @@ func (c *comparison) list(ctx context.Context, from, to string) (list []commit, 
 	return list, err
 }
 
-// text is the output of git range-diff; empty if it takes too long.
+// text returns the output of git range-diff; empty if it takes too long.
 func (c *comparison) text(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, textTime)
 	defer cancel()
@@ -126,7 +126,7 @@ func (c *comparison) text(ctx context.Context) string {
 	return string(out)
 }
 
-// bounded is a text without control characters, of at most maxText bytes.
+// bounded returns a text without control characters, of at most maxText bytes.
 func bounded(s string) string {
 	const window = 2
 	cut := len(s) > maxText
@@ -177,7 +177,8 @@ func (c *comparison) pair(text string) {
 	})
 }
 
-// paired are the abbreviated ids that git's range-diff pairs, from lines such as "2:  caf0881 ! 2:  a2cdd3d subject".
+// paired returns the abbreviated ids that git's range-diff pairs, from lines such as "2: caf0881 ! 2: a2cdd3d
+// subject".
 func paired(text string) (list [][2]string) {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "    ") {
@@ -201,7 +202,7 @@ func (c *comparison) explain(ctx context.Context) error {
 		var err error
 		switch {
 		case o.merge:
-			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "a merge: the commits that it brought were moved one by one"}
+			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "a merge: its commits were rebased one by one"}
 		case n == nil:
 			p, err = c.gone(ctx, o, on)
 		case c.ids[o.sha] != "" && c.ids[o.sha] == c.ids[n.sha] || c.ids[o.sha] == c.ids[n.sha] && c.ids[o.sha] == "":
@@ -297,13 +298,14 @@ func named(files []string) string {
 	return list
 }
 
-// moved is a commit moved by git onto another parent.
+// moved is a commit that git rebased onto another parent.
 type moved struct {
 	tree  string
 	files []string // files with conflicts
 }
 
-// move puts a commit onto another one, without a work tree. Two temporary commits with its parent as theirs make that parent the merge base.
+// move rebases a commit onto another one, without a work tree. Two temporary commits with the commit's parent
+// as their parent make that parent the merge base.
 func (c *comparison) move(ctx context.Context, o *commit, on string) (m moved, err error) {
 	at, err := c.tree(ctx, on)
 	if err != nil {
@@ -365,13 +367,13 @@ func (c *comparison) marks(ctx context.Context, o, n *commit, files []string) er
 		list = append(list, f)
 	}
 	slices.Sort(list)
-	c.problem("marks of a conflict are left in %s by %.12s %q", named(list), n.sha, n.subject)
+	c.problem("conflict markers are left in %s by %.12s %q", named(list), n.sha, n.subject)
 	return nil
 }
 
 type mark struct{ file, line string }
 
-// marked are the lines of files in a commit that look like conflict markers.
+// marked returns the lines of files in a commit that look like conflict markers.
 func (c *comparison) marked(ctx context.Context, sha string, files []string) (map[mark]bool, error) {
 	list := map[mark]bool{}
 	// Files are names, not patterns.

@@ -1,4 +1,4 @@
-// Package rebase moves a task's commits onto another base in the work tree.
+// Package rebase rebases a task's commits onto another base in the work tree.
 package rebase
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Rebaser moves the task's commits.
+// Rebaser rebases the task's commits.
 type Rebaser struct {
 	repos    *repos.Repos
 	book     *ledger.Book
@@ -38,37 +38,38 @@ func New(repos *repos.Repos, book *ledger.Book, settings *settings.Settings, hea
 	return &Rebaser{repos: repos, book: book, settings: settings, heads: heads}
 }
 
-// Plan lists the commits to move and their destination.
+// Plan lists the commits to rebase and their destination.
 type Plan struct {
 	Onto             string // branch
 	OldBase, NewBase string // the task's first commit, and the head of Onto
-	// Upstream..OldHead are the commits that move.
+	// Upstream..OldHead are the commits to rebase.
 	Upstream, OldHead string
 	Commits           int
-	// Conflict is nil if git could move all of them.
+	// Conflict is nil if git could rebase all of them.
 	Conflict *Conflict
 }
 
-// Nothing returns why there is nothing to move; it is empty if there is.
+// Nothing returns why there is nothing to rebase; it is empty if there is.
 func (r *Plan) Nothing() string {
 	switch {
 	case r.Commits == 0:
-		return "the task's branch has no commits of its own that could be moved"
+		return "the task's branch has no commits of its own to rebase"
 	case r.Upstream == r.NewBase:
 		return fmt.Sprintf("the task's branch is on the newest commit of %s already (%.12s)", r.Onto, r.NewBase)
 	}
 	return ""
 }
 
-// Conflict is a commit that git cannot move alone.
+// Conflict is a commit that git cannot rebase by itself.
 type Conflict struct {
-	Commit, Subject string // the commit being moved
+	Commit, Subject string // the commit being rebased
 	Files           []string
-	// Settings are files of agents' settings that the moved commits touch: no agent may start while they are half moved.
+	// Settings lists files of agents' settings that the commits touch: no agent may start while they are partly
+	// rebased.
 	Settings []string
 }
 
-// Error means that the rebase was not begun.
+// Error means that the rebase was not started.
 type Error struct {
 	text string
 	by   workorder.EndedBy
@@ -80,20 +81,21 @@ func (e *Error) Error() string { return e.text }
 func (e *Error) EndedBy() workorder.EndedBy { return e.by }
 
 const (
-	// maxForeign bounds the commits of others that a refusal names.
+	// maxForeign bounds the commits of others that a refusal lists.
 	maxForeign = 10
 	// maxTold bounds the quoted part of a subject or an author, in characters.
 	maxTold = 100
 )
 
-// Plan finds the commits to move. It refuses if work would be lost or commits of others would be moved. Call it after Checkout.
+// Plan finds the commits to rebase. It refuses if work would be lost or commits of others would be moved.
+// Call it after Checkout.
 func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 	if err := rb.book.Load(); err != nil {
 		return nil, err
 	}
 	id := rb.repos.Order.TaskID
 	if rb.book.RestoredTree != "" || rb.repos.Order.Archive {
-		return nil, &Error{"the last attempt left work that is not committed, which a rebase could lose: `sandbox-agent continue " + id + "` goes on with it and commits it, then rebase", workorder.ByOrder}
+		return nil, &Error{"the last attempt left uncommitted work, which a rebase could lose: `sandbox-agent continue " + id + "` resumes and commits it; rebase after that", workorder.ByOrder}
 	}
 	r := &Plan{Onto: cmp.Or(rb.repos.Order.Rebase.Onto, c.Base), OldBase: c.BaseSHA, OldHead: rb.book.Start}
 	var err error
@@ -124,7 +126,7 @@ func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 		}
 		fmt.Fprintf(&b, "; %.12s %q by %s", f.SHA, text.Name(f.Subject, maxTold), text.Name(f.Author, maxTold))
 	}
-	return nil, &Error{fmt.Sprintf("somebody else pushed %d commits to %s since the last attempt%s: --with-foreign moves them as well, `sandbox-agent continue %s` takes them up first", len(list), rb.book.Branch(), b.String(), id), workorder.ByGit}
+	return nil, &Error{fmt.Sprintf("others pushed %d commits to %s since the last attempt%s: --with-foreign rebases them as well, `sandbox-agent continue %s` includes them first", len(list), rb.book.Branch(), b.String(), id), workorder.ByGit}
 }
 
 // upstream finds the start of the task's own commits: the newest commit that the branch shares with the task's first base commit, the current
@@ -156,7 +158,7 @@ func (rb *Rebaser) upstream(ctx context.Context, r *Plan, base string) error {
 		}
 	}
 	if r.Upstream == "" {
-		return &Error{fmt.Sprintf("%s and %s have no commit in common: there is nothing to rebase from", rb.book.Branch(), r.Onto), workorder.ByGit}
+		return &Error{fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.book.Branch(), r.Onto), workorder.ByGit}
 	}
 	return nil
 }
@@ -169,8 +171,8 @@ func (rb *Rebaser) count(ctx context.Context, from, to string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(out)))
 }
 
-// foreign are the commits of the remote's branch that no known attempt left there. A lost box did not report
-// its last pushes; then commits by the task's own committer count as the task's.
+// foreign returns the commits of the remote's branch that no known attempt left there. A lost box did not
+// report its last pushes; then commits by the task's own committer count as the task's.
 func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]git.Commit, error) {
 	m := rb.repos.Outbox()
 	known, lost := "", false
@@ -203,13 +205,15 @@ func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]gi
 	return list, nil
 }
 
-// own reports whether a commit is the task's by its committer. Where that is the user, the trailer for the agent tells it from the user's own.
+// own reports whether a commit is the task's by its committer. If that is the user, the trailer for the agent
+// distinguishes it from the user's own commits.
 func (rb *Rebaser) own(committer, coAuthors string) bool {
 	o := rb.repos.Order
 	return committer == o.Author.Email && (o.CoAuthor == nil || strings.Contains(coAuthors, o.CoAuthor.Email))
 }
 
-// rebaser is the work tree with all prompts, signing, rerere and reordering off. None of the agent's code has run in it yet.
+// rebaser returns the work tree with all prompts, signing, rerere and reordering off. No code of the agent
+// has run in it yet.
 func (rb *Rebaser) rebaser() git.Repo {
 	t := rb.repos.Tree()
 	t.Env = append(t.Env, "GIT_EDITOR=true", "GIT_SEQUENCE_EDITOR=true")
@@ -218,7 +222,7 @@ func (rb *Rebaser) rebaser() git.Repo {
 	return t
 }
 
-// Run moves the commits in the work tree, as the agent's user. It drops merges and moves the commits that they brought
+// Run rebases the commits in the work tree, as the agent's user. It drops merges and rebases their commits
 // one by one; it also drops commits that no longer change anything. A conflict leaves the rebase in progress.
 func (rb *Rebaser) Run(ctx context.Context, r *Plan) error {
 	t := rb.rebaser()
@@ -237,7 +241,7 @@ func (rb *Rebaser) Run(ctx context.Context, r *Plan) error {
 	r.Conflict = &Conflict{Files: files}
 	cs, err := t.Log(ctx, "", "REBASE_HEAD", 1)
 	if err != nil || len(cs) == 0 {
-		return errors.Join(errors.New("find out which commit conflicts"), err)
+		return errors.Join(errors.New("find the conflicting commit"), err)
 	}
 	r.Conflict.Commit, r.Conflict.Subject = cs[0].SHA, cs[0].Subject
 	if !rb.repos.Order.TrustBranchConfig {
@@ -246,7 +250,7 @@ func (rb *Rebaser) Run(ctx context.Context, r *Plan) error {
 	return err
 }
 
-// unmerged are the conflicting files of the index.
+// unmerged returns the conflicting files of the index.
 func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
 	var list []string
 	err := rb.repos.Tree().Each(ctx, func(rec string) {
@@ -258,7 +262,7 @@ func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// touched are the agents' settings that any of the moved commits changes.
+// touched returns the agents' settings that any of the commits changes.
 func (rb *Rebaser) touched(ctx context.Context, r *Plan) ([]string, error) {
 	was, err := settings.TreeEntries(ctx, rb.repos.Mirror(), r.NewBase)
 	if err != nil {
@@ -278,8 +282,8 @@ func (rb *Rebaser) touched(ctx context.Context, r *Plan) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// Unfinished returns why a rebase is not done, empty if it is; head is its result. It trusts no claim of
-// whoever resolved the conflicts. It may be called while a Keeper runs.
+// Unfinished returns why a rebase is not done, empty if it is; head is its result. It does not trust the
+// actor who resolved the conflicts. It may be called while a Keeper runs.
 func (rb *Rebaser) Unfinished(ctx context.Context, r *Plan) (head, why string, err error) {
 	if err := rb.book.Lock(ctx); err != nil {
 		return "", "", err
@@ -306,7 +310,7 @@ func (rb *Rebaser) Unfinished(ctx context.Context, r *Plan) (head, why string, e
 		return "", "", err
 	}
 	if t.Head == r.OldHead {
-		return "", "the branch " + rb.book.Branch() + " is as it was", nil
+		return "", "the branch " + rb.book.Branch() + " is unchanged", nil
 	}
 	on, err := rb.repos.Outbox().IsAncestor(ctx, r.NewBase, t.Head)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// inName looks at the name that the agent gave a ref that the remote does not have. The name of the task's branch is the
-// user's.
+// inName searches the agent's name of a ref that the remote does not have. The name of the task's branch is
+// the user's.
 func (r *Remote) inName(ctx context.Context, c Change) []Leak {
 	id, s := r.repos.Order.TaskID, r.scan
 	name, kept := strings.CutPrefix(c.Ref, workorder.KeptRef(id, ""))
@@ -30,8 +30,8 @@ func (r *Remote) inName(ctx context.Context, c Change) []Leak {
 	return list
 }
 
-// inPaths looks at the whole paths of what commits change: a value with a slash is in the names of several directories.
-// fresh are arguments of git that select the commits up to sha.
+// inPaths searches the whole paths of changed files: a value with a slash is in the names of several
+// directories. fresh are arguments of git that select the commits up to sha.
 func (r *Remote) inPaths(ctx context.Context, sha string, fresh []string) ([]Leak, error) {
 	f := r.scan.set.Finder()
 	args := append([]string{"log", "--format=", "--name-only", "--no-renames", "-m", "-t", "-z"}, fresh...)
@@ -61,8 +61,8 @@ func (r *Remote) private(ctx context.Context, f *redact.Finder) (names []string)
 	return names
 }
 
-// isPublic reports whether base has a value in its files or their paths: then it is no secret of the task's, but a word of the
-// repository's.
+// isPublic reports whether base has a value in its files or their paths: then it is not a secret of the task,
+// but a word of the repository.
 func (r *Remote) isPublic(ctx context.Context, name string) bool {
 	s := r.scan
 	if known, asked := s.public[name]; asked {

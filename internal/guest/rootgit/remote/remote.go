@@ -1,4 +1,4 @@
-// Package remote changes refs of the remote by compare and swap, and asks for them.
+// Package remote changes refs of the remote by compare and swap, and queries them.
 package remote
 
 import (
@@ -22,7 +22,7 @@ import (
 type Remote struct {
 	repos *repos.Repos
 	book  *ledger.Book
-	scan  *scanner // nil if nothing is looked for in what is pushed
+	scan  *scanner // nil if pushes are not searched for secrets
 }
 
 // New returns a Remote.
@@ -33,13 +33,13 @@ func New(repos *repos.Repos, book *ledger.Book) *Remote {
 // Change is a new value for one ref of the remote; an empty sha deletes it.
 type Change struct {
 	Ref, SHA string
-	Name     string // the agent's name of a ref beside the branch, of which Ref may have a part; else empty
+	Name     string // the agent's name of a ref next to the branch, of which Ref may have a part; else empty
 }
 
 // RefusedError means that the remote, or a lease, refused some refs of a push.
 type RefusedError struct {
 	Why map[string]string // by ref
-	// Said is what the remote printed about it, in one line; empty if it printed nothing.
+	// Said is the remote's output about it, in one line; empty if it printed nothing.
 	Said string
 	Err  error
 }
@@ -54,7 +54,7 @@ func (e *RefusedError) Error() string {
 	}
 	said := ""
 	if e.Said != "" {
-		said = "; it says: " + e.Said
+		said = "; its message: " + e.Said
 	}
 	return "the remote refused " + strings.Join(all, ", ") + said
 }
@@ -94,7 +94,7 @@ func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused 
 	}
 	refused = map[string]string{}
 	for line := range strings.Lines(string(out)) {
-		// "!<tab>from:to<tab>[remote rejected] (reason)"; with "atomic" for a reason it is another ref's fault.
+		// "!<tab>from:to<tab>[remote rejected] (reason)"; the reason "atomic" means that another ref was refused.
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		if len(f) != 3 || f[0] != "!" || strings.Contains(f[2], "atomic") {
 			continue
@@ -136,15 +136,16 @@ func (r *Remote) SendEach(ctx context.Context, cs []Change) (refused map[string]
 }
 
 const (
-	// maxSaid and maxSaidLines bound what a remote says: GitHub's text about a rule has some 20 lines.
+	// maxSaid and maxSaidLines bound a remote's message: GitHub's text about a rule has some 20 lines.
 	maxSaid      = 2000
 	maxSaidLines = 30
 )
 
-// userInfo is the credential in a URL.
+// userInfo matches the credential in a URL.
 var userInfo = pattern.New(`://[^/\s@]+@`)
 
-// said is what the remote printed during a push, which git repeats line by line. It may name anything, as a credential that it refuses.
+// said returns the remote's output during a push, which git repeats line by line. It may contain anything,
+// for example a rejected credential.
 func (r *Remote) said(err error) string {
 	ee, ok := errors.AsType[*proc.ExitError](err)
 	if !ok {

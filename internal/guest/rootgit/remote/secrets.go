@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// SecretError is the refusal to push commits that have a secret's value.
+// SecretError is the refusal to push commits that contain a secret's value.
 type SecretError struct{ Leaks []Leak }
 
 func (e *SecretError) Error() string {
@@ -24,10 +24,10 @@ func (e *SecretError) Error() string {
 	for _, l := range e.Leaks {
 		list = append(list, l.String())
 	}
-	return "the value of a secret is in what was to be pushed (" + strings.Join(list, ", ") + "); push_secrets: allow in the project file pushes it all the same"
+	return "the value of a secret is in the commits to push (" + strings.Join(list, ", ") + "); to push it anyway, set push_secrets: allow in the project file"
 }
 
-// Leak is a secret whose value is in an object that was to be pushed.
+// Leak is a secret whose value is in an object to push.
 type Leak struct {
 	Name string // of the secret
 	Path string // of the file; empty in a message, or a name
@@ -48,25 +48,27 @@ func (l Leak) String() string {
 	return l.Name + " in " + l.Path
 }
 
-// placeholder is how the gateway's stand-ins for keys begin. They are worth nothing outside of the box, so that they are told and pushed.
+// placeholder is the prefix of the gateway's replacements for keys. They are worthless outside the box, so
+// they are reported and pushed.
 const (
 	placeholder     = "sandbox-agent-placeholder-"
 	placeholderName = "the model gateway's placeholder"
 )
 
-// MinSecret is the shortest secret that is looked for in commits, in bytes: shorter values are in files by chance.
+// MinSecret is the length of the shortest secret that is searched for in commits, in bytes: shorter values
+// occur in files by chance.
 const MinSecret = 8
 
-// scanner looks for secrets in commits before they are pushed.
+// scanner searches commits for secrets before they are pushed.
 type scanner struct {
 	set    *redact.Set
 	values map[string]string
-	clean  []string          // commits that were looked at, without a secret that matters
+	clean  []string          // examined commits without a relevant secret
 	dirty  map[string][]Leak // by commit
 	public map[string]bool   // names of secrets whose values base has already
 }
 
-// Guard makes Send look for these values, by name, in what it pushes.
+// Guard makes Send search what it pushes for these values, by name.
 func (r *Remote) Guard(secrets map[string]string) {
 	values := map[string]string{placeholderName: placeholder}
 	for name, value := range secrets {
@@ -77,7 +79,7 @@ func (r *Remote) Guard(secrets map[string]string) {
 	r.scan = &scanner{set: redact.Whole(values), values: values, dirty: map[string][]Leak{}, public: map[string]bool{}}
 }
 
-// Leaks lists what was found so far: in these objects, or in all if objects is nil.
+// Leaks lists the findings so far: in these objects, or in all if objects is nil.
 func (r *Remote) Leaks(objects map[string]bool) (list []Leak) {
 	if r.scan == nil {
 		return nil
@@ -110,11 +112,11 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 		}
 		leaks, err := r.leaks(ctx, c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("look for secrets in what is to be pushed: %w", err)
+			return nil, nil, fmt.Errorf("search the commits to push for secrets: %w", err)
 		}
 		for _, l := range leaks {
 			if l.object = ""; l.Refused {
-				refused[c.Ref] = "has the value of a secret"
+				refused[c.Ref] = "contains the value of a secret"
 				if !slices.Contains(all.Leaks, l) {
 					all.Leaks = append(all.Leaks, l)
 				}
@@ -127,7 +129,7 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 	return refused, all, nil
 }
 
-// leaks looks at the name of a ref and at the objects and paths of its commit that the remote does not have.
+// leaks searches the name of a ref and the objects and paths of its commit that the remote does not have.
 func (r *Remote) leaks(ctx context.Context, c Change) ([]Leak, error) {
 	named := r.inName(ctx, c)
 	found, err := r.inCommits(ctx, c.SHA)
@@ -172,7 +174,8 @@ func (r *Remote) inCommits(ctx context.Context, sha string) ([]Leak, error) {
 	return found, nil
 }
 
-// look finds the objects that have a value, by halves: most pushes have none, and one run of git tells that.
+// look finds the objects that contain a value, by bisection: most pushes have none, and one run of git shows
+// that.
 func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string) ([]Leak, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -205,7 +208,7 @@ func (r *Remote) contents(ctx context.Context, ids []string, w io.Writer) error 
 	return err
 }
 
-// refusedSecrets is the refusal of a push because of secrets; nil if there are none.
+// refusedSecrets refuses changes of a push because of secrets; the result is nil if there are none.
 func (r *Remote) refusedSecrets(ctx context.Context, cs []Change) (map[string]string, error) {
 	refused, leaks, err := r.secrets(ctx, cs)
 	if err != nil || leaks == nil {
@@ -214,7 +217,7 @@ func (r *Remote) refusedSecrets(ctx context.Context, cs []Change) (map[string]st
 	return refused, &RefusedError{Why: refused, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: leaks}}
 }
 
-// SecretIn is the refusal because of a secret in an error; nil if there is none.
+// SecretIn returns the refusal because of a secret in an error; nil if there is none.
 func SecretIn(err error) *SecretError {
 	s, _ := errors.AsType[*SecretError](err)
 	return s

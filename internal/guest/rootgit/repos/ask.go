@@ -7,15 +7,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// AskTime bounds asking the remote for its refs.
+// AskTime bounds a query of the remote's refs.
 const AskTime = 30 * time.Second
 
-// RemoteRefs asks the remote for the task's refs.
+// RemoteRefs queries the remote for the task's refs.
 func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]string, error) {
 	return rs.Ask(ctx, branch, workorder.TaskRefs(rs.Order.TaskID)+"*", workorder.BranchRef(branch))
 }
 
-// Ask asks the remote for the task's refs that match the patterns.
+// Ask queries the remote for the task's refs that match the patterns.
 func (rs *Repos) Ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AskTime)
 	defer cancel()

@@ -19,14 +19,14 @@ import (
 // Repos are the task's repositories. Set the fields before use.
 //
 //	mirror   copy of the remote; fetched with the credential, readable by all
-//	outbox   empty but for its alternates: the mirror's and the work tree's objects.
-//	         Pushes go out from here, of commit ids that git, run as the agent's user, reports
+//	outbox   only alternates: the mirror's and the work tree's objects. Pushes
+//	         go out from here, of commit ids that git, run as the agent's user, reports
 //	before   the remote's refs at the start, for the proof
 //	tree     the agent's work tree, used as the agent's user
 type Repos struct {
 	Order     *workorder.Order
-	Dir       string           // root of our repositories; readable by the agent, writable only by root
-	BeforeDir string           // place of Before, outside of Dir on its file system; empty if it is not kept
+	Dir       string           // directory of root's repositories; readable by the agent, writable only by root
+	BeforeDir string           // path of Before, outside Dir on its file system; empty if it is not kept
 	Workspace string           // the work tree
 	User      *proc.Credential // the agent's user; nil for the caller
 	Home      string           // the agent's home
@@ -36,15 +36,16 @@ type Repos struct {
 	Clean func(string) string
 }
 
-// Open makes mirror and outbox if they are missing, keeps the remote's refs as Before, and fetches.
+// Open creates mirror and outbox if they are missing, keeps the remote's refs as Before, and fetches.
 func (rs *Repos) Open(ctx context.Context) error {
 	for _, dir := range []string{rs.mirrorDir(), rs.outboxDir()} {
 		if err := initBare(ctx, dir); err != nil {
 			return err
 		}
 	}
-	// Only a repository that counts as shallow lets git push leave out objects that the remote has in commits that are no ancestors
-	// (such as the last checkpoint, for the next one or for the commit that replaces it). Ours misses no commit.
+	// Only a repository that counts as shallow lets git push leave out objects that the remote has in commits
+	// that are not ancestors (such as the last checkpoint, for the next one or for the commit that replaces it).
+	// This one misses no commit.
 	if err := os.WriteFile(filepath.Join(rs.outboxDir(), "shallow"), nil, 0o644); err != nil {
 		return fmt.Errorf("prepare outbox: %w", err)
 	}
@@ -57,29 +58,29 @@ func (rs *Repos) Open(ctx context.Context) error {
 func (rs *Repos) mirrorDir() string { return filepath.Join(rs.Dir, "mirror.git") }
 func (rs *Repos) outboxDir() string { return filepath.Join(rs.Dir, "outbox.git") }
 
-// Mirror is our copy of the remote, without credential.
+// Mirror returns root's copy of the remote, without credential.
 func (rs *Repos) Mirror() git.Repo { return git.Repo{Dir: rs.mirrorDir(), Bare: true} }
 
-// Before has the remote's branches and tags as they were at the start, and no other objects: not the task's own branch, nor its
-// refs beside the branch, nor anything newer.
+// Before has the remote's branches and tags as they were at the start, and no other objects: not the task's
+// own branch, nor its refs next to the branch, nor anything newer.
 func (rs *Repos) Before() git.Repo { return git.Repo{Dir: rs.BeforeDir, Bare: true} }
 
-// Objects is a repository of ours with the objects of the mirror and of the work tree, to read
-// commits that the remote may not have yet. The agent's configuration does not apply in it.
+// Objects returns a repository of root with the objects of the mirror and of the work tree, to read commits
+// that the remote may not have yet. The agent's configuration does not apply in it.
 func (rs *Repos) Objects() git.Repo { return rs.Outbox() }
 
-// Authed adds the remote's credential to a repository of ours.
+// Authed adds the remote's credential to a repository of root.
 func (rs *Repos) Authed(r git.Repo) git.Repo {
 	r.Auth = rs.Auth
 	return r
 }
 
-// Tree is the agent's work tree, used as the agent's user.
+// Tree returns the agent's work tree, used as the agent's user.
 func (rs *Repos) Tree() git.Repo {
 	return git.Repo{Dir: rs.Workspace, Tree: true, User: rs.User, Env: slices.Concat(rs.Identity(), git.NoUser(), ConfigEnv())}
 }
 
-// Identity is the environment with the home and the name under which the agent commits.
+// Identity returns the environment with the home and the name under which the agent commits.
 func (rs *Repos) Identity() []string {
 	a := rs.Order.Author
 	return []string{
@@ -113,7 +114,7 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 	}
 	// git does not fetch a shallow repository's refs whose history ends before its boundary.
 	if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
-		return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q and does not give it: %s", rs.Order.Repo, base, git.ShallowText)}
+		return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q but does not provide it: %s", rs.Order.Repo, base, git.ShallowText)}
 	}
 	return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch, tag or commit %q", rs.Order.Repo, base)}
 }
@@ -121,7 +122,8 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 // BaseRef is the mirror's ref of a base that is a commit, which may be on no branch.
 const BaseRef = "refs/base/commit"
 
-// keepBase brings a base that is a commit into the mirror. Where it is the name of a branch after all, or nothing has it, BaseBranch says so.
+// keepBase fetches a base that is a commit into the mirror. BaseBranch reports a base that is the name of a
+// branch after all, or that does not exist.
 func (rs *Repos) keepBase(ctx context.Context) {
 	id := rs.Order.Branch
 	if !git.ValidSHA(id) {
@@ -151,8 +153,9 @@ func (rs *Repos) mirror(ctx context.Context, more ...string) error {
 	return nil
 }
 
-// keepBefore makes Before, of hard links to the mirror's current objects. Git serves any object of a repository to a client that knows its id, and
-// a reader of its folder can list them all: so objects that Before must not have are fetched later.
+// keepBefore creates Before, of hard links to the mirror's current objects. Git serves any object of a
+// repository to a client that knows its id, and a reader of its directory can list them all: so objects that
+// Before must not have are fetched later.
 func (rs *Repos) keepBefore(ctx context.Context) error {
 	if rs.BeforeDir == "" {
 		return nil
@@ -168,7 +171,7 @@ func (rs *Repos) keepBefore(ctx context.Context) error {
 	if err := rs.mirror(ctx, but...); err != nil {
 		return err
 	}
-	half := rs.BeforeDir + ".half" // an interrupted call must not leave a folder that looks complete
+	half := rs.BeforeDir + ".half" // an interrupted call must not leave a directory that looks complete
 	err := errors.Join(os.RemoveAll(half), os.MkdirAll(filepath.Dir(half), 0o755))
 	if err == nil {
 		err = git.Repo{Dir: rs.Dir}.Run(ctx, "clone", "--quiet", "--mirror", "--local", "--template=", "--", rs.mirrorDir(), half)
@@ -177,14 +180,14 @@ func (rs *Repos) keepBefore(ctx context.Context) error {
 		err = os.Rename(half, rs.BeforeDir)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what the remote has before the task: %w", err)
+		return fmt.Errorf("keep the remote's state before the task: %w", err)
 	}
 	return nil
 }
 
 func initBare(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make repository: %w", err)
+		return fmt.Errorf("create repository: %w", err)
 	}
 	return git.Repo{Dir: dir, Bare: true}.Run(ctx, "init", "--quiet", "--bare", "--template=", "--", dir)
 }
@@ -205,8 +208,8 @@ func (rs *Repos) Connect(objects string) error {
 	return nil
 }
 
-// Reconnect follows the work tree's objects if the agent has moved
-// them (a .git that is a file, a separate git folder).
+// Reconnect follows the work tree's objects if the agent has moved them (a .git that is a file, a separate
+// git directory).
 func (rs *Repos) Reconnect(ctx context.Context) error {
 	out, err := rs.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "objects")
 	if err != nil {
@@ -214,12 +217,12 @@ func (rs *Repos) Reconnect(ctx context.Context) error {
 	}
 	path := strings.TrimSuffix(string(out), "\n")
 	if !filepath.IsAbs(path) || strings.ContainsAny(path, "\n\"") {
-		return fmt.Errorf("the work tree's objects lie at %q", path)
+		return fmt.Errorf("the work tree's objects are at %q", path)
 	}
 	return rs.Connect(path)
 }
 
-// Outbox is the repository that pushes start from.
+// Outbox returns the repository that pushes start from.
 func (rs *Repos) Outbox() git.Repo {
 	return git.Repo{Dir: rs.outboxDir(), Bare: true, Env: []string{
 		"GIT_AUTHOR_NAME=" + signer, "GIT_AUTHOR_EMAIL=" + signer + "@localhost",
@@ -251,20 +254,21 @@ func TaskRefs(out []byte, taskID, branch string) map[string]string {
 	return refs
 }
 
-// ConfigEnv is the environment that sets keys of git's configuration, beside those that
-// disable ignore rules and attributes outside of the repository: files ignored by them would be lost.
+// ConfigEnv returns the environment that sets keys of git's configuration, in addition to those that disable
+// ignore rules and attributes outside the repository: files ignored by them would be lost.
 func ConfigEnv(pairs ...string) []string {
 	return git.ConfigEnv(append([]string{"core.excludesFile", "/dev/null", "core.attributesFile", "/dev/null"}, pairs...)...)
 }
 
-// A checkpoint is the work tree as git would commit it now, without changing
-// the agent's files or index: it is hashed with our own index, as the agent's
-// user, and stays as loose objects in the agent's store until it is pushed.
+// A checkpoint is the work tree as git would commit it now, without changing the agent's files or index: it
+// is hashed with a separate index, as the agent's user, and stays as loose objects in the agent's store until
+// it is pushed.
 
-// SideDir holds our indexes for the work tree. It belongs to the agent's user, and git reads and writes there only as that user.
+// SideDir returns the directory of the separate indexes for the work tree. It belongs to the agent's user,
+// and git reads and writes there only as that user.
 func (rs *Repos) SideDir() string { return filepath.Join(rs.Dir, "side") }
 
-// SidePath is the path of one of our indexes.
+// SidePath returns the path of one of these indexes.
 func (rs *Repos) SidePath(name string) string { return filepath.Join(rs.SideDir(), name) }
 
 // LocalTime bounds reading the repositories, which takes milliseconds, or

@@ -21,7 +21,7 @@ type Feedback struct {
 	repos *repos.Repos
 	book  *ledger.Book
 
-	// Later are the numbers of the items that did not fit into this attempt: they stay.
+	// Later lists the numbers of the items that did not fit into this attempt: they stay.
 	Later []int
 }
 
@@ -52,11 +52,12 @@ func (f *Feedback) TakeOn(s *workorder.State, head string) {
 	s.Review = &r
 }
 
-// maxPending bounds the texts that are taken over, in bytes: the room in a prompt.
+// maxPending bounds the texts of adopted items, in bytes: the space in a prompt.
 const maxPending = 1 << 20
 
-// takeOver adds the items that an earlier attempt was given and did not answer. If the order read the forge, the forge's
-// unanswered items are in the order already; then only items from a file are taken over, because no other copy of them exists.
+// takeOver adds the items that an earlier attempt received and did not answer. If the order read the forge,
+// the forge's unanswered items are in the order already; then only items from a file are added, because no
+// other copy of them exists.
 func (f *Feedback) takeOver(r, pending *workorder.Review) {
 	asked := r.PR != 0
 	if !asked {
@@ -92,7 +93,7 @@ func (f *Feedback) takeOver(r, pending *workorder.Review) {
 		r.Items[i].Number = i + 1
 	}
 	if left > 0 {
-		f.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d entries of an earlier file of feedback were never answered, and there is no room for them beside what came now: give them again", left)})
+		f.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d entries of an earlier file of feedback were never answered, and do not fit next to the new ones: pass them again", left)})
 	}
 }
 
@@ -148,10 +149,10 @@ var (
 	reverts = regexp.MustCompile(`(?m)^This reverts commit ([0-9a-f]{40,64})\b`)
 )
 
-// Addressed lists the commits from since to head whose message names feedback items in a line "Addresses: 1, 3",
-// oldest first, by item. It reads our own repository, where the agent's settings do not apply. It does not count
-// a commit that changes nothing; one that the base branch has, which a merge or a rebase brought; one older than
-// the feedback, with another id since a rebase; and one that a later commit reverts.
+// Addressed lists the commits from since to head whose message names feedback items in a line "Addresses: 1,
+// 3", oldest first, by item. It reads root's own repository, where the agent's settings do not apply. It does
+// not count a commit that changes nothing; one that the base branch has, from a merge or a rebase; one older
+// than the feedback, with another id since a rebase; and one that a later commit reverts.
 func (f *Feedback) Addressed(ctx context.Context, since, head string, items int) (map[int][]string, error) {
 	if f.book.Ledger == nil || !git.ValidSHA(head) {
 		return nil, nil
@@ -199,7 +200,7 @@ func (f *Feedback) Addressed(ctx context.Context, since, head string, items int)
 	return found, nil
 }
 
-// outside are git log arguments that exclude commits that are not the task's work.
+// outside returns git log arguments that exclude commits that are not the task's work.
 func (f *Feedback) outside(ctx context.Context) ([]string, error) {
 	s := f.book.State
 	var list []string
@@ -227,7 +228,7 @@ func (f *Feedback) claims(ctx context.Context, revisions ...string) (list []clai
 	}, revisions...)
 	out, err := f.repos.Outbox().Output(ctx, append(args, "--", ":/")...)
 	if err != nil {
-		return nil, fmt.Errorf("read what commits address: %w", err)
+		return nil, fmt.Errorf("read which items the commits address: %w", err)
 	}
 	for message := range strings.SplitSeq(string(out), "\x00") {
 		if sha, what, _ := strings.Cut(strings.TrimPrefix(message, "\n"), "\n"); git.ValidSHA(sha) {

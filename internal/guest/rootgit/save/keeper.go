@@ -26,14 +26,14 @@ type Options struct {
 const (
 	// watchEvery is the interval of checks for a new commit in the agent's refs.
 	watchEvery = 500 * time.Millisecond
-	// A commit is pushed once quiet passes without another commit, at the latest after lateness.
-	// apartness is the least time between two such pushes.
+	// A commit is pushed once quiet passes without another commit, at the latest after lateness. apartness is
+	// the minimum time between two such pushes.
 	quiet     = 2 * time.Second
 	lateness  = 10 * time.Second
 	apartness = 3 * time.Second
 	// firstRetry is the first pause after a failure; it doubles up to the interval.
 	firstRetry = time.Second
-	// repeatError is the least time between two reports of the same failure.
+	// repeatError is the minimum time between two reports of the same failure.
 	repeatError = time.Minute
 )
 
@@ -101,18 +101,18 @@ func (k *Keeper) Stop(ctx context.Context) {
 	k.kill()
 }
 
-// Lost is closed when another box has the lease and nothing more is pushed. That may
+// Lost returns a channel that is closed when another box holds the lease and nothing more is pushed. That may
 // happen long after Stop.
 func (k *Keeper) Lost() <-chan struct{} { return k.p.book.Fence.Gone() }
 
-// Changed is the time of the last observed change of the tree or of HEAD; zero if there was none.
+// Changed returns the time of the last observed change of the tree or of HEAD; zero if there was none.
 func (k *Keeper) Changed() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changed
 }
 
-// Checkpoint is the last one on the remote, or nil.
+// Checkpoint returns the last one on the remote, or nil.
 func (k *Keeper) Checkpoint() *workorder.Checkpoint {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,7 +135,7 @@ type schedule struct {
 	now           bool // Flush
 }
 
-// commitDue is the time when the new commits are to be pushed.
+// commitDue returns when the new commits are to be pushed.
 func (s *schedule) commitDue() time.Time {
 	if s.first.IsZero() {
 		return time.Time{}
@@ -241,15 +241,15 @@ func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool
 		s.notBefore = now.Add(s.retry)
 		s.save = s.notBefore
 		k.bad = true
-		k.fail(workorder.EventPush, workorder.BranchRef(k.p.book.Branch()), fmt.Errorf("%w; it is tried again in %s", out.PushErr, s.retry))
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.book.Branch()), fmt.Errorf("%w; retrying in %s", out.PushErr, s.retry))
 		if git.KindOf(out.PushErr) == git.KindOther {
-			k.p.index.Forget() // an object that only our index names may be missing
+			k.p.index.Forget() // an object that only the separate index names may be missing
 		}
 		return false
 	case out.Pushed && k.bad:
 		k.bad = false
 		clear(k.said)
-		k.p.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.StateRef(k.p.repos.Order.TaskID), Status: "ok", Text: "the remote takes pushes again"})
+		k.p.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.StateRef(k.p.repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again"})
 	}
 	s.retry, s.notBefore = 0, time.Time{}
 	return false

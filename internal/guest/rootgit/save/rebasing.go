@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 )
 
-// HeldBack returns the commit to push beside the branch: the rebased head, or the partial rebase, optionally
+// HeldBack returns the commit to push next to the branch: the rebased head, or the partial rebase, optionally
 // with uncommitted changes on top. It is empty if there is none.
 func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error) {
 	if err := sv.repos.Reconnect(ctx); err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// firstTime bounds smallFirst; it is part of the least time that a landing has.
+// firstTime bounds smallFirst; it is part of the minimum time of a landing.
 const firstTime = workorder.LandGrace / 2
 
-// FirstRef is the ref of the small changes; each attempt has its own.
+// FirstRef returns the ref of the small changes; each attempt has its own.
 func (sv *Saver) FirstRef() string {
 	return workorder.KeptRef(sv.repos.Order.TaskID, "first-"+strconv.Itoa(sv.book.Number()))
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // ConfigPaths are the files that can make agents run programs, or ask for fewer permissions. Each counts in
-// every folder of the repository, because an agent may be started in any. "/**" means everything below. Source:
-// the agents' documentation as of 2026-11; files of other agents keep the branch's version.
+// every directory of the repository, because an agent may be started in any. "/**" means everything below.
+// Source: the agents' documentation as of 2026-11; files of other agents keep the branch's version.
 var ConfigPaths = []string{
 	".claude/settings.json",       // Claude Code: hooks, permissions, environment, plugins, status line
 	".claude/settings.local.json", // the same, with precedence
@@ -63,8 +63,8 @@ func (g Guard) Has(name string) bool {
 	return false
 }
 
-// configPath reports whether a path is one of ConfigPaths, lies below one, or is a file
-// where one of them needs a folder.
+// configPath reports whether a path is one of ConfigPaths, is below one, or is a file where one of them needs
+// a directory.
 func configPath(name string) bool {
 	for rest, more := name, true; more; _, rest, more = strings.Cut(rest, "/") {
 		for _, p := range ConfigPaths {

@@ -57,7 +57,7 @@ func (st *Settings) Wanted(ctx context.Context, t git.Repo, head string) (*Entri
 			want = at[s.Path] // the agent committed another version there, or switched to another commit
 		}
 		if want != "" && (taken[s.Path] || blocked(s.Path, in)) {
-			want = "" // the agent made it a folder, or its folder a file
+			want = "" // the agent replaced it by a directory, or its directory by a file
 		}
 		w.entries[s.Path] = want
 	}
@@ -78,7 +78,7 @@ func folders(files map[string]string) map[string]bool {
 	return dirs
 }
 
-// blocked reports whether a file is at a path where name needs a folder.
+// blocked reports whether a file is at a path where name needs a directory.
 func blocked(name string, files map[string]string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if files[dir] != "" {
@@ -88,7 +88,7 @@ func blocked(name string, files map[string]string) bool {
 	return false
 }
 
-// Info is the input of `update-index --replace --index-info` for these entries.
+// Info returns the input of `update-index --replace --index-info` for these entries.
 func (w *Entries) Info() string {
 	if w == nil {
 		return ""
@@ -110,13 +110,13 @@ func (st *Settings) GiveBack(ctx context.Context, w *Entries) error {
 	}
 	list := slices.DeleteFunc(slices.Clone(w.untouched), func(s ledger.Setting) bool { return w.entries[s.Path] == s.Base })
 	if err := st.put(ctx, list, func(s ledger.Setting) (string, bool) { return w.entries[s.Path], w.now[s.Path] != "" }); err != nil {
-		return fmt.Errorf("give the branch's own settings of agents back: %w", err)
+		return fmt.Errorf("restore the branch's own settings of agents: %w", err)
 	}
 	st.book.Settings = nil
 	return nil
 }
 
-// AsBase are the settings that the work tree still has in the base's version.
+// AsBase returns the settings that still have the base's version in the work tree.
 func (st *Settings) AsBase(ctx context.Context) (map[string]bool, error) {
 	if err := st.book.Load(); err != nil {
 		if errors.Is(err, ledger.ErrUnclaimed) {

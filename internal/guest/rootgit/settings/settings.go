@@ -45,7 +45,7 @@ func (st *Settings) Neutralize(ctx context.Context, c *lease.Claimed) ([]string,
 	}
 	defer st.book.Unlock()
 	if err := st.neutralize(ctx, c); err != nil {
-		return nil, fmt.Errorf("make the agents' settings those of the base branch: %w; to go on with the branch's own, trust its configuration", err)
+		return nil, fmt.Errorf("apply the base branch's settings of agents: %w; to continue with the branch's own, trust its configuration", err)
 	}
 	var paths []string
 	for _, s := range st.book.Settings {
@@ -85,7 +85,7 @@ func (st *Settings) neutralize(ctx context.Context, c *lease.Claimed) error {
 	}
 	for _, s := range list {
 		if now[s.Path] != s.Base {
-			return fmt.Errorf("%s is %q and not %q", s.Path, now[s.Path], s.Base)
+			return fmt.Errorf("%s is %q instead of %q", s.Path, now[s.Path], s.Base)
 		}
 	}
 	return st.hide(ctx, list)
@@ -94,7 +94,7 @@ func (st *Settings) neutralize(ctx context.Context, c *lease.Claimed) error {
 // unheld is the entry of a file that no snapshot can contain, because it is ignored or unreadable.
 const unheld = "unheld"
 
-// everything is the work tree by path: the entries of its snapshot, and all other files.
+// everything returns the work tree by path: the entries of its snapshot, and all other files.
 func (st *Settings) everything(ctx context.Context) (map[string]string, error) {
 	if err := st.index.PrepareSide(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func indexed(ctx context.Context, t git.Repo) (map[string]string, error) {
 	return entries, err
 }
 
-// TreeEntries are the entries of a commit's files.
+// TreeEntries returns the entries of a commit's files.
 func TreeEntries(ctx context.Context, r git.Repo, commit string) (map[string]string, error) {
 	entries := map[string]string{}
 	if commit == "" {
@@ -206,7 +206,7 @@ func (st *Settings) altered(ctx context.Context, c *lease.Claimed, there map[str
 	return list, nil
 }
 
-// obstructed reports whether path would replace a file that is no setting: then it stays absent.
+// obstructed reports whether path would replace a file that is not a setting: then it stays absent.
 func obstructed(name string, there map[string]string, guard Guard) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if there[dir] != "" && !guard.Has(dir) {
@@ -230,7 +230,7 @@ func (st *Settings) pin(ctx context.Context, list []ledger.Setting) error {
 	return copyBlobs(ctx, st.repos.Tree(), st.repos.Mirror(), missing)
 }
 
-// absent are the branch's objects that a repository lacks.
+// absent returns the branch's objects that a repository lacks.
 func absent(ctx context.Context, r git.Repo, list []ledger.Setting) (ids []string, err error) {
 	for _, s := range list {
 		if mode, id, ok := strings.Cut(s.Branch, " "); ok && mode != worktree.Gitlink {
@@ -267,7 +267,7 @@ func copyBlobs(ctx context.Context, from, to git.Repo, ids []string) error {
 func (st *Settings) put(ctx context.Context, list []ledger.Setting, entry func(ledger.Setting) (now string, old bool)) error {
 	var gone, info strings.Builder
 	dirs := map[string]bool{}
-	for _, s := range list { // sorted: a link goes before paths that seem to lie behind it
+	for _, s := range list { // sorted: a link precedes paths that seem to be behind it
 		now, old := entry(s)
 		if old {
 			gone.WriteString("./" + s.Path + "\x00")
@@ -342,7 +342,7 @@ func (st *Settings) hide(ctx context.Context, list []ledger.Setting) error {
 // excludable writes a path as a pattern that matches it alone; it cannot express a line end.
 var excludable = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, " ", `\ `, "\n", "?", "\r", "?")
 
-// scratch is the work tree, unfiltered, with an empty index.
+// scratch returns the work tree, unfiltered, with an empty index.
 func (st *Settings) scratch(ctx context.Context) (git.Repo, error) {
 	if err := st.index.PrepareSide(); err != nil {
 		return git.Repo{}, err

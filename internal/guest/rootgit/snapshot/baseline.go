@@ -42,7 +42,7 @@ func (s *Snapshots) Baseline(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What setup left is in no commit of ours, but for what is an earlier attempt's work or a setting.
+	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
 	if len(restored) == 0 && len(s.book.Settings) == 0 {
 		err = s.index.Note(ctx)
 	} else {
@@ -72,19 +72,20 @@ func (s *Snapshots) Baseline(ctx context.Context) error {
 		b.WriteString(noted[path] + "\x00" + path + "\x00")
 	}
 	if err := os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600); err != nil {
-		return fmt.Errorf("note what setup left: %w", err)
+		return fmt.Errorf("record the files of setup: %w", err)
 	}
 	return nil
 }
 
-// asSetupLeft are the entries, by path, in which an index differs from head and that are unchanged since setup.
+// asSetupLeft returns the entries, by path, in which an index differs from head and that are unchanged since
+// setup.
 func (s *Snapshots) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
 	noted, err := os.ReadFile(s.baselineFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what setup left: %w", err)
+		return nil, fmt.Errorf("read the files of setup: %w", err)
 	}
 	was := map[string]string{}
 	for fields := strings.Split(string(noted), "\x00"); len(fields) > 1; fields = fields[2:] {
@@ -102,8 +103,8 @@ func (s *Snapshots) asSetupLeft(ctx context.Context, t git.Repo, head string) (m
 	return same, err
 }
 
-// setupEntries is the input of `update-index --index-info` that restores head's
-// entries for files in t's index that are unchanged since setup.
+// setupEntries returns the input of `update-index --index-info` that restores head's entries for files in t's
+// index that are unchanged since setup.
 func (s *Snapshots) setupEntries(ctx context.Context, t git.Repo, head string) (string, error) {
 	same, err := s.asSetupLeft(ctx, t, head)
 	if err != nil {

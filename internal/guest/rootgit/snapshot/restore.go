@@ -32,10 +32,10 @@ type fit struct {
 	err   error  // the reason why it cannot be used at all
 }
 
-// Checkout clones the mirror into the (empty) work tree as the agent's user, on the
-// task's branch. It copies the objects, so that the agent's changes to its objects do not
-// affect ours. In a continued task it extracts the last checkpoint into the work
-// tree; index and HEAD stay as after a checkout. Restored is nil in a new task.
+// Checkout clones the mirror into the (empty) work tree as the agent's user, on the task's branch. It copies
+// the objects, so that the agent's changes to its objects do not affect root's. In a continued task it
+// extracts the last checkpoint into the work tree; index and HEAD stay as after a checkout. Restored is nil
+// in a new task.
 func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.Restored, error) {
 	f := fit{start: c.Head}
 	if c.Checkpoint != "" {
@@ -128,7 +128,8 @@ func (s *Snapshots) begin(ctx context.Context, t git.Repo, branch, commit string
 	return s.filtered(ctx, t, checkout, checkout)
 }
 
-// prepared is the commit whose dependencies the work tree is about to have: in a rebase those of the new base.
+// prepared returns the commit whose dependencies the work tree is about to have: in a rebase those of the new
+// base.
 func (s *Snapshots) prepared(ctx context.Context, base, start string) string {
 	if s.repos.Order.Mode == workorder.ModeRebase {
 		if at, err := s.repos.Mirror().Resolve(ctx, workorder.BranchRef(base)); err == nil && at != "" {
@@ -154,8 +155,8 @@ func (s *Snapshots) Again(ctx context.Context) error {
 	return s.lay(ctx, s.restored)
 }
 
-// below puts files below the work tree before the first ones are written, with git's index of them: those that the commit has as well
-// stay as they are.
+// below lets Lay put files below the work tree before the first ones are written, and uses its index of them:
+// files that the commit also has stay unchanged.
 func (s *Snapshots) below(ctx context.Context, base, commit string) error {
 	index, err := s.Lay(ctx, s.repos.Mirror(), base, commit)
 	if err != nil || len(index) == 0 {
@@ -225,7 +226,7 @@ func (s *Snapshots) fits(ctx context.Context, c *lease.Claimed) (f fit, err erro
 	return f, m.Run(ctx, "update-ref", workRef, strings.TrimSpace(string(work)))
 }
 
-// maker is the number of the attempt that made a checkpoint.
+// maker returns the number of the attempt that made a checkpoint.
 func (s *Snapshots) maker(ctx context.Context, checkpoint string) int {
 	out, err := s.repos.Mirror().Output(ctx, "show", "--no-patch", "--format=%(trailers:key="+madeBy+",valueonly)", checkpoint, "--")
 	number, nerr := strconv.Atoi(strings.TrimSpace(string(out)))
@@ -235,7 +236,7 @@ func (s *Snapshots) maker(ctx context.Context, checkpoint string) int {
 	return number
 }
 
-// treeOf is the tree of a commit of the mirror.
+// treeOf returns the tree of a commit of the mirror.
 func (s *Snapshots) treeOf(ctx context.Context, commit string) (string, error) {
 	out, err := s.repos.Mirror().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
 	return strings.TrimSpace(string(out)), err
@@ -255,7 +256,7 @@ func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *wor
 	}
 	if f.keep {
 		s.keepCheckpoint(c, r)
-		why := fmt.Sprintf("does not fit the branch %s, which has moved on since", s.book.Branch())
+		why := fmt.Sprintf("does not fit the branch %s, which has changed since", s.book.Branch())
 		if f.err != nil {
 			why = fmt.Sprintf("cannot be restored (%v)", f.err)
 		}
@@ -287,13 +288,13 @@ func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *wor
 		// A filter of the repository may cause it. The agent continues with the restored part,
 		// and the snapshot is kept beyond the next one.
 		s.keepCheckpoint(c, r)
-		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "not known"), e.Text, f.tree, r.Kept)
+		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "unknown"), e.Text, f.tree, r.Kept)
 	}
 	s.repos.Emit(e)
 	return nil
 }
 
-// keepCheckpoint gives the checkpoint a ref of its own with the first save.
+// keepCheckpoint gives the checkpoint a separate ref with the first save.
 func (s *Snapshots) keepCheckpoint(c *lease.Claimed, r *workorder.Restored) {
 	r.Kept = workorder.KeptRef(s.repos.Order.TaskID, "checkpoint-"+c.Checkpoint[:12])
 	if s.book.Keep == nil {
@@ -302,8 +303,8 @@ func (s *Snapshots) keepCheckpoint(c *lease.Claimed, r *workorder.Restored) {
 	s.book.Keep[r.Kept] = c.Checkpoint
 }
 
-// lay makes the work tree equal to the checkpoint, by our own index: the agent's
-// shows the committed files.
+// lay makes the work tree equal to the checkpoint, with a separate index: the agent's shows the committed
+// files.
 func (s *Snapshots) lay(ctx context.Context, f fit) error {
 	if err := s.index.PrepareSide(); err != nil {
 		return err
@@ -356,7 +357,7 @@ func (s *Snapshots) rehash(ctx context.Context, f fit) (string, error) {
 	err := worktree.Changes(ctx, t, func(path, entry string) {
 		switch e := strings.Fields(strings.TrimPrefix(entry, ":")); {
 		case len(e) != 5 || e[1] == "000000": // `git add` handles deleted files
-		case e[1] == "160000": // a nested repository is its commit's id; its files are not ours
+		case e[1] == "160000": // a nested repository is its commit's id; its files do not belong to the task
 			fmt.Fprintf(&links, "%s %s\t%s\x00", e[1], e[3], path)
 		default:
 			laid[path] = true
@@ -386,8 +387,8 @@ func (s *Snapshots) rehash(ctx context.Context, f fit) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// RestoredPaths are the paths in which the restored work tree differs from the
-// commit under it. Call it after Checkout.
+// RestoredPaths returns the paths in which the restored work tree differs from the commit below it. Call it
+// after Checkout.
 func (s *Snapshots) RestoredPaths(ctx context.Context) ([]string, error) {
 	if err := s.book.Load(); err != nil || s.book.RestoredTree == "" {
 		return nil, err
@@ -399,8 +400,8 @@ func (s *Snapshots) RestoredPaths(ctx context.Context) ([]string, error) {
 	return list, err
 }
 
-// History are the branch's commits beyond the base at the start of the run,
-// newest first. Call it after Checkout.
+// History returns the branch's commits beyond the base at the start of the run, newest first. Call it after
+// Checkout.
 func (s *Snapshots) History(ctx context.Context) (cs []workorder.Commit, err error) {
 	if err := s.book.Load(); err != nil {
 		return nil, err
@@ -412,16 +413,16 @@ func (s *Snapshots) History(ctx context.Context) (cs []workorder.Commit, err err
 	return cs, err
 }
 
-// Names of KeptRef. ownRefs have no work for an agent to take over: a damaged state, and a rebase's refs beside
+// Names of KeptRef. ownRefs have no work for an agent to adopt: a damaged state, and a rebase's refs next to
 // the branch. rewrittenRefs have commits that another commit replaced: most often by an amend.
 var (
 	ownRefs       = regexp.MustCompile(`^(state-[0-9a-f]{12}|(before-rebase|rebased)-[0-9]+)$`)
 	rewrittenRefs = regexp.MustCompile(`^replaced-[0-9a-f]{12}$`)
 )
 
-// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch: the agent's branches,
-// tags and stash, commits that did not fit the branch, and last rewritten commits. Call it
-// after Checkout. It omits the refs that Restored names.
+// Elsewhere returns the remote's refs with work of earlier attempts that is not on the branch: the agent's
+// branches, tags and stash, commits that did not fit the branch, and finally rewritten commits. Call it after
+// Checkout. It omits the refs that Restored names.
 func (s *Snapshots) Elsewhere(ctx context.Context) ([]string, error) {
 	if err := s.book.Load(); err != nil {
 		return nil, err
@@ -432,7 +433,7 @@ func (s *Snapshots) Elsewhere(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	refs := strings.Fields(string(out))
-	for ref := range s.book.Keep { // a bundle's refs, which the first push brings
+	for ref := range s.book.Keep { // refs of a bundle, pushed with the first save
 		refs = append(refs, ref)
 	}
 	last := func(ref string) int {

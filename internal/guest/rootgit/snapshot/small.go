@@ -24,7 +24,7 @@ const (
 	firstBytes = 8 << 20
 )
 
-// FirstCommit makes the commit; it is empty if there are no large or no small changes.
+// FirstCommit creates the commit; it is empty if there are no large or no small changes.
 func (s *Snapshots) FirstCommit(ctx context.Context) (string, error) {
 	if err := s.index.PrepareSide(); err != nil {
 		return "", err

@@ -44,7 +44,7 @@ func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stag
 // partError means that a snapshot lacks the named part of the work tree.
 type partError struct{ err error }
 
-func (e *partError) Error() string { return "not everything is in the checkpoint: " + e.err.Error() }
+func (e *partError) Error() string { return "the checkpoint is incomplete: " + e.err.Error() }
 func (e *partError) Unwrap() error { return e.err }
 
 // Take hashes the work tree: head and all files that are not ignored, except unchanged files
@@ -67,7 +67,7 @@ func (s *Snapshots) Take(ctx context.Context, head string) (tree string, err err
 		if err == nil || errors.As(err, &part) || try > 0 || snap.Err() != nil {
 			break
 		}
-		// The agent may have deleted objects that only our index names (git gc --prune=now).
+		// The agent may have deleted objects that only the separate index names (git gc --prune=now).
 		s.index.Forget()
 	}
 	switch {
@@ -138,13 +138,13 @@ func (s *Snapshots) name(large []string) {
 	for _, path := range fresh {
 		s.large[path] = true
 	}
-	s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("files of more than %d MiB are no part of checkpoints, and are saved when they are committed: %s", stage.CheckpointFile>>20, worktree.Named(fresh))})
+	s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("files of more than %d MiB are not part of checkpoints, and are saved when they are committed: %s", stage.CheckpointFile>>20, worktree.Named(fresh))})
 }
 
 // madeBy is the trailer of a checkpoint with the number of the attempt that made it.
 const madeBy = "Attempt"
 
-// Commit commits a snapshot to our own store, where the agent cannot delete it.
+// Commit commits a snapshot to root's own store, where the agent cannot delete it.
 func (s *Snapshots) Commit(ctx context.Context, tree, head string) (string, error) {
 	out, err := s.repos.Outbox().Output(ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), tree)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Side is the work tree with our index.
+// Side returns the work tree with the separate index.
 func (x *Index) Side() git.Repo {
 	t := x.repos.Tree()
 	t.Env = append(t.Env, "GIT_INDEX_FILE="+x.repos.SidePath(SideIndex))
@@ -29,7 +29,7 @@ const (
 	BareIndex = "without-setup"
 )
 
-// PrepareSide makes the folder and removes the leftovers of a killed git.
+// PrepareSide creates the directory and removes the leftovers of a killed git.
 func (x *Index) PrepareSide() error {
 	dir := x.repos.SideDir()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -47,9 +47,8 @@ func (x *Index) PrepareSide() error {
 	return err
 }
 
-// Seed starts our index as a copy of the agent's, whose stat data saves reading unchanged
-// files. The copy gets the original's time, by which git knows which
-// entries are too recent to trust.
+// Seed starts the separate index as a copy of the agent's, whose stat data saves reading unchanged files. The
+// copy gets the original's time, by which git knows which entries are too recent to trust.
 func (x *Index) Seed(ctx context.Context) error {
 	own, err := x.ownIndex(ctx)
 	if err != nil {
@@ -58,14 +57,14 @@ func (x *Index) Seed(ctx context.Context) error {
 	return x.CopyIndex(ctx, own, x.repos.SidePath(SideIndex))
 }
 
-// ownIndex is the path of the agent's index.
+// ownIndex returns the path of the agent's index.
 func (x *Index) ownIndex(ctx context.Context) (string, error) {
 	out, err := x.repos.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// HandOver replaces the agent's index by ours, with all of its paths; call it after the agent's end. Files that were
-// hashed for a checkpoint need not be read again for the commit.
+// HandOver replaces the agent's index by the separate one, with all of its paths; call it after the agent's
+// end. Files that were hashed for a checkpoint need not be read again for the commit.
 func (x *Index) HandOver(ctx context.Context) error {
 	if _, err := os.Lstat(x.repos.SidePath(SideIndex)); err != nil {
 		return nil // there was no checkpoint
@@ -99,25 +98,25 @@ cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } 
 	return nil
 }
 
-// Forget makes the next snapshot start anew.
+// Forget makes the next snapshot start from scratch.
 func (x *Index) Forget() {
 	_ = os.RemoveAll(x.repos.SidePath(SideIndex)) // one that stays is an error of the next snapshot
 	x.synced = ""
 }
 
-// Stage updates our index to the work tree, without files larger than most; 0 means without limit.
+// Stage updates the separate index to the work tree, without files larger than most; 0 means without limit.
 func (x *Index) Stage(ctx context.Context, most int64) (*Staged, error) {
 	return x.stage(ctx, most, false)
 }
 
-// Note is Stage for what no commit of ours will have: it keeps no content of files that the index did not know. To write tens of thousands of
-// objects takes ten times as long as to read the files.
+// Note is Stage for files that will not be committed: it stores no content of files that the index did not
+// know. Writing tens of thousands of objects takes ten times as long as reading the files.
 func (x *Index) Note(ctx context.Context) error {
 	_, err := x.stage(ctx, 0, true)
 	return err
 }
 
-// stage keeps the content of new files unless names is set.
+// stage stores the content of new files unless names is set.
 func (x *Index) stage(ctx context.Context, most int64, names bool) (*Staged, error) {
 	if _, err := os.Lstat(x.repos.SidePath(SideIndex)); err != nil {
 		if err := x.Seed(ctx); err != nil {
@@ -142,7 +141,7 @@ func (x *Index) stage(ctx context.Context, most int64, names bool) (*Staged, err
 	return added, err
 }
 
-// sync adjusts the paths of our index to those that `git add` would leave unchanged: it removes
+// sync adjusts the paths of the separate index to those that `git add` would leave unchanged: it removes
 // files that are ignored by now, and adds ignored files that were added by force.
 func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error) {
 	t := a.raw
@@ -207,7 +206,7 @@ func (x *Index) borrow(ctx context.Context, t git.Repo, large map[string]bool) e
 	return t.Run(ctx, "update-index", "-z", "--index-info")
 }
 
-// forced are the ignored files that are part of the work all the same.
+// forced returns the ignored files that are part of the work all the same.
 func (x *Index) forced() []string {
 	if x.book.Load() != nil {
 		return nil
@@ -228,20 +227,20 @@ func (x *Index) Present(path string) bool {
 	}
 	full := filepath.Join(x.repos.Workspace, path)
 	st, err := os.Lstat(full)
-	if err == nil && st.IsDir() { // the agent may have replaced a file by a folder
+	if err == nil && st.IsDir() { // the agent may have replaced a file by a directory
 		_, err = os.Lstat(filepath.Join(full, ".git"))
 	}
 	return err == nil
 }
 
-// FirstIndex is our index of the remote's branch with the small changes.
+// FirstIndex is the index of the remote's branch with the small changes.
 const FirstIndex = "first"
 
-// SettingsIndex is our index for the settings alone.
+// SettingsIndex is the index for the settings only.
 const SettingsIndex = "settings"
 
-// AsHead is the input of `update-index --index-info` that gives paths of an index head's entries. A path that
-// could not be staged has an earlier checkpoint's entry, which is older than the agent's later commits.
+// AsHead returns the input of `update-index --index-info` that gives paths of an index head's entries. A path
+// that could not be staged has an earlier checkpoint's entry, which is older than the agent's later commits.
 func AsHead(ctx context.Context, t git.Repo, head string, paths []string) (string, error) {
 	if len(paths) == 0 {
 		return "", nil
@@ -260,8 +259,8 @@ func AsHead(ctx context.Context, t git.Repo, head string, paths []string) (strin
 	return info.String(), err
 }
 
-// With is t with a copy of the agent's index and changed entries. The agent's own index must not get entries without
-// stat data, because git then reads the file, whatever its size.
+// With returns t with a copy of the agent's index and changed entries. The agent's own index must not get
+// entries without stat data, because git then reads the file, whatever its size.
 func (x *Index) With(ctx context.Context, t git.Repo, info string) (git.Repo, error) {
 	own, err := x.ownIndex(ctx)
 	if err == nil {

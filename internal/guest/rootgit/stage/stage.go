@@ -1,4 +1,4 @@
-// Package stage updates an index of ours to the agent's work tree, without touching the agent's own.
+// Package stage updates a separate index to the agent's work tree, without touching the agent's own.
 package stage
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Index is our index for the agent's work tree.
+// Index is the separate index for the agent's work tree.
 type Index struct {
 	repos *repos.Repos
 	book  *ledger.Book
 	work  *worktree.Tree
 
-	synced string          // the agent's index when ours last had all of its paths
+	synced string          // the agent's index when the separate one last had all of its paths
 	roots  map[string]bool // the repositories inside the work tree, as last seen
 }
 
@@ -55,7 +55,7 @@ type Staged struct {
 	Left  *worktree.LeftError // nil if nothing else is missing
 }
 
-// Out are the paths that are not staged.
+// Out returns the paths that are not staged.
 func (s *Staged) Out() []string {
 	out := slices.Clone(s.Large)
 	if s.Left != nil {
@@ -64,14 +64,13 @@ func (s *Staged) Out() []string {
 	return out
 }
 
-// Add updates t's index to the work tree, small files first, for most of the available time. It leaves out files
-// larger than most, unless that is 0. unlock removes the lock
-// of a killed git.
+// Add updates t's index to the work tree, small files first, for most of the available time. It leaves out
+// files larger than most, unless that is 0. unlock removes the lock of a killed git.
 func (x *Index) Add(ctx context.Context, t git.Repo, most int64, unlock func()) (*Staged, error) {
 	return x.add(ctx, t, most, unlock, false)
 }
 
-// add keeps no content of files that the index did not have if names is set.
+// add stores no content of files that the index did not have if names is set.
 func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), names bool) (*Staged, error) {
 	if d, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -110,7 +109,7 @@ func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), 
 	return s, s.refused(ctx, a.raw, files)
 }
 
-// forcedFiles are files that git would skip because they are ignored.
+// forcedFiles returns files that git would skip because they are ignored.
 func (x *Index) forcedFiles(f *worktree.Found) (files []worktree.File) {
 	l := x.work.Looker()
 	for _, path := range x.forced() {
@@ -148,13 +147,13 @@ func (s *Staged) refused(ctx context.Context, t git.Repo, files []worktree.File)
 		}
 	}
 	slices.Sort(left)
-	s.Left = s.Left.Beyond(left, "git takes no file of that name")
+	s.Left = s.Left.Beyond(left, "git does not accept that file name")
 	return nil
 }
 
-// Unfiltered is t with all content conversion off. On
-// a git older than 2.41, attributes that name no filter (an encoding) stay. Every command that writes an index may
-// run a filter, for a file that is as recent as the index.
+// Unfiltered returns t with all content conversion off. On a git older than 2.41, attributes that name no
+// filter (an encoding) stay. Every command that writes an index may run a filter, for a file that is as
+// recent as the index.
 func (x *Index) Unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
 	a, err := x.Adder(ctx, t, nil)
 	if err != nil {
@@ -163,7 +162,7 @@ func (x *Index) Unfiltered(ctx context.Context, t git.Repo) (git.Repo, error) {
 	return a.raw, nil
 }
 
-// Adder reads which filters t has.
+// Adder returns an Adder for t with its filters.
 func (x *Index) Adder(ctx context.Context, t git.Repo, unlock func()) (*Adder, error) {
 	a := &Adder{t: t, raw: t, unlock: unlock}
 	var set []string
@@ -175,7 +174,7 @@ func (x *Index) Adder(ctx context.Context, t git.Repo, unlock func()) (*Adder, e
 			set = append(set, name, "")
 		}
 	}, "config", "--null", "--name-only", "--get-regexp", `^filter\..*\.(clean|smudge|process|required)$`)
-	if err != nil && proc.ExitCode(err) != 1 { // 1: there are none
+	if err != nil && proc.ExitCode(err) != 1 { // exit code 1: there are none
 		return nil, fmt.Errorf("read the filters of the work tree: %w", err)
 	}
 	a.raw.Env = append(slices.Clone(t.Env), "GIT_ATTR_SOURCE="+x.emptyTree(), "GIT_LFS_SKIP_SMUDGE=1")
@@ -183,12 +182,12 @@ func (x *Index) Adder(ctx context.Context, t git.Repo, unlock func()) (*Adder, e
 	return a, nil
 }
 
-// Plain stages what an unfiltered index of ours gets.
+// Plain returns an Adder for an unfiltered index of root.
 func (x *Index) Plain(t git.Repo) *Adder {
 	return &Adder{t: t, raw: t, unlock: func() { _ = x.PrepareSide() }}
 }
 
-// emptyTree is the id that git gives to a tree without files.
+// emptyTree returns the id of a tree without files.
 func (x *Index) emptyTree() string {
 	if x.book.Load() == nil && len(x.book.State.BaseSHA) == 64 {
 		return "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
@@ -196,12 +195,12 @@ func (x *Index) emptyTree() string {
 	return "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 }
 
-// Adder stages files, as they are where t's filters cannot.
+// Adder stages files, unfiltered if t's filters fail.
 type Adder struct {
 	t, raw  git.Repo
 	filters bool // t has some
 	hung    bool // one of them took too long
-	// names are the files of which only the name and the id is kept; nil means none.
+	// names selects files of which only the name and the id is stored; nil means none.
 	names  func(worktree.File) bool
 	unlock func()
 	bad    int
@@ -262,7 +261,7 @@ func (a *Adder) update(ctx context.Context, files []worktree.File) error {
 		}
 		b.WriteString(strings.TrimSuffix(f.Path, "/") + "\x00")
 	}
-	// --remove: a file deleted meanwhile is no error.
+	// --remove: a file deleted meanwhile is not an error.
 	args := []string{"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}
 	if named.Len() > 0 {
 		if err := a.git(ctx, named.String(), slices.Insert(slices.Clone(args), 1, "--info-only")); err != nil {
@@ -275,7 +274,7 @@ func (a *Adder) update(ctx context.Context, files []worktree.File) error {
 	return a.git(ctx, whole.String(), args)
 }
 
-// git runs a command that may filter the files in its input, and does without filters where they fail.
+// git runs a command that may filter the files in its input, and runs it without filters if they fail.
 func (a *Adder) git(ctx context.Context, in string, args []string) error {
 	if !a.hung {
 		first, cancel := ctx, context.CancelFunc(func() {})

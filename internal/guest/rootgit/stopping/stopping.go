@@ -25,7 +25,7 @@ func (s *State) Short(ctx context.Context, most time.Duration) bool {
 	return s.Now() || ok && time.Until(d) < most
 }
 
-// ForFiles is the time that a short landing has for the bundle and the archive.
+// ForFiles returns the time that a short landing has for the bundle and the archive.
 func (s *State) ForFiles() time.Duration {
 	return cmp.Or(time.Duration(s.files.Load()), workorder.BundleGrace)
 }

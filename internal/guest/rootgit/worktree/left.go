@@ -22,7 +22,7 @@ type LeftError struct {
 	Why string
 }
 
-// Left are the paths that only Archive can keep.
+// Left returns the paths that only Archive can keep.
 func (e *LeftError) Left() []string { return e.Paths }
 
 // maxNamed bounds the paths in a message.
@@ -32,7 +32,7 @@ func (e *LeftError) Error() string {
 	return "could not commit " + Named(e.Paths) + " (" + e.Why + ")"
 }
 
-// Named names the first few of many paths.
+// Named formats the first few of many paths.
 func Named(paths []string) string {
 	s := strings.Join(paths[:min(len(paths), maxNamed)], ", ")
 	if more := len(paths) - maxNamed; more > 0 {
@@ -53,11 +53,11 @@ func (e *LeftError) Miss(err error, files []File) {
 		why = "no space left on the disk"
 	case e.Why != "" || err == nil && len(files) == 0:
 	case err == nil:
-		why = "there are too many that git cannot take"
+		why = "too many files that git does not accept"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		why = "there was no time left for it"
+		why = "no time left"
 	case strings.Contains(err.Error(), "Permission denied"):
-		why = "not readable for the agent's user"
+		why = "not readable by the agent's user"
 	default:
 		why = err.Error()
 	}
@@ -75,10 +75,10 @@ func (e *LeftError) Beyond(paths []string, why string) *LeftError {
 	return &LeftError{Paths: slices.Concat(e.Paths, paths), Full: e.Full, Why: e.Why + "; " + why}
 }
 
-// Clear deletes files that would block git forever: lock files of a git that was
-// killed with the agent (which is gone, so they are stale), and pipes and sockets in .git on which
-// git would wait. It also deletes partial files of a git that ran into the full disk, which
-// fill it. It runs as the agent's user, whose folders may lead anywhere; after a failure the next git command reports the cause.
+// Clear deletes files that would block git forever: lock files of a git that was killed with the agent (which
+// is gone, so they are stale), and pipes and sockets in .git on which git would wait. It also deletes partial
+// files of a git that ran into the full disk, which fill it. It runs as the agent's user, whose directories
+// may lead anywhere; after a failure the next git command reports the cause.
 func (t *Tree) Clear(ctx context.Context) {
 	t.Enter()
 	t.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
@@ -92,8 +92,8 @@ func (t *Tree) Unpipe(ctx context.Context) {
 	t.script(ctx, `find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec rm -f {} +`)
 }
 
-// Enter restores the agent's user's access to the work tree's folder, which that user may lack.
-// The parent folder is ours, so the work tree is no link.
+// Enter restores the agent's user's access to the work tree's directory, which that user may lack. Root owns
+// the parent directory, so the work tree is not a link.
 func (t *Tree) Enter() {
 	if st, err := os.Lstat(t.repos.Workspace); err == nil && st.IsDir() && st.Mode().Perm()&0o700 != 0o700 {
 		_ = os.Chmod(t.repos.Workspace, st.Mode().Perm()|0o700) // git reports an error

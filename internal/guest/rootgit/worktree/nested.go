@@ -18,7 +18,7 @@ func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string
 	// An error costs only a warning: the work matters more.
 	_ = Changes(ctx, t.repos.Outbox(), func(path, entry string) {
 		if strings.HasPrefix(entry, ":000000 "+Gitlink+" ") {
-			warnings = append(warnings, fmt.Sprintf("%s is a repository of its own: the branch names its commit, its files are not part of the branch", path))
+			warnings = append(warnings, fmt.Sprintf("%s is a separate repository: the branch names its commit, its files are not part of the branch", path))
 		}
 		for dir := filepath.Dir(path); !seen[dir]; dir = filepath.Dir(dir) {
 			seen[dir] = true
@@ -36,7 +36,7 @@ func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string
 // lfsDir is where Git LFS stores the content of its pointers.
 const lfsDir = ".git/lfs/objects"
 
-// LFSObjects is lfsDir if it is not empty; our pushes do not include it.
+// LFSObjects returns lfsDir if it is not empty; root's pushes do not include it.
 func (t *Tree) LFSObjects(ctx context.Context) (list []string, n int) {
 	if n = t.countLFS(ctx); n == 0 {
 		return nil, 0
@@ -44,7 +44,7 @@ func (t *Tree) LFSObjects(ctx context.Context) (list []string, n int) {
 	return []string{lfsDir}, n
 }
 
-// countLFS runs as the agent's user, because the folder may be redirected during the walk.
+// countLFS runs as the agent's user, because the directory may be redirected during the walk.
 func (t *Tree) countLFS(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()

@@ -51,7 +51,7 @@ type File struct {
 	Size int64
 }
 
-// foreignTime bounds asking another repository for its files.
+// foreignTime bounds the query of another repository for its files.
 const foreignTime = 10 * time.Second
 
 // Gitlink is the mode of an entry that names a commit of another repository.
@@ -122,10 +122,10 @@ func (t *Tree) Survey(ctx context.Context, raw git.Repo) (*Found, error) {
 	return f, nil
 }
 
-// within reports whether a path is a repository inside the work tree, or lies in one.
+// within reports whether a path is a repository inside the work tree, or is in one.
 func (f *Found) within(path string) bool { return Under(f.Roots, strings.TrimSuffix(path, "/")) }
 
-// Under reports whether a path is one of the roots or lies below one.
+// Under reports whether a path is one of the roots or is below one.
 func Under(roots map[string]bool, path string) bool {
 	for len(roots) > 0 && path != "." {
 		if roots[path] {
@@ -136,8 +136,8 @@ func Under(roots map[string]bool, path string) bool {
 	return false
 }
 
-// submodules are the paths that are submodules in the task's base commit; if that
-// cannot be read, the index's submodules are used.
+// submodules returns the paths that are submodules in the task's base commit; if that cannot be read, the
+// index's submodules are used.
 func (t *Tree) submodules(ctx context.Context, links []string) map[string]bool {
 	if t.base != nil {
 		return t.base
@@ -191,13 +191,13 @@ func (t *Tree) nested(changed, indexed map[string]bool, links []string, submodul
 	return roots
 }
 
-// repository reports whether a folder of the work tree looks like the root of one.
+// repository reports whether a directory of the work tree looks like the root of a repository.
 func (t *Tree) repository(dir string) bool {
 	st, err := os.Lstat(filepath.Join(t.repos.Workspace, dir, ".git"))
 	return err == nil && (st.IsDir() || st.Mode().IsRegular())
 }
 
-// worktree reports whether a folder is another work tree of the agent's repository.
+// worktree reports whether a directory is another work tree of the agent's repository.
 func (t *Tree) worktree(dir string) bool {
 	f, err := t.peek(filepath.Join(dir, ".git"), 0)
 	if err != nil {
@@ -214,7 +214,7 @@ func (t *Tree) worktree(dir string) bool {
 	return err == nil && string(got) == want
 }
 
-// filled reports whether a folder of the work tree has anything in it.
+// filled reports whether a directory of the work tree is not empty.
 func (t *Tree) filled(dir string) bool {
 	f, err := t.peek(dir, syscall.O_DIRECTORY)
 	if err != nil {
@@ -225,8 +225,8 @@ func (t *Tree) filled(dir string) bool {
 	return err == nil && len(names) > 0
 }
 
-// peek opens a file or folder of the work tree for reading. The agent may replace it by a link, a pipe or a device at any
-// time, and this process is root: it opens nothing outside of the work tree and never blocks.
+// peek opens a file or directory of the work tree for reading. The agent may replace it by a link, a pipe or
+// a device at any time, and this process is root: it opens nothing outside the work tree and never blocks.
 func (t *Tree) peek(path string, flag int) (*os.File, error) {
 	root, err := os.OpenRoot(t.repos.Workspace)
 	if err != nil {
@@ -250,7 +250,7 @@ func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
 		err = r.Each(ctx, take, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	}
 	if err != nil {
-		// It is no longer a repository. With our repository and an empty index, all of its files are new.
+		// It is no longer a repository. With the task's repository and an empty index, all of its files are new.
 		own, r.Tree = nil, false
 		r.Env = append(r.Env, "GIT_INDEX_FILE="+t.repos.SidePath("none"))
 		if r.Each(ctx, take, "--git-dir="+filepath.Join(t.repos.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard") != nil {
@@ -296,7 +296,7 @@ func (t *Tree) dirt(ctx context.Context, dir string, commits bool) (list []strin
 		err = r.Each(ctx, add, "log", "-z", "--name-only", "--format=", "HEAD", "--not", "--remotes")
 	}
 	if err != nil {
-		return []string{dir} // report the whole folder instead
+		return []string{dir} // report the whole directory instead
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -305,10 +305,10 @@ func (t *Tree) dirt(ctx context.Context, dir string, commits bool) (list []strin
 // Looker examines paths of a work tree, without following links.
 type Looker struct {
 	root string
-	dirs map[string]bool // verified real folders, by path
+	dirs map[string]bool // verified real directories, by path
 }
 
-// Looker looks at the paths of the work tree.
+// Looker returns a Looker for the paths of the work tree.
 func (t *Tree) Looker() *Looker { return &Looker{root: t.repos.Workspace, dirs: map[string]bool{}} }
 
 // Look returns the size of the indexable content under a path; is reports whether there is any.

@@ -12,8 +12,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// Tidier notes how the work tree differs from its commit now. undo brings it back to that: files that git knows are as they were if they did
-// not differ before, and new files that git does not ignore are gone. What git ignores stays.
+// Tidier records how the work tree differs from its commit now. undo restores that state: files that git
+// knows are restored if they did not differ before, and new files that git does not ignore are removed.
+// Ignored files stay.
 func (t *Tree) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {
 	r := t.repos.Tree()
 	changed, others, err := differences(ctx, r)
@@ -51,13 +52,13 @@ func (t *Tree) Tidier(ctx context.Context) (undo func(context.Context) error, er
 	}, nil
 }
 
-// differences are the files that differ from the index, and those that git neither knows nor ignores.
+// differences returns the files that differ from the index, and those that git neither knows nor ignores.
 func differences(ctx context.Context, r git.Repo) (changed, others map[string]bool, err error) {
 	changed, others = map[string]bool{}, map[string]bool{}
 	err = r.Each(ctx, func(path string) { changed[path] = true }, "diff-files", "--name-only", "-z", "--ignore-submodules=all")
 	oerr := r.Each(ctx, func(path string) { others[path] = true }, "ls-files", "-z", "--others", "--exclude-standard")
 	if err := errors.Join(err, oerr); err != nil {
-		return nil, nil, fmt.Errorf("see how the work tree differs from its commit: %w", err)
+		return nil, nil, fmt.Errorf("compare the work tree with its commit: %w", err)
 	}
 	return changed, others, nil
 }
