@@ -51,7 +51,7 @@ func (b land) worked(err error) {
 		e.Ending = cutShort(run).Ending
 	}
 	if l := (land{b.Box}); l.neverPushed() != "" || l.nothingToPush() != "" {
-		if b.rebasing != nil { // a push of the resolved commits to the ref beside the branch may be under way
+		if b.rebasing != nil { // a push of the resolved commits to the ref next to the branch may be under way
 			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
 			b.Repo.Settle(settle)
 			settled()

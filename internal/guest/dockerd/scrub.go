@@ -157,7 +157,7 @@ func (s *scrubber) state(root string, keep bool) {
 	}
 }
 
-// layers drops every layer folder that no complete image layer refers to:
+// layers drops every layer directory that no complete image layer refers to:
 // those of containers and of interrupted loads.
 func (s *scrubber) layers(root, driver, db string) {
 	s.drop(filepath.Join(db, "mounts"))

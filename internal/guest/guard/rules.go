@@ -64,7 +64,7 @@ var rules = []Rule{
 	{ruleAnnotation, "Annotations of a container, because OCI runtimes take orders from them.", "leave annotations out; use labels"},
 	{ruleAPIVersion, "API versions that are malformed or older than 1.24, because they carry settings in other places.", "use a newer client, or unset DOCKER_API_VERSION"},
 	{ruleArchive, "docker cp with a container that binds files of root (such as /tmp), because the engine would read and write there as root, or that has a mount inside a bind, because the engine resolves its path as root while the agent can turn it into a link elsewhere.", "the bound files are in the sandbox already; for the others use `docker exec CONTAINER tar`"},
-	{ruleBind, "Binds other than files of the workspace, of home and of /tmp, and the Docker socket, because the engine opens them as root.", "bind a folder inside of the workspace, of home or of /tmp, or use a named volume"},
+	{ruleBind, "Binds other than files of the workspace, of home and of /tmp, and the Docker socket, because the engine opens them as root.", "bind a directory in the workspace, in home or in /tmp, or use a named volume"},
 	{ruleBindLimit, "More than 1024 binds in all containers, because each is a mount of the sandbox.", "remove unused containers"},
 	{ruleBody, "Bodies that are too large, are not one JSON object, name a field twice or give it the wrong type, because engine and guard could read them differently.", "use a current Docker client"},
 	{ruleBuildOption, "Options of a build that place it in another control group or are not known.", "leave the option out"},
@@ -98,7 +98,7 @@ var rules = []Rule{
 	{ruleField, "Settings that the guard does not know.", "leave the setting out, or report it if a Docker client needs it"},
 	{ruleUserns, "The sandbox's user namespace, because root in the container would be root in the sandbox.", "leave --userns out"},
 	{ruleUTS, "The sandbox's host name.", "use --hostname"},
-	{ruleVolumeDriver, "Volume drivers other than local, and options of local other than a tmpfs, because they mount files as root that the client names.", "use a plain named volume or a bind of a folder in the workspace"},
+	{ruleVolumeDriver, "Volume drivers other than local, and options of local other than a tmpfs, because they mount files as root that the client names.", "use a plain named volume or a bind of a directory in the workspace"},
 }
 
 // Rules lists every rule by name.

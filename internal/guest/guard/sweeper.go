@@ -7,7 +7,7 @@ import (
 	"log/slog"
 )
 
-// sweeper removes mount points that no container uses any more.
+// sweeper removes mount points that no container uses.
 type sweeper struct {
 	points *points
 	ask    func(ctx context.Context, path, query string, read func([]byte) error) error // the engine

@@ -19,7 +19,7 @@
 //	trash/          on its way to deletion
 //
 // A killed box leaves nothing that is referred to: its locks are gone
-// with it, and the next box removes its run folder. A layer half-way into the seed has
+// with it, and the next box removes its run directory. A layer half-way into the seed has
 // no record, because the record is written last; the next publish and Prune remove the layer.
 //
 // A layer that a live box uses is never removed. The list of these layers is

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Desk is the agent-writable output folder. Its parent is root's, so that the agent cannot replace it.
+// Desk is the agent-writable output directory. Its parent is root's, so that the agent cannot replace it.
 const Desk = "/run/sandbox-agent-plan"
 
 // Var is the variable with the plan's path for the agent.

@@ -21,7 +21,7 @@ import (
 
 const (
 	// queueLength bounds the events that wait for a slow reader of the
-	// container's output. When the engine is gone its pipe fills up; the run must go on, so
+	// container's output. When the engine is gone its pipe fills up; the run must continue, so
 	// further events are then only in the box's own copy of the record.
 	queueLength = 8192
 	// fileLimit bounds that copy, in bytes: a flood must not fill the disk.

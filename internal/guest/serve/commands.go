@@ -43,7 +43,7 @@ type commands struct {
 	all      map[string]*command // started commands by id
 	ended    []string            // ended background commands, oldest first
 	starting int
-	over     bool // no command may start any more
+	over     bool // no new command may start
 }
 
 type command struct {

@@ -57,7 +57,7 @@ type Ledger struct {
 	Replaced []string `json:"replaced,omitempty"`
 	// Keep are refs to push with the next save.
 	Keep map[string]string `json:"keep,omitempty"`
-	// Lost means that another box has the lease. Nothing may be pushed any more.
+	// Lost means that another box has the lease. Nothing more may be pushed.
 	Lost bool `json:"lost,omitempty"`
 	// Apart means that the remote cannot change several refs at once.
 	Apart bool `json:"apart,omitempty"`
@@ -255,7 +255,7 @@ type Setting struct {
 }
 
 // The commits of a rebase are worthless until all of them exist and were checked. While the branch is held,
-// every save or landing (by a timer, a signal, or rescue in another process) pushes to a ref beside it.
+// every save or landing (by a timer, a signal, or rescue in another process) pushes to a ref next to it.
 
 // Moved is a rebase that passed its checks.
 type Moved struct {

@@ -38,9 +38,9 @@ func New(repos *repos.Repos, book *ledger.Book) *Tree {
 type Found struct {
 	Files []File   // to be added, smallest first
 	Drop  []string // to be removed
-	// Roots are the repositories inside the work tree whose files count as ours.
+	// Roots are the repositories inside the work tree whose files count as the task's.
 	Roots map[string]bool
-	// Outside are changed files of submodules, which our commits cannot contain.
+	// Outside are changed files of submodules, which the task's commits cannot contain.
 	Outside []string
 	Indexed map[string]bool // the paths of the index
 }
