@@ -198,7 +198,8 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 
 // resumes reports whether the agent continues after this end.
 func (a *agentRun) resumes(end *processEnd) bool {
-	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.long(time.Now()) == nil && end.outcome.Verdict != harness.Limited && end.outcome.Verdict != harness.Budget
+	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.long(time.Now()) == nil && end.outcome.Verdict != harness.Limited &&
+		end.outcome.Verdict != harness.Budget
 }
 
 // canResume is called during a hang. It allows one resumption if the harness supports it and budget is left.
@@ -320,7 +321,8 @@ func (a *agentRun) conclude(ctx context.Context, out *AgentOutcome, end *process
 	}
 	out.Ending = agentEnding(agentFacts{
 		cause: end.cause, exit: end.exit, outcome: o, oom: end.oom, hang: end.hang, hangs: a.hangs, halt: a.parser.Halt(),
-		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(), route: a.wire.unreachable(),
+		limit: a.wire.long(time.Now()), budget: a.Order.MaxBudgetUSD, spent: a.money.sofar(), earlier: a.SpentUSD, refused: a.wire.spent(),
+		route: a.wire.unreachable(),
 	})
 	if a.longest > 0 {
 		why := fmt.Sprintf("the agent printed a line of %d MiB, too long to parse: its content, such as the result, is unknown", a.longest>>20)

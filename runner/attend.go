@@ -101,8 +101,13 @@ func (a *agentRun) tellOfForm() {
 	_, err := a.Answers.Read()
 	if form, wrong := errors.AsType[*FormError](err); wrong {
 		a.toldForm = true
-		a.notices.tell("The file that $" + AnswersVar + " names has no valid answer yet: each reason needs a line that begins with the item's number and a colon, as in `2: The caller checks the value already.` " +
-			"The file begins with: " + a.text(form.Said))
+		a.notices.tell(
+			"The file that $" + AnswersVar + " names has no valid answer yet: each reason needs a line that begins with the item's number " +
+				"and a colon, as in `2: The caller checks the value already.` " +
+				"The file begins with: " + a.text(
+				form.Said,
+			),
+		)
 	}
 }
 

@@ -98,7 +98,8 @@ func (h *History) exists(b *strings.Builder) {
 	switch {
 	case r != nil && r.Kept != "":
 		fmt.Fprintf(b, "Uncommitted work of an earlier attempt no longer fits the branch, because the branch has changed since. "+
-			"It was NOT restored and is kept as %s: inspect it with `git fetch origin %s && git show --stat FETCH_HEAD`, and copy by hand what is still needed.\n", refName(r.Kept), refName(r.Kept))
+			"It was NOT restored and is kept as %s: inspect it with `git fetch origin %s && git show --stat FETCH_HEAD`, and copy by hand "+
+			"what is still needed.\n", refName(r.Kept), refName(r.Kept))
 	case len(h.Changed) > 0:
 		fmt.Fprintf(b, "Uncommitted work of the last attempt was restored. Files that are not committed: %d:\n", len(h.Changed))
 		for _, f := range h.Changed[:min(len(h.Changed), maxPastFiles)] {
@@ -112,7 +113,9 @@ func (h *History) exists(b *strings.Builder) {
 		b.WriteString("There is no uncommitted work of earlier attempts.\n")
 	}
 	if h.Unpacked {
-		b.WriteString("Files that an earlier attempt could not commit were copied into the work tree, some or all of them: `git status` lists them.\n")
+		b.WriteString(
+			"Files that an earlier attempt could not commit were copied into the work tree, some or all of them: `git status` lists them.\n",
+		)
 	}
 	h.elsewhere(b)
 }
@@ -123,9 +126,13 @@ func (h *History) elsewhere(b *strings.Builder) {
 	if len(h.Elsewhere) == 0 {
 		return
 	}
-	b.WriteString("Work of earlier attempts that is not on the branch (a stash, other branches or tags, commits that did not fit or were rewritten) was kept on the remote. " +
-		"It may have been used since, or abandoned: inspect it with `git fetch origin <ref> && git show --stat FETCH_HEAD` before you redo any work; " +
-		"`git stash apply FETCH_HEAD` takes over a stash.\n")
+	b.WriteString(
+		"Work of earlier attempts that is not on the branch (a stash, other branches or tags, commits that did not fit or were rewritten) " +
+			"was kept on the remote. " +
+			"It may have been used since, or abandoned: inspect it with `git fetch origin <ref> && git show --stat FETCH_HEAD` before you " +
+			"redo any work; " +
+			"`git stash apply FETCH_HEAD` takes over a stash.\n",
+	)
 	named := 0
 	for _, r := range h.Elsewhere {
 		if named < maxPastRefs && len(r) <= maxPastRef && refName(r) == r {
@@ -146,8 +153,11 @@ func (h *History) howTo(b *strings.Builder) {
 	} else {
 		b.WriteString("2. `git log --stat` shows what was done so far.\n")
 	}
-	b.WriteString("3. Programs and files that earlier attempts installed or started outside the work tree are gone. Setup commands, if any, have run again.\n" +
-		"4. Compare with the task, and do what is missing. If nothing is missing, report that.\n")
+	b.WriteString(
+		"3. Programs and files that earlier attempts installed or started outside the work tree are gone. Setup commands, if any, have " +
+			"run again.\n" +
+			"4. Compare with the task, and do what is missing. If nothing is missing, report that.\n",
+	)
 }
 
 // ended describes how earlier attempts ended, newest first.
@@ -263,6 +273,7 @@ func afterHang(h *hang) string {
 	}
 	return fmt.Sprintf("You showed no sign of life for %s: no output, no changed file, no CPU time. "+
 		"All running processes were stopped, including you.%s The work tree was not changed by that. "+
-		"Check what you did last and how far it got, then continue the task in a different way: do not start the same command again in the same manner. "+
+		"Check what you did last and how far it got, then continue the task in a different way: do not start the same command again in "+
+		"the same manner. "+
 		"Set a time limit for commands that may block, and leave no process running when you are done.", duration(h.quiet), what)
 }

@@ -35,7 +35,10 @@ type hang struct {
 }
 
 func (h *hang) reason() string {
-	s := fmt.Sprintf("the agent showed no sign of life for %s: no output, no change in the work tree, no CPU time, no process started or ended", duration(h.quiet))
+	s := fmt.Sprintf(
+		"the agent showed no sign of life for %s: no output, no change in the work tree, no CPU time, no process started or ended",
+		duration(h.quiet),
+	)
 	if h.what != "" {
 		s += "; hanging command: " + h.what
 	}

@@ -97,8 +97,10 @@ func (n *notices) tellOfMoney(spent float64) {
 	if n.earlier > 0 {
 		earlier = fmt.Sprintf(" of this attempt (earlier ones cost $%.2f)", n.earlier)
 	}
-	n.tell(fmt.Sprintf("More than %.0f %% of the budget%s is spent: $%.2f of $%.2f, about $%.2f are left. You will be stopped when it is used up. %s",
-		100*noticeShare, earlier, spent, *b, max(*b-spent, 0), noticeAdvice))
+	n.tell(fmt.Sprintf(
+		"More than %.0f %% of the budget%s is spent: $%.2f of $%.2f, about $%.2f are left. You will be stopped when it is used up. %s",
+		100*noticeShare, earlier, spent, *b, max(*b-spent, 0), noticeAdvice,
+	))
 }
 
 // tellOfTime is called when the notice about time is due.

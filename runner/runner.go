@@ -112,7 +112,10 @@ func (c *Config) limits() bounds {
 	if c.bounds != nil {
 		return *c.bounds
 	}
-	return bounds{logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace, lastWord: lastWord, limitWord: limitWord}
+	return bounds{
+		logHead: logHead, logTail: logTail, background: backgroundLog, commandTimeout: ValidateTimeout, grace: workorder.AgentGrace,
+		lastWord: lastWord, limitWord: limitWord,
+	}
 }
 
 func (c *Config) oomKills() int {
@@ -192,7 +195,11 @@ func classify(cause error) error {
 		return nil
 	case errors.Is(cause, ErrTimeout), errors.Is(cause, context.DeadlineExceeded):
 		return ErrTimeout
-	case errors.Is(cause, errBudget), errors.Is(cause, errHalt), errors.Is(cause, errHang), errors.Is(cause, errLimit), errors.Is(cause, errRoute):
+	case errors.Is(cause, errBudget),
+		errors.Is(cause, errHalt),
+		errors.Is(cause, errHang),
+		errors.Is(cause, errLimit),
+		errors.Is(cause, errRoute):
 		return cause
 	}
 	return ErrInterrupted

@@ -36,7 +36,8 @@ func (s *spending) reported(u workorder.Usage) {
 // did.
 func (s *spending) conclude(u workorder.Usage) {
 	s.mu.Lock()
-	same := sameTokens(s.told, u) && s.told.ReservedUSD == u.ReservedUSD && s.told.Estimated == u.Estimated && sameCosts(s.told.CostUSD, u.CostUSD)
+	same := sameTokens(s.told, u) && s.told.ReservedUSD == u.ReservedUSD && s.told.Estimated == u.Estimated &&
+		sameCosts(s.told.CostUSD, u.CostUSD)
 	s.mu.Unlock()
 	if !same && s.wire.meter != nil {
 		s.emit(workorder.Event{Type: workorder.EventAgentUsage, Usage: &u})

@@ -37,7 +37,9 @@ func agentEnding(f agentFacts) workorder.Ending {
 	overBudget := f.budget != nil && spent > *f.budget
 	switch {
 	case errors.Is(f.cause, ErrInterrupted):
-		return ending(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside while the agent worked")
+		return ending(
+			workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside while the agent worked",
+		)
 	case errors.Is(f.cause, ErrTimeout):
 		return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out while the agent worked")
 	case errors.Is(f.cause, errBudget), overBudget, f.refused && f.budget != nil:
@@ -55,13 +57,19 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.outcome.Verdict == harness.Limited:
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, f.outcome.Reason)
 	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "the kernel killed the agent because the sandbox ran out of memory: raise limits.memory")
+		return ending(
+			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory,
+			"the kernel killed the agent because the sandbox ran out of memory: raise limits.memory",
+		)
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
 		// The agent's own report does not count: no model is available until then.
 		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
 	case errors.Is(f.cause, errRoute), f.route != "" && f.outcome.Verdict != harness.Succeeded && f.cause == nil && !crashed(f):
 		// The agent only reports a lost server.
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute, cmp.Or(f.route, errRoute.Error())+": check the name server and the routes of this machine, and the address of the model's server")
+		return ending(
+			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute,
+			cmp.Or(f.route, errRoute.Error())+": check the name server and the routes of this machine, and the address of the model's server",
+		)
 	case errors.Is(f.cause, errHang):
 		reason := f.hang.reason()
 		if f.hangs > 1 {
@@ -73,10 +81,17 @@ func agentEnding(f agentFacts) workorder.Ending {
 	case f.outcome.Verdict == harness.Succeeded:
 		return workorder.Succeeded()
 	case f.oom:
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, f.outcome.Reason+" (the sandbox ran out of memory meanwhile: raise limits.memory)")
+		return ending(
+			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory,
+			f.outcome.Reason+" (the sandbox ran out of memory meanwhile: raise limits.memory)",
+		)
 	}
 	if f.cause == nil && notStarted(f.exit) && f.outcome.Turns == 0 && f.outcome.Usage.Tokens() == 0 {
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent, f.outcome.Reason+" (a shell's code for a program that is missing or not executable: is it in the image, or does a setup command install it?)")
+		return ending(
+			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent,
+			f.outcome.Reason+" (a shell's code for a program that is missing or not executable: is it in the image, or does a setup command "+
+				"install it?)",
+		)
 	}
 	return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.outcome.Reason)
 }
@@ -108,7 +123,9 @@ func limitReason(l *workorder.ModelLimit) string {
 // overspent describes the spending. budget is what earlier attempts left.
 func overspent(spent, budget, earlier float64) string {
 	if earlier > 0 {
-		return fmt.Sprintf("the agent spent $%.4g in this attempt and $%.4g in earlier ones, max_budget_usd is $%.4g", spent, earlier, budget+earlier)
+		return fmt.Sprintf(
+			"the agent spent $%.4g in this attempt and $%.4g in earlier ones, max_budget_usd is $%.4g", spent, earlier, budget+earlier,
+		)
 	}
 	return fmt.Sprintf("the agent spent $%.4g, max_budget_usd is $%.4g", spent, budget)
 }
@@ -154,11 +171,18 @@ func judge(f Facts) workorder.Ending {
 		if errors.Is(classify(f.Cause), ErrTimeout) {
 			return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")
 		}
-		return ending(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside during validation")
+		return ending(
+			workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside during validation",
+		)
 	case len(failed) > 0:
-		return ending(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: "+strings.Join(failed, ", "))
+		return ending(
+			workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: "+strings.Join(failed, ", "),
+		)
 	case f.HasRepo && f.Commits == 0 && f.Agent.Denials > 0:
-		return ending(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDenied, fmt.Sprintf("the agent changed nothing: %d of its tool calls were denied", f.Agent.Denials))
+		return ending(
+			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDenied,
+			fmt.Sprintf("the agent changed nothing: %d of its tool calls were denied", f.Agent.Denials),
+		)
 	case f.HasRepo && f.Commits == 0:
 		return ending(workorder.StatusNoChanges, workorder.ByAgent, workorder.ReasonUnchanged, "the agent finished and changed nothing")
 	}

@@ -111,8 +111,12 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		fmt.Println(version.Get().Version)
 		return workorder.ExitOK
 	}
-	fmt.Fprintln(os.Stderr, "usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | files | dial | prepare packages|tools NAME... | ground | version\n"+
-		"This program runs inside a sandbox; start sandboxes with `sandbox-agent create`.")
+	fmt.Fprintln(
+		os.Stderr,
+		"usage: entrypoint init | boot [--plan] | rescue | browse | cache VERB | shell [--check | -- COMMAND] | reap | files | dial | "+
+			"prepare packages|tools NAME... | ground | version\n"+
+			"This program runs inside a sandbox; start sandboxes with `sandbox-agent create`.",
+	)
 	return workorder.ExitUsage
 }
 

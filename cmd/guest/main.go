@@ -97,7 +97,11 @@ func run(ctx context.Context, args []string) int {
 	case "version":
 		fmt.Println(version.Get().Version)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: guest init | serve | jail | lease | keep | dial | reap | files | version\nThis program runs inside a sandbox; start sandboxes with `sandbox-agent up`.")
+		fmt.Fprintln(
+			os.Stderr,
+			"usage: guest init | serve | jail | lease | keep | dial | reap | files | version\nThis program runs inside a sandbox; start "+
+				"sandboxes with `sandbox-agent up`.",
+		)
 		return 64
 	}
 	if err != nil {

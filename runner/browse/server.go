@@ -57,7 +57,11 @@ func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) 
 		return nil, fmt.Errorf("dev: invalid port %d or ready_path %q", d.Port, d.ReadyPath)
 	}
 	if a := taken(ctx, d.Port); a != "" {
-		return nil, fmt.Errorf("port %d is taken: a server answered at %s before the development server was started; stop the server that setup leaves running, or use another port", d.Port, a)
+		return nil, fmt.Errorf(
+			"port %d is taken: a server answered at %s before the development server was started; stop the server that setup leaves running, "+
+				"or use another port",
+			d.Port, a,
+		)
 	}
 	life, stop := context.WithCancel(ctx)
 	ended := make(chan Ended, 1)
@@ -87,7 +91,10 @@ func Serve(ctx context.Context, d *workorder.Dev, run func(ctx context.Context) 
 			if !errors.Is(context.Cause(wait), errStart) {
 				return nil, stopped(wait)
 			}
-			return nil, fmt.Errorf("the development server was not ready within %s: GET %s at port %d: %s%s; see dev.start_timeout and dev.ready_path", d.StartTimeout(), readyPath(d), d.Port, last, said(tail))
+			return nil, fmt.Errorf(
+				"the development server was not ready within %s: GET %s at port %d: %s%s; see dev.start_timeout and dev.ready_path", d.StartTimeout(),
+				readyPath(d), d.Port, last, said(tail),
+			)
 		case <-time.After(probePause):
 		}
 	}
@@ -115,7 +122,10 @@ func died(d *workorder.Dev, e Ended) error {
 	if e.Err != nil && e.ExitCode < 0 {
 		how = "could not be started: " + e.Err.Error()
 	}
-	return fmt.Errorf("the development server %s before it answered at port %d%s; dev.command must stay in the foreground and listen on $PORT", how, d.Port, said(e.Tail))
+	return fmt.Errorf(
+		"the development server %s before it answered at port %d%s; dev.command must stay in the foreground and listen on $PORT", how, d.Port,
+		said(e.Tail),
+	)
 }
 
 // said formats the end of an output as part of a sentence.
@@ -158,8 +168,10 @@ func taken(ctx context.Context, port int) string {
 
 // prober connects only to the given address: no proxy, no redirects, no connection reuse.
 var prober = &http.Client{
-	Timeout:       probeTime,
-	Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, MaxResponseHeaderBytes: 64 << 10},
+	Timeout: probeTime,
+	Transport: &http.Transport{
+		Proxy: nil, DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, MaxResponseHeaderBytes: 64 << 10,
+	},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 

@@ -66,16 +66,17 @@ func (v *visit) run() (err error) {
 }
 
 // quiet keeps the browser from requesting its own updates, which the network policy would refuse and report.
-const quiet = "--host-resolver-rules=MAP clients2.google.com ~NOTFOUND,MAP update.googleapis.com ~NOTFOUND,MAP start.duckduckgo.com ~NOTFOUND"
+const quiet = "--host-resolver-rules=MAP clients2.google.com ~NOTFOUND,MAP update.googleapis.com ~NOTFOUND,MAP start.duckduckgo.com " +
+	"~NOTFOUND"
 
 func ms(d time.Duration) *float64 { return new(float64(d.Milliseconds())) }
 
 // options configures a window so that, as far as possible, two visits of a page give identical pictures.
 func options(size Size) playwright.BrowserNewContextOptions {
 	return playwright.BrowserNewContextOptions{
-		Viewport: &playwright.Size{Width: size.Width, Height: size.Height}, DeviceScaleFactor: new(1.0), IsMobile: new(size.Phone), HasTouch: new(size.Phone),
-		AcceptDownloads: new(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock, ColorScheme: playwright.ColorSchemeLight,
-		ReducedMotion: playwright.ReducedMotionReduce, Locale: new("en-US"), TimezoneId: new("UTC"),
+		Viewport: &playwright.Size{Width: size.Width, Height: size.Height}, DeviceScaleFactor: new(1.0), IsMobile: new(size.Phone),
+		HasTouch: new(size.Phone), AcceptDownloads: new(false), ServiceWorkers: playwright.ServiceWorkerPolicyBlock,
+		ColorScheme: playwright.ColorSchemeLight, ReducedMotion: playwright.ReducedMotionReduce, Locale: new("en-US"), TimezoneId: new("UTC"),
 	}
 }
 

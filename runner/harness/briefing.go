@@ -31,7 +31,8 @@ func devBriefing(d *workorder.Dev) string {
 		path = "/"
 	}
 	return fmt.Sprintf("Start the project's development server with %s (PORT=%d in its environment); it answers at http://127.0.0.1:%d%s. "+
-		"View it with the browser `agent-browser` (`agent-browser open URL`, `snapshot -i`, `screenshot FILE`, `close`; for help: `agent-browser skills get core`). "+
+		"View it with the browser `agent-browser` (`agent-browser open URL`, `snapshot -i`, `screenshot FILE`, `close`; for help: "+
+		"`agent-browser skills get core`). "+
 		"Pictures in the directory $SANDBOX_AGENT_MEDIA are kept for the reviewer. Stop the server when you are done.",
 		strconv.Quote(d.Command), d.Port, d.Port, path)
 }

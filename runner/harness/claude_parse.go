@@ -91,7 +91,9 @@ func (p *claudeParser) system(o map[string]json.RawMessage) []workorder.Event {
 		}
 	case "api_retry":
 		status, what := field[int](o, "error_status"), field[string](o, "error")
-		text := fmt.Sprintf("model call failed (%s), retry %d of %d", errorName(what, status), field[int](o, "attempt"), field[int](o, "max_retries"))
+		text := fmt.Sprintf(
+			"model call failed (%s), retry %d of %d", errorName(what, status), field[int](o, "attempt"), field[int](o, "max_retries"),
+		)
 		if status == 401 || status == 403 || what == "authentication_failed" {
 			// Ten retries of a wrong key take minutes and cannot succeed.
 			p.halt = fmt.Sprintf("the model API refused the key (%s): check the secret the project names for it", errorName(what, status))

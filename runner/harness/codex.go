@@ -68,8 +68,11 @@ func (*codex) command(r Run, session string) (Command, error) {
 		argv = append(argv, "-c", `web_search="disabled"`)
 	}
 	if r.NoticeFile != "" {
-		argv = append(argv, "--dangerously-bypass-hook-trust", "-c", fmt.Sprintf("hooks.%s=[{matcher=\"\",hooks=[{type=\"command\",timeout=%d,command=%s}]}]",
-			hookEvent, noticeHookSeconds, tomlString(noticeHook(r))))
+		argv = append(
+			argv, "--dangerously-bypass-hook-trust", "-c",
+			fmt.Sprintf("hooks.%s=[{matcher=\"\",hooks=[{type=\"command\",timeout=%d,command=%s}]}]",
+				hookEvent, noticeHookSeconds, tomlString(noticeHook(r))),
+		)
 	}
 	if spec.Model != "" {
 		argv = append(argv, "--model", spec.Model)

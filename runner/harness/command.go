@@ -20,7 +20,9 @@ func (command) Command(r Run) (Command, error) {
 	argv := append([]string(nil), spec.Command...)
 	switch {
 	case spec.Version != "":
-		return Command{}, errors.New("harness command: harness.version cannot be checked for an unknown program: remove it, or let the command check it")
+		return Command{}, errors.New(
+			"harness command: harness.version cannot be checked for an unknown program: remove it, or let the command check it",
+		)
 	case len(argv) == 0 || strings.TrimSpace(argv[0]) == "":
 		return Command{}, errors.New("harness command: harness.command is empty: give the program to run")
 	case len(argv) == 1 && len(spec.Args) == 0:

@@ -46,7 +46,9 @@ func (*opencode) command(r Run, session string) (Command, error) {
 		return Command{}, err
 	}
 	if envValue(r.Env, opencodeConfig) != "" {
-		return Command{}, fmt.Errorf("harness opencode: %s is reserved for the runner: put your settings into opencode.json of the repository", opencodeConfig)
+		return Command{}, fmt.Errorf(
+			"harness opencode: %s is reserved for the runner: put your settings into opencode.json of the repository", opencodeConfig,
+		)
 	}
 	model, providers, err := opencodeModel(r)
 	if err != nil {

@@ -176,7 +176,9 @@ func (p *opencodeParser) End(e Exit) Outcome {
 		out.Reason = because("opencode ended without an answer", p.lines.lastError, lastLine(e.Stderr))
 	default:
 		// The exit code is also 0 if the model hit a limit in the middle of an answer.
-		out.Reason = because(fmt.Sprintf("opencode ended before the task was done: the last step ended with %.40q", p.lines.reason), p.lines.lastError)
+		out.Reason = because(
+			fmt.Sprintf("opencode ended before the task was done: the last step ended with %.40q", p.lines.reason), p.lines.lastError,
+		)
 	}
 	return out
 }

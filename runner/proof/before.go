@@ -117,7 +117,9 @@ func (k *Known) young(now time.Time) bool {
 // know reuses results of base from before the task if they are of the same checks on the same commit, within
 // the same bounds, and recent. Pages must be visited again.
 func (r *run) know() bool {
-	if r.Known == nil || !r.Known.young(time.Now()) || r.Known.Commit != r.base.commit || !r.Known.Bounds.equal(boundsOf(r.Order)) || r.Visit != nil || len(r.Known.Checks) != len(r.checks) {
+	if r.Known == nil || !r.Known.young(time.Now()) || r.Known.Commit != r.base.commit || !r.Known.Bounds.equal(boundsOf(r.Order)) ||
+		r.Visit != nil ||
+		len(r.Known.Checks) != len(r.checks) {
 		return false
 	}
 	for i, c := range r.checks {

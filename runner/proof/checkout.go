@@ -180,7 +180,10 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	if err := r.begin(ctx, s); err != nil {
 		return err
 	}
-	if err := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`, filepath.Join(s.store.Dir, "objects")); err != nil {
+	if err := r.asUser(
+		ctx, s, s.tree, nil, `mkdir -p .git/objects/info && printf '%s\n' "$1" >.git/objects/info/alternates`,
+		filepath.Join(s.store.Dir, "objects"),
+	); err != nil {
 		return err
 	}
 	if err := r.remote(ctx, t); err != nil {
@@ -193,7 +196,9 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	}
 	// A filter or an encoding failed, which is legitimate: check out again with the files exactly as in the
 	// commit.
-	if rerr := r.asUser(ctx, s, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`); rerr != nil {
+	if rerr := r.asUser(
+		ctx, s, s.tree, nil, `mkdir -p .git/info && echo '* -text -ident -filter -working-tree-encoding' >.git/info/attributes`,
+	); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	if rerr := t.Run(ctx, files...); rerr != nil {
@@ -240,7 +245,8 @@ func (r *stores) begin(ctx context.Context, s *side) error {
 		return nil
 	}
 	_, err := proc.Output(ctx, proc.Spec{
-		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.tree, User: s.user, Env: []string{"LC_ALL=C.UTF-8"}, Stdin: bytes.NewReader(b.Index),
+		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.tree, User: s.user, Env: []string{"LC_ALL=C.UTF-8"},
+		Stdin: bytes.NewReader(b.Index),
 	})
 	return err
 }
@@ -259,7 +265,10 @@ func (r *stores) settle(ctx context.Context, s *side) error {
 		name = "tree"
 	}
 	var out string
-	err := r.asUser(ctx, s, "/", &out, `umask 022; p=$(mktemp -d -- "$1/proof.XXXXXXXX") && chmod 755 "$p" && mkdir "$p/home" "$p/$2" && printf %s "$p"`, r.Home, name)
+	err := r.asUser(
+		ctx, s, "/", &out, `umask 022; p=$(mktemp -d -- "$1/proof.XXXXXXXX") && chmod 755 "$p" && mkdir "$p/home" "$p/$2" && printf %s "$p"`,
+		r.Home, name,
+	)
 	if err != nil {
 		return fmt.Errorf("create a directory for the checkout in %s: %w", r.Home, err)
 	}
@@ -309,7 +318,9 @@ func (r *stores) remote(ctx context.Context, t git.Repo) error {
 	if !r.mirrored {
 		return nil
 	}
-	out, err := r.Mirror.Output(ctx, "for-each-ref", "--count="+strconv.Itoa(maxRefs), "--format=%(objectname) %(refname)", "refs/heads", "refs/tags")
+	out, err := r.Mirror.Output(
+		ctx, "for-each-ref", "--count="+strconv.Itoa(maxRefs), "--format=%(objectname) %(refname)", "refs/heads", "refs/tags",
+	)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,10 @@ func (r *run) repeat(ctx context.Context, s *side, list []*check) {
 			continue
 		}
 		if took := time.Duration(last.DurationMS) * time.Millisecond; remaining(ctx) < took {
-			r.warn("%s was not repeated on %s: it takes %s, and %s are left; a flaky test would not be noticed", c.Name, s.name, round(took), round(max(0, remaining(ctx))))
+			r.warn(
+				"%s was not repeated on %s: it takes %s, and %s are left; a flaky test would not be noticed", c.Name, s.name, round(took),
+				round(max(0, remaining(ctx))),
+			)
 			continue
 		}
 		r.check(ctx, s, c, len(list)-1-i, again)
@@ -74,7 +77,9 @@ func (r *run) forgetResults(ctx context.Context, s *side) {
 	ctx, cancel := context.WithTimeout(ctx, clearCacheTime)
 	defer cancel()
 	// Without go there is nothing to clear, and a failure only costs one repetition.
-	_ = proc.Run(ctx, proc.Spec{Argv: []string{"go", "clean", "-testcache"}, Dir: s.home, Env: append(r.env(s), "GOTOOLCHAIN=local"), User: s.user})
+	_ = proc.Run(
+		ctx, proc.Spec{Argv: []string{"go", "clean", "-testcache"}, Dir: s.home, Env: append(r.env(s), "GOTOOLCHAIN=local"), User: s.user},
+	)
 }
 
 // judge compares the runs and fills the proof.
@@ -88,7 +93,9 @@ func (r *run) judge(ctx context.Context) {
 			r.flag(workorder.FlagBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
 		}
 		if n := deaf(p.Head); n > 0 && deaf(p.Base) == 0 {
-			r.flag(workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head although its report has %d failed tests, unlike on base", c.Name, n))
+			r.flag(
+				workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head although its report has %d failed tests, unlike on base", c.Name, n),
+			)
 		}
 	}
 	r.proof.Pages = pages(r.base.views, r.head.views)

@@ -193,7 +193,12 @@ type sides struct {
 // proof that could not be started. The proof is never nil. Run may return up to RemoveTime after the end of
 // ctx.
 func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, error) {
-	r := &run{sides: &sides{stores: &stores{notes: &notes{Config: c}}}, proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{}}}
+	r := &run{
+		sides: &sides{stores: &stores{notes: &notes{Config: c}}},
+		proof: &workorder.Proof{
+			Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{},
+		},
+	}
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
 		return r.proof, fmt.Errorf("prove the work: %q and %q must be full commit ids", base, head)
 	}
@@ -402,7 +407,10 @@ func (r *run) plan() {
 		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
 		if r.Ground == nil && r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
-			r.because(workorder.ReasonWorkspace, "%s was not run: its command names %s, the agent's work tree; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace)
+			r.because(
+				workorder.ReasonWorkspace,
+				"%s was not run: its command names %s, the agent's work tree; use a relative path or $SANDBOX_AGENT_WORKSPACE", v.Name, r.Workspace,
+			)
 		}
 		r.checks = append(r.checks, c)
 	}

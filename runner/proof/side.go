@@ -175,7 +175,9 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 		}
 		return
 	}
-	res := workorder.CheckRun{ExitCode: o.ExitCode, Passed: o.Err == nil, DurationMS: o.Duration.Milliseconds(), Log: r.logName(s, c.file+suffix)}
+	res := workorder.CheckRun{
+		ExitCode: o.ExitCode, Passed: o.Err == nil, DurationMS: o.Duration.Milliseconds(), Log: r.logName(s, c.file+suffix),
+	}
 	rep := r.report(s, c, mark, res.Log)
 	r.forPeople(asked.Prints, res.Log)
 	if rep != nil {
@@ -240,7 +242,9 @@ func (r *sides) report(s *side, c *check, mark testreport.Mark, log string) *tes
 	defer f.Close()
 	var rep *testreport.Report
 	if fi, serr := f.Stat(); serr == nil && fi.Size() > maxPrinted {
-		r.warn("%s on %s printed more than %d MiB, too much to read a report from: let the command write a report file", c.Name, s.name, maxPrinted>>20)
+		r.warn(
+			"%s on %s printed more than %d MiB, too much to read a report from: let the command write a report file", c.Name, s.name, maxPrinted>>20,
+		)
 		rep, err = testreport.Read(s.root, mark, nil)
 	} else {
 		rep, err = testreport.Read(s.root, mark, f)
@@ -271,7 +275,9 @@ func (r *sides) command(ctx context.Context, s *side, line, name string, after i
 	}
 	cctx, cancel := context.WithTimeoutCause(ctx, left, cause)
 	defer cancel()
-	o := r.Shell(cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), User: s.user, Log: r.logName(s, name)})
+	o := r.Shell(
+		cctx, Command{Name: "proof " + s.name + " " + name, Run: line, Dir: s.tree, Env: r.env(s), User: s.user, Log: r.logName(s, name)},
+	)
 	if s.settled != nil {
 		s.settled.Sweep() // a server left by one command must not serve the tests of the next
 	}
@@ -345,7 +351,10 @@ func (r *sides) removeContainers(ctx context.Context, when string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containersTime)
 	defer cancel()
 	if err := r.Containers.Remove(ctx); err != nil {
-		r.because(workorder.ReasonRemains, "the project's extra containers could not be removed %s, and may have changed the results of the checks: %v", when, err)
+		r.because(
+			workorder.ReasonRemains, "the project's extra containers could not be removed %s, and may have changed the results of the checks: %v",
+			when, err,
+		)
 	}
 }
 

@@ -64,7 +64,9 @@ func (m *Manager) installed(ctx context.Context, packages []string) bool {
 	if strings.ContainsAny(strings.Join(packages, " "), "=/*?") {
 		return false
 	}
-	out, err := proc.Output(ctx, proc.Spec{Argv: append([]string{"dpkg-query", "--show", "--showformat=${db:Status-Status}\n", "--"}, packages...), Dir: "/", Env: m.environ()})
+	out, err := proc.Output(ctx, proc.Spec{
+		Argv: append([]string{"dpkg-query", "--show", "--showformat=${db:Status-Status}\n", "--"}, packages...), Dir: "/", Env: m.environ(),
+	})
 	if err != nil {
 		return false // some are unknown
 	}

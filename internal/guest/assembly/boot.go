@@ -72,7 +72,9 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 		rec.Warn("the sandbox is less isolated than it should be: " + missing)
 	}
 	if short := mask.Ignored(); len(short) > 0 {
-		rec.Warn(fmt.Sprintf("too short to be redacted from logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")))
+		rec.Warn(
+			fmt.Sprintf("too short to be redacted from logs and events (fewer than %d characters): %s", redact.MinValue, strings.Join(short, ", ")),
+		)
 	}
 	b, err := newBox(log, env, rec, mask)
 	if err != nil {
@@ -127,7 +129,9 @@ func describe(rec *record.Recorder, o *workorder.Order) {
 func refuse(log *slog.Logger, rec *record.Recorder, err error) int {
 	log.Error("boot", "error", err)
 	if werr := rec.Finish(func(r *workorder.Result) {
-		r.End(workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByOrder, Reasons: workorder.Because(workorder.ReasonOrder, "%v", err)})
+		r.End(workorder.Ending{
+			Status: workorder.StatusError, EndedBy: workorder.ByOrder, Reasons: workorder.Because(workorder.ReasonOrder, "%v", err),
+		})
 	}); werr != nil {
 		log.Error("write result", "error", werr)
 	}

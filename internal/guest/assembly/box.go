@@ -58,7 +58,9 @@ type parts struct {
 
 // newBox connects the parts. rec and mask are nil if only the plan is requested.
 func newBox(log *slog.Logger, env *workorder.Envelope, rec *record.Recorder, mask *redact.Set) (*boot.Box, error) {
-	p := &parts{log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, mask: mask, emit: func(workorder.Event) {}, warn: func(string) {}}
+	p := &parts{
+		log: log, env: env, order: &env.Order, paths: boxPaths(), rec: rec, mask: mask, emit: func(workorder.Event) {}, warn: func(string) {},
+	}
 	if rec != nil {
 		p.emit, p.warn = rec.Emit, rec.Warn
 	}
@@ -90,7 +92,9 @@ func (p *parts) addUser() (err error) {
 	if p.rec != nil {
 		// The layers of the inner engine belong to its root, which is the agent's user here. With access to a
 		// layer's path, the agent could change the images that services and a proof start from.
-		if p.user.Place, err = proc.NewPlace(proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) }); err != nil {
+		if p.user.Place, err = proc.NewPlace(
+			proc.OwnMounts, func() error { return proc.Hide(workorder.DataRoot, workorder.CacheDir) },
+		); err != nil {
 			return fmt.Errorf("hide the inner engine's data from the agent: %w", err)
 		}
 	}
@@ -111,7 +115,8 @@ func (p *parts) addTask() (err error) {
 		return err
 	}
 	p.task = task.New(p.env, p.models, runner.Config{
-		Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, OutDir: p.paths.out, User: p.user, OOMKills: p.groups.OOMKills, Emit: p.emit, Redact: p.mask,
+		Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, OutDir: p.paths.out, User: p.user, OOMKills: p.groups.OOMKills, Emit: p.emit,
+		Redact: p.mask,
 	})
 	if p.order.Mode == workorder.ModeStand {
 		return nil
@@ -139,12 +144,15 @@ func (p *parts) addEngine() (err error) {
 		func(ctx context.Context, id string) string { return p.engine.ContainerName(ctx, id) },
 		func(ctx context.Context, ip netip.Addr) string { return p.engine.ContainerByIP(ctx, ip) },
 	)
-	if p.policy, err = egress.New(egress.Config{Policy: p.order.Network, EngineGID: innerengine.Group, Origin: who, Emit: p.emit, Log: p.log}); err != nil {
+	if p.policy, err = egress.New(
+		egress.Config{Policy: p.order.Network, EngineGID: innerengine.Group, Origin: who, Emit: p.emit, Log: p.log},
+	); err != nil {
 		return err
 	}
 	p.hosts = network.NewTrustedHosts(p.order)
 	p.engine, err = innerengine.New(p.log, p.order, innerengine.Config{
-		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask, Logs: p.logs(), Egress: p.policy, Origin: who, Avoid: p.hosts.Prefixes,
+		User: p.user, Warn: p.warn, Emit: p.emit, Groups: p.groups, Mask: p.mask, Logs: p.logs(), Egress: p.policy, Origin: who,
+		Avoid: p.hosts.Prefixes,
 	})
 	return err
 }
@@ -167,7 +175,10 @@ func (p *parts) addRepository() {
 
 // ground returns the factory of a proof's rooms.
 func (p *parts) ground() *proving.Ground {
-	return &proving.Ground{Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers}, Snapshots: p.kept}
+	return &proving.Ground{
+		Groups: p.groups, User: p.user, Engine: p.engine, Services: p.stack, Hidden: []string{p.paths.out, p.paths.git, p.paths.layers},
+		Snapshots: p.kept,
+	}
 }
 
 // addSnapshots lets the task start from the files that setup left in an earlier box.
@@ -216,8 +227,11 @@ func (p *parts) addServices() {
 func (p *parts) box() *boot.Box {
 	o := p.order
 	b := &boot.Box{
-		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Packages: packages{p.logFile("packages.log")}, Tools: p.tools(), Task: p.task, Engine: p.engine, Services: p.stack, Repo: p.repo,
-		Network: &network.Network{Policy: p.policy, Hosts: p.hosts, Order: o, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log},
+		Order: o, Rec: p.rec, Log: p.log, Space: p.space, Packages: packages{p.logFile("packages.log")}, Tools: p.tools(), Task: p.task,
+		Engine: p.engine, Services: p.stack, Repo: p.repo,
+		Network: &network.Network{
+			Policy: p.policy, Hosts: p.hosts, Order: o, Task: p.task, Models: p.models, Audit: p.audit, Guard: p.engine.Guard, Log: p.log,
+		},
 	}
 	if p.kept != nil {
 		b.Snapshots = p.kept
@@ -228,8 +242,8 @@ func (p *parts) box() *boot.Box {
 	}
 	if proving.Wanted(o) {
 		b.Prover = &proving.Prover{
-			Config: func() runner.Config { return p.task.With(workorder.ForValidate) }, Repo: p.repo, Containers: p.engine.Containers, State: p.paths.state, Dir: p.paths.proof,
-			Ground: p.ground(),
+			Config: func() runner.Config { return p.task.With(workorder.ForValidate) }, Repo: p.repo, Containers: p.engine.Containers,
+			State: p.paths.state, Dir: p.paths.proof, Ground: p.ground(),
 		}
 	}
 	if o.MayGoOn() {
@@ -255,13 +269,17 @@ func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 }
 
 // openRepository opens the task's repository for boot and rescue.
-func openRepository(log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event), clean func(string) string) *repository.Repository {
+func openRepository(
+	log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event),
+	clean func(string) string,
+) *repository.Repository {
 	p := boxPaths()
 	before := ""
 	if proving.Wanted(&env.Order) {
 		before = filepath.Join(p.proof, "before.git")
 	}
 	return repository.New(log, env, repository.Config{
-		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean, Again: env.Order.Mode == workorder.ModeStand && madeReady(),
+		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
+		Again: env.Order.Mode == workorder.ModeStand && madeReady(),
 	})
 }

@@ -34,7 +34,9 @@ func madeReady() bool {
 
 // forget removes the record of the box's previous run: this one starts a new record.
 func forget(p paths) error {
-	return errors.Join(os.RemoveAll(p.state), os.Remove(filepath.Join(p.out, workorder.ResultFile)), os.Truncate(filepath.Join(p.out, workorder.EventsFile), 0))
+	return errors.Join(
+		os.RemoveAll(p.state), os.Remove(filepath.Join(p.out, workorder.ResultFile)), os.Truncate(filepath.Join(p.out, workorder.EventsFile), 0),
+	)
 }
 
 func (s *stander) Again() bool { return s.again }

@@ -36,7 +36,9 @@ func (e *DoneError) tell(r *workorder.Result) {
 			r.Validation[i].Log = ""
 		}
 	}
-	r.Warnings = append(r.Warnings, fmt.Sprintf("nothing was run: this is the result of attempt %d, whose files are at %s on the remote", a.Number, workorder.ResultRef(s.TaskID)))
+	r.Warnings = append(r.Warnings, fmt.Sprintf(
+		"nothing was run: this is the result of attempt %d, whose files are at %s on the remote", a.Number, workorder.ResultRef(s.TaskID),
+	))
 }
 
 const (

@@ -143,7 +143,9 @@ func (b land) judgeOf(commits int) workorder.Ending {
 		return b.end.Ending
 	}
 	v := b.Task.Verdict(b.end.checks, commits, b.end.cause)
-	if red := v.Status == workorder.StatusFailed && v.EndedBy == workorder.ByValidation; !red && v.Status != workorder.StatusSuccess || b.Rebaser != nil && !b.moved {
+	if red := v.Status == workorder.StatusFailed &&
+		v.EndedBy == workorder.ByValidation; !red && v.Status != workorder.StatusSuccess ||
+		b.Rebaser != nil && !b.moved {
 		return v
 	}
 	proof := b.Rec.Result().Proof
@@ -196,7 +198,8 @@ func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
 }
 
 // uncommitted is the detail for changes that exist only in the box.
-const uncommitted = "changes of the agent could neither be committed nor kept as files in time: they are copied out of the sandbox after it has stopped"
+const uncommitted = "changes of the agent could neither be committed nor kept as files in time: they are copied out of the sandbox " +
+	"after it has stopped"
 
 // finish decides the verdict and writes the result.
 func (b land) finish() {
@@ -205,19 +208,30 @@ func (b land) finish() {
 	good := e.Status.Worked()
 	switch {
 	case l.Large && good:
-		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
+		e.Ending = because(
+			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted,
+			"files that the agent left are too large to be committed or kept: the warnings name them",
+		)
 	case l.Lost && good:
 		e.Ending = because(workorder.StatusError, workorder.ByAgent, workorder.ReasonLost, uncommitted)
 	case l.Archive != "" && good && len(l.Commits) == 0:
 		// There are changes, but not in git.
-		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s", l.Archive)
+		e.Ending = because(
+			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s",
+			l.Archive,
+		)
 	case l.Archive != "" && good:
 		// The checks ran on other files than the branch has.
-		e.Ending = because(workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "some of the agent's changes could not be committed; they are kept in %s", l.Archive)
+		e.Ending = because(
+			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted,
+			"some of the agent's changes could not be committed; they are kept in %s", l.Archive,
+		)
 	case l.Archive != "":
 		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "files that could not be committed are kept in %s", l.Archive)
 	case l.Large:
-		e.Reasons = e.Reasons.And(workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them")
+		e.Reasons = e.Reasons.And(
+			workorder.ReasonUncommitted, "files that the agent left are too large to be committed or kept: the warnings name them",
+		)
 	}
 	if l.Lost && !e.Reasons.Has(workorder.ReasonLost) {
 		e.Reasons = e.Reasons.And(workorder.ReasonLost, uncommitted)
@@ -226,7 +240,9 @@ func (b land) finish() {
 		// Unpushed work is the worst news, unless the run had failed before; then it is added.
 		switch e.Status {
 		case workorder.StatusUnproven: // which becomes unproven again if the host brings the commits to the repository
-			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...)}
+			e.Ending = workorder.Ending{
+				Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...),
+			}
 		case workorder.StatusSuccess, workorder.StatusNoChanges:
 			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Reasons{why}}
 		default:
@@ -292,7 +308,9 @@ func Landed(r *workorder.Result, l Landing) {
 	}
 	r.Warnings = append(r.Warnings, l.Warnings...)
 	if l.Bundle != "" {
-		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"})
+		r.Evidence = append(
+			r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"},
+		)
 	}
 	if l.Archive != "" {
 		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: l.Archive, Kind: "tar+gzip"})

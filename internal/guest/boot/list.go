@@ -35,14 +35,16 @@ func (b *Box) list() *pipeline.List {
 	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
 	rebase := b.Rebaser != nil
 	return &pipeline.List{Rec: b.Rec, Steps: compact(
-		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.toolsStep(), p.groundStep(), p.supabaseStep(), p.envStep(),
+		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.toolsStep(), p.groundStep(),
+		p.supabaseStep(), p.envStep(),
 		only(!rebase, p.setupStep()),
 		w.beginStep(), w.agentStep(), w.keepStep(),
 		// In a rebase the tree may have conflicts up to here.
-		only(rebase, p.setupStep()), m.compareStep(),
-		w.validateStep(), w.repairStep(),
+		only(rebase, p.setupStep()),
+		m.compareStep(), w.validateStep(), w.repairStep(),
 		// A rebase must not push a head that is worse than the old one. Other work is pushed first.
-		only(rebase, t.proofStep()), m.moveStep(),
+		only(rebase, t.proofStep()),
+		m.moveStep(),
 		l.pushStep(),
 		only(!rebase, t.proofStep()),
 		t.sensitiveFilesStep(), t.evidenceStep(), t.answersStep(), t.pullRequestStep(), m.rangeDiffStep(), l.resultStep(), l.leaseStep(),
@@ -100,9 +102,8 @@ func (b prep) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.S
 
 func (b prep) boxStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepBox, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket", Budget: boxBudget,
-		Run:  b.makeBox,
-		Undo: func(context.Context) { b.Network.Close() },
+		Name: workorder.StepBox, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket",
+		Budget: boxBudget, Run: b.makeBox, Undo: func(context.Context) { b.Network.Close() },
 	}
 }
 
@@ -117,27 +118,26 @@ func (b prep) dockerStep() *pipeline.Step {
 
 func (b prep) cloneStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox}, Budget: cloneBudget,
-		Skip: skipWhen(b.Order.Repo == "", "the task has no repository"),
-		Run:  b.clone,
+		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox},
+		Budget: cloneBudget, Skip: skipWhen(b.Order.Repo == "", "the task has no repository"), Run: b.clone,
 		Undo: func(context.Context) { b.Repo.Close(); b.leaveSnapshots() },
 	}
 }
 
 func (b prep) servicesStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepServices, Title: "create the services and wait until they are healthy", After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
-		Skip: skipWhen(len(b.Order.Services) == 0, "the project declares none"),
-		Run:  b.services,
+		Name: workorder.StepServices, Title: "create the services and wait until they are healthy",
+		After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
+		Skip: skipWhen(len(b.Order.Services) == 0, "the project declares none"), Run: b.services,
 		Undo: func(context.Context) { b.Services.Unwatch() },
 	}
 }
 
 func (b prep) packagesStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox}, Budget: packagesBudget,
-		Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
-		Run:  b.found("packages", func(ctx context.Context) error { return b.Packages.Install(ctx, b.Order.Packages) }),
+		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox},
+		Budget: packagesBudget, Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
+		Run: b.found("packages", func(ctx context.Context) error { return b.Packages.Install(ctx, b.Order.Packages) }),
 	}
 }
 
@@ -145,15 +145,15 @@ func (b prep) packagesStep() *pipeline.Step {
 // at a time.
 func (b prep) toolsStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepTools, Title: "install tools in the requested versions", After: []workorder.StepName{workorder.StepPackages}, Budget: toolsBudget,
-		Skip: skipWhen(len(b.Order.Tools) == 0, "the project asks for none"),
-		Run:  b.found("tools", b.tools),
+		Name: workorder.StepTools, Title: "install tools in the requested versions", After: []workorder.StepName{workorder.StepPackages},
+		Budget: toolsBudget, Skip: skipWhen(len(b.Order.Tools) == 0, "the project asks for none"), Run: b.found("tools", b.tools),
 	}
 }
 
 func (b prep) groundStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepGround, Title: "record the image's files in directories that the agent can write, for the proof", After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
+		Name: workorder.StepGround, Title: "record the image's files in directories that the agent can write, for the proof",
+		After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
 		Skip: skipWhen(b.Prover == nil || !b.provable(), "there is nothing to prove"),
 		Run:  func(ctx context.Context) error { return b.Prover.Remember(ctx) },
 	}
@@ -161,9 +161,8 @@ func (b prep) groundStep() *pipeline.Step {
 
 func (b prep) supabaseStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: tree(workorder.StepServices, workorder.StepGround), Budget: supabaseBudget,
-		Skip: skipWhen(!b.Order.Supabase, "the project does not ask for it"),
-		Run:  b.supabase,
+		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: tree(workorder.StepServices, workorder.StepGround),
+		Budget: supabaseBudget, Skip: skipWhen(!b.Order.Supabase, "the project does not ask for it"), Run: b.supabase,
 	}
 }
 
@@ -217,9 +216,9 @@ func (b work) agentStep() *pipeline.Step {
 
 func (b work) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
-		Name: workorder.StepKeep, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent}, Silent: true,
-		Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
-		Run:  func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
+		Name: workorder.StepKeep, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
+		Silent: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
+		Run: func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
 	if b.Rebaser != nil {
 		s.Run = move(b).keepResolved
@@ -229,7 +228,8 @@ func (b work) keepStep() *pipeline.Step {
 
 func (b work) validateStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepValidate, Title: "run the project's validate commands", After: []workorder.StepName{workorder.StepKeep, workorder.StepCompare}, Soft: true,
+		Name: workorder.StepValidate, Title: "run the project's validate commands",
+		After: []workorder.StepName{workorder.StepKeep, workorder.StepCompare}, Soft: true,
 		Skip: func() string {
 			switch {
 			case b.Order.Mode == workorder.ModePlan:
@@ -257,10 +257,8 @@ func (b work) repairStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepRepair, Title: "send failed checks back to the agent", After: []workorder.StepName{workorder.StepValidate}, Soft: true,
-		Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoChecks),
-		Late: b.unrepairable,
-		Run:  b.repair,
+		Name: workorder.StepRepair, Title: "send failed checks back to the agent", After: []workorder.StepName{workorder.StepValidate},
+		Soft: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoChecks), Late: b.unrepairable, Run: b.repair,
 	}
 }
 
@@ -280,8 +278,9 @@ func (b tell) proofStep() *pipeline.Step {
 		return nil
 	}
 	s := &pipeline.Step{
-		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean checkout", After: []workorder.StepName{workorder.StepValidate},
-		Skip: skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
+		Name: workorder.StepProof, Title: "run the checks on base and head, each in a clean checkout",
+		After: []workorder.StepName{workorder.StepValidate},
+		Skip:  skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
 		Late: func() string {
 			if b.neverBegan {
 				return whyNothingToCheck
@@ -298,9 +297,8 @@ func (b tell) proofStep() *pipeline.Step {
 
 func (b tell) sensitiveFilesStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepSensitiveFiles, Title: "list sensitive files that the branch changes", Budget: sensitiveFilesBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
-		Late: b.nothingLanded,
-		Run:  b.sensitiveFiles,
+		Name: workorder.StepSensitiveFiles, Title: "list sensitive files that the branch changes", Budget: sensitiveFilesBudget, Always: true,
+		Silent: true, Life: func() context.Context { return b.lives.after }, Late: b.nothingLanded, Run: b.sensitiveFiles,
 	}
 }
 
@@ -309,9 +307,8 @@ func (b tell) evidenceStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepEvidence, Title: "push pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true, Life: func() context.Context { return b.lives.after },
-		Late: b.nothingLanded,
-		Run:  b.evidence,
+		Name: workorder.StepEvidence, Title: "push pictures and logs to the remote", Budget: evidenceBudget, Always: true, Silent: true,
+		Life: func() context.Context { return b.lives.after }, Late: b.nothingLanded, Run: b.evidence,
 	}
 }
 
@@ -332,7 +329,8 @@ func (b tell) pullRequestStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepPR, Title: "open or update the pull request", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
+		Name: workorder.StepPR, Title: "open or update the pull request", Budget: forgeBudget, Always: true,
+		Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
 		Late: func() string {
 			if b.end.told != nil {
 				return "nothing was run"
@@ -348,8 +346,8 @@ func (b move) rangeDiffStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepRangeDiff, Title: "comment on the rebase in the pull request", Budget: forgeBudget, Always: true, Life: func() context.Context { return b.lives.after },
-		Later: "; the result has the comparison under rebased, and the report shows it",
+		Name: workorder.StepRangeDiff, Title: "comment on the rebase in the pull request", Budget: forgeBudget, Always: true,
+		Life: func() context.Context { return b.lives.after }, Later: "; the result has the comparison under rebased, and the report shows it",
 		Late: func() string {
 			if !b.wasMoved() {
 				return "the branch was not moved"

@@ -159,7 +159,10 @@ func (b prep) runSetup(ctx context.Context, over bool) (failed bool, err error) 
 	if !over || !told || ctx.Err() != nil {
 		return failed, err
 	}
-	b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: "setup runs again without files of an earlier one: " + cannot.Error()})
+	b.Rec.Emit(workorder.Event{
+		Type: workorder.EventOutput, Name: string(workorder.StepSetup),
+		Text: "setup runs again without files of an earlier one: " + cannot.Error(),
+	})
 	if err := b.empty(ctx); err != nil {
 		return false, err
 	}
@@ -222,7 +225,9 @@ func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
 	}
 	if why != nil && ctx.Err() == nil {
 		// It makes later tasks slow, but does not concern a reviewer of the work.
-		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is stored for later tasks: " + why.Error()})
+		b.Rec.Emit(workorder.Event{
+			Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is stored for later tasks: " + why.Error(),
+		})
 	}
 	if !warm || !anew {
 		return false, nil

@@ -87,8 +87,8 @@ func (b move) compareStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepCompare, Title: "compare the commits before and after", After: []workorder.StepName{workorder.StepSetup}, Budget: compareBudget, Silent: true,
-		Run: b.compareMoved,
+		Name: workorder.StepCompare, Title: "compare the commits before and after", After: []workorder.StepName{workorder.StepSetup},
+		Budget: compareBudget, Silent: true, Run: b.compareMoved,
 	}
 }
 
@@ -97,8 +97,8 @@ func (b move) moveStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepMove, Title: "allow the branch to move if the new head is not worse", After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true,
-		Run: b.move,
+		Name: workorder.StepMove, Title: "allow the branch to move if the new head is not worse",
+		After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true, Run: b.move,
 	}
 }
 
@@ -113,7 +113,10 @@ func (b move) showRebased() {
 func (b move) beginRebase() error {
 	x := b.rebasing
 	if x.Nothing != "" {
-		return &pipeline.Stop{Why: "there is nothing to rebase", Err: &endError{because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", x.Nothing)}}
+		return &pipeline.Stop{
+			Why: "there is nothing to rebase",
+			Err: &endError{because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", x.Nothing)},
+		}
 	}
 	work(b).watchLease()
 	if !x.Conflict {
@@ -124,7 +127,10 @@ func (b move) beginRebase() error {
 		return nil
 	}
 	if x.NoAgent != "" {
-		return stop(because(workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged", strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent))
+		return stop(because(
+			workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged",
+			strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent,
+		))
 	}
 	if err := work(b).prepare(); err != nil {
 		return err
@@ -162,11 +168,13 @@ func (b move) keepResolved(ctx context.Context) error {
 
 // unresolved is the ending of a rebase that the agent did not complete.
 func (b move) unresolved(why string) error {
-	return stop(because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept()))
+	return stop(because(
+		workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept(),
+	))
 }
 
-// notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits, although only setup has run since,
-// or (unknown) cannot be read.
+// notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits,
+// although only setup has run since, or (unknown) cannot be read.
 func (b move) notMoved(why string, unknown bool) error {
 	status, by := workorder.StatusFailed, workorder.BySetup
 	if unknown {
@@ -178,7 +186,10 @@ func (b move) notMoved(why string, unknown bool) error {
 
 // whereKept describes where the commits are that did not reach the branch.
 func (b move) whereKept() string {
-	return fmt.Sprintf("%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo, b.rebasing.Beside)
+	return fmt.Sprintf(
+		"%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo,
+		b.rebasing.Beside,
+	)
 }
 
 // compareMoved compares the commits. Problems count if the agent took part in moving them.

@@ -86,7 +86,9 @@ func failing(tests int) string {
 //
 // Newly red is a failure. Red on both sides, with nothing newly red, proves nothing either way, unless the
 // task made something green.
-func redChecks(green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved bool) workorder.Ending {
+func redChecks(
+	green workorder.Ending, strict *bool, checks []workorder.Validation, proof *workorder.Proof, same, moved bool,
+) workorder.Ending {
 	var worse, red []string
 	fixed := false
 	for i := range checks {
@@ -103,7 +105,10 @@ func redChecks(green workorder.Ending, strict *bool, checks []workorder.Validati
 	}
 	switch {
 	case len(worse) > 0:
-		return because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: %s", strings.Join(append(worse, red...), ", "))
+		return because(
+			workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: %s",
+			strings.Join(append(worse, red...), ", "),
+		)
 	case len(red) == 0:
 		return green
 	case green.Status == workorder.StatusFailed, fixed, strict != nil: // lax, since a strict project has no red check here

@@ -17,7 +17,8 @@ const whyAgain = "it ran before the box was stopped"
 func (b *Box) standing() *pipeline.List {
 	p := prep{b}
 	steps := []*pipeline.Step{
-		p.boxStep(), p.dockerStep(), p.cloneStep(), p.servicesStep(), once(b, p.packagesStep()), p.toolsStep(), p.supabaseStep(), once(b, p.envStep()), once(b, p.setupStep()),
+		p.boxStep(), p.dockerStep(), p.cloneStep(), p.servicesStep(), once(b, p.packagesStep()), p.toolsStep(), p.supabaseStep(),
+		once(b, p.envStep()), once(b, p.setupStep()),
 		p.serveStep(),
 	}
 	return &pipeline.List{Rec: b.Rec, Steps: compact(steps...)}

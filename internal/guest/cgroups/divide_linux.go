@@ -83,7 +83,9 @@ func (h hierarchy) renew() error {
 	if err := unix.Unmount(h.path, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", h.path, err)
 	}
-	if err := unix.Mount(h.fsType(), h.path, h.fsType(), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME, h.mountData()); err != nil {
+	if err := unix.Mount(
+		h.fsType(), h.path, h.fsType(), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME, h.mountData(),
+	); err != nil {
 		return fmt.Errorf("mount %s: %w", h.path, err)
 	}
 	return nil
@@ -145,12 +147,17 @@ func (h hierarchy) limit(l Limits, memory int64) error {
 	if memory > 0 {
 		reserve := min(l.Reserve, memory/4)
 		for g, n := range map[string]int64{Work: memory - reserve, Git: reserve / gitShare} {
-			all = append(all, setting{controller: "memory", group: g, v1: "memory.limit_in_bytes", v2: "memory.max", value: strconv.FormatInt(n, 10)})
+			all = append(
+				all, setting{controller: "memory", group: g, v1: "memory.limit_in_bytes", v2: "memory.max", value: strconv.FormatInt(n, 10)},
+			)
 		}
 	}
 	for g, w := range map[string]int{Boot: bootWeight, Engine: weight, Git: weight, Work: weight} {
 		// Version 1 counts 1024 where version 2 counts 100.
-		all = append(all, setting{controller: "cpu", group: g, v1: "cpu.shares", v2: "cpu.weight", value: strconv.Itoa(w), valueV1: strconv.Itoa(w * 1024 / 100)})
+		all = append(
+			all,
+			setting{controller: "cpu", group: g, v1: "cpu.shares", v2: "cpu.weight", value: strconv.Itoa(w), valueV1: strconv.Itoa(w * 1024 / 100)},
+		)
 	}
 	for _, s := range all {
 		if !h.has(s.controller) {

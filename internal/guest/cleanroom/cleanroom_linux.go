@@ -108,8 +108,10 @@ func (g *Ground) New(ctx context.Context, fresh Fresh) (*Room, error) {
 		return nil, err
 	}
 	if space.Disk < g.space.Disk/100*spaceShare || space.Inodes < g.space.Inodes/100*spaceShare {
-		return nil, fmt.Errorf("the disk has %d MiB and %d inodes free, down from %d and %d when the task began: a check could fail for that reason alone",
-			space.Disk>>20, space.Inodes, g.space.Disk>>20, g.space.Inodes)
+		return nil, fmt.Errorf(
+			"the disk has %d MiB and %d inodes free, down from %d and %d when the task began: a check could fail for that reason alone",
+			space.Disk>>20, space.Inodes, g.space.Disk>>20, g.space.Inodes,
+		)
 	}
 	if g.spots == nil { // programs in rooms leave no files outside of them
 		if g.spots, err = g.cfg.scan(ctx); err != nil {
@@ -172,7 +174,9 @@ func (r *Room) clear(ctx context.Context) error {
 // remove deletes a directory of untrusted content in a separate process, so that its depth and size do not
 // burden boot.
 func remove(ctx context.Context, paths ...string) error {
-	return proc.Run(ctx, proc.Spec{Argv: append([]string{"/bin/rm", "-rf", "--one-file-system", "--"}, paths...), Dir: "/", Env: []string{"LC_ALL=C.UTF-8"}})
+	return proc.Run(
+		ctx, proc.Spec{Argv: append([]string{"/bin/rm", "-rf", "--one-file-system", "--"}, paths...), Dir: "/", Env: []string{"LC_ALL=C.UTF-8"}},
+	)
 }
 
 // fresh creates the replacement of a place: an empty one with the image's content. It reports whether the

@@ -49,7 +49,10 @@ func (s system) prepareCgroups(ctx context.Context) (cgroupState, error) {
 		}
 	}
 	if !found {
-		return cgroupState{}, errors.New("no cgroup hierarchy is mounted in the sandbox, so inner containers cannot be created: start the sandbox on an engine that mounts /sys/fs/cgroup")
+		return cgroupState{}, errors.New(
+			"no cgroup hierarchy is mounted in the sandbox, so inner containers cannot be created: start the sandbox on an engine that " +
+				"mounts /sys/fs/cgroup",
+		)
 	}
 	for _, m := range locked {
 		if err := s.remountRW(m); err != nil {
@@ -172,7 +175,13 @@ func (s system) checkPrivileges() error {
 		for _, c := range []struct {
 			bit  uint
 			name string
-		}{{unix.CAP_SYS_ADMIN, "SYS_ADMIN"}, {unix.CAP_NET_ADMIN, "NET_ADMIN"}, {unix.CAP_MKNOD, "MKNOD"}, {unix.CAP_SETUID, "SETUID"}, {unix.CAP_SYS_PTRACE, "SYS_PTRACE"}} {
+		}{
+			{unix.CAP_SYS_ADMIN, "SYS_ADMIN"},
+			{unix.CAP_NET_ADMIN, "NET_ADMIN"},
+			{unix.CAP_MKNOD, "MKNOD"},
+			{unix.CAP_SETUID, "SETUID"},
+			{unix.CAP_SYS_PTRACE, "SYS_PTRACE"},
+		} {
 			if caps&(1<<c.bit) == 0 {
 				errs = append(errs, fmt.Errorf("the sandbox lacks a capability that its own engine needs: start it with --cap-add %s", c.name))
 			}
@@ -181,7 +190,9 @@ func (s system) checkPrivileges() error {
 	// runc gives every container a session keyring of its own; the engine's
 	// default seccomp profile forbids that even to a box with SYS_ADMIN.
 	if _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		errs = append(errs, errors.New("the sandbox's seccomp profile forbids keyctl, so inner containers cannot start: start it with --security-opt seccomp=unconfined"))
+		errs = append(errs, errors.New(
+			"the sandbox's seccomp profile forbids keyctl, so inner containers cannot start: start it with --security-opt seccomp=unconfined",
+		))
 	}
 	return errors.Join(errs...)
 }

@@ -114,7 +114,9 @@ func (s system) prepareMounts() ([]string, error) {
 		notes = append(notes, net+" made writable")
 	}
 	if err := s.mount("", s.path("/"), "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return notes, fmt.Errorf("share the mount tree: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", err)
+		return notes, fmt.Errorf(
+			"share the mount tree: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", err,
+		)
 	}
 	return notes, nil
 }

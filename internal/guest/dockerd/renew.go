@@ -40,8 +40,9 @@ func (e *Engine) Remember() error {
 	return nil
 }
 
-// Renew returns the engine to its state before code of the task used it: without containers, networks, volumes and build caches, with
-// the recorded images and names. Clients wait meanwhile. It reports whether the engine had been started; otherwise there is nothing to renew.
+// Renew returns the engine to its state before code of the task used it: without containers, networks,
+// volumes and build caches, with the recorded images and names. Clients wait meanwhile. It reports whether
+// the engine had been started; otherwise there is nothing to renew.
 func (e *Engine) Renew(ctx context.Context) (renewed bool, err error) {
 	if e.Info().Version == "" {
 		return false, nil

@@ -55,7 +55,9 @@ func checkSpace(root string) (note string, err error) {
 	free := st.Bavail * uint64(st.Bsize)
 	switch {
 	case free < minFree:
-		return "", fmt.Errorf("%s has %d MiB free, the inner engine needs at least %d: free space on the host's Docker disk", root, free>>20, minFree>>20)
+		return "", fmt.Errorf(
+			"%s has %d MiB free, the inner engine needs at least %d: free space on the host's Docker disk", root, free>>20, minFree>>20,
+		)
 	case free < lowFree:
 		return fmt.Sprintf("%s has only %d MiB free", root, free>>20), nil
 	}

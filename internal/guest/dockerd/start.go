@@ -170,7 +170,8 @@ func (e *Engine) startDockerd(ctx context.Context) error {
 	}
 	begin := time.Now()
 	d, err := spawn(ctx, "dockerd", e.cfg.LogDir, proc.Spec{
-		Argv: argv, Env: append(environment(os.Environ(), p.tools()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group, Cgroup: e.cfg.Cgroup,
+		Argv: argv, Env: append(environment(os.Environ(), p.tools()), "LISTEN_FDS=1"), ExtraFiles: []*os.File{s.file}, Group: e.cfg.Group,
+		Cgroup: e.cfg.Cgroup,
 	})
 	if err != nil {
 		return err

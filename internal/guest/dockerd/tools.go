@@ -10,7 +10,8 @@ import (
 // context, as a named one, in a Dockerfile's ADD, or at a frontend's request. The request is inside a
 // stream that the guard does not read, so root's git is hidden from the engine's path.
 const withheld = `#!/bin/sh
-echo "sandbox-agent guard: rule build-remote: the engine does not fetch repositories: fetch it in the sandbox (git) and give the local copy" >&2
+echo "sandbox-agent guard: rule build-remote: the engine does not fetch repositories:" \
+	"fetch it in the sandbox (git) and give the local copy" >&2
 exit 128
 `
 

@@ -149,7 +149,10 @@ func (e *Egress) bringUp(ctx, run context.Context) error {
 	if l, err := openNFLog(logGroup); err != nil {
 		next.unlogged = true
 		e.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
-			"packets that the kernel refuses are only counted (nft list table inet sandbox_agent) and not reported, because the kernel has no log of them (it needs nfnetlink_log): %v", err)})
+			"packets that the kernel refuses are only counted (nft list table inet sandbox_agent) and not reported, because the kernel has "+
+				"no log of them (it needs nfnetlink_log): %v",
+			err,
+		)})
 	} else {
 		e.closes = append(e.closes, func() { l.Close() })
 		go e.watch(l)

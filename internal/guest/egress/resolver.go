@@ -107,7 +107,8 @@ func (r *resolver) decide(ctx context.Context, name string, by func() string) re
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		hosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	}
-	if len(hosts) > 0 && (r.policy.Load().mode == workorder.NetworkNone || !slices.ContainsFunc(hosts, func(a netip.Addr) bool { return !r.local(a) })) {
+	if len(hosts) > 0 &&
+		(r.policy.Load().mode == workorder.NetworkNone || !slices.ContainsFunc(hosts, func(a netip.Addr) bool { return !r.local(a) })) {
 		return reply{addrs: hosts, ttl: serviceTTL}
 	}
 	if r.policy.Load().mode == workorder.NetworkNone {

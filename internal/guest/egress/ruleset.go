@@ -33,7 +33,8 @@ const (
 
 // neighbours are the ICMPv6 messages for neighbour discovery and multicast groups.
 // Only the kernel sends them: untrusted code has no raw sockets on the box's interfaces.
-const neighbours = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }"
+const neighbours = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, " +
+	"mld-listener-report, mld-listener-done, mld2-listener-report }"
 
 const (
 	trustedOwner = "meta skuid 0 meta skgid 0"
@@ -253,7 +254,10 @@ func (w *writer) output(s kernelState) {
 	w.line("ct mark %#x ct direction original meta skuid != 0 goto refuse", trustedMark)
 	w.line("ct mark %#x ct direction original meta skgid != 0 goto refuse", trustedMark)
 	if s.switched && s.mode != workorder.NetworkFull {
-		w.line("meta skuid != 0 fib daddr type != local oifname @outside ct state established ct direction original meta l4proto tcp reject with tcp reset")
+		w.line(
+			"meta skuid != 0 fib daddr type != local oifname @outside ct state established ct direction original meta l4proto tcp reject " +
+				"with tcp reset",
+		)
 		w.line("meta skuid != 0 fib daddr type != local oifname @outside ct state established ct direction original drop")
 	}
 	w.line("ct state established,related accept")

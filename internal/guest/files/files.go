@@ -176,7 +176,8 @@ func start(ctx context.Context, c Config) (*helper, error) {
 	// It starts with the guest's identity, the only one that may read its program, and becomes the user at once.
 	// If that fails, there is no first answer.
 	p, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: append([]string{c.Self}, c.Role...), Dir: "/", Env: []string{}, Stdin: bytes.NewReader(s), Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}, User: c.As,
+		Argv: append([]string{c.Self}, c.Role...), Dir: "/", Env: []string{}, Stdin: bytes.NewReader(s), Stderr: os.Stderr,
+		ExtraFiles: []*os.File{theirs}, User: c.As,
 	})
 	_ = theirs.Close()
 	if err != nil {

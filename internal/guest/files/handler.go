@@ -105,7 +105,9 @@ func mode(r *http.Request) (*fs.FileMode, error) {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("%q is not a file mode", text)}
 	}
 	m := fs.FileMode(n) & fs.ModePerm
-	for bit, flag := range map[uint64]fs.FileMode{syscall.S_ISUID: fs.ModeSetuid, syscall.S_ISGID: fs.ModeSetgid, syscall.S_ISVTX: fs.ModeSticky} {
+	for bit, flag := range map[uint64]fs.FileMode{
+		syscall.S_ISUID: fs.ModeSetuid, syscall.S_ISGID: fs.ModeSetgid, syscall.S_ISVTX: fs.ModeSticky,
+	} {
 		if n&bit != 0 {
 			m |= flag
 		}

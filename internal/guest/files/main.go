@@ -74,7 +74,10 @@ func serve(ctx context.Context, conn net.Conn, h http.Handler) error {
 	l.conns <- &ending{Conn: conn, l: l}
 	s := &http.Server{
 		Handler: h, Protocols: protocols, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx },
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxReadFrameSize: frameSize, MaxConcurrentStreams: maxStreams},
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxReadFrameSize: frameSize,
+			MaxConcurrentStreams: maxStreams,
+		},
 	}
 	if err := s.Serve(l); !errors.Is(err, io.EOF) {
 		return err

@@ -21,7 +21,8 @@ import (
 )
 
 // watched selects the kernel's events: all changes to directory entries or to a file's content.
-const watched = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+const watched = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_MODIFY |
+	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
 // eventBuffer holds some hundreds of kernel events, in bytes. Unread events wait in the kernel, which drops
 // what exceeds its queue and reports that.

@@ -26,7 +26,9 @@ func (c *call) answer(resp *http.Response) *refusal {
 	c.line.Status = resp.StatusCode
 	c.line.Upstream = clean(c.m.mask.String(firstOf(resp.Header, "Request-Id", "X-Request-Id")))
 	if resp.StatusCode < 200 {
-		return &refusal{status: http.StatusBadGateway, kind: "broken", text: fmt.Sprintf("the model's server %s does not answer in HTTP", c.route.base.Host)}
+		return &refusal{
+			status: http.StatusBadGateway, kind: "broken", text: fmt.Sprintf("the model's server %s does not answer in HTTP", c.route.base.Host),
+		}
 	}
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		at := "elsewhere"
@@ -35,7 +37,9 @@ func (c *call) answer(resp *http.Response) *refusal {
 		}
 		return &refusal{
 			status: http.StatusBadGateway, kind: "redirect",
-			text: fmt.Sprintf("the model's server %s answers with a redirect %s, which is not followed: set base_url to the right server", c.route.base.Host, at),
+			text: fmt.Sprintf(
+				"the model's server %s answers with a redirect %s, which is not followed: set base_url to the right server", c.route.base.Host, at,
+			),
 		}
 	}
 	if no := c.decode(resp); no != nil {
@@ -43,7 +47,8 @@ func (c *call) answer(resp *http.Response) *refusal {
 	}
 	h := c.client.w.Header()
 	for name, values := range resp.Header {
-		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || override.MatchString(name) || c.m.mask.String(name) != name {
+		if slices.Contains(hop, name) || name == "Set-Cookie" || name == "Alt-Svc" || override.MatchString(name) ||
+			c.m.mask.String(name) != name {
 			continue
 		}
 		for _, v := range values {
@@ -56,7 +61,8 @@ func (c *call) answer(resp *http.Response) *refusal {
 	switch {
 	case resp.StatusCode >= 400:
 		return c.passError(resp)
-	case c.entry == nil && c.route.api == workorder.APIOpenAI && c.r.Method == http.MethodGet && strings.HasPrefix(c.ask.path, "/v1/responses/") &&
+	case c.entry == nil && c.route.api == workorder.APIOpenAI && c.r.Method == http.MethodGet &&
+		strings.HasPrefix(c.ask.path, "/v1/responses/") &&
 		strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
 		return c.passResponse(resp)
 	case c.entry == nil:

@@ -28,8 +28,8 @@ type keyring struct {
 	keys map[string]string
 }
 
-// newKeyring makes a placeholder for each key, under the key's name or else under the API's usual one. A route without keys gets one, too: programs
-// refuse to start without a key, even if the server needs none.
+// newKeyring makes a placeholder for each key, under the key's name or else under the API's usual one. A
+// route without keys gets one, too: programs refuse to start without a key, even if the server needs none.
 func newKeyring(r workorder.ModelRoute, secrets map[string]string) (keyring, error) {
 	k := keyring{vars: map[string]string{}, keys: map[string]string{}}
 	for _, name := range r.Keys {

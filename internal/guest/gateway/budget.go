@@ -159,7 +159,10 @@ func (l *ledger) refuse(model string, priced bool) *refusal {
 		}
 		return &refusal{
 			status: http.StatusBadRequest, kind: "budget_exceeded",
-			text: fmt.Sprintf("the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no more model calls are possible, end your work now", l.spent(), *l.budget),
+			text: fmt.Sprintf(
+				"the budget of this task (max_budget_usd) is spent: $%.4g of $%.4g; no more model calls are possible, end your work now", l.spent(),
+				*l.budget,
+			),
 		}
 	case l.unknown != "":
 		return &refusal{status: http.StatusBadRequest, kind: "cost_unknown", text: "the budget cannot be enforced: " + l.unknown + what}

@@ -17,7 +17,10 @@ var hop = []string{
 var own = []string{"Forwarded", "X-Real-Ip", "Accept-Encoding", "Content-Length", "Expect", "Host"}
 
 // override matches headers that make servers and proxies use another method, path or host than the checked one.
-var override = pattern.New(`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|uri|path|host)|host(?:-override)?)$`)
+var override = pattern.New(
+	`(?i)^x-(?:(?:http-)?method(?:-override)?|http-(?:host|url|path)-override|(?:original|rewrite|override|rewritten)-(?:method|url|` +
+		`uri|path|host)|host(?:-override)?)$`,
+)
 
 // secretive matches header names that may carry credentials. It matches too many rather than too few,
 // because services invent names of their own.

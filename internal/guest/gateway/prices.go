@@ -102,7 +102,10 @@ func (p pricer) find(names ...string) (price, bool) {
 
 var (
 	// vendorPrefix is the prefix that proxies and clouds add to a model's name.
-	vendorPrefix = pattern.New(`^(anthropic|openai|bedrock|converse|vertex_ai|azure|azure_ai|openrouter|litellm_proxy|models|gemini|google|xai|x-ai|deepseek|mistral|mistralai|moonshotai|moonshot|zai|z-ai|dashscope|alibaba|qwen)/`)
+	vendorPrefix = pattern.New(
+		`^(anthropic|openai|bedrock|converse|vertex_ai|azure|azure_ai|openrouter|litellm_proxy|models|gemini|google|xai|x-ai|deepseek|` +
+			`mistral|mistralai|moonshotai|moonshot|zai|z-ai|dashscope|alibaba|qwen)/`,
+	)
 	// bedrockPrefix and bedrockSuffix are parts of Amazon's names: us.anthropic.….-v1:0.
 	bedrockPrefix = pattern.New(`^((us|eu|apac|jp|au|ca|us-gov|global)\.)?anthropic\.`)
 	bedrockSuffix = pattern.New(`-v[0-9](:[0-9])?$`)

@@ -93,8 +93,8 @@ func (c *call) serve(raw string) *refusal {
 	}
 	if wait := c.m.rate.take(time.Now()); wait > 0 {
 		return &refusal{
-			status: http.StatusTooManyRequests, kind: "rate_limit", text: "the project allows no more requests per minute (gateway.requests_per_minute)",
-			after: int(math.Ceil(wait.Seconds())),
+			status: http.StatusTooManyRequests, kind: "rate_limit",
+			text: "the project allows no more requests per minute (gateway.requests_per_minute)", after: int(math.Ceil(wait.Seconds())),
 		}
 	}
 	if no := c.readBody(); no != nil {
@@ -136,7 +136,9 @@ var errBusy = &refusal{status: http.StatusTooManyRequests, kind: "busy", text: "
 
 // readBody reads the whole body, because the meter has to examine it.
 func (c *call) readBody() *refusal {
-	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request must not exceed %d bytes", maxRequest)}
+	tooLarge := &refusal{
+		status: http.StatusRequestEntityTooLarge, kind: "too_large", text: fmt.Sprintf("a request must not exceed %d bytes", maxRequest),
+	}
 	limit := int64(maxRequest)
 	if c.r.ContentLength > limit {
 		return tooLarge
@@ -240,7 +242,9 @@ func (c *call) forward(header http.Header) *refusal {
 		}
 		text := c.m.mask.String(err.Error())
 		c.m.log.Warn("forward to a model", "api", c.route.api, "error", text)
-		no := &refusal{status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s is unreachable: %s", base.Host, text)}
+		no := &refusal{
+			status: http.StatusBadGateway, kind: "unreachable", text: fmt.Sprintf("the model's server %s is unreachable: %s", base.Host, text),
+		}
 		if noRoute(err) {
 			no.final = c.m.outage.failed(c.route.api, no.text)
 		}

@@ -67,7 +67,9 @@ type verdict struct {
 
 // decide decides on one reach. The name is empty if the provider reaches nothing.
 func (j *judge) decide(r reach) verdict {
-	v := verdict{name: clean(r.what), reason: "the provider would run or fetch it, outside the sandbox", fix: toolsKey, status: workorder.NetworkRefused}
+	v := verdict{
+		name: clean(r.what), reason: "the provider would run or fetch it, outside the sandbox", fix: toolsKey, status: workorder.NetworkRefused,
+	}
 	switch {
 	case r.what != "" && j.tools:
 		return verdict{}

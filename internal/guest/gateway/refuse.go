@@ -28,9 +28,13 @@ var errorTypes = map[workorder.ModelAPI]map[int]string{
 		http.StatusUpgradeRequired: "invalid_request_error", http.StatusUnsupportedMediaType: "invalid_request_error",
 	},
 	workorder.APIOpenAI: {
-		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "invalid_request_error", http.StatusNotFound: "invalid_request_error",
-		http.StatusRequestEntityTooLarge: "invalid_request_error", http.StatusTooManyRequests: "requests",
-		http.StatusUpgradeRequired: "invalid_request_error", http.StatusUnsupportedMediaType: "invalid_request_error",
+		http.StatusBadRequest:            "invalid_request_error",
+		http.StatusUnauthorized:          "invalid_request_error",
+		http.StatusNotFound:              "invalid_request_error",
+		http.StatusRequestEntityTooLarge: "invalid_request_error",
+		http.StatusTooManyRequests:       "requests",
+		http.StatusUpgradeRequired:       "invalid_request_error",
+		http.StatusUnsupportedMediaType:  "invalid_request_error",
 	},
 }
 

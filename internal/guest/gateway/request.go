@@ -142,7 +142,9 @@ func (a *ask) prepare() (*edit, error) {
 	a.hour = a.api == workorder.APIAnthropic && bytes.Contains(a.body, []byte(`"1h"`))
 	a.most = min(a.bound(b)*max(b.number("n"), b.number("best_of"), 1), maxTokens)
 	if b.has("background") && string(b.get("background")) != "false" {
-		return nil, errors.New("background responses are not supported here, because their tokens cannot be metered: send it without \"background\"")
+		return nil, errors.New(
+			"background responses are not supported here, because their tokens cannot be metered: send it without \"background\"",
+		)
 	}
 	if a.stream && (a.path == "/v1/chat/completions" || a.path == "/v1/completions") {
 		return a.includeUsage(b)

@@ -19,9 +19,13 @@ var errReaches = errors.New("it names too many URLs, files and tools")
 // request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Source:
 // the unions of the providers' SDKs, 2026-11-21: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
 // openai-go v3.95.0. Every other type, also a new one, counts as run by the provider.
-var clientTools = pattern.New(`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|image_generation|tool_search|` +
-	`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|tool_search_tool_regex)(?:_[0-9]{8})?|` +
-	`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`)
+var clientTools = pattern.New(
+	`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|` +
+		`image_generation|tool_search|` +
+		`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|` +
+		`tool_search_tool_regex)(?:_[0-9]{8})?|` +
+		`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`,
+)
 
 // cachedSearch are tools that reach nothing with external_web_access: false. Codex sets that inside its own
 // sandbox; without one it uses the live search, unless it runs with web_search="disabled".
@@ -37,8 +41,8 @@ var fields = []string{"mcp_servers", "web_search_options", "plugins", "search_pa
 // toolFields are fields that make a tool one of the provider's, whatever its type: of MCP, and of
 // Google's tools, which have no type.
 var toolFields = []string{
-	"server_url", "connector_id", "google_search", "googlesearch", "google_search_retrieval", "googlesearchretrieval", "url_context", "urlcontext",
-	"code_execution", "codeexecution", "enterprise_web_search", "enterprisewebsearch", "google_maps", "googlemaps",
+	"server_url", "connector_id", "google_search", "googlesearch", "google_search_retrieval", "googlesearchretrieval", "url_context",
+	"urlcontext", "code_execution", "codeexecution", "enterprise_web_search", "enterprisewebsearch", "google_maps", "googlemaps",
 }
 
 // urlFields are fields that contain a URL, or an object with one.

@@ -131,8 +131,9 @@ func createOf(j *judge, at string, v any) (any, error) {
 	return v, nil
 }
 
-// ownUser makes a container that binds files and is to run with the caller's user id run as its root: in it root owns the caller's files, and what
-// root writes there is the caller's. The same number is another user in the container, who could not write.
+// ownUser makes a container that binds files and is to run with the caller's user id run as its root: in it
+// root owns the caller's files, and what root writes there is the caller's. The same number is another user
+// in the container, who could not write.
 func ownUser(container map[string]any, caller peer) {
 	user, _ := container["User"].(string)
 	uid, _, _ := strings.Cut(user, ":")

@@ -251,9 +251,9 @@ func importQuery(q url.Values) error {
 
 // harmlessBuildKeys are the other keys of a build, moby api/server/router/build/build_routes.go.
 var harmlessBuildKeys = []string{
-	"dockerfile", "q", "nocache", "forcerm", "rm", "pull", "memswap", "memory", "cpushares", "cpuperiod", "cpuquota", "cpusetcpus", "cpusetmems",
-	"t", "extrahosts", "shmsize", "isolation", "ulimits", "buildargs", "labels", "cachefrom", "version", "target", "session", "buildid",
-	"platform", "outputs", "squash",
+	"dockerfile", "q", "nocache", "forcerm", "rm", "pull", "memswap", "memory", "cpushares", "cpuperiod", "cpuquota", "cpusetcpus",
+	"cpusetmems", "t", "extrahosts", "shmsize", "isolation", "ulimits", "buildargs", "labels", "cachefrom", "version", "target", "session",
+	"buildid", "platform", "outputs", "squash",
 }
 
 func buildQuery(q url.Values) error {

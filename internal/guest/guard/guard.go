@@ -55,8 +55,8 @@ type Config struct {
 	// Reserved are addresses, besides those of the box and its routes, that no network of
 	// containers may have: hosts that boot talks to, such as the git server and the resolvers. It may be nil.
 	Reserved func() []netip.Prefix
-	// Starting is called before a container starts, with the ports of the box that it publishes ("80", "8000-8010"), and started after the engine's
-	// answer. It may be nil.
+	// Starting is called before a container starts, with the ports of the box that it publishes ("80",
+	// "8000-8010"), and started after the engine's answer. It may be nil.
 	Starting func(id string, ports []string) (started func())
 	// By names a client process; if nil, clients are not named.
 	By func(pid int) string

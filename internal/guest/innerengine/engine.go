@@ -81,9 +81,9 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 		parent, sweep = "/"+cgroups.Containers, func() error { return n.Groups.Kill(cgroups.Containers) }
 	}
 	eng, err := dockerd.New(dockerd.Config{
-		Cgroup: n.Groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep,
-		DataRoot: workorder.DataRoot, Group: Group, RemapUser: workorder.SandboxUser,
-		MTU: o.MTU, Avoid: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, Home: cache, Keep: o.Mode == workorder.ModeStand, Warn: n.Warn, Log: log,
+		Cgroup: n.Groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep, DataRoot: workorder.DataRoot, Group: Group,
+		RemapUser: workorder.SandboxUser, MTU: o.MTU, Avoid: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, Home: cache,
+		Keep: o.Mode == workorder.ModeStand, Warn: n.Warn, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -176,7 +176,10 @@ func (t tree) chain(image string) ([]layer, error) {
 // describe copies an image's metadata, without its layers. The
 // configuration comes last, because it makes the image exist.
 func describe(from, to tree, image string, layers []layer) error {
-	for _, p := range []string{"imagedb/content/sha256", "imagedb/metadata/sha256", "layerdb/sha256", "distribution/diffid-by-digest/sha256", "distribution/v2metadata-by-diffid/sha256"} {
+	for _, p := range []string{
+		"imagedb/content/sha256", "imagedb/metadata/sha256", "layerdb/sha256",
+		"distribution/diffid-by-digest/sha256", "distribution/v2metadata-by-diffid/sha256",
+	} {
 		if err := os.MkdirAll(to.meta(p), 0o700); err != nil {
 			return err
 		}

@@ -36,7 +36,9 @@ func (c *Cache) publish() (int, error) {
 	if err != nil || len(fresh.Repositories) == 0 {
 		return 0, err
 	}
-	if err := errors.Join(mkdirLike(run.layers(), seed.layers()), mkdirLike(run.layers("l"), seed.layers("l")), os.MkdirAll(seed.meta("layerdb", "sha256"), 0o700)); err != nil {
+	if err := errors.Join(
+		mkdirLike(run.layers(), seed.layers()), mkdirLike(run.layers("l"), seed.layers("l")), os.MkdirAll(seed.meta("layerdb", "sha256"), 0o700),
+	); err != nil {
 		return 0, err
 	}
 	holders, err := c.live()

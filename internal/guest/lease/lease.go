@@ -88,7 +88,8 @@ func (m Maker) Make(ctx context.Context) (*Lease, error) {
 		}
 	}
 	l.p, err = proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: append([]string{m.Self}, m.Role...), Dir: "/", Stderr: l.said, ExtraFiles: []*os.File{theirs, told, none}, Tied: syscall.SIGKILL, Namespaces: namespaces,
+		Argv: append([]string{m.Self}, m.Role...),
+		Dir:  "/", Stderr: l.said, ExtraFiles: []*os.File{theirs, told, none}, Tied: syscall.SIGKILL, Namespaces: namespaces,
 	})
 	if err != nil {
 		_ = ours.Close()

@@ -86,7 +86,9 @@ func mountAll(l wire.Leases, uid, gid int) error {
 		}
 	}
 	// The guest's directory must not be accessible in a lease: this process already runs its program.
-	if err := mount("none", root+wire.GuestDir, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0700,size=4k"); err != nil {
+	if err := mount(
+		"none", root+wire.GuestDir, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0700,size=4k",
+	); err != nil {
 		return err
 	}
 	// The engine's filter allows no container to call pivot_root. The file system below is reachable only with
@@ -105,7 +107,9 @@ func overlay(lower, target string, n int) error {
 		return err
 	}
 	// The upper directory gets the mode of the lower one.
-	if err := errors.Join(os.Mkdir(upper, 0o700), os.Mkdir(work, 0o700), os.Chmod(upper, st.Mode().Perm()|st.Mode()&(os.ModeSticky|os.ModeSetgid))); err != nil {
+	if err := errors.Join(
+		os.Mkdir(upper, 0o700), os.Mkdir(work, 0o700), os.Chmod(upper, st.Mode().Perm()|st.Mode()&(os.ModeSticky|os.ModeSetgid)),
+	); err != nil {
 		return err
 	}
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
@@ -193,7 +197,8 @@ func mountPoints() ([]string, error) {
 			continue
 		}
 		p := unescape(fields[4])
-		if p == "/" || slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") }) {
+		if p == "/" ||
+			slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") }) {
 			continue
 		}
 		all = append(all, p)

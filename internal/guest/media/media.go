@@ -108,7 +108,9 @@ func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 		}
 	}
 	if left > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d files in the agent's directory for pictures were ignored: only pictures, videos and text are copied, by file name extension", left))
+		warnings = append(warnings, fmt.Sprintf(
+			"%d files in the agent's directory for pictures were ignored: only pictures, videos and text are copied, by file name extension", left,
+		))
 	}
 	return files, warnings
 }

@@ -39,7 +39,8 @@ func newLook(cfg runner.Config, shell func(ctx context.Context, c proof.Command)
 	return &look{
 		dev: cfg.Order.Dev, shell: shell, cfg: cfg,
 		browser: browse.Browser{
-			Argv: []string{"/proc/self/exe", "browse"}, Dir: filepath.Join(filepath.Dir(cfg.OutDir), "browse"), OutDir: cfg.OutDir, Redact: cfg.Redact, Program: browserProgram,
+			Argv: []string{"/proc/self/exe", "browse"}, Dir: filepath.Join(filepath.Dir(cfg.OutDir), "browse"), OutDir: cfg.OutDir,
+			Redact: cfg.Redact, Program: browserProgram,
 			Env: []string{
 				"PLAYWRIGHT_DRIVER_PATH=" + browserDriver, "PLAYWRIGHT_BROWSERS_PATH=" + browserTools, "PLAYWRIGHT_NODEJS_PATH=" + browserNode,
 				"PLAYWRIGHT_SKIP_BROWSER_GC=1", "PLAYWRIGHT_SKIP_VALIDATE_HOST_REQUIREMENTS=1",

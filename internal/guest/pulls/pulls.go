@@ -47,7 +47,9 @@ func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR
 }
 
 // Answer posts the answers to reviewers. why is the reason if it did not try, else empty.
-func (p *Pulls) Answer(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
+func (p *Pulls) Answer(
+	ctx context.Context, review *workorder.Review, r *workorder.Result,
+) (answers []workorder.ReviewAnswer, why string, err error) {
 	why = pullrequest.WhyNotAnswer(p.Order, r)
 	later := "; sandbox-agent pr open " + p.Order.TaskID + " gives the answers"
 	switch {

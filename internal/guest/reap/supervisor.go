@@ -35,7 +35,10 @@ func Main(ctx context.Context) int {
 	Hide()
 	// Its starter ends it by the socket. Signals are caught and dropped, since the command would inherit ignored
 	// signals.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
+	signal.Notify(
+		make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP, syscall.SIGTTIN,
+		syscall.SIGTTOU, syscall.SIGPIPE,
+	)
 	requests := json.NewDecoder(control)
 	var s Spec
 	if err := requests.Decode(&s); err != nil {
@@ -220,7 +223,8 @@ func bury(all []proc.Relative) {
 func descendants() []proc.Relative { return proc.Below(proc.Relatives(), os.Getpid()) }
 
 // ProcessLimit is the error if no process can be started.
-const ProcessLimit = "the sandbox has reached its process limit: processes left by ended commands are killed within seconds, running commands are not"
+const ProcessLimit = "the sandbox has reached its process limit: processes left by ended commands are killed within seconds, " +
+	"running commands are not"
 
 // refused returns the exit of a command that could not be started, with a shell's codes.
 func refused(argv0 string, err error) Exit {

@@ -65,7 +65,9 @@ func New(o Options) (*Recorder, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	for _, d := range []string{o.OutDir, filepath.Join(o.OutDir, workorder.LogsDir), filepath.Join(o.OutDir, workorder.EvidenceDir), o.StateDir} {
+	for _, d := range []string{
+		o.OutDir, filepath.Join(o.OutDir, workorder.LogsDir), filepath.Join(o.OutDir, workorder.EvidenceDir), o.StateDir,
+	} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, fmt.Errorf("open record: %w", err)
 		}
@@ -155,7 +157,8 @@ func (r *Recorder) emit(e workorder.Event) {
 		// The last report counts if the agent's end is never seen. Some reports contain only the cost.
 		u := *e.Usage
 		if was := r.result.Usage; u.InputTokens+u.OutputTokens+u.CacheReadTokens+u.CacheWriteTokens == 0 {
-			u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens = was.InputTokens, was.OutputTokens, was.CacheReadTokens, was.CacheWriteTokens
+			u.InputTokens, u.OutputTokens = was.InputTokens, was.OutputTokens
+			u.CacheReadTokens, u.CacheWriteTokens = was.CacheReadTokens, was.CacheWriteTokens
 		}
 		r.result.Usage = u
 	}
@@ -322,7 +325,9 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 		}
 	}
 	if r.dropped > 0 {
-		res.Warnings = append(res.Warnings, fmt.Sprintf("%d events were not streamed because the reader was too slow; %s has them", r.dropped, workorder.EventsFile))
+		res.Warnings = append(
+			res.Warnings, fmt.Sprintf("%d events were not streamed because the reader was too slow; %s has them", r.dropped, workorder.EventsFile),
+		)
 	}
 	maskResult(res, r.mask)
 	b, err := res.Encode()

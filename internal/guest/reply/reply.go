@@ -26,7 +26,8 @@ func Error(w http.ResponseWriter, err error) {
 	errors.As(err, &e)
 	status := map[wire.Code]int{
 		wire.CodeBadRequest: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeRefused: http.StatusBadGateway,
-		wire.CodeExhausted: http.StatusTooManyRequests, wire.CodeDenied: http.StatusForbidden, wire.CodeExists: http.StatusConflict, wire.CodeKind: http.StatusConflict,
+		wire.CodeExhausted: http.StatusTooManyRequests, wire.CodeDenied: http.StatusForbidden, wire.CodeExists: http.StatusConflict,
+		wire.CodeKind:        http.StatusConflict,
 		wire.CodeUnsupported: http.StatusNotImplemented,
 	}[e.Code]
 	if status == 0 {

@@ -34,7 +34,10 @@ func leftoverMessage(task string) string {
 		subject = "Keep uncommitted work"
 	}
 	first, size := utf8.DecodeRuneInString(subject)
-	return string(unicode.ToUpper(first)) + subject[size:] + "\n\nThe agent left these changes uncommitted when the run ended; sandbox-agent\ncommitted them for it so that nothing is lost.\n"
+	return string(
+		unicode.ToUpper(first),
+	) + subject[size:] + "\n\nThe agent left these changes uncommitted when the run ended; sandbox-agent\ncommitted them for it so " +
+		"that nothing is lost.\n"
 }
 
 // maxConflicts bounds the files that a message lists.
@@ -47,7 +50,8 @@ func conflictMessage(c *commit.Conflicts) string {
 	if len(c.Paths) > 0 {
 		subject = "Keep unresolved conflicts of a " + during(c)
 	}
-	body := "The agent left this behind when the run ended. sandbox-agent committed the files\nas they were, with the markers of the conflicts, so that nothing is lost.\n"
+	body := "The agent left this behind when the run ended. sandbox-agent committed the files\nas they were, with the markers of the " +
+		"conflicts, so that nothing is lost.\n"
 	return subject + "\n\n" + strings.Join(append([]string{body}, named(c.Paths)...), "\n- ") + "\n"
 }
 
@@ -56,7 +60,9 @@ func conflictText(c *commit.Conflicts) string {
 	if len(c.Paths) == 0 {
 		return "the agent left a " + during(c) + " unfinished: not all of its commits are on the branch"
 	}
-	return fmt.Sprintf("the agent left a %s with unresolved conflicts, which are kept as they were: %s", during(c), strings.Join(named(c.Paths), ", "))
+	return fmt.Sprintf(
+		"the agent left a %s with unresolved conflicts, which are kept as they were: %s", during(c), strings.Join(named(c.Paths), ", "),
+	)
 }
 
 func during(c *commit.Conflicts) string {

@@ -68,7 +68,8 @@ type Config struct {
 // New returns a repository; nothing is fetched yet.
 func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 	r := &repos.Repos{
-		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean, BeforeDir: c.Before,
+		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean,
+		BeforeDir: c.Before,
 	}
 	g := rootgit.New(r)
 	if env.Order.Bundle {
@@ -150,7 +151,9 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	if err := r.space.ConfigureGit(r.Git.Repos.Order.Author, []string{r.space.Dir, r.Git.Repos.Mirror().Dir}, r.Git.Repos.Order.CloneURL, by); err != nil {
+	if err := r.space.ConfigureGit(
+		r.Git.Repos.Order.Author, []string{r.space.Dir, r.Git.Repos.Mirror().Dir}, r.Git.Repos.Order.CloneURL, by,
+	); err != nil {
 		return boot.Cloned{}, err
 	}
 	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
@@ -169,7 +172,9 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 			return boot.Cloned{}, err
 		}
 		if c.Elsewhere, err = r.Git.Snapshots.Elsewhere(ctx); err != nil {
-			r.Git.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: "the agent cannot be informed of work next to the branch: " + err.Error()})
+			r.Git.Repos.Emit(
+				workorder.Event{Type: workorder.EventWarning, Text: "the agent cannot be informed of work next to the branch: " + err.Error()},
+			)
 		}
 	}
 	if err := r.nameCoAuthor(ctx); err != nil {
@@ -187,7 +192,8 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	for _, path := range settings {
 		r.Git.Repos.Emit(workorder.Event{
 			Type: workorder.EventConfigRestored, Path: path,
-			Text: "the branch changed this file, which configures agents: for this agent it stays as in " + claimed.Base + "; to use the branch's version, set trust_branch_config: true",
+			Text: "the branch changed this file, which configures agents: for this agent it stays as in " + claimed.Base +
+				"; to use the branch's version, set trust_branch_config: true",
 		})
 	}
 	r.keep(ctx, save.Options{})
@@ -201,7 +207,12 @@ func (r *Repository) nameCoAuthor(ctx context.Context) error {
 	if who == nil || r.env.Order.Mode == workorder.ModeRebase {
 		return nil
 	}
-	return r.space.Hook(ctx, "prepare-commit-msg", "#!/bin/sh\n# Written by sandbox-agent.\nexec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "+text.Shell(who.Trailer())+" \"$1\"\n")
+	return r.space.Hook(
+		ctx, "prepare-commit-msg",
+		"#!/bin/sh\n# Written by sandbox-agent.\nexec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "+text.Shell(
+			who.Trailer(),
+		)+" \"$1\"\n",
+	)
 }
 
 // Evidence follows no link out of the output.
@@ -262,7 +273,11 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 	}
 	for _, l := range r.Git.Remote.Leaks(objects) {
 		if !l.Refused {
-			found = append([]workorder.SurfaceFinding{{Kind: sensitivefiles.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true}}, found...)
+			found = append(
+				[]workorder.SurfaceFinding{
+					{Kind: sensitivefiles.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true},
+				},
+				found...)
 		}
 	}
 	return found, err

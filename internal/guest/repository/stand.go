@@ -26,7 +26,9 @@ func (r *Repository) stand(ctx context.Context) (boot.Cloned, error) {
 			return boot.Cloned{}, err
 		}
 	}
-	if err := r.space.ConfigureGit(r.Git.Repos.Order.Author, []string{r.space.Dir, r.Git.Repos.Mirror().Dir}, r.Git.Repos.Order.CloneURL, by); err != nil {
+	if err := r.space.ConfigureGit(
+		r.Git.Repos.Order.Author, []string{r.space.Dir, r.Git.Repos.Mirror().Dir}, r.Git.Repos.Order.CloneURL, by,
+	); err != nil {
 		return boot.Cloned{}, err
 	}
 	if r.again {

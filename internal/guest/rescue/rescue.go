@@ -198,7 +198,9 @@ func agentAtIt(r *workorder.Result) bool {
 
 // rescued returns the ending of a run that boot did not end.
 func rescued(reason string) workorder.Ending {
-	return workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}}}
+	return workorder.Ending{
+		Status: workorder.StatusError, EndedBy: workorder.ByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}},
+	}
 }
 
 func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {

@@ -70,7 +70,10 @@ func (cs *commands) start(ctx context.Context, what wire.Command) (*command, err
 	if err := what.Check(); err != nil {
 		return nil, &wire.Error{Code: wire.CodeBadRequest, Text: err.Error()}
 	}
-	c := &command{id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), begun: make(chan struct{}), done: make(chan struct{}), kills: cs.config.OOMKills()}
+	c := &command{
+		id: rand.Text(), what: what, started: time.Now(), out: newSpool(!what.Background), begun: make(chan struct{}), done: make(chan struct{}),
+		kills: cs.config.OOMKills(),
+	}
 	if err := cs.reserve(); err != nil {
 		return nil, err
 	}
@@ -113,7 +116,10 @@ func (cs *commands) launch(ctx context.Context, c *command) ([]*proc.Feed, error
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, &wire.Error{Code: wire.CodeNotFound, Text: fmt.Sprintf("directory %s does not exist in the sandbox", dir)}
 	}
-	spec := reap.Spec{Argv: c.what.Argv, Dir: dir, Env: environment(append(slices.Clone(cs.config.Env), "PWD="+dir), c.what), User: cs.config.User, Terminal: c.what.Terminal != nil, DataBytes: cs.config.DataBytes}
+	spec := reap.Spec{
+		Argv: c.what.Argv, Dir: dir, Env: environment(append(slices.Clone(cs.config.Env), "PWD="+dir), c.what), User: cs.config.User,
+		Terminal: c.what.Terminal != nil, DataBytes: cs.config.DataBytes,
+	}
 	std, err := openFiles(c.what.Terminal, cs.config.User)
 	if err != nil {
 		return nil, reply.Failed("prepare the command's input and output", err)

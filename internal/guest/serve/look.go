@@ -28,7 +28,10 @@ const dialTime = 10 * time.Second
 func (s *Server) dial(w http.ResponseWriter, r *http.Request) error {
 	network, address := r.URL.Query().Get(wire.QueryNetwork), r.URL.Query().Get(wire.QueryAddress)
 	if network != "tcp" && network != "unix" || address == "" {
-		return &wire.Error{Code: wire.CodeBadRequest, Text: fmt.Sprintf("cannot connect to %q of %q: use tcp with host:port, or unix with a path", address, network)}
+		return &wire.Error{
+			Code: wire.CodeBadRequest,
+			Text: fmt.Sprintf("cannot connect to %q of %q: use tcp with host:port, or unix with a path", address, network),
+		}
 	}
 	d := net.Dialer{Timeout: dialTime}
 	conn, err := d.DialContext(r.Context(), network, address)

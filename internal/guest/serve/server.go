@@ -85,7 +85,10 @@ type Server struct {
 
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)), sessions: session.New(sessionConfig(c)), mux: http.NewServeMux()}
+	s := &Server{
+		config: c, commands: newCommands(c), began: time.Now(), life: newLife(), files: files.New(filesConfig(c)),
+		sessions: session.New(sessionConfig(c)), mux: http.NewServeMux(),
+	}
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + wire.PathHello:       s.hello,
 		"POST " + wire.PathExec:       s.exec,
@@ -151,7 +154,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
 		Handler: s.mux, Protocols: protocols, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx },
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize},
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxConcurrentStreams: maxStreams,
+			MaxReadFrameSize: frameSize,
+		},
 	}
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(l) }()

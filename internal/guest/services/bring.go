@@ -28,7 +28,8 @@ func Bring(ctx context.Context, cfg Config, names []string) (brought []string, e
 			begin := time.Now()
 			tell := func(status, said string) {
 				cfg.Emit(workorder.Event{
-					Type: workorder.EventService, Name: name, Status: status, Text: text.Begin(said, workorder.MaxEventText), DurationMS: time.Since(begin).Milliseconds(),
+					Type: workorder.EventService, Name: name, Status: status, Text: text.Begin(said, workorder.MaxEventText),
+					DurationMS: time.Since(begin).Milliseconds(),
 				})
 			}
 			if errs[i] = img.ensure(ctx, name, tell); errs[i] != nil {

@@ -196,7 +196,11 @@ func (i *images) pull(ctx context.Context, name string, tell func(state, text st
 }
 
 func notPulled(name string, err error) error {
-	return fmt.Errorf("image %s is not here and cannot be pulled: %w: check the name, or pull it on the host first (docker pull %s); the sandbox then takes it from there", name, err, name)
+	return fmt.Errorf(
+		"image %s is not here and cannot be pulled: %w: check the name, or pull it on the host first (docker pull %s); the sandbox then "+
+			"takes it from there",
+		name, err, name,
+	)
 }
 
 // message is one line of the engine's progress stream.

@@ -133,7 +133,9 @@ func supabase(ctx context.Context, cfg SupabaseConfig, dir string, log io.Writer
 // absent returns the advice for an image without the Supabase CLI.
 func absent(err error) error {
 	if errors.Is(err, proc.ErrNotFound) {
-		return fmt.Errorf("the project requires supabase: true, but the image has no Supabase CLI: use an image that has `supabase` on its PATH: %w", err)
+		return fmt.Errorf(
+			"the project requires supabase: true, but the image has no Supabase CLI: use an image that has `supabase` on its PATH: %w", err,
+		)
 	}
 	return err
 }

@@ -21,7 +21,8 @@ type driver struct {
 const (
 	pythonFirst = `import os;f=os.fdopen(3,'rb');exec(compile(f.read(int(f.readline())),'<driver>','exec'),{'f':f,'__name__':'<driver>'})`
 	// In a function: a declaration outside would conflict with those of cells.
-	nodeFirst = `(0,eval)((()=>{const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);return d.toString()})())`
+	nodeFirst = `(0,eval)((()=>{const s=require("fs"),b=Buffer.alloc(1);let n="";while(s.readSync(3,b,0,1)&&b[0]!=10)n+=b;const ` +
+		`d=Buffer.alloc(+n);for(let i=0;i<d.length;)i+=s.readSync(3,d,i,d.length-i);return d.toString()})())`
 	bashFirst = `read -r -u 3 n;LC_ALL=C IFS= read -r -d "" -N "$n" -u 3 d;eval "$d";eval "$__sa_loop"`
 )
 

@@ -147,7 +147,9 @@ func (s *Sessions) open(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if e.s.spec.Driver != spec.Driver || e.s.spec.Kernel != spec.Kernel {
-			return &wire.Error{Code: wire.CodeExists, Text: fmt.Sprintf("session %s runs %s", spec.ID, strings.TrimSpace(e.s.spec.Driver+" "+e.s.spec.Kernel))}
+			return &wire.Error{
+				Code: wire.CodeExists, Text: fmt.Sprintf("session %s runs %s", spec.ID, strings.TrimSpace(e.s.spec.Driver+" "+e.s.spec.Kernel)),
+			}
 		}
 		return reply.Document(w, e.s.document())
 	}

@@ -100,8 +100,12 @@ func open(ctx context.Context, c Config, spec wire.SessionSpec) (*session, error
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(c.Dir, dir)
 	}
-	s := &session{spec: spec, said: make(chan said), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now()}
-	lines, err := s.start(ctx, c, reap.Spec{Argv: argv, Dir: dir, Env: slices.Concat(c.Env, []string{"PWD=" + dir}, spec.Env), User: c.User, DataBytes: c.DataBytes, Whole: true})
+	s := &session{
+		spec: spec, said: make(chan said), turn: make(chan struct{}, 1), over: make(chan struct{}), started: time.Now(), used: time.Now(),
+	}
+	lines, err := s.start(ctx, c, reap.Spec{
+		Argv: argv, Dir: dir, Env: slices.Concat(c.Env, []string{"PWD=" + dir}, spec.Env), User: c.User, DataBytes: c.DataBytes, Whole: true,
+	})
 	if err != nil {
 		return nil, reply.Failed("start the interpreter", err)
 	}

@@ -16,14 +16,19 @@ import (
 // not match.
 var installs = []*regexp.Regexp{
 	regexp.MustCompile(`^cd [A-Za-z0-9_./-]+$`),
-	regexp.MustCompile(`^npm (ci|i|install)( --(no-audit|no-fund|ignore-scripts|prefer-offline|legacy-peer-deps|include=dev|omit=optional))*$`),
+	regexp.MustCompile(
+		`^npm (ci|i|install)( --(no-audit|no-fund|ignore-scripts|prefer-offline|legacy-peer-deps|include=dev|omit=optional))*$`,
+	),
 	regexp.MustCompile(`^pnpm (i|install)( --(frozen-lockfile|no-frozen-lockfile|prefer-offline|ignore-scripts))*$`),
 	regexp.MustCompile(`^yarn( install)?( --(frozen-lockfile|immutable|prefer-offline|ignore-scripts|non-interactive))*$`),
 	regexp.MustCompile(`^bun (i|install)( --frozen-lockfile)?$`),
 	regexp.MustCompile(`^go mod download( -x)?$`),
 	regexp.MustCompile(`^uv sync( --(frozen|locked|all-extras|all-groups|dev|group [a-z]+))*$`),
 	regexp.MustCompile(`^poetry install( --(no-interaction|no-root|all-extras|sync))*$`),
-	regexp.MustCompile(`^(python3? -m |(\$HOME/)?[A-Za-z0-9_./-]*/bin/)?pip3? install( --(user|no-cache-dir|quiet|break-system-packages))*( (-r [A-Za-z0-9_./-]*requirements[A-Za-z0-9_.-]*\.txt|pytest|uv|poetry))+$`),
+	regexp.MustCompile(
+		`^(python3? -m |(\$HOME/)?[A-Za-z0-9_./-]*/bin/)?pip3? install( --(user|no-cache-dir|quiet|break-system-packages))*( (-r ` +
+			`[A-Za-z0-9_./-]*requirements[A-Za-z0-9_.-]*\.txt|pytest|uv|poetry))+$`,
+	),
 	regexp.MustCompile(`^python3? -m venv (\$HOME/)?[A-Za-z0-9_./-]+$`),
 	regexp.MustCompile(`^bundle (install( --quiet)?|config set --global path "[$A-Za-z0-9_./-]+")$`),
 	regexp.MustCompile(`^cargo fetch( --locked)?$`),

@@ -166,7 +166,9 @@ func ended(ctx context.Context, uid uint32) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case time.Now().After(by):
-			return fmt.Errorf("setup left %d processes, which were still running after %s, among them %d: %s", len(left), lingering, left[0], command(left[0]))
+			return fmt.Errorf(
+				"setup left %d processes, which were still running after %s, among them %d: %s", len(left), lingering, left[0], command(left[0]),
+			)
 		}
 		time.Sleep(lookAgain)
 	}
@@ -350,7 +352,9 @@ func (u *until) Read(p []byte) (int, error) {
 func (s *Store) put(whole bool) (m *Meta, err error) {
 	id := strings.ToLower(rand.Text()[:12])
 	dir := filepath.Join("kept", s.project, id)
-	m = &Meta{ID: id, Key: s.want.Key, Tree: s.want.Tree, Layers: map[string][]string{}, Whole: whole, Made: time.Now().UTC(), Project: s.want.Project}
+	m = &Meta{
+		ID: id, Key: s.want.Key, Tree: s.want.Tree, Layers: map[string][]string{}, Whole: whole, Made: time.Now().UTC(), Project: s.want.Project,
+	}
 	if err := s.root.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store the files of setup: %w", err)
 	}
@@ -414,7 +418,8 @@ func (s *Store) apart(l *laid, dir string) error {
 		}
 	}
 	for _, o := range l.Own {
-		if err := s.root.Rename(filepath.Join(dir, o), filepath.Join("runs", s.cfg.ID, l.upper, o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.root.Rename(filepath.Join(dir, o), filepath.Join("runs", s.cfg.ID, l.upper, o)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -78,14 +78,13 @@ func sum(texts ...string) string {
 // files name a project's dependencies, or the versions of its tools. A name that starts with a star is a
 // suffix.
 var files = []string{
-	"package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc", "yarn.lock", ".yarnrc", ".yarnrc.yml", "pnpm-lock.yaml", "pnpm-workspace.yaml", ".pnpmfile.cjs", "bun.lock", "bun.lockb", "bunfig.toml",
-	"deno.json", "deno.jsonc", "deno.lock",
-	"go.mod", "go.sum", "go.work", "go.work.sum",
-	"*requirements.txt", "requirements-dev.txt", "requirements-test.txt", "constraints.txt", "pyproject.toml", "poetry.lock", "uv.lock", "Pipfile", "Pipfile.lock", "setup.py", "setup.cfg", "environment.yml", "pylock.toml",
-	"Cargo.toml", "Cargo.lock", "rust-toolchain", "rust-toolchain.toml",
-	"pom.xml", "*.gradle", "*.gradle.kts", "gradle.properties", "gradle.lockfile", "libs.versions.toml", "gradle-wrapper.properties",
-	"Gemfile", "Gemfile.lock", "*.gemspec", "composer.json", "composer.lock", "mix.exs", "mix.lock",
-	".tool-versions", "mise.toml", ".mise.toml", ".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version",
+	"package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc", "yarn.lock", ".yarnrc", ".yarnrc.yml", "pnpm-lock.yaml",
+	"pnpm-workspace.yaml", ".pnpmfile.cjs", "bun.lock", "bun.lockb", "bunfig.toml", "deno.json", "deno.jsonc", "deno.lock", "go.mod", "go.sum",
+	"go.work", "go.work.sum", "*requirements.txt", "requirements-dev.txt", "requirements-test.txt", "constraints.txt", "pyproject.toml",
+	"poetry.lock", "uv.lock", "Pipfile", "Pipfile.lock", "setup.py", "setup.cfg", "environment.yml", "pylock.toml", "Cargo.toml", "Cargo.lock",
+	"rust-toolchain", "rust-toolchain.toml", "pom.xml", "*.gradle", "*.gradle.kts", "gradle.properties", "gradle.lockfile",
+	"libs.versions.toml", "gradle-wrapper.properties", "Gemfile", "Gemfile.lock", "*.gemspec", "composer.json", "composer.lock", "mix.exs",
+	"mix.lock", ".tool-versions", "mise.toml", ".mise.toml", ".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version",
 }
 
 // folders contain files that package managers apply or run.

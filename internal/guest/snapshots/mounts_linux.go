@@ -64,7 +64,9 @@ func overlay(at, dir, model string, layers []string) error {
 	}
 	// Directories of layers can be renamed (package managers do that); no other feature of the file system is
 	// on, whatever the machine's defaults.
-	options := "lowerdir=" + strings.Join(layers, ":") + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=on,index=off,metacopy=off,xino=off"
+	options := "lowerdir=" + strings.Join(
+		layers, ":",
+	) + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=on,index=off,metacopy=off,xino=off"
 	if err := unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount layers below %s: %w", at, err)
 	}

@@ -24,7 +24,10 @@ func (s *Store) Fresh(path string, whole, scratch, bare bool) (at string, remove
 			return "", nil, false, err
 		}
 		return at, func(ctx context.Context) error {
-			return errors.Join(drop(at), proc.Run(ctx, proc.Spec{Argv: []string{"/bin/rm", "-rf", "--one-file-system", "--", run}, Dir: "/", Env: []string{"LC_ALL=C.UTF-8"}}))
+			return errors.Join(
+				drop(at),
+				proc.Run(ctx, proc.Spec{Argv: []string{"/bin/rm", "-rf", "--one-file-system", "--", run}, Dir: "/", Env: []string{"LC_ALL=C.UTF-8"}}),
+			)
 		}, true, nil
 	}
 	return "", nil, false, nil

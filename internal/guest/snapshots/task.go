@@ -25,7 +25,8 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.Spec); err == nil {
 		note, err = t.Store.Lay(ctx, Want{
-			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree, Installs: t.installs(t.at) == len(t.Order.Setup),
+			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree,
+			Installs: t.installs(t.at) == len(t.Order.Setup),
 		})
 	}
 	if err != nil {

@@ -115,9 +115,10 @@ func configure(c wire.Config) (serve.Config, error) {
 		kills = groups.OOMKills
 	}
 	return serve.Config{
-		Self: Self, Reap: []string{"reap"}, Files: []string{"files"},
-		User: who, Dir: dir, Home: home, Env: append(env, c.Env...), OOMKills: kills, DataBytes: c.DataBytes, Crowd: reap.Crowd{Dirs: []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"}},
-		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond, Silence: time.Duration(c.SilenceMS) * time.Millisecond,
+		Self: Self, Reap: []string{"reap"}, Files: []string{"files"}, User: who, Dir: dir, Home: home, Env: append(env, c.Env...),
+		OOMKills: kills, DataBytes: c.DataBytes, Crowd: reap.Crowd{Dirs: []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"}},
+		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond,
+		Silence: time.Duration(c.SilenceMS) * time.Millisecond,
 	}, nil
 }
 

@@ -37,7 +37,9 @@ func (a *Answerer) Answers(ctx context.Context, review *workorder.Review, head s
 }
 
 // Post posts the answers.
-func (a *Answerer) Post(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error) {
+func (a *Answerer) Post(
+	ctx context.Context, review *workorder.Review, r *workorder.Result,
+) (answers []workorder.ReviewAnswer, why string, err error) {
 	return a.Forge.Answer(ctx, review, r)
 }
 
@@ -51,7 +53,10 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
 	}
 	if left := runner.NoRoom(review); len(left) > 0 {
-		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d items of the feedback do not fit into this attempt: run `sandbox-agent revise` again after it", len(left))})
+		t.cfg.Emit(workorder.Event{
+			Type: workorder.EventWarning,
+			Text: fmt.Sprintf("%d items of the feedback do not fit into this attempt: run `sandbox-agent revise` again after it", len(left)),
+		})
 	}
 	t.asked.Review, t.asked.Answers = review, file
 	t.cfg.Prompt = runner.Revising(t.cfg.Order.Task, h, review, file)

@@ -53,7 +53,10 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if c := plan.Conflict; c != nil {
 		x.Conflict, x.Rebased.Conflicts = true, r.masked(c.Files)
 		if len(c.Settings) > 0 {
-			x.NoAgent = fmt.Sprintf("the task's commits change files that configure agents (%s), so no agent may run between them: trust_branch_config: true allows it", text.Name(c.Settings[0], maxSettingName))
+			x.NoAgent = fmt.Sprintf(
+				"the task's commits change files that configure agents (%s), so no agent may run between them: trust_branch_config: true allows it",
+				text.Name(c.Settings[0], maxSettingName),
+			)
 		}
 		return x, nil
 	}

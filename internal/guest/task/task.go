@@ -152,7 +152,9 @@ func (t *Task) Lose(text string) {
 
 // Shell runs a command of setup.
 func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
-	r := runner.Shell(ctx, t.With(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"})
+	r := runner.Shell(
+		ctx, t.With(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"},
+	)
 	if r.ExitCode > 0 && ctx.Err() == nil {
 		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
 	}
@@ -165,8 +167,8 @@ func (t *Task) Continue(c boot.Cloned) {
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()
 	h := runner.History{
-		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch,
-		Base: c.Base, BaseSHA: c.BaseSHA, Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Unpacked: c.Unpacked, Elsewhere: c.Elsewhere, Now: time.Now(),
+		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch, Base: c.Base, BaseSHA: c.BaseSHA,
+		Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Unpacked: c.Unpacked, Elsewhere: c.Elsewhere, Now: time.Now(),
 	}
 	t.asked.Added = h.Order
 	if review := c.State.Feedback(t.cfg.Order.Mode); review != nil {

@@ -72,7 +72,8 @@ func brief(err error) error {
 		for _, lead := range []string{"mise", "ERROR", "WARN", "ERROR:", "error:", "go:"} {
 			line = strings.TrimSpace(strings.TrimPrefix(line, lead+" "))
 		}
-		if line == "" || strings.HasPrefix(line, "Version: ") || strings.HasPrefix(line, "Run with ") || strings.HasPrefix(line, "WARNING:") || len(said) > 0 && said[len(said)-1] == line {
+		if line == "" || strings.HasPrefix(line, "Version: ") || strings.HasPrefix(line, "Run with ") || strings.HasPrefix(line, "WARNING:") ||
+			len(said) > 0 && said[len(said)-1] == line {
 			continue
 		}
 		said = append(said, line)

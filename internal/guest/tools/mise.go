@@ -37,8 +37,9 @@ func (mise) data(b *Tools) string { return filepath.Join(b.Dir, ".mise") }
 func (w mise) environ(b *Tools) []string {
 	d := w.data(b)
 	return []string{
-		"MISE_DATA_DIR=" + d, "MISE_CACHE_DIR=" + filepath.Join(d, "cache"), "MISE_CONFIG_DIR=" + filepath.Join(d, "config"), "MISE_STATE_DIR=" + filepath.Join(d, "state"),
-		"MISE_RUSTUP_HOME=" + filepath.Join(d, "rustup"), "MISE_CARGO_HOME=" + filepath.Join(d, "cargo"), "MISE_YES=1", "MISE_QUIET=1", "NO_COLOR=1",
+		"MISE_DATA_DIR=" + d, "MISE_CACHE_DIR=" + filepath.Join(d, "cache"), "MISE_CONFIG_DIR=" + filepath.Join(d, "config"),
+		"MISE_STATE_DIR=" + filepath.Join(d, "state"), "MISE_RUSTUP_HOME=" + filepath.Join(d, "rustup"),
+		"MISE_CARGO_HOME=" + filepath.Join(d, "cargo"), "MISE_YES=1", "MISE_QUIET=1", "NO_COLOR=1",
 	}
 }
 

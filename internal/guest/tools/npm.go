@@ -68,8 +68,10 @@ func npmError(out []byte, err error) error {
 
 func (w npm) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) error {
 	cache := filepath.Join(dir, ".cache")
-	out, err := b.run(ctx, dir, []string{"npm_config_cache=" + cache}, "npm", "install", "--prefix", dir, "--ignore-scripts", "--no-package-lock", "--no-audit",
-		"--no-fund", "--json", "--loglevel=error", w.name()+"@"+version)
+	out, err := b.run(
+		ctx, dir, []string{"npm_config_cache=" + cache}, "npm", "install", "--prefix", dir, "--ignore-scripts", "--no-package-lock", "--no-audit",
+		"--no-fund", "--json", "--loglevel=error", w.name()+"@"+version,
+	)
 	if err != nil {
 		return fmt.Errorf("npm install %s@%s: %w", w.name(), version, npmError(out, err))
 	}

@@ -32,7 +32,10 @@ func (w pip) fill(ctx context.Context, b *Tools, t *tool, version, dir string) e
 	}
 	for _, argv := range [][]string{
 		{"python3", "-m", "venv", venv},
-		{filepath.Join(venv, "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:", w.project + "==" + version},
+		{
+			filepath.Join(venv, "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir",
+			"--only-binary=:all:", w.project + "==" + version,
+		},
 	} {
 		if _, err := b.run(ctx, "/", nil, argv...); err != nil {
 			return fmt.Errorf("install %s %s: %w", w.project, version, brief(err))

@@ -15,7 +15,10 @@ func table() map[string]*tool {
 	add("npm", []string{"npm", "npx"}, nil, npm{pkg: "npm"})
 	add("pnpm", []string{"pnpm", "pnpx"}, nil, npm{pkg: "pnpm"})
 	add("yarn", []string{"yarn"}, nil, npm{pkg: "yarn", below: "2"}, npm{pkg: "@yarnpkg/cli-dist", since: "2"})
-	add("bun", []string{"bun", "bunx"}, nil, npm{pkg: "@oven/bun-linux-ARCH", files: map[string]string{"bun": "bin/bun", "bunx": "bin/bun"}}, mise{"bun"})
+	add(
+		"bun", []string{"bun", "bunx"}, nil, npm{pkg: "@oven/bun-linux-ARCH", files: map[string]string{"bun": "bin/bun", "bunx": "bin/bun"}},
+		mise{"bun"},
+	)
 	add("deno", []string{"deno"}, nil, npm{pkg: "@deno/linux-ARCH-glibc", files: map[string]string{"deno": "deno"}}, mise{"deno"})
 	add("go", []string{"go", "gofmt"}, []string{"version"},
 		distribution{
@@ -33,12 +36,20 @@ func table() map[string]*tool {
 	add("poetry", []string{"poetry"}, nil,
 		pip{"poetry"}, mise{"poetry"},
 		distribution{pkg: regexp.MustCompile(`^python3-poetry$`), at: map[string]string{"poetry": "/usr/bin/poetry"}})
-	add("rust", []string{"rustc", "cargo"}, nil,
+	add(
+		"rust", []string{"rustc", "cargo"}, nil,
 		mise{"rust"},
-		distribution{pkg: regexp.MustCompile(`^rustc$`), with: []string{"cargo"}, at: map[string]string{"rustc": "/usr/bin/rustc", "cargo": "/usr/bin/cargo"}})
-	add("java", []string{"java", "javac"}, []string{"-version"},
+		distribution{
+			pkg: regexp.MustCompile(`^rustc$`), with: []string{"cargo"}, at: map[string]string{"rustc": "/usr/bin/rustc", "cargo": "/usr/bin/cargo"},
+		},
+	)
+	add(
+		"java", []string{"java", "javac"}, []string{"-version"},
 		mise{"java"},
-		distribution{pkg: regexp.MustCompile(`^openjdk-([0-9]+)-jdk-headless$`), at: map[string]string{"*": "/usr/lib/jvm/java-FIRST-openjdk-ARCH/bin/*"}})
+		distribution{
+			pkg: regexp.MustCompile(`^openjdk-([0-9]+)-jdk-headless$`), at: map[string]string{"*": "/usr/lib/jvm/java-FIRST-openjdk-ARCH/bin/*"},
+		},
+	)
 	add("maven", []string{"mvn"}, nil,
 		mise{"maven"},
 		distribution{pkg: regexp.MustCompile(`^maven$`), at: map[string]string{"mvn": "/usr/bin/mvn"}})

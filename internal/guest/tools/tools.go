@@ -237,7 +237,8 @@ func (b *Tools) companion(ctx context.Context) *Missing {
 // Trusted returns PATH without directories below others, and without relative ones.
 func Trusted(path string, others ...string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(path, ":"), func(dir string) bool {
-		return !filepath.IsAbs(dir) || slices.ContainsFunc(others, func(o string) bool { return strings.HasPrefix(filepath.Clean(dir)+"/", o+"/") })
+		return !filepath.IsAbs(dir) ||
+			slices.ContainsFunc(others, func(o string) bool { return strings.HasPrefix(filepath.Clean(dir)+"/", o+"/") })
 	}), ":")
 }
 

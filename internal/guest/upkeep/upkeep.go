@@ -138,7 +138,9 @@ func (h *home) Prepare(ctx context.Context, driver string, uid, gid int) (placed
 
 // bring starts an engine like a run would, so that owners and driver are the same, lets get fill it, and
 // publishes the new images.
-func (k *keeper) bring(ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error)) (rep *workorder.CacheReport, err error) {
+func (k *keeper) bring(
+	ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error),
+) (rep *workorder.CacheReport, err error) {
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
 	cache := &home{Cache: layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,

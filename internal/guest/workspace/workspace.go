@@ -93,7 +93,9 @@ const hasEnvFile = 73
 // one), it is left unchanged with a warning: otherwise the values would end up in a commit.
 func (w *Workspace) WriteEnvFile(ctx context.Context, env map[string]string) (warning string, err error) {
 	// noclobber opens with O_EXCL, which does not follow a link.
-	err = w.feed(ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", EnvFile, hasEnvFile), dotEnv(env))
+	err = w.feed(
+		ctx, fmt.Sprintf("if [ -e %[1]s ] || [ -L %[1]s ]; then exit %[2]d; fi; umask 077; set -C; cat >%[1]s", EnvFile, hasEnvFile), dotEnv(env),
+	)
 	switch {
 	case proc.ExitCode(err) == hasEnvFile:
 		return "the repository has its own .env: it is not overwritten; the variables are in the environment of every command", nil

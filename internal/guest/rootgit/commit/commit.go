@@ -45,7 +45,10 @@ type Committer struct {
 }
 
 // New returns a Committer.
-func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings, snapshots *snapshot.Snapshots, stopping *stopping.State) *Committer {
+func New(
+	repos *repos.Repos, book *ledger.Book, work *worktree.Tree, index *stage.Index, settings *settings.Settings, snapshots *snapshot.Snapshots,
+	stopping *stopping.State,
+) *Committer {
 	return &Committer{repos: repos, book: book, work: work, index: index, settings: settings, snapshots: snapshots, stopping: stopping}
 }
 
@@ -259,8 +262,9 @@ func holdsAny(path string) error {
 // ErrLarge is returned if all files to archive are too large or have too long paths.
 var ErrLarge = errors.New("keep uncommitted files: " + tooLarge)
 
-// archived lists the files for an archive: the paths that differ from HEAD or, if whole is set and git cannot list them, all files. It leaves out
-// large files and those beyond the total limit, which large reports; it names paths that no program can open.
+// archived lists the files for an archive: the paths that differ from HEAD or, if whole is set and git cannot
+// list them, all files. It leaves out large files and those beyond the total limit, which large reports; it
+// names paths that no program can open.
 func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large bool, _ error) {
 	var paths []string
 	all := true
@@ -276,7 +280,10 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 		}
 		var cut bool
 		if paths, cut = inTree(ctx, c.repos.Workspace, archiveNames); cut {
-			c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the work tree has more than %d files: the archive of uncommitted files lacks the others", archiveNames)})
+			c.repos.Emit(workorder.Event{
+				Type: workorder.EventWarning,
+				Text: fmt.Sprintf("the work tree has more than %d files: the archive of uncommitted files lacks the others", archiveNames),
+			})
 		}
 	}
 	sizes := map[string]int64{}
@@ -300,7 +307,10 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 		return false
 	})
 	if long > 0 {
-		c.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d files are not kept: their paths are longer than %d bytes, which no program can open", long, unix.PathMax)})
+		c.repos.Emit(workorder.Event{
+			Type: workorder.EventWarning,
+			Text: fmt.Sprintf("%d files are not kept: their paths are longer than %d bytes, which no program can open", long, unix.PathMax),
+		})
 	}
 	if len(kept) == 0 && (large || long > 0) {
 		return nil, large, ErrLarge

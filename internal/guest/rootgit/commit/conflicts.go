@@ -95,7 +95,12 @@ func (c *Committer) marked(ctx context.Context, options ...string) (paths []stri
 	const marker, most = ": leftover conflict marker", 1 << 20
 	out := text.NewEnds(most)
 	// It fails if it finds any; only its output counts.
-	_, _ = c.repos.Tree().Stream(ctx, nil, out, 0, slices.Concat([]string{"-c", "core.quotePath=false", "diff"}, options, []string{"--check", "--no-ext-diff", "--no-textconv", "HEAD"})...)
+	_, _ = c.repos.Tree().Stream(
+		ctx,
+		nil,
+		out,
+		0,
+		slices.Concat([]string{"-c", "core.quotePath=false", "diff"}, options, []string{"--check", "--no-ext-diff", "--no-textconv", "HEAD"})...)
 	for line := range strings.Lines(string(out.Bytes())) {
 		at, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), marker)
 		path := at[:max(0, strings.LastIndexByte(at, ':'))]
@@ -131,7 +136,9 @@ func (c *Committer) Unresolved(ctx context.Context) *Conflicts {
 	still.Paths = slices.Clone(still.Paths)
 	if still.at != "" {
 		changed := map[string]bool{}
-		if err := c.repos.Tree().Each(ctx, func(path string) { changed[path] = true }, "diff-tree", "-r", "-z", "--name-only", "--no-renames", still.at, "HEAD"); err == nil {
+		if err := c.repos.Tree().Each(
+			ctx, func(path string) { changed[path] = true }, "diff-tree", "-r", "-z", "--name-only", "--no-renames", still.at, "HEAD",
+		); err == nil {
 			still.Paths = slices.DeleteFunc(still.Paths, func(path string) bool { return changed[path] })
 		}
 	}

@@ -63,7 +63,9 @@ func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit
 	if parent != "" && sd.repos.Outbox().Run(ctx, "cat-file", "-e", parent+"^{commit}") != nil {
 		parent = ""
 	}
-	if commit, err = b.commit(ctx, fmt.Sprintf("Evidence of task %s, attempt %d", sd.repos.Order.TaskID, sd.book.Number()), parent); err != nil {
+	if commit, err = b.commit(
+		ctx, fmt.Sprintf("Evidence of task %s, attempt %d", sd.repos.Order.TaskID, sd.book.Number()), parent,
+	); err != nil {
 		return "", b.left, fmt.Errorf("keep the evidence: %w", err)
 	}
 	if _, err := sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false); err != nil {

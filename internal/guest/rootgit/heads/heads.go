@@ -94,11 +94,16 @@ func (h *Heads) Find(ctx context.Context, base string) (Work, []string, error) {
 		return Work{}, nil, err
 	}
 	if nothing := w.Head == base; nothing && len(others) == 1 {
-		warnings = append(warnings, fmt.Sprintf("the agent left %s unchanged and committed to %s, which is pushed", h.book.Branch(), others[0].Ref))
+		warnings = append(
+			warnings, fmt.Sprintf("the agent left %s unchanged and committed to %s, which is pushed", h.book.Branch(), others[0].Ref),
+		)
 		w.Head, others = others[0].SHA, nil
 	}
 	if len(others) > MaxRefs {
-		warnings = append(warnings, fmt.Sprintf("the agent created %d branches, tags and stashes in addition to the task's branch; %d of them are kept, and the checkpoint stays", len(others), MaxRefs))
+		warnings = append(warnings, fmt.Sprintf(
+			"the agent created %d branches, tags and stashes in addition to the task's branch; %d of them are kept, and the checkpoint stays",
+			len(others), MaxRefs,
+		))
 		others, w.Cut = others[:MaxRefs], true
 	}
 	w.Names = map[string]string{}
@@ -119,7 +124,10 @@ func (h *Heads) Others(ctx context.Context, base, head, at string) ([]remote.Cha
 	if err != nil {
 		return nil, err
 	}
-	cloned, err := h.repos.Mirror().Output(ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/", "refs/tags/")
+	cloned, err := h.repos.Mirror().Output(
+		ctx, "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end) %(refname)", "refs/heads/",
+		"refs/tags/",
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +179,9 @@ func ownName(ref string) string {
 	if !ok {
 		return strings.TrimPrefix(ref, "refs/") // tags/x, stash
 	}
-	for _, prefix := range []string{"tags/", "branch/", "stash-", "replaced-", "bundle-", "unpushed-", "checkpoint-", "also-", "before-rebase-", "rebased-"} {
+	for _, prefix := range []string{
+		"tags/", "branch/", "stash-", "replaced-", "bundle-", "unpushed-", "checkpoint-", "also-", "before-rebase-", "rebased-",
+	} {
 		if strings.HasPrefix(branch, prefix) {
 			return "branch/" + branch
 		}

@@ -97,7 +97,9 @@ func (h *Heart) Fade(ctx context.Context) {
 	defer cancel()
 	// The remote may still carry out a killed push, after this one.
 	h.restAfter(limit / 2)
-	_ = h.repos.Authed(h.repos.Outbox()).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, ":"+workorder.AliveRef(h.repos.Order.TaskID))
+	_ = h.repos.Authed(
+		h.repos.Outbox(),
+	).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, ":"+workorder.AliveRef(h.repos.Order.TaskID))
 }
 
 func (h *Heart) beats(ctx context.Context, last <-chan struct{}, done chan<- struct{}) {
@@ -160,7 +162,9 @@ func (h *Heart) Beat(ctx context.Context, made *[2]string) (over bool, err error
 		return false, err
 	}
 	made[0], made[1] = made[1], commit
-	return false, h.repos.Authed(h.repos.Outbox()).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, "+"+commit+":"+workorder.AliveRef(h.repos.Order.TaskID))
+	return false, h.repos.Authed(
+		h.repos.Outbox(),
+	).Run(ctx, "push", "--quiet", "--no-verify", "--", h.repos.Order.CloneURL, "+"+commit+":"+workorder.AliveRef(h.repos.Order.TaskID))
 }
 
 // sign creates a new commit with a unique id.
@@ -169,7 +173,10 @@ func (h *Heart) sign(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("create a heartbeat: %w", err)
 	}
-	commit, err := h.repos.Outbox().Output(ctx, "commit-tree", "-m", fmt.Sprintf("Attempt %s lives\n\n%d", h.repos.Order.AttemptID, time.Now().UnixNano()), string(bytes.TrimSpace(tree)))
+	commit, err := h.repos.Outbox().Output(
+		ctx, "commit-tree", "-m", fmt.Sprintf("Attempt %s lives\n\n%d", h.repos.Order.AttemptID, time.Now().UnixNano()),
+		string(bytes.TrimSpace(tree)),
+	)
 	if err != nil {
 		return "", fmt.Errorf("create a heartbeat: %w", err)
 	}

@@ -43,8 +43,13 @@ type Lander struct {
 }
 
 // New returns a Lander.
-func New(repos *repos.Repos, book *ledger.Book, work *worktree.Tree, feedback *review.Feedback, heart *heartbeat.Heart, heads *heads.Heads, pusher *push.Pusher, saver *save.Saver, stopping *stopping.State) *Lander {
-	return &Lander{repos: repos, book: book, work: work, feedback: feedback, heart: heart, heads: heads, pusher: pusher, saver: saver, stopping: stopping}
+func New(
+	repos *repos.Repos, book *ledger.Book, work *worktree.Tree, feedback *review.Feedback, heart *heartbeat.Heart, heads *heads.Heads,
+	pusher *push.Pusher, saver *save.Saver, stopping *stopping.State,
+) *Lander {
+	return &Lander{
+		repos: repos, book: book, work: work, feedback: feedback, heart: heart, heads: heads, pusher: pusher, saver: saver, stopping: stopping,
+	}
 }
 
 // Limits of single operations. The caller's context bounds the whole landing.
@@ -79,7 +84,9 @@ type Landed struct {
 // attempt if the push succeeds; it is nil if the attempt is not over. Commits that cannot be
 // pushed are written to bundlePath. It may be called again and pushes
 // nothing twice.
-func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt) (l Landed) {
+func (ld *Lander) Land(
+	ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt,
+) (l Landed) {
 	limit := repos.LocalTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < repos.LocalTime {
 		limit = hurriedTime
@@ -120,7 +127,9 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 	aside = slices.DeleteFunc(aside, func(c remote.Change) bool {
 		ref, arrived := there[c.SHA]
 		if name := w.Names[c.Ref]; arrived && name != "" {
-			l.Warnings = append(l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.book.Branch(), ref))
+			l.Warnings = append(
+				l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.book.Branch(), ref),
+			)
 		}
 		return arrived
 	})
@@ -147,7 +156,9 @@ func (ld *Lander) Land(ctx context.Context, base, bundlePath string, end func(co
 		l.Bundle = bundlePath
 		for _, c := range aside {
 			if name := w.Names[c.Ref]; name != "" {
-				l.Warnings = append(l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.book.Branch()))
+				l.Warnings = append(
+					l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.book.Branch()),
+				)
 			}
 		}
 	}
@@ -165,7 +176,11 @@ func (ld *Lander) saved(l *Landed) {
 		return
 	}
 	l.Pushed = l.Head != ""
-	l.Warnings = append(l.Warnings, "the agent removed or broke the repository of its work tree: the remote has the work saved before that, and `continue` resumes from there")
+	l.Warnings = append(
+		l.Warnings,
+		"the agent removed or broke the repository of its work tree: the remote has the work saved before that, and `continue` resumes "+
+			"from there",
+	)
 }
 
 // arrived returns head if the remote has it, else "".
@@ -262,7 +277,9 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	}
 	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: why}
 	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
-	cs = ld.pusher.Aside(ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head})
+	cs = ld.pusher.Aside(
+		ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head},
+	)
 	if kerr := ld.tries(ctx, cs, nil); remote.SecretIn(kerr) != nil && remote.SecretIn(err) != nil {
 		return err // the error reports it
 	} else if kerr != nil {
@@ -361,7 +378,10 @@ func (ld *Lander) bundle(ctx context.Context, outbox git.Repo, base string, refs
 	defer cancel()
 	args := []string{"bundle", "create", "--quiet", path}
 	if ld.book.Committed && len(refs) > 0 && refs[0].Ref == workorder.BranchRef(ld.book.Branch()) {
-		refs = append(slices.Clone(refs), remote.Change{Ref: workorder.TaskRefs(ld.repos.Order.TaskID) + lease.LandedBy + strconv.Itoa(ld.book.Number()), SHA: refs[0].SHA})
+		refs = append(
+			slices.Clone(refs),
+			remote.Change{Ref: workorder.TaskRefs(ld.repos.Order.TaskID) + lease.LandedBy + strconv.Itoa(ld.book.Number()), SHA: refs[0].SHA},
+		)
 	}
 	for _, r := range refs {
 		if err := outbox.Run(ctx, "update-ref", r.Ref, r.SHA); err != nil {

@@ -24,8 +24,8 @@ func (ld *Lander) Hold(ref string) error {
 	return ld.book.Store()
 }
 
-// Move ends Hold: the next push moves the branch to m.Head, only if the remote still has the branch's known head. The same push keeps the old
-// head and records the new base in the task's state. No Keeper may run.
+// Move ends Hold: the next push moves the branch to m.Head, only if the remote still has the branch's known
+// head. The same push keeps the old head and records the new base in the task's state. No Keeper may run.
 func (ld *Lander) Move(m ledger.Moved) error {
 	if err := ld.book.Load(); err != nil {
 		return err
@@ -46,7 +46,9 @@ func (ld *Lander) Move(m ledger.Moved) error {
 
 // landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this
 // attempt's commits go to a ref next to it.
-func (ld *Lander) landHeld(ctx, local context.Context, base, bundlePath string, end func([]workorder.Commit, string) workorder.Attempt) (l Landed) {
+func (ld *Lander) landHeld(
+	ctx, local context.Context, base, bundlePath string, end func([]workorder.Commit, string) workorder.Attempt,
+) (l Landed) {
 	l.Head = ld.book.Start
 	commits, err := ld.repos.Outbox().Log(local, base, ld.book.Start, repos.MaxCommits)
 	if err != nil {

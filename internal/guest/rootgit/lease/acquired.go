@@ -19,7 +19,9 @@ func (ls *Lease) won(ctx context.Context, seen view, c *Claimed) {
 	ls.compare(ctx, seen, c)
 	ls.book.Reserve()
 	ls.heart.Live(ctx)
-	ls.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, ls.repos.Order.TaskID)})
+	ls.repos.Emit(workorder.Event{
+		Type: workorder.EventLease, Status: "acquired", Text: fmt.Sprintf("attempt %d of task %s", c.Attempt, ls.repos.Order.TaskID),
+	})
 }
 
 // compare warns if the branch is not where the last attempt left it: someone removed or reset it, and the
@@ -40,5 +42,11 @@ func (ls *Lease) compare(ctx context.Context, v view, c *Claimed) {
 	if in, err := ls.repos.Mirror().IsAncestor(ctx, last, c.Head); err == nil && in {
 		return // an error means that the remote no longer has the commit
 	}
-	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s", v.branch, last, c.Head)})
+	ls.repos.Emit(workorder.Event{
+		Type: workorder.EventWarning,
+		Text: fmt.Sprintf(
+			"the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s", v.branch, last,
+			c.Head,
+		),
+	})
 }

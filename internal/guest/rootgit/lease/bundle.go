@@ -26,7 +26,9 @@ func (ls *Lease) unbundle(ctx context.Context) {
 	err := ls.repos.Mirror().Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
 		"--", ls.Bundle, "+refs/heads/*:"+BundleHeads+"*", "+"+workorder.TaskRefs(ls.repos.Order.TaskID)+"*:"+bundleKept+"*")
 	if err != nil {
-		ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push cannot be read: %v", err)})
+		ls.repos.Emit(workorder.Event{
+			Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push cannot be read: %v", err),
+		})
 	}
 }
 
@@ -93,7 +95,13 @@ func (ls *Lease) takeBundle(ctx context.Context, v view, c *Claimed) error {
 		default:
 			kept := workorder.KeptRef(ls.repos.Order.TaskID, "bundle-"+sha[:12])
 			c.keep(kept, sha)
-			ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s", v.branch, kept)})
+			ls.repos.Emit(workorder.Event{
+				Type: workorder.EventWarning,
+				Text: fmt.Sprintf(
+					"the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s", v.branch,
+					kept,
+				),
+			})
 		}
 	}
 	return nil

@@ -191,7 +191,13 @@ func (ls *Lease) sayDamaged(v view) {
 		return
 	}
 	id := ls.repos.Order.TaskID
-	ls.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the remote's state of task %s cannot be read: earlier attempts are unknown, and it is kept as %s", id, workorder.KeptRef(id, "state-"+v.damaged[:12]))})
+	ls.repos.Emit(workorder.Event{
+		Type: workorder.EventWarning,
+		Text: fmt.Sprintf(
+			"the remote's state of task %s cannot be read: earlier attempts are unknown, and it is kept as %s", id,
+			workorder.KeptRef(id, "state-"+v.damaged[:12]),
+		),
+	})
 }
 
 // newer reports whether an unreadable state has a later version: this box must not replace it.
@@ -225,7 +231,13 @@ func (ls *Lease) known(refs []byte) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", &git.Error{Verb: "fetch", Kind: git.KindRejected, Err: fmt.Errorf("the remote has several branches of task %s (%s) and no record of the right one: remove all but one", ls.repos.Order.TaskID, strings.Join(found, ", "))}
+	return "", &git.Error{
+		Verb: "fetch", Kind: git.KindRejected,
+		Err: fmt.Errorf(
+			"the remote has several branches of task %s (%s) and no record of the right one: remove all but one", ls.repos.Order.TaskID,
+			strings.Join(found, ", "),
+		),
+	}
 }
 
 // holder returns another box's lease that is in force; nil if there is none.
@@ -250,7 +262,9 @@ func (ls *Lease) plan(ctx context.Context, v view, base, sha string) (*Claimed, 
 	case !goesOn && known && !ours && !anew:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
-		return nil, nil, &git.Error{Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: no branch and no state of %s on %s", ErrUnknown, o.TaskID, o.Repo)}
+		return nil, nil, &git.Error{
+			Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: no branch and no state of %s on %s", ErrUnknown, o.TaskID, o.Repo),
+		}
 	}
 	// A task whose first box vanished too early begins now.
 	c := &Claimed{Continues: goesOn && known, Base: base, BaseSHA: sha, Head: head}

@@ -21,7 +21,9 @@ type DoneError struct {
 }
 
 func (e *DoneError) Error() string {
-	return fmt.Sprintf("attempt %d of task %s has ended with the status %s: nothing to run", e.Attempt.Number, e.State.TaskID, e.Attempt.Status)
+	return fmt.Sprintf(
+		"attempt %d of task %s has ended with the status %s: nothing to run", e.Attempt.Number, e.State.TaskID, e.Attempt.Status,
+	)
 }
 
 // onWith reports whether to continue a task that the remote has, although the order's mode does not request
@@ -44,7 +46,8 @@ func (ls *Lease) done(ctx context.Context, v view) *DoneError {
 		return nil
 	}
 	e := &DoneError{State: s, Attempt: *last}
-	if r, err := ls.readResult(ctx, v.refs[workorder.ResultRef(o.TaskID)]); err == nil && r.TaskID == o.TaskID && r.AttemptID == last.ID && r.Status == last.Status {
+	if r, err := ls.readResult(ctx, v.refs[workorder.ResultRef(o.TaskID)]); err == nil && r.TaskID == o.TaskID && r.AttemptID == last.ID &&
+		r.Status == last.Status {
 		e.Result = r
 	}
 	return e

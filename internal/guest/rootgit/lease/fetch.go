@@ -17,7 +17,8 @@ func (ls *Lease) Fetch(ctx context.Context) (base, sha string, err error) {
 	base, sha, err = ls.repos.BaseBranch(ctx)
 	if git.KindOf(err) == git.KindNotFound && ls.repos.Order.MayGoOn() {
 		// The branch may have been renamed or deleted since; the task's first commit is known.
-		if v, lerr := ls.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) && ls.repos.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {
+		if v, lerr := ls.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) &&
+			ls.repos.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {
 			return v.state.BaseBranch, v.state.BaseSHA, nil
 		}
 	}

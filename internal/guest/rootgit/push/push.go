@@ -385,9 +385,13 @@ func (p *Pusher) Said(cs []remote.Change, start time.Time) {
 		switch {
 		case c.SHA == "" || p.book.Refs[c.Ref] != c.SHA:
 		case c.Ref == workorder.CheckpointRef(p.repos.Order.TaskID):
-			p.repos.Emit(workorder.Event{Type: workorder.EventCheckpoint, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()})
+			p.repos.Emit(
+				workorder.Event{Type: workorder.EventCheckpoint, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()},
+			)
 		default:
-			p.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()})
+			p.repos.Emit(
+				workorder.Event{Type: workorder.EventPush, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()},
+			)
 		}
 	}
 }

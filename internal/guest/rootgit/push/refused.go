@@ -94,7 +94,9 @@ func (p *Pusher) Rest(ctx context.Context, cs []remote.Change, cp *workorder.Che
 func (p *Pusher) refusal(e *remote.RefusedError) error {
 	name := p.book.Branch()
 	if p.book.Foreign != "" {
-		return &RefusedError{fmt.Errorf("the remote %s has a %s with other commits (%s): it was left unchanged", p.repos.Order.Repo, name, p.book.Foreign)}
+		return &RefusedError{
+			fmt.Errorf("the remote %s has a %s with other commits (%s): it was left unchanged", p.repos.Order.Repo, name, p.book.Foreign),
+		}
 	}
 	return &RefusedError{fmt.Errorf("push to %s: %w", p.repos.Order.Repo, e)}
 }

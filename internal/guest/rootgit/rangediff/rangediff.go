@@ -216,7 +216,9 @@ func (c *comparison) explain(ctx context.Context) error {
 			return err
 		}
 		if n != nil && n.author != o.author {
-			c.problem("the author of %.12s %q is not kept: %s became %s", o.sha, o.subject, text.Name(o.author, maxSubject), text.Name(n.author, maxSubject))
+			c.problem(
+				"the author of %.12s %q is not kept: %s became %s", o.sha, o.subject, text.Name(o.author, maxSubject), text.Name(n.author, maxSubject),
+			)
 		}
 		c.out.Moved = append(c.out.Moved, p)
 	}
@@ -323,7 +325,9 @@ func (c *comparison) move(ctx context.Context, o *commit, on string) (m moved, e
 		}
 		sides[i] = strings.TrimSpace(string(out))
 	}
-	out, err := c.git.Output(ctx, "merge-tree", "--write-tree", "--allow-unrelated-histories", "--no-messages", "--name-only", "-z", sides[0], sides[1])
+	out, err := c.git.Output(
+		ctx, "merge-tree", "--write-tree", "--allow-unrelated-histories", "--no-messages", "--name-only", "-z", sides[0], sides[1],
+	)
 	if err != nil && proc.ExitCode(err) != 1 {
 		return m, err
 	}
@@ -377,7 +381,9 @@ type mark struct{ file, line string }
 func (c *comparison) marked(ctx context.Context, sha string, files []string) (map[mark]bool, error) {
 	list := map[mark]bool{}
 	// Files are names, not patterns.
-	args := []string{"--literal-pathspecs", "grep", "-z", "-I", "--no-color", "-E", `^(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( |$|` + "\r)", sha, "--"}
+	args := []string{
+		"--literal-pathspecs", "grep", "-z", "-I", "--no-color", "-E", `^(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( |$|` + "\r)", sha, "--",
+	}
 	out, err := c.git.Output(ctx, append(args, files...)...)
 	if err != nil && proc.ExitCode(err) != 1 {
 		return nil, err

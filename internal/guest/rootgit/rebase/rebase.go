@@ -95,7 +95,11 @@ func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 	}
 	id := rb.repos.Order.TaskID
 	if rb.book.RestoredTree != "" || rb.repos.Order.Archive {
-		return nil, &Error{"the last attempt left uncommitted work, which a rebase could lose: `sandbox-agent continue " + id + "` resumes and commits it; rebase after that", workorder.ByOrder}
+		return nil, &Error{
+			"the last attempt left uncommitted work, which a rebase could lose: `sandbox-agent continue " + id + "` resumes and commits it; " +
+				"rebase after that",
+			workorder.ByOrder,
+		}
 	}
 	r := &Plan{Onto: cmp.Or(rb.repos.Order.Rebase.Onto, c.Base), OldBase: c.BaseSHA, OldHead: rb.book.Start}
 	var err error
@@ -104,7 +108,9 @@ func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 	}
 	switch {
 	case r.NewBase == "":
-		return nil, &Error{fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.repos.Order.Repo, r.Onto), workorder.ByGit}
+		return nil, &Error{
+			fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.repos.Order.Repo, r.Onto), workorder.ByGit,
+		}
 	case r.Onto == rb.book.Branch():
 		return nil, &Error{fmt.Sprintf("%s is the task's own branch: name another with --onto", r.Onto), workorder.ByOrder}
 	}
@@ -126,11 +132,19 @@ func (rb *Rebaser) Plan(ctx context.Context, c *lease.Claimed) (*Plan, error) {
 		}
 		fmt.Fprintf(&b, "; %.12s %q by %s", f.SHA, text.Name(f.Subject, maxTold), text.Name(f.Author, maxTold))
 	}
-	return nil, &Error{fmt.Sprintf("others pushed %d commits to %s since the last attempt%s: --with-foreign rebases them as well, `sandbox-agent continue %s` includes them first", len(list), rb.book.Branch(), b.String(), id), workorder.ByGit}
+	return nil, &Error{
+		fmt.Sprintf(
+			"others pushed %d commits to %s since the last attempt%s: --with-foreign rebases them as well, `sandbox-agent continue %s` "+
+				"includes them first",
+			len(list), rb.book.Branch(), b.String(), id,
+		),
+		workorder.ByGit,
+	}
 }
 
-// upstream finds the start of the task's own commits: the newest commit that the branch shares with the task's first base commit, the current
-// base branch, or the new base. A branch that merged its base shares more than its first base commit.
+// upstream finds the start of the task's own commits: the newest commit that the branch shares with the
+// task's first base commit, the current base branch, or the new base. A branch that merged its base shares
+// more than its first base commit.
 func (rb *Rebaser) upstream(ctx context.Context, r *Plan, base string) error {
 	m := rb.repos.Outbox()
 	tips := []string{r.NewBase, r.OldBase}
@@ -186,7 +200,10 @@ func (rb *Rebaser) foreign(ctx context.Context, c *lease.Claimed, r *Plan) ([]gi
 		}
 		lost = lost || a.Status == workorder.StatusLost
 	}
-	args := []string{"log", "-z", "--format=%H%x01%s%x01%an%x01%ce%x01%(trailers:key=Co-authored-by,valueonly,separator=%x2c)", "--max-count=" + strconv.Itoa(repos.MaxCommits), c.Head, "^" + r.NewBase, "^" + r.Upstream}
+	args := []string{
+		"log", "-z", "--format=%H%x01%s%x01%an%x01%ce%x01%(trailers:key=Co-authored-by,valueonly,separator=%x2c)",
+		"--max-count=" + strconv.Itoa(repos.MaxCommits), c.Head, "^" + r.NewBase, "^" + r.Upstream,
+	}
 	if known != "" && m.Run(ctx, "cat-file", "-e", known+"^{commit}") == nil {
 		args = append(args, "^"+known)
 	}
@@ -217,8 +234,12 @@ func (rb *Rebaser) own(committer, coAuthors string) bool {
 func (rb *Rebaser) rebaser() git.Repo {
 	t := rb.repos.Tree()
 	t.Env = append(t.Env, "GIT_EDITOR=true", "GIT_SEQUENCE_EDITOR=true")
-	t.Env = append(t.Env, repos.ConfigEnv("commit.gpgSign", "false", "rerere.enabled", "false", "rebase.updateRefs", "false", "rebase.rebaseMerges", "false",
-		"rebase.autoSquash", "false", "rebase.autoStash", "false", "rebase.missingCommitsCheck", "ignore", "merge.conflictStyle", "merge", "core.commentChar", "#")...)
+	t.Env = append(
+		t.Env,
+		repos.ConfigEnv(
+			"commit.gpgSign", "false", "rerere.enabled", "false", "rebase.updateRefs", "false", "rebase.rebaseMerges", "false", "rebase.autoSquash",
+			"false", "rebase.autoStash", "false", "rebase.missingCommitsCheck", "ignore", "merge.conflictStyle", "merge", "core.commentChar", "#",
+		)...)
 	return t
 }
 

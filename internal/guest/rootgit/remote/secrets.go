@@ -24,7 +24,9 @@ func (e *SecretError) Error() string {
 	for _, l := range e.Leaks {
 		list = append(list, l.String())
 	}
-	return "the value of a secret is in the commits to push (" + strings.Join(list, ", ") + "); to push it anyway, set push_secrets: allow in the project file"
+	return "the value of a secret is in the commits to push (" + strings.Join(
+		list, ", ",
+	) + "); to push it anyway, set push_secrets: allow in the project file"
 }
 
 // Leak is a secret whose value is in an object to push.

@@ -99,7 +99,10 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 			return "", "", err
 		}
 		if base == "" {
-			return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no default branch (is it empty?); push a first commit or name `branch`", rs.Order.Repo)}
+			return "", "", &git.Error{
+				Verb: "clone", Kind: git.KindNotFound,
+				Err: fmt.Errorf("the remote %s has no default branch (is it empty?); push a first commit or name `branch`", rs.Order.Repo),
+			}
 		}
 	}
 	for _, ref := range []string{workorder.BranchRef(base), "refs/tags/" + base, BaseRef} {
@@ -113,10 +116,16 @@ func (rs *Repos) BaseBranch(ctx context.Context) (base, sha string, err error) {
 		}
 	}
 	// git does not fetch a shallow repository's refs whose history ends before its boundary.
-	if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil && len(there) > 0 {
-		return "", "", &git.Error{Verb: "clone", Kind: git.KindFormat, Err: fmt.Errorf("the remote %s has the branch %q but does not provide it: %s", rs.Order.Repo, base, git.ShallowText)}
+	if there, err := rs.Authed(rs.Mirror()).Output(ctx, "ls-remote", "--", rs.Order.CloneURL, "refs/heads/"+base); err == nil &&
+		len(there) > 0 {
+		return "", "", &git.Error{
+			Verb: "clone", Kind: git.KindFormat,
+			Err: fmt.Errorf("the remote %s has the branch %q but does not provide it: %s", rs.Order.Repo, base, git.ShallowText),
+		}
 	}
-	return "", "", &git.Error{Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch, tag or commit %q", rs.Order.Repo, base)}
+	return "", "", &git.Error{
+		Verb: "clone", Kind: git.KindNotFound, Err: fmt.Errorf("the remote %s has no branch, tag or commit %q", rs.Order.Repo, base),
+	}
 }
 
 // BaseRef is the mirror's ref of a base that is a commit, which may be on no branch.
@@ -132,7 +141,9 @@ func (rs *Repos) keepBase(ctx context.Context) {
 	if rs.Mirror().Run(ctx, "update-ref", BaseRef, id) == nil {
 		return // it came with a branch, or with the rest of a bundle
 	}
-	_ = rs.Authed(rs.Mirror()).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--", rs.Order.CloneURL, "+"+id+":"+BaseRef)
+	_ = rs.Authed(
+		rs.Mirror(),
+	).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--", rs.Order.CloneURL, "+"+id+":"+BaseRef)
 }
 
 // Refresh updates the mirror from the remote, the task's own refs included. It is safe while others read the mirror.

@@ -93,7 +93,12 @@ func (f *Feedback) takeOver(r, pending *workorder.Review) {
 		r.Items[i].Number = i + 1
 	}
 	if left > 0 {
-		f.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("%d entries of an earlier file of feedback were never answered, and do not fit next to the new ones: pass them again", left)})
+		f.repos.Emit(workorder.Event{
+			Type: workorder.EventWarning,
+			Text: fmt.Sprintf(
+				"%d entries of an earlier file of feedback were never answered, and do not fit next to the new ones: pass them again", left,
+			),
+		})
 	}
 }
 
@@ -223,8 +228,8 @@ type claim struct{ sha, what string }
 // claims lists them, oldest first.
 func (f *Feedback) claims(ctx context.Context, revisions ...string) (list []claim, err error) {
 	args := append([]string{
-		"log", "-z", "--reverse", "--full-history", "-i", "--extended-regexp", "--grep=^[ \t]*addresses:", "--grep=^This reverts commit [0-9a-f]{40}",
-		"--format=%H%n%an <%ae> %at%n%B", "--max-count=" + strconv.Itoa(maxAddressing),
+		"log", "-z", "--reverse", "--full-history", "-i", "--extended-regexp", "--grep=^[ \t]*addresses:",
+		"--grep=^This reverts commit [0-9a-f]{40}", "--format=%H%n%an <%ae> %at%n%B", "--max-count=" + strconv.Itoa(maxAddressing),
 	}, revisions...)
 	out, err := f.repos.Outbox().Output(ctx, append(args, "--", ":/")...)
 	if err != nil {

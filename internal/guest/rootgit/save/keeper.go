@@ -57,7 +57,8 @@ type Keeper struct {
 	bad  bool                 // the last save failed
 }
 
-// Keep saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way. After Stop, Keep may be called again.
+// Keep saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way.
+// After Stop, Keep may be called again.
 func (sv *Saver) Keep(ctx context.Context, o Options) *Keeper {
 	if o.Push <= 0 {
 		o.Push = sv.repos.Order.PushInterval()
@@ -249,7 +250,9 @@ func (k *Keeper) once(ctx context.Context, s *schedule, tree *string) (done bool
 	case out.Pushed && k.bad:
 		k.bad = false
 		clear(k.said)
-		k.p.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.StateRef(k.p.repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again"})
+		k.p.repos.Emit(workorder.Event{
+			Type: workorder.EventPush, Name: workorder.StateRef(k.p.repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again",
+		})
 	}
 	s.retry, s.notBefore = 0, time.Time{}
 	return false

@@ -34,7 +34,10 @@ type Saver struct {
 }
 
 // New returns a Saver.
-func New(repos *repos.Repos, book *ledger.Book, index *stage.Index, heads *heads.Heads, snapshots *snapshot.Snapshots, pusher *push.Pusher, stopping *stopping.State) *Saver {
+func New(
+	repos *repos.Repos, book *ledger.Book, index *stage.Index, heads *heads.Heads, snapshots *snapshot.Snapshots, pusher *push.Pusher,
+	stopping *stopping.State,
+) *Saver {
 	return &Saver{repos: repos, book: book, index: index, heads: heads, snapshots: snapshots, pusher: pusher, stopping: stopping}
 }
 

@@ -287,7 +287,9 @@ func (st *Settings) put(ctx context.Context, list []ledger.Setting, entry func(l
 	if len(dirs) > 0 { // as git does
 		deepest := slices.Sorted(maps.Keys(dirs))
 		slices.Reverse(deepest)
-		if err := st.feed(ctx, "xargs -0 rmdir --ignore-fail-on-non-empty -- 2>/dev/null || true", strings.Join(deepest, "\x00")+"\x00"); err != nil {
+		if err := st.feed(
+			ctx, "xargs -0 rmdir --ignore-fail-on-non-empty -- 2>/dev/null || true", strings.Join(deepest, "\x00")+"\x00",
+		); err != nil {
 			return err
 		}
 	}
@@ -306,7 +308,9 @@ func (st *Settings) put(ctx context.Context, list []ledger.Setting, entry func(l
 }
 
 func (st *Settings) feed(ctx context.Context, script, input string) error {
-	_, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: st.repos.Workspace, User: st.repos.User, Stdin: strings.NewReader(input)})
+	_, err := proc.Output(
+		ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: st.repos.Workspace, User: st.repos.User, Stdin: strings.NewReader(input)},
+	)
 	return err
 }
 

@@ -52,7 +52,9 @@ func (s *Snapshots) Baseline(ctx context.Context) error {
 		return err
 	}
 	noted := map[string]string{}
-	if err := worktree.Changes(ctx, s.index.Side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--"); err != nil {
+	if err := worktree.Changes(
+		ctx, s.index.Side(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--",
+	); err != nil {
 		return err
 	}
 	base, err := s.settings.AsBase(ctx)

@@ -60,7 +60,9 @@ func (s *Snapshots) Checkout(ctx context.Context, c *lease.Claimed) (*workorder.
 		more = append(more, lease.BundleHeads+s.book.Branch())
 	}
 	if len(more) > 0 {
-		if err := t.Run(ctx, append([]string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.repos.Mirror().Dir}, more...)...); err != nil {
+		if err := t.Run(
+			ctx,
+			append([]string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.repos.Mirror().Dir}, more...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +146,10 @@ func (s *Snapshots) Again(ctx context.Context) error {
 	if err := s.book.Load(); err != nil {
 		return err
 	}
-	_, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/rm", "-rf", "--", ".git/index", ".git/index.lock"}, Dir: s.repos.Workspace, User: s.repos.User, Env: []string{"LC_ALL=C.UTF-8"}})
+	_, err := proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/rm", "-rf", "--", ".git/index", ".git/index.lock"}, Dir: s.repos.Workspace, User: s.repos.User,
+		Env: []string{"LC_ALL=C.UTF-8"},
+	})
 	if err != nil {
 		return fmt.Errorf("check %s out once more: %w", s.book.Branch(), err)
 	}
@@ -163,7 +168,8 @@ func (s *Snapshots) below(ctx context.Context, base, commit string) error {
 		return err
 	}
 	_, err = proc.Output(ctx, proc.Spec{
-		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.repos.Workspace, User: s.repos.User, Env: []string{"LC_ALL=C.UTF-8"}, Stdin: bytes.NewReader(index),
+		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.repos.Workspace, User: s.repos.User,
+		Env: []string{"LC_ALL=C.UTF-8"}, Stdin: bytes.NewReader(index),
 	})
 	return err
 }
@@ -260,7 +266,9 @@ func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *wor
 		if f.err != nil {
 			why = fmt.Sprintf("cannot be restored (%v)", f.err)
 		}
-		s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt %s: it is kept as %s", why, r.Kept)})
+		s.repos.Emit(workorder.Event{
+			Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt %s: it is kept as %s", why, r.Kept),
+		})
 	}
 	at := f.tree
 	if at == "" {
@@ -276,7 +284,9 @@ func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *wor
 			if ctx.Err() != nil {
 				return fmt.Errorf("verify the checkpoint %s: %w", c.Checkpoint, err)
 			}
-			s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("the restored work tree cannot be compared with its checkpoint: %v", err)})
+			s.repos.Emit(workorder.Event{
+				Type: workorder.EventWarning, Text: fmt.Sprintf("the restored work tree cannot be compared with its checkpoint: %v", err),
+			})
 		}
 		r.Verified = err == nil && r.Tree == f.tree
 	}
@@ -288,7 +298,9 @@ func (s *Snapshots) restore(ctx context.Context, c *lease.Claimed, f fit, r *wor
 		// A filter of the repository may cause it. The agent continues with the restored part,
 		// and the snapshot is kept beyond the next one.
 		s.keepCheckpoint(c, r)
-		e.Status, e.Text = "error", fmt.Sprintf("the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "unknown"), e.Text, f.tree, r.Kept)
+		e.Status, e.Text = "error", fmt.Sprintf(
+			"the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "unknown"), e.Text, f.tree, r.Kept,
+		)
 	}
 	s.repos.Emit(e)
 	return nil
@@ -328,7 +340,10 @@ func (s *Snapshots) filtered(ctx context.Context, t git.Repo, first, again []str
 	if rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("a filter of the repository failed: its files are in the work tree as git stores them (of Git LFS, pointers): %v", err)})
+	s.repos.Emit(workorder.Event{
+		Type: workorder.EventWarning,
+		Text: fmt.Sprintf("a filter of the repository failed: its files are in the work tree as git stores them (of Git LFS, pointers): %v", err),
+	})
 	return nil
 }
 

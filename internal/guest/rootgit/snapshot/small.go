@@ -15,8 +15,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A stop may come right after a commit that is too large to be pushed in time. Then the small changes go first: all small changes
-// since the remote's branch, committed or not, as a separate commit on top of it. If everything lands after all, that commit's ref is deleted.
+// A stop may come right after a commit that is too large to be pushed in time. Then the small changes go
+// first: all small changes since the remote's branch, committed or not, as a separate commit on top of it. If
+// everything lands after all, that commit's ref is deleted.
 
 const (
 	// FirstFile and firstBytes bound the small changes: pushing them must take less than a second on a line of 100 Mbit/s.
@@ -66,7 +67,11 @@ func (s *Snapshots) FirstCommit(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := s.repos.Outbox().Output(ctx, "commit-tree", "-p", base, "-m", fmt.Sprintf("Small changes of task %s, saved before the large ones\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), strings.TrimSpace(string(tree)))
+	out, err := s.repos.Outbox().Output(
+		ctx, "commit-tree", "-p", base, "-m",
+		fmt.Sprintf("Small changes of task %s, saved before the large ones\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()),
+		strings.TrimSpace(string(tree)),
+	)
 	return strings.TrimSpace(string(out)), err
 }
 

@@ -138,7 +138,13 @@ func (s *Snapshots) name(large []string) {
 	for _, path := range fresh {
 		s.large[path] = true
 	}
-	s.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf("files of more than %d MiB are not part of checkpoints, and are saved when they are committed: %s", stage.CheckpointFile>>20, worktree.Named(fresh))})
+	s.repos.Emit(workorder.Event{
+		Type: workorder.EventWarning,
+		Text: fmt.Sprintf(
+			"files of more than %d MiB are not part of checkpoints, and are saved when they are committed: %s", stage.CheckpointFile>>20,
+			worktree.Named(fresh),
+		),
+	})
 }
 
 // madeBy is the trailer of a checkpoint with the number of the attempt that made it.
@@ -146,7 +152,9 @@ const madeBy = "Attempt"
 
 // Commit commits a snapshot to root's own store, where the agent cannot delete it.
 func (s *Snapshots) Commit(ctx context.Context, tree, head string) (string, error) {
-	out, err := s.repos.Outbox().Output(ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), tree)
+	out, err := s.repos.Outbox().Output(
+		ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.repos.Order.TaskID, madeBy, s.book.Number()), tree,
+	)
 	if err != nil {
 		return "", fmt.Errorf("write checkpoint: %w", err)
 	}

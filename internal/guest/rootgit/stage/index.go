@@ -92,7 +92,9 @@ func (x *Index) CopyIndex(ctx context.Context, from, to string) error {
 	// If the process is killed, either the old or the new index is there.
 	script := `rm -rf "$2.new"; if test -f "$1"; then
 cp --preserve=timestamps -- "$1" "$2.new" && { test ! -d "$2" || rm -rf "$2"; } && mv -fT -- "$2.new" "$2"; else rm -rf "$2"; fi`
-	if _, err := proc.Output(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: x.repos.User}); err != nil {
+	if _, err := proc.Output(
+		ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script, "sh", from, to}, Dir: "/", User: x.repos.User},
+	); err != nil {
 		return fmt.Errorf("copy the index: %w", err)
 	}
 	return nil
@@ -146,7 +148,9 @@ func (x *Index) stage(ctx context.Context, most int64, names bool) (*Staged, err
 func (x *Index) sync(ctx context.Context, a *Adder) (*worktree.LeftError, error) {
 	t := a.raw
 	var ignored []string
-	if err := t.Each(ctx, func(path string) { ignored = append(ignored, path) }, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"); err != nil {
+	if err := t.Each(
+		ctx, func(path string) { ignored = append(ignored, path) }, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard",
+	); err != nil {
 		return nil, err
 	}
 	at := worktree.Stamp(filepath.Join(x.repos.Workspace, ".git/index"))

@@ -89,7 +89,11 @@ rm -f .git/objects/pack/tmp_* .git/objects/tmp_* .git/objects/??/tmp_obj_*`)
 
 // Unpipe deletes pipes and sockets at the paths of ignore and attribute files, on which git would wait.
 func (t *Tree) Unpipe(ctx context.Context) {
-	t.script(ctx, `find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec rm -f {} +`)
+	t.script(
+		ctx,
+		`find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec `+
+			`rm -f {} +`,
+	)
 }
 
 // Enter restores the agent's user's access to the work tree's directory, which that user may lack. Root owns

@@ -18,7 +18,9 @@ func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string
 	// An error costs only a warning: the work matters more.
 	_ = Changes(ctx, t.repos.Outbox(), func(path, entry string) {
 		if strings.HasPrefix(entry, ":000000 "+Gitlink+" ") {
-			warnings = append(warnings, fmt.Sprintf("%s is a separate repository: the branch names its commit, its files are not part of the branch", path))
+			warnings = append(
+				warnings, fmt.Sprintf("%s is a separate repository: the branch names its commit, its files are not part of the branch", path),
+			)
 		}
 		for dir := filepath.Dir(path); !seen[dir]; dir = filepath.Dir(dir) {
 			seen[dir] = true
@@ -28,7 +30,10 @@ func (t *Tree) Inside(ctx context.Context, base, head string) (warnings []string
 		}
 	}, "diff-tree", "-r", "-z", "--diff-filter=A", "--no-renames", base, head, "--")
 	if len(roots) > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s: the agent made a repository there; its files are part of the branch, its own history is not kept", Named(slices.Sorted(maps.Keys(roots)))))
+		warnings = append(warnings, fmt.Sprintf(
+			"%s: the agent made a repository there; its files are part of the branch, its own history is not kept",
+			Named(slices.Sorted(maps.Keys(roots))),
+		))
 	}
 	return warnings
 }
@@ -49,7 +54,8 @@ func (t *Tree) countLFS(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
 	out, err := proc.Output(ctx, proc.Spec{
-		Argv: []string{"/bin/sh", "-c", "test ! -d " + lfsDir + " || find " + lfsDir + " -type f -printf ."}, Dir: t.repos.Workspace, User: t.repos.User,
+		Argv: []string{"/bin/sh", "-c", "test ! -d " + lfsDir + " || find " + lfsDir + " -type f -printf ."}, Dir: t.repos.Workspace,
+		User: t.repos.User,
 	})
 	if err != nil {
 		return 0 // unreadable files are not counted

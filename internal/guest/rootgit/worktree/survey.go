@@ -253,7 +253,9 @@ func (t *Tree) filesOf(ctx context.Context, root string) (list []string) {
 		// It is no longer a repository. With the task's repository and an empty index, all of its files are new.
 		own, r.Tree = nil, false
 		r.Env = append(r.Env, "GIT_INDEX_FILE="+t.repos.SidePath("none"))
-		if r.Each(ctx, take, "--git-dir="+filepath.Join(t.repos.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard") != nil {
+		if r.Each(
+			ctx, take, "--git-dir="+filepath.Join(t.repos.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard",
+		) != nil {
 			return nil
 		}
 	}
