@@ -114,7 +114,8 @@ func TestLookHostile(t *testing.T) {
 		"too large":          {`truncate -s 30M $out/page-0.png; ` + view0, "1 of 2 ", strconv.Itoa(maxPicture)},
 		"link for a folder":  {`rm -r $out; ln -s /etc $out; ` + view0, "", ""},
 		"video that is none": {view0 + `echo '<html>' >$out/walk.webm; echo '{"video":true}'`, " webm", "no such file"},
-		"floods":             {`yes '{"error":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}' | head -c 20000000`, strconv.Itoa(16 << 20), ""}, // what proc.Output keeps
+		// what proc.Output keeps
+		"floods": {`yes '{"error":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}' | head -c 20000000`, strconv.Itoa(16 << 20), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,7 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Checks that ran on the base before the task are not run there again, but for those that differ on head; of other checks, or of another commit, nothing counts.
+// Checks that ran on the base before the task are not run there again, but for those that differ on head; of
+// other checks, or of another commit, nothing counts.
 func TestKnownBase(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})

@@ -2,7 +2,8 @@ package cgroups
 
 import "testing"
 
-// A process counts by where it is itself: boot, of which a thread is in the agent's group while it starts a child there, is never ended with it.
+// A process counts by where it is itself: boot, of which a thread is in the agent's group while it starts a
+// child there, is never ended with it.
 func TestIn(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]bool{

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestUnreachable: a server that cannot be reached is tried twice, named with the cause, and the client told not to try again. One that is there
-// at the second try is a blip.
+// TestUnreachable: a server that cannot be reached is tried twice, named with the cause, and the client told
+// not to try again. One that is there at the second try is a blip.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -188,8 +188,8 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// A command that kills its supervisor takes nothing into freedom: what is nobody's is killed. What another command has left behind stays. It is no parallel
-// test: the children of others would be nobody's.
+// A command that kills its supervisor takes nothing into freedom: what is nobody's is killed. What another
+// command has left behind stays. It is no parallel test: the children of others would be nobody's.
 func TestSupervisorKilled(t *testing.T) {
 	adopt(t)
 	mark := strconv.Itoa(700000 + os.Getpid()%100000)

@@ -170,7 +170,8 @@ func TestEndGoesLast(t *testing.T) {
 	}
 }
 
-// A rule of the remote about the branch refuses a whole push. What it does not touch arrives all the same, and the remote's own words are known.
+// A rule of the remote about the branch refuses a whole push. What it does not touch arrives all the same,
+// and the remote's own words are known.
 func TestRuleAboutTheBranch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -208,7 +208,8 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 	}
 }
 
-// What setup left costs no more than reading it: tens of thousands of files need not be written as objects. The agent's changes of it count.
+// What setup left costs no more than reading it: tens of thousands of files need not be written as objects.
+// The agent's changes of it count.
 func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})

@@ -430,7 +430,8 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 	})
 }
 
-// The new head is looked at while the keeper pushes it: -race sees who takes no turns. One that hangs is not waited for longer than allowed.
+// The new head is looked at while the keeper pushes it: -race sees who takes no turns. One that hangs is not
+// waited for longer than allowed.
 func TestUnfinishedBesideTheKeeper(t *testing.T) {
 	t.Parallel()
 	srv, _ := withTask(t, map[string]string{"g": "other\n"})
