@@ -24,14 +24,13 @@ func TestProof(t *testing.T) {
 		script     string
 		transition workorder.Transition
 		flag       string
-		nightly    bool // what is flagged has its corpus beside the code: one shows that it comes to the reader; TestTheWholeWay has no flags
+		nightly    bool // runner/proof has a test of each: one shows that it comes to the reader; TestTheWholeWay has no flags
 	}{
-		"mended":     {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, "", true},
-		"deleted":    {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagTestDeleted, false},
-		"skipped":    {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagTestSkipped, true},
-		"weakened":   {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagTestWeakened, true},
-		"edited":     {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited, true},
-		"hard-coded": {"printf 'def add(a, b):\\n    if (a, b) == (12000, 345):\\n        return 12345\\n    return 0\\n' >sum.py", workorder.Fixed, workorder.FlagHardCoded, true},
+		"mended":   {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, "", true},
+		"deleted":  {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagBaseTests, false},
+		"skipped":  {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagBaseTests, true},
+		"weakened": {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagBaseTests, true},
+		"edited":   {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited, true},
 	} {
 		if c.nightly && !nightly {
 			continue
@@ -47,6 +46,9 @@ func TestProof(t *testing.T) {
 			check := r.Proof.Checks[0]
 			if check.Transition != c.transition || check.Base == nil || check.Base.Passed || check.Head == nil || !check.Head.Passed {
 				t.Errorf("%+v; %s", check, r.Proof.Reasons)
+			}
+			if tests := c.flag == workorder.FlagBaseTests; (check.BaseTests != nil) != tests || tests && (check.BaseTests.Passed || r.Proof.Flags[0].Kind != workorder.FlagTestEdited) {
+				t.Errorf("base's tests on head's code: %+v, flags %+v", check.BaseTests, r.Proof.Flags)
 			}
 			if got := slices.ContainsFunc(r.Proof.Flags, func(f workorder.Flag) bool { return f.Kind == c.flag }); got != (c.flag != "") {
 				t.Errorf("flags %+v", r.Proof.Flags)

@@ -74,6 +74,12 @@ type CheckProof struct {
 	// MaxTestChanges.
 	Counts map[Transition]int `json:"counts"`
 	Tests  []TestChange       `json:"tests"`
+	// BaseTests is a run on head's code with base's version of all test files. It is nil if the task edited and deleted
+	// no test file, if the check fails on head or runs no tests, and if this run was not possible.
+	BaseTests *CheckRun `json:"base_tests,omitempty"`
+	// BaseTestsFailed has the tests that failed in that run and do not fail on head, at most MaxTestChanges. Their
+	// Transition compares that run with base.
+	BaseTestsFailed []TestChange `json:"base_tests_failed,omitempty"`
 }
 
 // MaxTestChanges is the limit of the tests of a check in a result; others are only counted.
@@ -86,17 +92,25 @@ type Flag struct {
 	Path string `json:"path"`
 	Line int    `json:"line"` // from 1; 0 means the whole file
 	Text string `json:"text"` // the finding, for people
+	// Added and Deleted count the lines that differ, for FlagTestEdited and a deleted file.
+	Added   int `json:"added,omitempty"`
+	Deleted int `json:"deleted,omitempty"`
 }
 
-// Kinds of flags on the tests themselves.
+// Kinds of flags.
 const (
-	FlagTestDeleted   = "test-deleted"
-	FlagTestSkipped   = "test-skipped"
-	FlagTestWeakened  = "test-weakened"
-	FlagCheckEdited   = "check-edited" // a script or configuration of a validate command
-	FlagHardCoded     = "hard-coded"   // a value that a test expects appears as a constant in the code
-	FlagBrokenOnHead  = "broken"       // passed on base, fails on head
-	FlagNothingProven = "not-proven"   // no check shows a difference between base and head
+	FlagTestEdited    = "test-edited"    // head changes a test file of base; no alarm by itself
+	FlagBaseTests     = "base-tests"     // a check that passes on head fails with base's version of the test files
+	FlagTestDeleted   = "test-deleted"   // a test file, or a test that only base's report has
+	FlagTestSkipped   = "test-skipped"   // by the reports
+	FlagReportMissing = "report-missing" // a check that passes leaves no test report on head, and left one on base
+	FlagCheckEdited   = "check-edited"   // a script or configuration of a validate command
+	FlagBrokenOnHead  = "broken"         // passed on base, fails on head
+	FlagNothingProven = "not-proven"     // no check shows a difference between base and head
+
+	// Written by older versions only.
+	FlagTestWeakened = "test-weakened"
+	FlagHardCoded    = "hard-coded" // a value that a test expects appears as a constant in the code
 )
 
 // Proof is the outcome of the checks in clean checkouts of base and head.

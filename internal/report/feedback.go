@@ -99,7 +99,8 @@ func Answerable(a *workorder.ReviewAnswer) bool {
 
 // against are the flags beside which no check is believed.
 var against = []string{
-	workorder.FlagTestDeleted, workorder.FlagTestSkipped, workorder.FlagTestWeakened, workorder.FlagCheckEdited, workorder.FlagHardCoded, workorder.FlagBrokenOnHead,
+	workorder.FlagBaseTests, workorder.FlagTestDeleted, workorder.FlagTestSkipped, workorder.FlagReportMissing, workorder.FlagCheckEdited,
+	workorder.FlagBrokenOnHead, workorder.FlagTestWeakened, workorder.FlagHardCoded,
 }
 
 // Evidence says as Markdown what the runner itself found out about the work, and whether that is green: every check

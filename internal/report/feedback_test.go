@@ -22,6 +22,11 @@ func TestEvidence(t *testing.T) {
 	if green, says := Evidence(proven()); !green || !strings.Contains(says, "`test`, `lint`") {
 		t.Errorf("%v, %s", green, says)
 	}
+	edited := proven()
+	edited.Proof.Flags = []workorder.Flag{{Kind: workorder.FlagTestEdited, Path: "a_test.go"}}
+	if green, says := Evidence(edited); !green {
+		t.Errorf("an edited test alone: %s", says)
+	}
 	for want, spoil := range map[string]func(*workorder.Result){
 		"The project has no checks":               func(r *workorder.Result) { r.Proof = nil },
 		"not run in a clean checkout":             func(r *workorder.Result) { r.Proof, r.Validation = nil, []workorder.Validation{{Passed: true}} },
@@ -33,6 +38,8 @@ func TestEvidence(t *testing.T) {
 		"at another, at the same commit: `test`.": func(r *workorder.Result) { r.Proof.Checks[0].Counts = map[workorder.Transition]int{workorder.Flaky: 1} },
 		"test deleted":                            func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestDeleted },
 		"test skipped":                            func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestSkipped },
+		"base's tests fail":                       func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagBaseTests },
+		"test report missing":                     func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagReportMissing },
 		"test weakened":                           func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestWeakened },
 		"check itself edited":                     func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagCheckEdited },
 		"hard-coded":                              func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagHardCoded },

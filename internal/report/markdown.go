@@ -74,6 +74,7 @@ func writeMarkdown(p *page) string {
 		m.f("\n> %s\n", esc(p.Outcome.Reason))
 	}
 	m.f("\n")
+	m.edited(p)
 	m.alarms(p)
 	m.feedback(p)
 	m.proof(p)
@@ -91,6 +92,24 @@ func writeMarkdown(p *page) string {
 		m.f("\n%s\n", esc(p.Later))
 	}
 	return m.String()
+}
+
+func (m *md) edited(p *page) {
+	if p.Edited.Len() > 0 {
+		m.f("**Edited tests**\n\n")
+		for _, f := range p.Edited.Items {
+			m.f("- %s\n", located(f))
+		}
+		m.more(p.Edited.More)
+		m.f("\n")
+	}
+	for _, c := range p.Before {
+		end := link(esc(c.Head.Text), c.Head.URL) // no green tick comes before the alarms
+		if !c.Head.Passed {
+			end = cell(c.Head)
+		}
+		m.f("Base's tests on head's code, %s: %s\n\n", code(c.Name), end)
+	}
 }
 
 // alarms come before anything green.

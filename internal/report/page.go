@@ -34,6 +34,8 @@ type page struct {
 	Outcome  outcome
 	Later    string // about a later attempt that left the branch as it was
 	Facts    []fact
+	Edited   list[finding] // test files
+	Before   []check       // Head is the run with base's tests on head's code
 	Alarms   list[finding] // what speaks against the checks
 	Doubts   list[finding] // what the checks do not prove
 	Feedback list[feedback]
@@ -190,10 +192,13 @@ func place(path string, n, limit int) string {
 
 // flagTitles are the flags, the worst first.
 var flagTitles = []struct{ kind, title string }{
+	{workorder.FlagTestEdited, "Test edited"},
+	{workorder.FlagBaseTests, "Base's tests fail"},
 	{workorder.FlagBrokenOnHead, "Passed before, fails now"},
 	{workorder.FlagTestDeleted, "Test deleted"},
 	{workorder.FlagTestSkipped, "Test skipped"},
 	{workorder.FlagTestWeakened, "Test weakened"},
+	{workorder.FlagReportMissing, "Test report missing"},
 	{workorder.FlagCheckEdited, "Check itself edited"},
 	{workorder.FlagHardCoded, "Expected value hard-coded"},
 	{workorder.FlagNothingProven, "Nothing proven"},
@@ -208,11 +213,14 @@ func (p *page) flags(d Data, r *workorder.Result, b bounds) {
 	if r.Proof == nil {
 		return
 	}
-	var alarms, doubts []workorder.Flag
+	var edited, alarms, doubts []workorder.Flag
 	for _, f := range r.Proof.Flags {
-		if f.Kind == workorder.FlagNothingProven {
+		switch f.Kind {
+		case workorder.FlagTestEdited:
+			edited = append(edited, f)
+		case workorder.FlagNothingProven:
 			doubts = append(doubts, f)
-		} else {
+		default:
 			alarms = append(alarms, f)
 		}
 	}
@@ -233,6 +241,7 @@ func (p *page) flags(d Data, r *workorder.Result, b bounds) {
 			URL: fileURL(d, at, f.Path, f.Line),
 		}
 	}
+	p.Edited = firsts(edited, b.items, show)
 	p.Alarms = firsts(alarms, b.items, show)
 	p.Doubts = firsts(doubts, b.items, show)
 }

@@ -96,6 +96,11 @@ func (p *page) proof(d Data, r *workorder.Result, b bounds) {
 	p.Proof.Both = true
 	p.Proof.Base, p.Proof.Head = line(r.Proof.Base, 64), line(r.Proof.Head, 64)
 	p.Proof.Reason = line(r.Proof.Reasons.String(), b.line*2)
+	for _, c := range r.Proof.Checks[:min(len(r.Proof.Checks), b.items)] {
+		if c.BaseTests != nil {
+			p.Before = append(p.Before, check{Name: line(c.Name, b.line), Head: ran(c.BaseTests)})
+		}
+	}
 	p.Proof.Checks = firsts(r.Proof.Checks, b.items, func(c workorder.CheckProof) check {
 		out := check{Name: line(c.Name, b.line), Command: line(c.Command, b.line*2), Base: ran(c.Base), Head: ran(c.Head)}
 		out.Change, out.Tone = told(c.Transition)

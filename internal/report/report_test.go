@@ -79,6 +79,9 @@ func TestCheatsComeFirst(t *testing.T) {
 	if flag < 0 || tick < flag {
 		t.Errorf("the flags are at %d, the first tick at %d", flag, tick)
 	}
+	if edited := strings.Index(s, "basket/basket_test.go"); edited < 0 || edited > flag {
+		t.Errorf("the edited tests are at %d, the flags at %d", edited, flag)
+	}
 	if strings.Contains(s[:flag], "Done") {
 		t.Error("the outcome says that it is done")
 	}

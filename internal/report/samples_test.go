@@ -159,6 +159,8 @@ func cheats() Data {
 	d := success()
 	r := d.Result
 	r.Proof.Flags = []workorder.Flag{
+		{Kind: workorder.FlagTestEdited, Path: "basket/basket_test.go", Text: "+2 −9", Added: 2, Deleted: 9},
+		{Kind: workorder.FlagBaseTests, Text: "check \"test\": base's tests on head's code: 1 fails: example.com/shop/basket > TestTotal"},
 		{Kind: workorder.FlagHardCoded, Path: "basket/basket.go", Line: 18, Text: "returns 18.36, which TestTotal expects"},
 		{Kind: workorder.FlagTestDeleted, Path: "basket/round_test.go", Text: "TestRoundHalfUp is gone"},
 		{Kind: workorder.FlagTestWeakened, Path: "basket/basket_test.go", Line: 31, Text: "an assertion compares with the result of the code itself: assert.Equal(t, got, got)"},
@@ -167,6 +169,8 @@ func cheats() Data {
 		{Kind: workorder.FlagNothingProven, Text: "every test that passes on head passes on base, too"},
 	}
 	c := &r.Proof.Checks[0]
+	c.BaseTests = &workorder.CheckRun{ExitCode: 1, DurationMS: 20_000, Tests: &workorder.TestCounts{Passed: 41, Failed: 1}, Log: "logs/proof-head-test-base-tests.log"}
+	c.BaseTestsFailed = []workorder.TestChange{{Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.Broken}}
 	c.Transition = workorder.StillPasses
 	c.Base = &workorder.CheckRun{Passed: true, DurationMS: 20_100, Tests: &workorder.TestCounts{Passed: 42}}
 	c.Counts = map[workorder.Transition]int{workorder.Gone: 1, workorder.NowSkipped: 1, workorder.StillPasses: 40}

@@ -191,17 +191,13 @@ func (e *editedChecks) named(words []string, dir string, depth int) {
 
 // touched flags a changed file that a check names; lead says that it is run.
 func (e *editedChecks) touched(f *fileChange, p string, lead bool) {
-	program := languageOf(p) != nil || strings.HasSuffix(p, "sh")
+	program := isProgram(p) || strings.HasSuffix(p, "sh")
 	switch {
-	case isTestFile(p):
-		if line, text := aroundTests(f); lead && line > 0 {
-			e.flag(p, line, "check %q runs it, and this is outside of its tests: %s", e.check, text)
-		}
+	case ofTests(p): // it is listed as an edited test
 	case e.within > 0 && program && !ofChecks.MatchString(p):
 		// A check's script most often runs what it checks.
 	case e.setup && !program:
 		// Installed and loaded files are the product's.
-	case strings.HasSuffix(p, "sh") && stricter(f.oldText, f.newText, true):
 	case lead && e.looked && !ofChecks.MatchString(p):
 		// The command looks at its output: it is what is checked.
 	case lead || !program && f.oldPath != "": // a file that it reads and that was not there is what the check asked for
@@ -214,52 +210,6 @@ var prints = re(`(?:^|[^|])\|(?:[^|]|$)|\$\(|<\(|\x60`)
 
 // ofChecks are names of programs that check others.
 var ofChecks = re(`(?i)(?:^|[/_.-])(?:e2e|(?:tests?|specs?|checks?|lint|verify|validate|expect|assert|smoke)[a-z]*)(?:[/_.-]|$)|(?:^|/)(?:ci|\.ci|scripts?|hack)/`)
-
-var (
-	imports = re(`^\s*(?:import|from|require\w*|use|using|package|include|#\s*include|(?:const|let|var) .*\brequire\()\b`)
-	// outright is a statement that a file runs as it is loaded, or one that ends the program.
-	outright = re(`^[\w.]+\s*(?:\(|["'])|\b(?:sys|os|process)\.(?:_?exit|abort)\b|^\s*(?:exit|quit|die)\b|^\s*raise SystemExit`)
-)
-
-// aroundTests is the first line, from 1, of a file of tests that was changed outside of them, and its text: one that is
-// gone, or a new one that does something as the file is run. New helpers and imports do nothing by themselves.
-func aroundTests(f *fileChange) (line int, text string) {
-	was, _, outWas := takeApart(f.oldPath, f.oldText)
-	is, _, outIs := takeApart(f.newPath, f.newText)
-	if was == nil || is == nil {
-		return 0, ""
-	}
-	have := map[string]int{}
-	for _, i := range outWas {
-		have[squeeze(was.full[i])]++
-	}
-	for i := range is.full { // it may be part of a test now
-		if l := squeeze(is.full[i]); have[l] > 0 {
-			have[l]--
-		}
-	}
-	const maxGrown = 100 // each is looked for in the whole file
-	lists := 0
-	for _, i := range outWas {
-		l := squeeze(was.full[i])
-		if have[l] <= 0 || l == "" || imports.MatchString(l) {
-			continue
-		}
-		if lists++; lists > maxGrown || !grown(l, is, outIs) {
-			return firstChange(f.oldText, f.newText), "gone: " + l
-		}
-	}
-	had := map[string]bool{}
-	for i := range was.full {
-		had[squeeze(was.full[i])] = true
-	}
-	for _, i := range outIs {
-		if l := is.full[i]; !had[squeeze(l)] && !imports.MatchString(l) && outright.MatchString(is.code[i]) && !strings.HasPrefix(l, "sys.path.") && !alsoBefore(was, is, i) {
-			return i + 1, "new: " + squeeze(l)
-		}
-	}
-	return 0, ""
-}
 
 // script follows the lines of a shell script, as it is on base and on head.
 func (e *editedChecks) script(p, dir string, depth int) {
@@ -421,18 +371,4 @@ func segments(cmd string) (out [][]string) {
 		out = append(out, words)
 	}
 	return out
-}
-
-var (
-	callee = re(`^[\w.]+\s*\(`)
-	ends   = re(`exit|abort|quit`)
-)
-
-// alsoBefore reports whether a new line calls what lines of base call: one case more.
-func alsoBefore(was, is *source, i int) bool {
-	c := callee.FindString(is.code[i])
-	if c == "" || strength(squeeze(is.full[i])) == always || ends.MatchString(is.code[i]) {
-		return false
-	}
-	return slices.ContainsFunc(was.code, func(l string) bool { return strings.HasPrefix(l, c) })
 }

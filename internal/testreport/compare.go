@@ -204,3 +204,18 @@ func covering(whole map[string]*seen, suite string) *seen {
 		s = s[:i]
 	}
 }
+
+// FailedIn are the tests that failed in a run, other than those that also failed on head: their transition compares
+// the run with base.
+func FailedIn(run *Report, base, head []*Report) []workorder.TestChange {
+	changes, _ := Compare(base, []*Report{run})
+	known := side(head)
+	return slices.DeleteFunc(changes, func(c workorder.TestChange) bool {
+		switch c.Transition {
+		case workorder.Broken, workorder.NewFails, workorder.StillFails, workorder.NotCompared:
+			h := known[testKey{c.Suite, c.Name}]
+			return h != nil && h.status == workorder.TestFailed
+		}
+		return true
+	})
+}

@@ -32,7 +32,6 @@ type fileChange struct {
 	oldPath, newPath string
 	oldID, newID     string
 	oldText, newText string
-	similar          int // percent, of a rename
 }
 
 // change is everything that the rules look at.
@@ -46,9 +45,16 @@ type change struct {
 	short      string // why not everything was looked at
 }
 
-// readChange lists what differs and reads it, as objects: attributes, filters
-// and the work tree have no say.
-func readChange(ctx context.Context, repo git.Repo, base, head string) (*change, error) {
+// diff are the arguments of git for what differs, in a format.
+func (c *change) diff(format string) []string {
+	return []string{
+		"-c", "core.quotePath=false", "diff-tree", "-r", "-z", format, "--no-abbrev", "--no-textconv", "--no-ext-diff",
+		"-M50%", fmt.Sprintf("-l%d", renameLimit), c.base, c.head, "--",
+	}
+}
+
+// listChange lists what differs.
+func listChange(ctx context.Context, repo git.Repo, base, head string) (*change, error) {
 	c := &change{ctx: ctx, repo: repo, base: base, head: head, texts: map[string]string{}, left: maxBlobs}
 	if !git.ValidSHA(base) || !git.ValidSHA(head) {
 		return nil, fmt.Errorf("compare the tests of %q and %q: both have to be full commit ids", base, head)
@@ -59,9 +65,19 @@ func readChange(ctx context.Context, repo git.Repo, base, head string) (*change,
 			c.record(rec)
 			rec = nil
 		}
-	}, "-c", "core.quotePath=false", "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-textconv", "--no-ext-diff", "-M50%", fmt.Sprintf("-l%d", renameLimit), base, head, "--")
+	}, c.diff("--raw")...)
 	if err != nil {
 		return nil, fmt.Errorf("list what differs between %.12s and %.12s: %w", base, head, err)
+	}
+	return c, nil
+}
+
+// readChange lists what differs and reads it, as objects: attributes, filters
+// and the work tree have no say.
+func readChange(ctx context.Context, repo git.Repo, base, head string) (*change, error) {
+	c, err := listChange(ctx, repo, base, head)
+	if err != nil {
+		return nil, err
 	}
 	var ids []string
 	for _, f := range c.files {
@@ -94,7 +110,6 @@ func (c *change) record(rec []string) {
 		return
 	}
 	fc := &fileChange{oldPath: rec[1], newPath: rec[len(rec)-1], oldID: f[2], newID: f[3]}
-	fc.similar, _ = strconv.Atoi(f[4][1:])
 	switch f[4][0] {
 	case 'A':
 		fc.oldPath = ""

@@ -214,7 +214,7 @@ func (e *editedChecks) targets(p, text, dir string, a, b *makefile, names []stri
 			continue
 		}
 		seen[n] = true
-		if was, is := a.says(n), b.says(n); was != is && (len(a.targets) > 0 || len(a.vars) > 0) && !stricter(was, is, false) {
+		if was, is := a.says(n), b.says(n); was != is && (len(a.targets) > 0 || len(a.vars) > 0) {
 			removed, added := changedLines(was, is)
 			switch {
 			case is == "":

@@ -25,7 +25,7 @@ func (e *editedChecks) recipe(runner string, args []string, dir string, depth in
 			if was[a] == "" && is[a] == "" {
 				continue
 			}
-			if was[a] != is[a] && was[a] != "" && !stricter(was[a], is[a], false) {
+			if was[a] != is[a] && was[a] != "" {
 				e.flag(p, lineOf(e.texts[1][p], a), "check %q: %s says now: %s", e.check, a, strings.TrimSpace(is[a]))
 			}
 			for _, text := range []string{was[a], is[a]} {
@@ -100,14 +100,23 @@ func (e *editedChecks) globbed(pattern string) {
 	}
 	for _, p := range e.paths {
 		f := e.changed[p]
-		if ok, err := path.Match(pattern, p); err != nil || !ok || p != f.oldPath || f.oldID == f.newID || languageOf(p) != nil {
+		if ok, err := path.Match(pattern, p); err != nil || !ok || p != f.oldPath || f.oldID == f.newID || isProgram(p) {
 			continue
 		}
-		switch {
-		case f.newPath == "":
+		if f.newPath == "" {
 			e.flag(p, 0, "check %q runs or reads it, and it is deleted", e.check)
-		case !stricter(f.oldText, f.newText, true):
-			e.flag(f.newPath, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
+			continue
+		}
+		e.flag(f.newPath, firstChange(f.oldText, f.newText), "check %q runs or reads it", e.check)
+	}
+}
+
+// indent is the width of a line's leading blanks.
+func indent(line string) (w int) {
+	for _, c := range line[:len(line)-len(strings.TrimLeft(line, " \t"))] {
+		if w++; c == '\t' {
+			w += 3
 		}
 	}
+	return w
 }

@@ -88,16 +88,6 @@ var runnerConfigs = []runnerConfig{
 	{command: re(`\bpre-commit\b`), files: re(`(?:^|/)\.pre-commit-config\.yaml$`)},
 }
 
-var (
-	pytestCommand = re(`\b(?:pytest|py\.test|tox|nox)\b`)
-	// conftestAsked are lines of a fixture that tests ask for; conftestAll is a file that also acts on others.
-	conftestAsked = re(`^def \w+\(.*monkeypatch|^(?:with|monkeypatch\.|mocker\.)`)
-	conftestAll   = re(`autouse|def pytest_|(?m)^(?:with|setattr|patch|sys\.)`)
-	conftest      = re(`(?:^|/)conftest\.py$`)
-	// conftestActs are lines that act on tests which do not ask for them.
-	conftestActs = re(`\bdef pytest_|collect_ignore|autouse|\bskip|xfail|sys\.modules|monkeypatch|setattr\(|os\._exit|sys\.exit|pytest_plugins|deselect|\.outcome\b|patch\(`)
-)
-
 // configured flags changes of what the runner in a command reads.
 func (e *editedChecks) configured(command, dir string) {
 	for _, rc := range runnerConfigs {
@@ -114,29 +104,6 @@ func (e *editedChecks) configured(command, dir string) {
 			}
 			if at := rc.changed(f, p); at != "" {
 				e.flag(p, firstChange(f.oldText, f.newText), "check %q reads it: %s", e.check, at)
-			}
-		}
-	}
-	if pytestCommand.MatchString(command) {
-		e.conftests()
-	}
-}
-
-// conftests flags what was changed for all tests of pytest in files that they do not name.
-func (e *editedChecks) conftests() {
-	for _, f := range e.c.files {
-		if !conftest.MatchString(f.newPath) {
-			continue
-		}
-		unasked := conftestAll.MatchString(f.newText)
-		removed, added := changedLines(f.oldText, f.newText)
-		for _, l := range append(added, removed...) {
-			if !unasked && conftestAsked.MatchString(l) || strings.HasPrefix(l, "#") {
-				continue
-			}
-			if conftestActs.MatchString(l) {
-				e.flag(f.newPath, lineOf(f.newText, strings.Fields(l)[0]), "check %q reads it: %s", e.check, l)
-				break
 			}
 		}
 	}

@@ -172,7 +172,8 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	t := git.Repo{Dir: s.tree, User: s.user, Env: slices.Concat([]string{"HOME=" + s.home}, git.NoUser(), r.gitEnv)}
+	t := r.checkoutOf(s)
+	t.Tree = false // it is made here
 	if err := t.Run(ctx, "init", "--quiet", "--template=", "--initial-branch=main", objectFormat(s.commit), "--", s.tree); err != nil {
 		return err
 	}
@@ -206,6 +207,11 @@ func (r *stores) checkout(ctx context.Context, s *side) error {
 	}
 	r.warn("%s was checked out without filters, because with filters it failed: %v", s.name, err)
 	return nil
+}
+
+// checkoutOf is git in a side's checkout, as the user.
+func (r *stores) checkoutOf(s *side) git.Repo {
+	return git.Repo{Dir: s.tree, Tree: true, User: s.user, Env: slices.Concat([]string{"HOME=" + s.home}, git.NoUser(), r.gitEnv)}
 }
 
 // measure rejects a tree that is too large to write.

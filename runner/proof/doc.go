@@ -13,8 +13,9 @@
 // containers, networks, volumes, build cache or tagged images of the agent. The declared services are
 // recreated from their images.
 //
-// This is not a defence against code under test that lies about itself. internal/testreport flags signs of
-// such lies in the sources.
+// If the task edited test files of base, the checks also run on head with base's version of them, once.
+//
+// This is not a defence against code under test that lies about itself.
 //
 // Head runs first, because it decides, then base. A check that differs, or fails on head, is repeated once,
 // to tell flaky tests from results. Everything ends within the caller's deadline; Proof.Reason says what was

@@ -87,6 +87,7 @@ func (r *run) judge(ctx context.Context) {
 	var changes []workorder.TestChange
 	for _, c := range r.checks {
 		p := r.checkProof(c)
+		r.judgeBaseTests(c, &p)
 		changes = append(changes, p.Tests...)
 		r.proof.Checks = append(r.proof.Checks, p)
 		if p.Transition == workorder.Broken {
@@ -97,6 +98,9 @@ func (r *run) judge(ctx context.Context) {
 				workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head although its report has %d failed tests, unlike on base", c.Name, n),
 			)
 		}
+		if p.Base != nil && p.Base.Tests != nil && p.Head != nil && p.Head.Passed && p.Head.Tests == nil {
+			r.flag(workorder.FlagReportMissing, fmt.Sprintf("check %q passes on head and leaves no test report, which it did on base", c.Name))
+		}
 	}
 	r.proof.Pages = pages(r.base.views, r.head.views)
 	if r.base.ready && r.head.setupFailed != "" {
@@ -106,6 +110,7 @@ func (r *run) judge(ctx context.Context) {
 	if text := r.unproven(); text != "" {
 		r.flag(workorder.FlagNothingProven, text)
 	}
+	testreport.SortFlags(r.proof.Flags)
 	for i := range r.proof.Flags {
 		f := &r.proof.Flags[i]
 		f.Path, f.Text = r.shown(f.Path, shownText), r.shown(f.Text, shownText)
@@ -145,11 +150,7 @@ func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
 	for i, s := range r.Order.Setup { // they decide what the checks run with
 		seen.Setup[setupName(i)] = s
 	}
-	for _, p := range r.proof.Checks {
-		if p.Transition == workorder.Fixed {
-			seen.Fixed = append(seen.Fixed, p.Name)
-		}
-	}
+	r.proof.Flags = append(r.proof.Flags, r.tests.Flags...)
 	flags, err := testreport.Flags(ctx, r.head.store, r.base.commit, r.head.commit, seen)
 	r.proof.Flags = append(r.proof.Flags, flags...)
 	if err != nil {
@@ -166,16 +167,21 @@ func (r *run) checkProof(c *check) workorder.CheckProof {
 	if p.Tests == nil {
 		p.Tests = []workorder.TestChange{}
 	}
-	for i := range p.Tests { // names and texts come from an agent or its tests
-		t := &p.Tests[i]
-		t.Suite, t.Name, t.Text = r.shown(t.Suite, shownText), r.shown(t.Name, shownText), r.shown(t.Text, shownText)
-	}
+	r.clean(p.Tests)
 	for _, rep := range slices.Concat(c.base.reports, c.head.reports) {
 		if rep != nil {
 			p.Report = string(rep.Format)
 		}
 	}
 	return p
+}
+
+// clean makes names and texts of tests, which come from an agent or its tests, fit to show.
+func (r *run) clean(tests []workorder.TestChange) {
+	for i := range tests {
+		t := &tests[i]
+		t.Suite, t.Name, t.Text = r.shown(t.Suite, shownText), r.shown(t.Name, shownText), r.shown(t.Text, shownText)
+	}
 }
 
 // transition returns the transition of the command as a whole.

@@ -186,6 +186,7 @@ type sides struct {
 	*stores
 	checks []*check
 	first  *Free // resources that were free for the first side
+	tests  testreport.TestFiles
 }
 
 // Run runs the order's checks on both commits, given by full ids, and compares them. An empty base means that
@@ -223,6 +224,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	if err := r.fill(work); err != nil {
 		r.because(workorder.ReasonCheckout, "%v", err)
 	} else {
+		r.editedTests(work)
 		r.both(work)
 	}
 	r.judge(ctx)
@@ -261,8 +263,14 @@ func (r *run) both(ctx context.Context) {
 	if err := r.leave(ctx, r.base); err != nil {
 		r.warn("files of base could not be removed: %v", err)
 	}
-	if len(again[1]) > 0 && gone == nil && r.resume(ctx, r.head) {
+	list := r.judgedByTests()
+	switch {
+	case len(again[1])+len(list) == 0:
+	case gone == nil && r.resume(ctx, r.head):
 		r.repeat(ctx, r.head, again[1])
+		r.runBaseTests(ctx, r.head, list)
+	case len(list) > 0:
+		r.because(workorder.ReasonCheck, "base's tests were not run on head's code: there is no clean place for it any more")
 	}
 	r.rest(ctx, r.head)
 }
@@ -372,7 +380,9 @@ type check struct {
 	file string // its name within log file names
 	base runs
 	head runs
-	skip bool // it cannot be run in a checkout
+	// baseTests is the run on head's code with base's test files.
+	baseTests runs
+	skip      bool // it cannot be run in a checkout
 }
 
 // runs holds the runs of one side, in order.
@@ -382,8 +392,11 @@ type runs struct {
 }
 
 func (c *check) of(s *side) *runs {
-	if s.name == "base" {
+	switch {
+	case s.name == "base":
 		return &c.base
+	case s.baseTests:
+		return &c.baseTests
 	}
 	return &c.head
 }

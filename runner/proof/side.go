@@ -48,6 +48,8 @@ type side struct {
 	before  *proc.Crowd // processes that no sweep kills; nil while nothing of the side runs
 	settled *proc.Crowd // the same, with processes of setup
 	views   []View
+	// baseTests: its checkout has base's test files.
+	baseTests bool
 }
 
 // side creates the checkout and runs setup and checks in it.
@@ -168,9 +170,12 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	asked := testreport.Ask(c.Run, s.manifest())
 	o, err := r.command(ctx, s, asked.Line, c.file+suffix, after)
 	if err != nil {
-		if suffix == "" {
+		switch {
+		case s.baseTests:
+			r.because(workorder.ReasonCheck, "%s was not run with base's tests on head's code: %v", c.Name, err)
+		case suffix == "":
 			r.because(workorder.ReasonCheck, "%s was not run on %s: %v", c.Name, s.name, err)
-		} else {
+		default:
 			r.warn("%s was not repeated on %s: %v", c.Name, s.name, err)
 		}
 		return
@@ -190,7 +195,11 @@ func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix 
 	if !res.Passed {
 		verdict = fmt.Sprintf("failed (exit %d)", res.ExitCode)
 	}
-	r.say("%s on %s: %s in %s", c.Name, s.name, verdict, round(o.Duration))
+	on := s.name
+	if s.baseTests {
+		on = "head with base's tests"
+	}
+	r.say("%s on %s: %s in %s", c.Name, on, verdict, round(o.Duration))
 }
 
 // manifest returns the side's package.json; empty if it cannot be read.
@@ -414,9 +423,9 @@ func fileName(name string, used map[string]bool) string {
 		base = "_"
 	}
 	n := base
-	for i := 2; used[n] || used[n+again]; i++ {
+	for i := 2; used[n] || used[n+again] || used[n+withBaseTests]; i++ {
 		n = fmt.Sprintf("%s-%d", base, i)
 	}
-	used[n], used[n+again] = true, true
+	used[n], used[n+again], used[n+withBaseTests] = true, true, true
 	return n
 }

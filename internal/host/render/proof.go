@@ -81,6 +81,16 @@ func (s *summary) proof(r *workorder.Result) {
 		if len(tests) > 0 {
 			text += "  tests: " + strings.Join(tests, ", ")
 		}
+		if b := c.BaseTests; b != nil {
+			end := s.p.as(green, "pass")
+			if !b.Passed {
+				end = s.p.as(red, fmt.Sprintf("fail (exit %d)", b.ExitCode))
+			}
+			if n := len(c.BaseTestsFailed); n > 0 {
+				end = s.p.as(red, fmt.Sprintf("%d fail", n))
+			}
+			text += "  base's tests on head's code: " + end
+		}
 		s.row(label(i, "proof"), text)
 	}
 	for i, f := range p.Flags {

@@ -344,10 +344,11 @@ func TestSummary(t *testing.T) {
 		Proof: &workorder.Proof{
 			Checks: []workorder.CheckProof{
 				{Name: "test", Transition: workorder.Fixed, Counts: map[workorder.Transition]int{workorder.Fixed: 2, workorder.StillPasses: 9, workorder.Gone: 1}},
-				{Name: "lint", Transition: workorder.NotCompared},
+				{Name: "lint", Transition: workorder.NotCompared, BaseTests: &workorder.CheckRun{Passed: true}},
+				{Name: "unit", Transition: workorder.StillPasses, BaseTests: &workorder.CheckRun{ExitCode: 1}, BaseTestsFailed: make([]workorder.TestChange, 3)},
 				{Name: "types", Transition: workorder.Broken},
 			},
-			Flags:   []workorder.Flag{{Kind: workorder.FlagTestDeleted, Path: "a_test.go\x1b[2J", Line: 3, Text: "TestA is gone"}},
+			Flags:   []workorder.Flag{{Kind: workorder.FlagTestEdited, Path: "b_test.go", Text: "+1 −2"}, {Kind: workorder.FlagTestDeleted, Path: "a_test.go\x1b[2J", Line: 3, Text: "TestA is gone"}},
 			Reasons: workorder.Because(workorder.ReasonCheck, "lint was not run on base: it has no such command"),
 		},
 		Services: []workorder.ServiceEnd{{Name: "redis", State: "ready"}, {Name: "db", State: "exited", Log: "logs/db.log", Tail: "no space"}},
