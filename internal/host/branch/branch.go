@@ -1,4 +1,4 @@
-// Package branch keeps what the commands of a sandbox change in a clone as commits of a branch: in a bare repository of ours, which is the remote `sandbox` of the user's.
+// Package branch saves the changes that commands make in a sandbox's clone as commits of a branch. The branch is in a bare repository in the state directory, which is the remote `sandbox` of the user's repository.
 // What comes out of a sandbox is files, and what commits made there say of themselves: commits and their parents are made here.
 //
 // The script of a save is sent with each save, and not a part of the guest: it works in sandboxes that an older version made.
@@ -139,7 +139,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 			i := Info{Branch: &Branch{f[0], repo, b.dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
 			i.Title = i.Branch.Title(ctx)
 			if at, err := i.line(ctx, "config", i.key("created")); err == nil {
-				i.Created, _ = time.Parse(time.RFC3339, at) // by nobody else
+				i.Created, _ = time.Parse(time.RFC3339, at) // only this package writes it
 			}
 			all = append(all, i)
 		}
@@ -194,7 +194,7 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the branches of %s: %w", b.Repo, err)
 	}
-	// A git that was killed leaves its own locks, and nobody else writes here.
+	// A killed git leaves its locks; only this package writes here.
 	for _, name := range []string{"config", "packed-refs", heads + b.Sandbox, bases + b.Sandbox, inside + b.Sandbox, "refs/notes/" + notes} {
 		left := filepath.Join(b.dir, filepath.FromSlash(name)+".lock")
 		if st, err := os.Stat(left); err == nil && time.Since(st.ModTime()) > gitTime {
@@ -205,7 +205,7 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 	return l.Release, nil
 }
 
-// sweep removes what packs have left that were refused or killed. Nobody else writes any here, and the lock is the caller's.
+// sweep removes the temporary files of packs that were refused or killed. Nothing else writes packs here, and the caller holds the lock.
 func (b *Branch) sweep() {
 	const pack = "objects/pack"
 	files, _ := os.ReadDir(filepath.Join(b.dir, pack)) // there may be none
@@ -283,7 +283,7 @@ func (b *Branch) at(ctx context.Context) (p tip) {
 }
 
 // errNoBase means that this machine has no record of the commit that a clone was made at.
-var errNoBase = errors.New("the commit that its clone was made at is not recorded: `sandbox-agent reset --force` makes the clone anew")
+var errNoBase = errors.New("the commit that its clone was made at is not recorded: `sandbox-agent reset --force` recreates the clone")
 
 // Cloned records the user's commit at which a clone for the sandbox is made. Branches begin there, whatever the sandbox says.
 func (b *Branch) Cloned(ctx context.Context, commit string) error {

@@ -222,7 +222,7 @@ func (b *Branch) add(ctx context.Context, s *Saved, f found, at tip, message str
 		return nil
 	}
 	if f.head == at.inside {
-		r = nil // of before
+		r = nil // the previous ones
 	}
 	return b.move(ctx, at, s.Commit, r)
 }

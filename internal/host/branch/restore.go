@@ -60,7 +60,7 @@ func (b *Branch) Restore(ctx context.Context, in Inside, dir string) (bool, erro
 	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
 }
 
-// Anew lets the branch begin anew with the next clone, which nobody has saved yet: what it had stays as Earlier.
+// Anew restarts the branch with the next clone, which has no save yet; its previous commits stay as Earlier.
 func (b *Branch) Anew(ctx context.Context) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *Branch) Anew(ctx context.Context) error {
 		return nil
 	}
 	if err := b.git().Run(ctx, "config", b.key("clone"), ""); err != nil {
-		return fmt.Errorf("let the branch of sandbox %s begin anew: %w", b.Sandbox, err)
+		return fmt.Errorf("restart the branch of sandbox %s: %w", b.Sandbox, err)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (b *Branch) Title(ctx context.Context) string {
 	return title
 }
 
-// Retitle says anew what the sandbox is for.
+// Retitle changes the sandbox's title.
 func (b *Branch) Retitle(ctx context.Context, title string) error {
 	if !b.there(ctx) {
 		return fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)

@@ -49,7 +49,7 @@ type Ran struct {
 	ExitCode int           `json:"exit_code"`
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
-	// Why is what whoever ran it says about it.
+	// Why is the caller's reason for running it.
 	Why string `json:"why,omitempty"`
 	// Subject is the commit's first line where no command ran.
 	Subject string `json:"-"`
@@ -65,7 +65,7 @@ type Saved struct {
 	Unmerged []string
 	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
 	Notice string
-	// Anew says that the clone was made anew since the last save: the commits of before are kept as Earlier.
+	// Anew reports that the clone was recreated since the last save; the previous commits are kept as Earlier.
 	Anew    bool
 	Earlier string
 }
@@ -201,7 +201,7 @@ func (b *Branch) tidy(ctx context.Context) {
 const whatOnly = "-"
 
 // ErrHalf means that the process that made a clone was killed: that its files are missing is no change.
-var ErrHalf = errors.New("its clone was not made whole: `sandbox-agent reset` makes it anew")
+var ErrHalf = errors.New("its clone is incomplete: `sandbox-agent reset` recreates it")
 
 // noFiles is the tree without files.
 const noFiles = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

@@ -10,7 +10,7 @@ import (
 // File is where agents find it, in the work tree: git does not see it, and no file of the project is changed.
 const File = ".claude/sandbox-agent.md"
 
-// Facts are what is so.
+// Facts describes the sandbox to the agent.
 type Facts struct {
 	Sandbox string
 	// Kind is what isolates it, as "box".

@@ -103,7 +103,7 @@ func checkKey(path string, key []byte) error {
 	_, err := ssh.ParsePrivateKey(key)
 	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s is protected by a passphrase", path),
-			"nobody can type it in the sandbox: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
+			"it cannot be entered in the sandbox: make a deploy key without one and set SANDBOX_AGENT_SSH_KEY to it")
 	}
 	if err != nil {
 		return fault.New(workorder.ExitGit, fmt.Errorf("SSH key %s: %w", path, err), "SANDBOX_AGENT_SSH_KEY names a private key file")

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
-// bare is a repository of ours with what a remote sent.
+// bare is a temporary repository with the objects that a remote sent.
 func bare(dir string) git.Repo { return git.Repo{Dir: dir, Bare: true, Untrusted: true} }
 
 // packLimits bound what a remote sends: a small pack may hold objects of many gigabytes.

@@ -45,7 +45,7 @@ func (e *Endpoint) Port() int {
 	return 0
 }
 
-// acceptPause keeps a listener that fails, for want of descriptors, from using a processor for it.
+// acceptPause keeps a listener that lacks file descriptors from spinning.
 const acceptPause = 10 * time.Millisecond
 
 func (e *Endpoint) serve(ctx context.Context) {

@@ -360,7 +360,7 @@ func output(ctx context.Context, r git.Repo, args ...string) ([]byte, error) {
 	return r.Output(ctx, anybody(args...)...)
 }
 
-// anybody are git's arguments in a repository whoever owns it: the owner counts where git runs something, which it does not here.
+// anybody has git's arguments for a repository of any owner: the owner matters only where git runs programs, and it runs none here.
 func anybody(args ...string) []string { return append([]string{"-c", "safe.directory=*"}, args...) }
 
 // isGit reports whether git takes a name for .git, on a file system that does not tell A from a.

@@ -62,7 +62,7 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 }
 
 // keepAside refuses to put the user's changes aside, as `git merge --autostash` does, where that would lose files: it first makes the work tree that of HEAD, over what git
-// does not track, and over changes of files of which git was told to assume that they have none.
+// does not track, and over changes of files that are marked as unchanged (`git update-index --assume-unchanged`).
 func (p *Place) keepAside(ctx context.Context, what string) error {
 	replaced := map[string]bool{} // whether it is a submodule, by path
 	for _, args := range [][]string{{"--cached"}, nil} {
@@ -89,7 +89,7 @@ func (p *Place) keepAside(ctx context.Context, what string) error {
 	return refuse(what, append(lost, assumed...))
 }
 
-// assumed are the changed files of which git was told to assume that they are not (`git update-index --assume-unchanged`).
+// assumed lists the changed files that are marked as unchanged (`git update-index --assume-unchanged`).
 func (p *Place) assumed(ctx context.Context) (changed []string, err error) {
 	told := map[string]bool{}
 	if err := p.git.Each(ctx, func(line string) {

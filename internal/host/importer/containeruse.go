@@ -1,4 +1,4 @@
-// Package importer makes project files of other tools' files: what they say is kept, and what has no counterpart is told.
+// Package importer makes project files of other tools' files: settings are kept, and those without a counterpart are reported.
 package importer
 
 import (

@@ -67,7 +67,7 @@ func bounds(ctx context.Context, path string) error {
 
 func astray(top, why, to string) error {
 	return fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: %s", top, why),
-		"it may have come so in an archive: if "+to+" is what you mean, name that; else clone the repository anew")
+		"it may have come so in an archive: if "+to+" is what you mean, name that; else clone the repository again")
 }
 
 // namesTree reports whether the repository's own configuration says that its work tree is top.

@@ -19,7 +19,7 @@ type Options struct {
 	Timeout time.Duration
 	// AllowErrors goes on after a cell that failed.
 	AllowErrors bool
-	// Progress is told before each cell that runs, by its place from 1 on; nil means nobody is.
+	// Progress, if non-nil, receives the number of each cell, from 1, before it runs.
 	Progress func(cell, of int)
 }
 

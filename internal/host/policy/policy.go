@@ -1,5 +1,5 @@
 // Package policy proposes the rules of a restricted network from the places that runs
-// tried to reach. A box's report is untrusted: a proposed rule is made anew from the
+// tried to reach. A box's report is untrusted: a proposed rule is rebuilt from the
 // place, never copied, and is marked if anyone can receive what an agent sends there.
 package policy
 

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
-// retryAfter is how long an image that could not be made is not tried again: a try takes minutes, and each task would make it anew.
+// retryAfter is how long a failed image build is not repeated: a build takes minutes, and each task would start one.
 // A package that does not exist stays so for days, a network that was away is back within the hour.
 const retryAfter = time.Hour
 

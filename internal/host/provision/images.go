@@ -63,7 +63,7 @@ func (i Images) Ensure(ctx context.Context, name string, progress func(workorder
 	return Ensure(ctx, i.Client, i.options(name, progress))
 }
 
-// Small returns the small image, and builds it if it is missing; building is told before that.
+// Small returns the small image and builds it if it is missing; it calls building before that.
 func (i Images) Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error) {
 	o := i.options("", progress)
 	o.Building = building

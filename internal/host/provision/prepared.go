@@ -64,7 +64,7 @@ func (n Needs) tools() (all []string) {
 const unfinished = `LABEL ` + labelHash + `="" ` + labelPrepared + `="unfinished"`
 
 // dockerfile installs them with the program that would do it in a box. Packages are a layer of their own, which
-// stays in the engine's build cache where a tool cannot be had. The build argument keeps it from another week's image: young counts
+// stays in the engine's build cache where a tool is unavailable. The build argument keeps it from another week's image: young counts
 // from the last layer, and the tool may be had only weeks later.
 func (n Needs) dockerfile(from imagetypes.InspectResponse, now time.Time) ([]byte, error) {
 	if from.Config == nil || len(from.Config.Entrypoint) == 0 {
@@ -100,7 +100,7 @@ func (n Needs) key(from string) ([sha256.Size]byte, error) {
 }
 
 // EnsurePrepared returns an image that is img with the needs installed, and builds it if there is none that is younger than PreparedAge.
-// After an error a box can still be made of img, which then installs them itself; for retryAfter nobody tries again.
+// After an error a box can still be made of img, which then installs them itself; for retryAfter no build is tried again.
 func EnsurePrepared(ctx context.Context, engine Engine, o Options, img workorder.Image, n Needs) (workorder.Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(workorder.Event) {}

@@ -71,7 +71,7 @@ type Options struct {
 	Programs *programs.Finder
 	// StateDir has the lock that makes two processes build once.
 	StateDir string
-	// Building is told the name of an image before it is built, once, by the process that builds it; nil tells nobody.
+	// Building, if non-nil, receives the name of an image before it is built, once, in the process that builds it.
 	Building func(name string)
 	// repository names the images, without the tag.
 	repository string

@@ -26,7 +26,7 @@ const (
 // What was done to a sandbox.
 const (
 	Created  = "created"
-	Renewed  = "renewed" // made anew of what was kept of it
+	Renewed  = "renewed" // recreated from its record
 	Started  = "started" // again
 	Stopped  = "stopped"
 	Removed  = "removed"
@@ -57,7 +57,7 @@ const (
 	maxDetail  = 1000
 )
 
-// Note adds an event to the record. It begins the record anew when it is long.
+// Note adds an event to the log, and truncates a log that is too long first.
 func (r *Registry) Note(e Event) error {
 	e.Program, e.Detail = e.Program[:min(len(e.Program), maxProgram)], e.Detail[:min(len(e.Detail), maxDetail)]
 	b, err := json.Marshal(e)

@@ -80,7 +80,7 @@ func (r *Registry) Load(name string) (rec Record, err error) {
 // Creation is what a command does that makes or recreates a sandbox. It is kept until the sandbox is complete: where that command was killed, another one completes it.
 type Creation struct {
 	Record
-	// New is of a sandbox that was not there before: its worktree, if it has one, is nobody's either.
+	// New reports that the sandbox did not exist before; then its worktree, if any, has no owner either.
 	New bool `json:"new,omitempty"`
 	// Snapshot is the image that the sandbox is made of in place of its spec's.
 	Snapshot string `json:"snapshot,omitempty"`
@@ -115,7 +115,7 @@ func (r *Registry) Begun(name string) (c Creation, begun bool) {
 	return c, true
 }
 
-// Complete removes what Begin wrote, durably: after a crash of the machine, a sandbox with work in it must not be made anew.
+// Complete removes what Begin wrote, durably: after a crash of the machine, a sandbox with work in it must not be recreated.
 func (r *Registry) Complete(name string) error {
 	err := os.RemoveAll(filepath.Join(r.Dir(name), creationFile))
 	if err == nil {

@@ -48,8 +48,8 @@ func TestSavingPlain(t *testing.T) {
 [     4.0s] checkpoint: saved 0123456789 (120ms)
 [     6.0s] checkpoint: error connection refused
 [     7.0s] checkpoint: saved 0123456789
-[     8.0s] the agent is told: 80 % of the time is over
-[     9.0s] the agent cannot be told: no way
+[     8.0s] sent to the agent: 80 % of the time is over
+[     9.0s] not sent to the agent: no way
 [    10.0s] hang: resumed no sign of life evidence/hang
 [    11.0s] lease: lost taken
 `
@@ -72,7 +72,7 @@ func TestSavingTTY(t *testing.T) {
 	r.Close()
 	for text, there := range map[string]bool{
 		"lease: waiting another box": true, "lease: acquired": false, "restored 0123456789": true, "checkpoint: error connection refused": true,
-		"checkpoint: saved": false, "saved 4 s ago": true, "the agent is told: 80 %": true, "hang: resumed": true, "lease: lost": true,
+		"checkpoint: saved": false, "saved 4 s ago": true, "sent to the agent: 80 %": true, "hang: resumed": true, "lease: lost": true,
 	} {
 		if strings.Contains(got, text) != there {
 			t.Errorf("%q there: %v, want %v:\n%s", text, !there, there, got)

@@ -169,9 +169,9 @@ func plainText(e workorder.Event) string {
 		return "restored " + short(e.Text)
 	case workorder.EventNotice:
 		if status != "ok" {
-			return "the agent cannot be told: " + text
+			return "not sent to the agent: " + text
 		}
-		return "the agent is told: " + text
+		return "sent to the agent: " + text
 	case workorder.EventHang:
 		return "hang: " + words(status, text, oneLine(e.Path))
 	case workorder.EventNetwork:

@@ -60,7 +60,7 @@ func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (b
 	book := trust.Open(dir)
 	was, err := book.Look(l.File)
 	if err != nil {
-		return false, fault.New(workorder.ExitInvalid, err, "remove that file, and say yes anew")
+		return false, fault.New(workorder.ExitInvalid, err, "remove that file, and confirm again")
 	}
 	if was != nil && was.Sum == l.Ref() {
 		return true, nil

@@ -106,7 +106,7 @@ type Resolver struct {
 	// Confirm asks the user to trust a file; nil if there is no user to ask.
 	Confirm func(context.Context, *UntrustedError) (bool, error)
 
-	// ConfirmLogin asks the user whether a login of this machine may be used. Nil means nobody can be asked.
+	// ConfirmLogin asks the user whether a login of this machine may be used. Nil means that no user can be asked.
 	ConfirmLogin func(context.Context, *login.Login) (bool, error)
 
 	asked, askedLogin bool

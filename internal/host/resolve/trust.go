@@ -142,7 +142,7 @@ func (f *Resolver) trusted(ctx context.Context, n *naming, p *projects.Project, 
 	book := trust.Open(dir)
 	was, err := book.Look(file)
 	if err != nil {
-		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project anew")
+		return fault.New(workorder.ExitInvalid, err, "remove that file, and trust the project again")
 	}
 	sum := trust.Sum(p)
 	covered := func() bool { return len(asks) == 0 || was != nil && was.Sum == sum && was.Covers(asks) }

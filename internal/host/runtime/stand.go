@@ -32,7 +32,7 @@ type Stander interface {
 
 // LocalFiles is implemented by a Stander whose sandboxes have their files in directories of this machine.
 type LocalFiles interface {
-	// FilesGone reports whether the directory with a sandbox's files was deleted. StartAgain makes it anew, empty.
+	// FilesGone reports whether the directory with a sandbox's files was deleted. StartAgain recreates it, empty.
 	FilesGone(id string) bool
 }
 
@@ -137,7 +137,7 @@ func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire
 // ErrUnfinished means that a sandbox was never started: who made it is at it, or was killed.
 var ErrUnfinished = errors.New("it was never finished")
 
-// ErrEnded means that nobody serves in a sandbox, which may still be there.
+// ErrEnded means that no guest serves in a sandbox, which may still exist.
 var ErrEnded = errors.New("it has ended")
 
 // ErrMount means that a folder of this machine cannot be in a sandbox.

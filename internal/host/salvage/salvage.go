@@ -1,5 +1,5 @@
 // Package salvage takes work out of a box that stopped before it landed. Its input was written by untrusted code: it takes only git
-// objects, computes their ids anew, and reads no configuration of the box.
+// objects, recomputes their ids, and reads no configuration of the box.
 package salvage
 
 import (

@@ -113,7 +113,7 @@ func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wis
 	return ctx, insisted, cancel
 }
 
-// reloading is who reads its configuration anew at SIGHUP.
+// reloading is the server that reloads its configuration at SIGHUP.
 type reloading struct {
 	asked    chan struct{}
 	terminal bool // it had one
@@ -121,7 +121,7 @@ type reloading struct {
 
 var reloader atomic.Pointer[reloading]
 
-// Reloads lets a server read its configuration anew at SIGHUP, which ends it no more, unless it comes since the terminal is gone that the server was started at. It holds until
+// Reloads lets a server reload its configuration at SIGHUP, which no longer ends it, unless it comes since the terminal is gone that the server was started at. It holds until
 // stop is called.
 func Reloads() (asked <-chan struct{}, stop func()) {
 	r := &reloading{asked: make(chan struct{}, 1), terminal: hasTerminal()}
@@ -130,7 +130,7 @@ func Reloads() (asked <-chan struct{}, stop func()) {
 	if !signal.Ignored(syscall.SIGHUP) {
 		return r.asked, forget
 	}
-	// Started by nohup: nobody hears it yet.
+	// Started by nohup: SIGHUP is ignored so far.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	go func() {
@@ -146,7 +146,7 @@ func Reloads() (asked <-chan struct{}, stop func()) {
 	}
 }
 
-// again reports whether a SIGHUP asks to read the configuration anew.
+// again reports whether a SIGHUP asks to reload the configuration.
 func again() bool {
 	r := reloader.Load()
 	if r == nil || r.terminal && !hasTerminal() {

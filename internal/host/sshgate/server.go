@@ -39,7 +39,7 @@ var errFull = errors.New("there are as many clients as the gateway serves")
 // Options are what a Server needs.
 type Options struct {
 	HostKey ssh.Signer
-	// Keys are those that open the gateway, read anew for each connection, so that one that is taken away is out at once.
+	// Keys returns the keys that may connect. It is called for each connection, so that a removed key is refused at once.
 	Keys      func() ([]ssh.PublicKey, error)
 	Sandboxes Sandboxes
 	Log       *slog.Logger

@@ -138,7 +138,7 @@ func (s *session) ask(ctx context.Context, r *ssh.Request, begun bool) (run func
 		select {
 		case s.signals <- signals[t.Text]:
 		case <-ctx.Done():
-		case <-time.After(time.Second): // nobody takes it: there is no command yet, or no more
+		case <-time.After(time.Second): // no receiver: there is no command yet, or it has ended
 			return nil
 		}
 		return done

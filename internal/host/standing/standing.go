@@ -38,9 +38,9 @@ type Boxes struct {
 	Images Images
 	// CacheVolume is the volume that all boxes of the engine share.
 	CacheVolume string
-	// Order is the standing order of a box that exists, anew, with its secrets: nothing keeps these.
+	// Order resolves the standing order of an existing box again, with its secrets, which are not stored.
 	Order func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error)
-	// Progress is told what happens until a box is ready; nil tells nobody.
+	// Progress, if non-nil, receives one line per step until a box is ready.
 	Progress func(workorder.Event)
 	Log      *slog.Logger
 

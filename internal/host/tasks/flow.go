@@ -229,7 +229,7 @@ func (t *turn) job(ctx context.Context, a Action) (*job.Job, error) {
 	}
 	job.Attempt = a.Attempt.Number
 	if a.Attempt.Lost {
-		job.Warnings = append(job.Warnings, "nothing of the last attempt is on the remote: the task begins anew")
+		job.Warnings = append(job.Warnings, "nothing of the last attempt is on the remote: the task starts again")
 	}
 	job.Warnings = append(job.Warnings, t.s.Remote.warnings(t.s.Record, t.s.Time)...)
 	if t.s.Record != nil && !t.s.DryRun {

@@ -145,7 +145,7 @@ func goOn(s State) (_ Action, err error) {
 		case wasPlan != s.Plan:
 			return Action{}, s.Refuse(planned(wasPlan))
 		case wasPlan && next.Mode == workorder.ModeContinue:
-			next.Mode = workorder.ModePlan // the interrupted plan left nothing: start anew
+			next.Mode = workorder.ModePlan // the interrupted plan left nothing: start again
 		}
 		next.Number = last.Number + 1
 	}
@@ -257,7 +257,7 @@ func (s State) judge(last ending) verdict {
 	case last.status == workorder.StatusParked && last.resumeAt != nil && last.resumeAt.After(s.Time) && !s.Now:
 		return parked
 	case workorder.Resumable(last.status, last.by), !last.began:
-		// The fault may be corrected, and the order is made anew: a create that was refused
+		// The fault may be corrected, and the order is resolved again: a create that was refused
 		// because the remote knows the task is a continue now.
 		return another
 	case s.Verb == Create:

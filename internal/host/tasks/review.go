@@ -16,7 +16,7 @@ import (
 // Forge reads the feedback on pull requests.
 type Forge interface {
 	Feedback(ctx context.Context, pr int, since time.Time) (forge.Feedback, error)
-	// Commented reports whether a comment of ours with that key exists.
+	// Commented reports whether our comment with that key exists.
 	Commented(ctx context.Context, pr int, key string) (bool, error)
 }
 

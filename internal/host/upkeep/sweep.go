@@ -199,7 +199,7 @@ func (s *Sweep) removeBox(ctx context.Context, b runtime.Box) {
 	s.do(ctx, RemoveBox, b.Name, func(ctx context.Context) error { return s.Engine.Remove(ctx, b.ID) })
 }
 
-// stray removes an ended box of ours without a record.
+// stray removes an ended box of this user that has no record.
 func (s *Sweep) stray(ctx context.Context, b runtime.Box) {
 	if Stray(b, time.Now()) {
 		s.removeBox(ctx, b)

@@ -199,7 +199,7 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, documen
 	if err := json.NewDecoder(body).Decode(document); err != nil {
 		return fmt.Errorf("%w: read %s: %w", ErrLost, path, err)
 	}
-	_, _ = io.Copy(io.Discard, body) // an answer that is not read to its end is cut off, which the guest is told
+	_, _ = io.Copy(io.Discard, body) // closing an answer early cancels it, and the guest learns of it
 	return nil
 }
 

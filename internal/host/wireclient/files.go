@@ -190,7 +190,7 @@ type Watch struct {
 	frames *wire.Reader
 }
 
-// Watch watches a file or folder: what changes after it returns is told. ctx bounds all of it.
+// Watch watches a file or directory and reports every change after it returns. ctx bounds all of it.
 func (c *Client) Watch(ctx context.Context, q Query) (*Watch, error) {
 	answer, err := c.do(ctx, http.MethodGet, wire.PathWatch, q.values(), nil)
 	if err != nil {

@@ -83,7 +83,7 @@ func (p *Process) Close() error {
 	return p.body.Close()
 }
 
-// Follow passes output on until the command ends. A writer that is nil drops its stream. left is told how many bytes the guest
+// Follow passes output on until the command ends. A writer that is nil drops its stream. left receives the number of bytes that the guest
 // did not keep, and may be nil. It is called once.
 func (p *Process) Follow(ctx context.Context, stdout, stderr io.Writer, left func(bytes int64)) (wire.Exit, error) {
 	defer p.Close()

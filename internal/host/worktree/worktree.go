@@ -157,7 +157,7 @@ func (w *Worktree) Gone() bool {
 	return false
 }
 
-// Rebuild makes what was deleted of the worktree anew, from its branch; where that was deleted, too, from the commit saved. Files that are there stay as they are. The
+// Rebuild recreates the deleted parts of the worktree from its branch; where that was deleted, too, from the commit saved. Files that are there stay as they are. The
 // name is that of the clone, as the sandbox's git directory has it.
 func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
@@ -174,7 +174,7 @@ func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int
 	if err := os.MkdirAll(w.dir, 0o711); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	// A tree without its .git is nobody's worktree: it stays aside, with what is in it.
+	// A tree without its .git is no worktree: it is kept aside with its files.
 	_, err := os.Lstat(filepath.Join(w.Tree(), ".git"))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = w.aside(); err == nil {
@@ -380,7 +380,7 @@ func (w *Worktree) Head(ctx context.Context) string {
 	return at
 }
 
-// Discard removes the worktree with its branch, which nobody has used.
+// Discard removes the worktree with its unused branch.
 func (w *Worktree) Discard(ctx context.Context) error { return w.remove(ctx, true) }
 
 // Remove removes the worktree with its files. The branch stays with its commits.

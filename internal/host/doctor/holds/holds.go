@@ -82,7 +82,7 @@ var rows = []row{
 	{name: "a timeout ends what setsid, double forks and a cleared environment hide", try: timeoutEnds},
 	{name: "what a command leaves behind stays", try: leaves},
 	{name: "the guest's socket and memory are out of reach", try: guestHidden},
-	{name: "nobody gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
+	{name: "no process gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
 	{name: "no process of the machine is in sight", needs: "network_none", try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
 	{name: "network none has the loopback alone", needs: "network_none", wish: Wish{NetworkNone: true}, try: loopbackAlone, tryGuest: refusesConnections},
 	{name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory", wish: Wish{MemoryBytes: memory}, try: outOfMemory},

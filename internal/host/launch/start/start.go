@@ -110,7 +110,7 @@ func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, inf
 	return st.step(ctx, rec, workorder.StepStart, func() error { return st.start(ctx, j, rec, info, secrets) })
 }
 
-// prepared is the image with what the project wants to be installed. Without it the box installs it, and says what cannot be had.
+// prepared is the image with the project's packages and tools installed. Without it the box installs them and reports those that are unavailable.
 func (st *Starter) prepared(ctx context.Context, j *job.Job, img workorder.Image) workorder.Image {
 	o := &j.Order
 	if len(o.Packages)+len(o.Tools) == 0 {

@@ -30,7 +30,7 @@ func (e *Engine) Snapshot(ctx context.Context, id, ref string, labels map[string
 	for _, m := range c.Mounts {
 		s.Omitted = append(s.Omitted, m.Destination)
 	}
-	// Whoever commands run as by default is the image's matter: the container's own user is the guest's.
+	// The image decides the default user of commands: the container's own user is the guest's.
 	cfg := &container.Config{Labels: maps.Clone(labels)}
 	if img, err := e.c.ImageInspect(ctx, c.Image); err == nil && img.Config != nil {
 		cfg.User = img.Config.User

@@ -68,7 +68,7 @@ type standing struct {
 	GID int `json:"gid"`
 }
 
-// folder is a sandbox's, open. Whoever holds its lock may start, stop or remove the sandbox.
+// folder is a sandbox's open directory. The holder of its lock may start, stop or remove the sandbox.
 type folder struct {
 	path string
 	dir  *os.File
@@ -80,7 +80,7 @@ func (f *folder) close() {
 	_ = f.dir.Close() // with the lock
 }
 
-// openFolder opens one that is there, as a folder of ours and no link.
+// openFolder opens an existing one: a directory of this user, not a link.
 func openFolder(path string) (*folder, error) {
 	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +107,7 @@ func openFolder(path string) (*folder, error) {
 	return &folder{path, dir, root}, nil
 }
 
-// lock waits until nobody else has the lock of the folder, and sees that it is still there.
+// lock waits for the directory's lock and checks that the directory still exists.
 func (f *folder) lock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
@@ -138,7 +138,7 @@ func (f *folder) tryLock() bool {
 	return unix.Flock(int(f.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// record reads the folder's record: a file of ours and no link.
+// record reads the folder's record: a file of this user, not a link.
 func (f *folder) record() (r record, err error) {
 	err = f.read(recordFile, &r)
 	if err == nil && (r.Kind != kindJail && r.Kind != kindMachine || r.Labels[runtime.LabelSandbox] != filepath.Base(f.path)) {
@@ -208,7 +208,7 @@ func (f *folder) at(name string) string {
 // keeper is the process that holds the sandbox.
 type keeper struct {
 	statedir.Process
-	// Groups are the control groups that it makes: where they are is by the groups of whoever has started it.
+	// Groups are the control groups that it makes: their paths are relative to the groups of the process that started it.
 	Groups []string `json:"groups,omitempty"`
 }
 
@@ -260,7 +260,7 @@ func (s *stander) make(name string, r record) (*folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
-	f.tryLock()                                // nobody else knows it
+	f.tryLock()                                // no other process knows it
 	err = f.write(recordFile, r, !r.Throwaway) // a throwaway sandbox ends with the machine
 	if err == nil {
 		err = f.dirs(r)

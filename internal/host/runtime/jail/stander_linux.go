@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// endTime bounds the end of a keeper that was told to end: it kills what it holds, and removes it if it is a throw-away one's.
+	// endTime bounds the end of a keeper after a request to end: it kills what it holds, and removes it if it is a throw-away one's.
 	endTime = 15 * time.Second
 	endLook = 200 * time.Microsecond
 	// maxLog is more than a keeper writes, in bytes.

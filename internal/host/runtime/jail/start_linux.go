@@ -92,7 +92,7 @@ func writeGuest(path string, b []byte) error {
 	return nil
 }
 
-// guestMode lets nobody read the guest's program, nor write it.
+// guestMode allows execution of the guest's program, but neither reading nor writing it.
 const guestMode = 0o111
 
 // isGuest reports whether the file of that name is the guest's program as this user has written it: whole, since it had the name only then.
@@ -101,7 +101,7 @@ func isGuest(path string, size int64) bool {
 	return err == nil && st.Mode() == guestMode && st.Size() == size && st.Sys().(*syscall.Stat_t).Uid == uint32(os.Geteuid())
 }
 
-// onlyOurs returns an error if anybody else could put another program into the folder in the place of ours. A group that may write to it is trusted by its owner.
+// onlyOurs returns an error if another user could replace our program in the directory. A group that may write to it is trusted by its owner.
 func onlyOurs(dir string) error {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *stander) start(ctx context.Context, f *folder, r record, guest string) 
 	return errors.Join(err, f.stop(context.WithoutCancel(ctx)))
 }
 
-// listen makes the socket of the guest, for this user alone: the folder is nobody else's.
+// listen makes the socket of the guest, for this user alone: the directory has no other user.
 func (f *folder) listen(ctx context.Context) (*os.File, error) {
 	if err := f.root.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the sandbox's socket: %w", err)

@@ -49,7 +49,7 @@ func (s *stander) doubt(ctx context.Context) error {
 }
 
 // circumstances name what decides whether a jail can be made: the start of the machine, the program, the user, and what holds this process itself. It is "" where
-// that cannot be told.
+// that is unknown.
 func circumstances() string {
 	path, err := proc.Find(program)
 	if err != nil {
