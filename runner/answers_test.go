@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// TestAnswersInAnotherForm: the agent is told while it can still mend them.
+// TestAnswersInAnotherForm: the agent is notified while it can still correct them.
 func TestAnswersInAnotherForm(t *testing.T) {
 	t.Parallel()
 	a, err := NewAnswers(nil)
@@ -23,7 +23,7 @@ echo '2: It needs no change.' > `+a.File)
 	b.Answers = a
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
 	if n := b.of(workorder.EventNotice); len(n) != 1 || !strings.Contains(n[0].Text, "Item two needs") {
-		t.Errorf("it was told %+v", n)
+		t.Errorf("it received %+v", n)
 	}
 	if got, err := a.Read(); err != nil || got[2] != "It needs no change." {
 		t.Errorf("%v, %v", got, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// We open the prompt again, as root: whoever the agent left running must not be able to put a link or a
-// pipe in its place, and the agent has to be able to read it.
+// Root opens the prompt again: a process that the agent left running must not be able to replace it by a link
+// or a pipe, and the agent has to be able to read it.
 func TestPromptStaysOurs(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

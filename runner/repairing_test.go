@@ -35,7 +35,8 @@ func TestRepairing(t *testing.T) {
 	}
 }
 
-// A round is told all that the attempt was asked for, so that nothing of it is taken back to get a check to pass.
+// The prompt of a round repeats everything the attempt was asked for, so that none of it is reverted to make
+// a check pass.
 func TestRepairingARevision(t *testing.T) {
 	t.Parallel()
 	r := feedbackOf(workorder.ReviewItem{Source: workorder.FromThread, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: "Off by one."}, {Author: "eve", Text: "No."}}})

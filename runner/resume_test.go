@@ -195,6 +195,6 @@ func TestPromptInsteadOfTheTask(t *testing.T) {
 	b.Prompt = "go on"
 	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
 	if out := b.read(t, filepath.Join(b.OutDir, AgentStdout)); out != "go on" {
-		t.Errorf("the agent was told %q", out)
+		t.Errorf("the agent received %q", out)
 	}
 }

@@ -18,7 +18,7 @@ func TestSweepSparesServersOfSetup(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}
-	const uid = 64321 // nobody's
+	const uid = 64321 // not the agent's
 	// t.TempDir lies in a folder that only we may enter.
 	dir, err := os.MkdirTemp("", "sweep") //nolint:usetesting // see above
 	if err != nil {

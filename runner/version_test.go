@@ -41,7 +41,7 @@ func TestVersionThatMustBeUsed(t *testing.T) {
 	c := newBox(t, "true")
 	c.Order.Harness.Version = "1"
 	if err := Check(c.Order, nil); err == nil {
-		t.Error("a version that nobody checks was accepted")
+		t.Error("an unchecked version was accepted")
 	}
 }
 

@@ -126,12 +126,12 @@ var waitingInTheKernel = pattern.New(`(?m)^[0-9]+:\n .*[0-9]+ 0x[0-9a-f]+`)
 func TestHang(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ run, what string }{
-		"a child that sleeps":   {"echo begin; echo complaint >&2; sleep 3600; echo never", "sleep 3600"},
-		"the agent itself":      {"echo begin; echo complaint >&2; exec sleep 3600", ""},
-		"stopped":               {"echo begin; echo complaint >&2; kill -STOP $$; echo never", ""},
-		"a pipe nobody writes":  {"echo begin; echo complaint >&2; mkfifo p; cat <p", ""},
-		"deaf to SIGTERM":       {"trap '' TERM; echo begin; echo complaint >&2; sleep 3600; sleep 3600", "sleep 3600"},
-		"exits well if stopped": {"trap 'exit 0' TERM; echo begin; echo complaint >&2; sleep 3600 & wait", "sleep 3600"},
+		"a child that sleeps":     {"echo begin; echo complaint >&2; sleep 3600; echo never", "sleep 3600"},
+		"the agent itself":        {"echo begin; echo complaint >&2; exec sleep 3600", ""},
+		"stopped":                 {"echo begin; echo complaint >&2; kill -STOP $$; echo never", ""},
+		"a pipe without a writer": {"echo begin; echo complaint >&2; mkfifo p; cat <p", ""},
+		"deaf to SIGTERM":         {"trap '' TERM; echo begin; echo complaint >&2; sleep 3600; sleep 3600", "sleep 3600"},
+		"exits well if stopped":   {"trap 'exit 0' TERM; echo begin; echo complaint >&2; sleep 3600 & wait", "sleep 3600"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,7 +230,7 @@ func TestWhoseProcess(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}
-	const uid = 64322 // nobody's
+	const uid = 64322 // not the agent's
 	user := &proc.Credential{UID: uid, GID: uid}
 	t.Cleanup(func() { proc.Sweep(uid, nil) })
 	start := func(script string) *proc.Process {
@@ -289,7 +289,7 @@ func TestOurOwnWorkIsNoSignOfLife(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes as another user")
 	}
-	const uid = 64323 // nobody's
+	const uid = 64323 // not the agent's
 	user := &proc.Credential{UID: uid, GID: uid}
 	t.Cleanup(func() { proc.Sweep(uid, nil) })
 	b := hangBox(t, "setsid sleep 3600 & sleep 3601")

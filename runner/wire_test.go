@@ -99,12 +99,12 @@ func TestUsageOnTheWire(t *testing.T) {
 		want   workorder.Usage
 		usd    float64
 	}{
-		"silent agent":      {"", usageOf(1100, 220, 0.75), 3, usageOf(100, 20, 0), 0.5},
-		"agent that errs":   {saysItself, usageOf(1100, 220, 0.85), 3, usageOf(100, 20, 0), 0.6},
-		"agent confirmed":   {saysItself, usageOf(1010, 220, 0.75), 3, workorder.Usage{InputTokens: 10, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
-		"no known price":    {saysItself, unpriced, 3, workorder.Usage{InputTokens: 100, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
-		"nothing asked":     {saysItself, usageOf(1000, 200, 0.25), 2, workorder.Usage{InputTokens: 10, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
-		"nobody knows cost": {"", unpriced, 3, workorder.Usage{InputTokens: 100, OutputTokens: 20}, -1},
+		"silent agent":        {"", usageOf(1100, 220, 0.75), 3, usageOf(100, 20, 0), 0.5},
+		"agent that errs":     {saysItself, usageOf(1100, 220, 0.85), 3, usageOf(100, 20, 0), 0.6},
+		"agent confirmed":     {saysItself, usageOf(1010, 220, 0.75), 3, workorder.Usage{InputTokens: 10, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
+		"no known price":      {saysItself, unpriced, 3, workorder.Usage{InputTokens: 100, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
+		"nothing asked":       {saysItself, usageOf(1000, 200, 0.25), 2, workorder.Usage{InputTokens: 10, OutputTokens: 20, CostSource: workorder.CostByHarness}, 0.5},
+		"the cost is unknown": {"", unpriced, 3, workorder.Usage{InputTokens: 100, OutputTokens: 20}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,7 +186,7 @@ func TestWireIsWatched(t *testing.T) {
 		t.Errorf("event %+v", u)
 	}
 	if n := b.of(workorder.EventNotice); len(n) != 1 {
-		t.Errorf("it was told %+v", n)
+		t.Errorf("it received %+v", n)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestProviderLimit(t *testing.T) {
 		"one that crashes":                     {"while ! [ -e ../go ]; do sleep 0.01; done; kill -SEGV $$", time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
 		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.ByAgent, ""},
 		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"a limit that nobody can believe":      {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
+		"an implausible limit":                 {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Who follows a visit is told of each view when it was looked at, and not when all of it is over; nonsense is not told.
+// Each view of a visit is reported as soon as it is complete, not at the end of the visit; invalid ones are
+// not reported.
 func TestTell(t *testing.T) {
 	t.Parallel()
 	done := filepath.Join(t.TempDir(), "told")

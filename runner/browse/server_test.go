@@ -35,7 +35,8 @@ func runner(line, file string, port int) func(context.Context) Ended {
 // ports are those that free has given.
 var ports sync.Map
 
-// free is a port at which nobody listens. It is none of those that the kernel gives to whoever asks for any: other tests do, all the time.
+// free returns a port at which nothing listens. The kernel does not assign it to programs that ask for any
+// port, as other tests do all the time.
 func free(t *testing.T) int {
 	t.Helper()
 	for {
@@ -179,7 +180,7 @@ func TestServeStopped(t *testing.T) {
 
 var errLeft = errors.New("the run is stopped")
 
-// A stop ends the server as well: whichever is seen first, it is the stop that is told.
+// A stop ends the server as well: whichever is seen first, the stop is the reported reason.
 func TestServeStoppedAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 50 {

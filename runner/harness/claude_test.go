@@ -296,10 +296,10 @@ func TestClaudeAfterAWrongKey(t *testing.T) {
 func TestNetworksAreToldApart(t *testing.T) {
 	t.Parallel()
 	if networkBriefing(workorder.Network{Mode: workorder.NetworkNone}) == networkBriefing(workorder.Network{Mode: workorder.NetworkRestricted}) {
-		t.Error("one that is restricted is told of as none")
+		t.Error("a restricted network is described as none")
 	}
 	if told := networkBriefing(workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}); told != "" {
-		t.Errorf("one that is only watched is told of: %q", told)
+		t.Errorf("a network that is only watched is described: %q", told)
 	}
 }
 

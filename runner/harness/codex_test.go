@@ -272,7 +272,7 @@ func TestCodexCommand(t *testing.T) {
 	}
 	r.Order.Harness.Args = []string{"-c", "hooks.PostToolUse=[]"}
 	if _, err := (&codex{}).Notice(r, "x"); err == nil {
-		t.Error("hooks of the user's own leave none of ours")
+		t.Error("the user's own hooks replace the runner's")
 	}
 }
 

@@ -150,7 +150,7 @@ func TestClaudeNoticeHook(t *testing.T) {
 	for _, text := range []string{"80 % of the time\nis used up", "80 % of the money"} {
 		want := tell(text)
 		if got := hook(subagent); got != "" {
-			t.Errorf("a sub-agent was told %q", got)
+			t.Errorf("a sub-agent received %q", got)
 		}
 		told := make([]string, 8) // parallel tool calls
 		var all sync.WaitGroup
@@ -164,7 +164,7 @@ func TestClaudeNoticeHook(t *testing.T) {
 	}
 	r.Order.Harness.Args = []string{"--settings={}"}
 	if _, err := (claude{}).Notice(r, "x"); err == nil {
-		t.Error("settings of the user's own leave no hook of ours")
+		t.Error("the user's own settings replace the runner's hook")
 	}
 }
 

@@ -215,7 +215,7 @@ func TestTreeThatNamesItself(t *testing.T) {
 		id = strings.TrimSpace(string(out))
 	}
 	head := strings.TrimSpace(gittest.Git(t, b.Workspace, "commit-tree", "-p", b.base, "-m", "bomb", id))
-	gittest.Git(t, b.Mirror.Dir, "repack", "-adq") // as a large one is; a loose object is opened anew for each of its names
+	gittest.Git(t, b.Mirror.Dir, "repack", "-adq") // as a large one is; a loose object is opened again for each of its names
 	if p := b.prove(t.Context(), head); p.Checks[0].Head != nil || p.Reasons.Code() != workorder.ReasonCheckout {
 		t.Errorf("%+v", p)
 	}

@@ -95,7 +95,8 @@ func TestSetupThatCannotRunTwice(t *testing.T) {
 	}
 }
 
-// Head's space is free again before base begins. A side that has less is not judged, since it could fail for want of it.
+// Head's space is free again before base begins. A side with less space is not judged, since it could fail
+// for lack of it.
 func TestNoSideStarvesTheOther(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})

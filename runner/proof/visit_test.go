@@ -115,7 +115,7 @@ func TestVisitWithoutChecks(t *testing.T) {
 	}
 }
 
-// A server that cannot be looked at is not "0 views": who follows the run is told why.
+// A server that cannot be viewed is not "0 views": the reason is reported.
 func TestVisitOfDeadServer(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"a": "1"})

@@ -28,7 +28,7 @@ func TestPolicy(t *testing.T) {
 		},
 	}
 	gone, cancel := context.WithCancel(t.Context())
-	cancel() // whoever asks is gone
+	cancel() // the client is gone
 	if err := p.Set(gone, wire.Network{Mode: "restricted", Allow: []string{"a.example"}}); err != nil {
 		t.Fatal(err)
 	}

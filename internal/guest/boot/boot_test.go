@@ -255,8 +255,8 @@ func TestFoundServicesUnsealed(t *testing.T) {
 	}
 }
 
-// TestTools plays runs that ask for tools. One that cannot be had ends a run that declared it; one that was found is a warning, and the
-// others are used.
+// TestTools plays runs that require tools. An unavailable tool ends a run that declared it; a detected one is
+// a warning, and the others are used.
 func TestTools(t *testing.T) {
 	t.Parallel()
 	for _, found := range []bool{false, true} {
@@ -395,7 +395,7 @@ func TestCommitThatFails(t *testing.T) {
 	}
 }
 
-// Commits that can be read by nobody are kept with the whole work tree.
+// Unreadable commits are kept with the whole work tree.
 func TestUnreadableRepositoryIsArchived(t *testing.T) {
 	t.Parallel()
 	f := &fake{land: func(context.Context) Landing { return Landing{Head: "b0", Err: errors.New("bad object")} }}

@@ -24,7 +24,7 @@ func TestPlanMode(t *testing.T) {
 		}
 	}
 	if f.released == nil || f.released.Plan != "# Do it\n" || f.released.Status != workorder.StatusPlanned {
-		t.Errorf("the remote was told %+v", f.released)
+		t.Errorf("the remote received %+v", f.released)
 	}
 	if r.result.NextCommand != "sandbox-agent create --from-plan "+o.TaskID || !slices.ContainsFunc(r.result.Evidence, func(e workorder.Evidence) bool { return e.Path == "plan.md" }) {
 		t.Errorf("next %q, evidence %+v", r.result.NextCommand, r.result.Evidence)

@@ -47,12 +47,13 @@ func TestPullRequest(t *testing.T) {
 		}
 		// The body is made of the whole run, the verdict included.
 		if f.seen.Status != workorder.StatusSuccess || f.seen.HeadSHA != "h1" || f.seen.Network == nil {
-			t.Errorf("%s: the forge was told %+v", name, f.seen)
+			t.Errorf("%s: the forge received %+v", name, f.seen)
 		}
 	}
 }
 
-// A rebase with nothing to do tells the forge, too: which pull request the branch has is known then, and nobody is sent to open another.
+// A rebase with nothing to do calls the forge, too: it then knows the branch's pull request, and no hint to
+// open another is given.
 func TestPullRequestOfNothing(t *testing.T) {
 	t.Parallel()
 	for name, rebaser := range map[string]*fakeRebaser{
@@ -65,7 +66,7 @@ func TestPullRequestOfNothing(t *testing.T) {
 		forge := &fakeForge{pr: &workorder.PR{Number: 7}}
 		r := playBox(t, f, rebaseOrder(), func(b *Box) { b.Forge, b.Rebaser = forge, rebaser })
 		if forge.seen == nil || forge.seen.Restored == nil || forge.seen.HeadSHA != "h0" || forge.seen.HeadSHA != forge.seen.Restored.Head {
-			t.Fatalf("%s: the forge was told %+v", name, forge.seen)
+			t.Fatalf("%s: the forge received %+v", name, forge.seen)
 		}
 		if r.result.PR == nil || r.result.PR.Number != 7 || strings.Contains(r.result.NextCommand, "pr open") {
 			t.Errorf("%s: %+v, next: %s", name, r.result.PR, r.result.NextCommand)

@@ -20,7 +20,7 @@ type fakeRebaser struct {
 	unfinished string
 	problems   []string
 	head       string // "": n1
-	gone       bool   // nobody knows the new head
+	gone       bool   // the new head is unknown
 	cmpErr     error
 	kept       string
 	posted     *workorder.Rebased
@@ -160,14 +160,14 @@ func TestRebase(t *testing.T) {
 			status: workorder.StatusUnproven, code: workorder.ExitUnproven, pushed: true, reason: workorder.ReasonAsBefore, names: "test",
 			did: []string{"move", "only checks h0"}, not: []string{"only checks b1"}, // pages are looked at once
 		},
-		"fails, and nobody knows whether it did before": {
+		"fails, and earlier results are unknown": {
 			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "1", not: []string{"move"},
 		},
 		"clean, setup put it back": {
 			rebaser: fakeRebaser{gone: true, problems: []string{"put back"}},
 			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonRebase, names: "put back", did: []string{"land"}, not: []string{"validate", "move"},
 		},
-		"clean, nobody can look": {
+		"clean, unreadable": {
 			rebaser: fakeRebaser{gone: true, cmpErr: errors.New("git is gone")},
 			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "git is gone", did: []string{"land"}, not: []string{"validate", "move"},
 		},

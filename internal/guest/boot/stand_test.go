@@ -32,7 +32,7 @@ func standingOrder() *workorder.Order {
 // A box without a task is made ready as for one, serves, and lands nothing.
 func TestStand(t *testing.T) {
 	t.Parallel()
-	idle := errors.New("nobody used it")
+	idle := errors.New("it was not used")
 	var commands []string
 	f := &fake{shell: func(c string) (int, string, error) { commands = append(commands, c); return 0, "", nil }}
 	s := &fakeStander{serve: func(context.Context) (error, error) { return idle, nil }}

@@ -199,7 +199,7 @@ func TestWhatTheImageHad(t *testing.T) {
 	}
 }
 
-// A place that the image left empty is not read: whoever filled it cannot make a room late.
+// A place that the image left empty is not read: filling it cannot delay a room.
 func TestEmptyPlaceIsNotRead(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -34,7 +34,7 @@ func TestListen(t *testing.T) {
 	}
 	waited := make(chan error, 1)
 	go func() { waited <- e.sock.waitClient(t.Context()) }()
-	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", e.cfg.Socket) // nobody accepts, the client is connected all the same
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", e.cfg.Socket) // no process accepts, but the client is connected
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestRestoreImages(t *testing.T) {
 		}
 	}
 	if err := (*imageStore)(nil).restore(root); err == nil {
-		t.Error("images that nobody remembered were restored")
+		t.Error("images that were not recorded were restored")
 	}
 }
 

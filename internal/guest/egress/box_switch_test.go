@@ -46,7 +46,7 @@ func TestSetPolicy(t *testing.T) {
 	for out, p := range map[*syncBuffer]*proc.Process{ownOut: own, innerOut: inner} {
 		_ = p.Wait()
 		if strings.Contains(out.String(), "ok:") {
-			t.Errorf("a connection of before ended so: %s", out)
+			t.Errorf("an earlier connection ended so: %s", out)
 		}
 	}
 	b.untrusted("error", "refused", "send", good+":80", page("good.test"))

@@ -93,7 +93,7 @@ func setWorld(t *testing.T) *theWorld {
 	for _, a := range worldAddrs[1:] {
 		add := []string{"ip", "-n", "world", "addr", "add", a, "dev", "lo"}
 		if strings.Contains(a, ":") {
-			add = append(add, "nodad") // otherwise nobody binds to it until the kernel's worker has looked for another's
+			add = append(add, "nodad") // otherwise no process binds to it until the kernel's worker has searched for another's
 		}
 		command(t, add...)
 	}

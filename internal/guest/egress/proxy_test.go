@@ -62,7 +62,7 @@ func newTestEgress(tb testing.TB, n workorder.Network, servers map[uint16]net.Ad
 		te.mu.Unlock()
 		to, ok := servers[port]
 		if !ok {
-			return nil, fmt.Errorf("nobody listens at %d", port)
+			return nil, fmt.Errorf("nothing listens at %d", port)
 		}
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "tcp", to.String())
@@ -196,7 +196,7 @@ func TestHTTPDecisions(t *testing.T) {
 	}
 }
 
-// The proxy serves nobody whom the kernel did not send.
+// The proxy serves only clients that the kernel redirected.
 func TestDirectConnections(t *testing.T) {
 	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}, nil)
 	if got := te.speak(t, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n"); !strings.Contains(got, "reset") && !strings.Contains(got, "broken pipe") || te.reached() != "" {

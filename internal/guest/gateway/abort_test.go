@@ -256,8 +256,8 @@ func TestAbortKeepsBudget(t *testing.T) {
 	}
 }
 
-// TestAbortIsSettled: what an abandoned call may cost counts at the end if that comes before its own, and
-// not while the agent works: it would be stopped for money that nobody has spent.
+// TestAbortIsSettled: the possible cost of an abandoned call counts at the end if that comes before its own,
+// and not while the agent works, which would be stopped for money that was not spent.
 func TestAbortIsSettled(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})

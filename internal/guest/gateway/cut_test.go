@@ -32,8 +32,9 @@ func thousand(first string, word func(string) string) []string {
 	return events
 }
 
-// TestCutStreams: ten streams of a dear model that allow long answers break off after a thousand tokens each. The part that was seen is
-// cost, the part that may lie beyond is shown apart, and a budget is not used up by what nobody has had.
+// TestCutStreams: ten streams of an expensive model that allow long answers break off after a thousand tokens
+// each. The received part is cost, the possible rest is shown separately, and a budget is not used up by
+// tokens that were never received.
 func TestCutStreams(t *testing.T) {
 	t.Parallel()
 	anthropic := thousand(
@@ -152,7 +153,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestEvidenceWithoutPrice: what is told of an answer takes the place of the reserve when it says what the answer cost.
+// TestEvidenceWithoutPrice: a later report of an answer replaces the reserve if it states what the answer
+// cost.
 func TestEvidenceWithoutPrice(t *testing.T) {
 	t.Parallel()
 	const used = `"usage":{"input_tokens":2000,"output_tokens":3000}`

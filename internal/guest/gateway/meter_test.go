@@ -150,7 +150,7 @@ func TestStreamsOnTheWire(t *testing.T) {
 	}
 }
 
-// TestMeterWithoutRoom: an unfinished line that nobody has room for is not kept, and what it said is not known.
+// TestMeterWithoutRoom: an unfinished line that does not fit is dropped, and its content is unknown.
 func TestMeterWithoutRoom(t *testing.T) {
 	r := newRoom(3 * chunk)
 	hold := &part{room: r}

@@ -97,7 +97,7 @@ func TestHTTP2(t *testing.T) {
 	b := newBench(t, nil, route)
 	status, body, _ := b.post("/anthropic/v1/messages", ask1)
 	if status != 502 || len(proto) != 0 {
-		t.Fatalf("a server that nobody vouches for: %d %s", status, body)
+		t.Fatalf("an unverified server: %d %s", status, body)
 	}
 	b.refused(1, "unreachable")
 	b = newBench(t, nil, route)

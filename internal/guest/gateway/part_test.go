@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A call whose cost nobody knows does not make the cost of the others unknown: the next attempt has to count it.
+// A call with an unknown cost does not make the cost of the others unknown: the next attempt has to count it.
 func TestCostInPart(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -35,7 +35,8 @@ func TestCostInPart(t *testing.T) {
 	}
 }
 
-// A first call that was given up holds nobody up for whom the budget has room beside all that it may cost.
+// A first call that was abandoned does not delay calls that the budget allows in addition to its highest
+// cost.
 func TestFirstCallGivenUp(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32

@@ -29,7 +29,7 @@ func TestShapes(t *testing.T) {
 			workorder.Usage{InputTokens: 10, OutputTokens: 20},
 			2 * (10*4 + 20*20) / 1e6,
 		},
-		"message with a tool that nobody counts": {
+		"message with an uncounted tool": {
 			"/anthropic/v1/messages", ask1, "application/json", `{"type":"message","model":"claude-opus-5-5","usage":{"input_tokens":10,"output_tokens":20,"server_tool_use":{"robots":1}}}`,
 			workorder.Usage{InputTokens: 10, OutputTokens: 20},
 			-1,
@@ -82,7 +82,7 @@ func TestShapes(t *testing.T) {
 			workorder.Usage{InputTokens: 300000, OutputTokens: 10},
 			.5 * (300000*4 + 10*15) / 1e6,
 		},
-		"response with a tool that nobody counts": {
+		"response with an uncounted tool": {
 			"/openai/v1/responses", `{"model":"gpt-6.1-sol"}`, "application/json",
 			`{"model":"gpt-6.1-sol","output":[{"type":"code_interpreter_call"}],"usage":{"input_tokens":1,"output_tokens":1}}`,
 			workorder.Usage{InputTokens: 1, OutputTokens: 1},

@@ -11,7 +11,7 @@ import (
 // Boot learns what PID 1 could not prepare, once: commands of the task do not.
 func TestMissingIsTold(t *testing.T) {
 	if env := Tell(nil); len(env) > 0 {
-		t.Errorf("a whole ground is told of: %q", env)
+		t.Errorf("a complete ground reports: %q", env)
 	}
 	env := Tell(errors.New("no control groups"))
 	i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, missing+"=") })

@@ -132,7 +132,7 @@ func newGuard(t *testing.T, upstream string) *fixture {
 func makeGuard(t *testing.T, upstream string) *fixture {
 	t.Helper()
 	f := &fixture{socket: filepath.Join(shortDir(t), "docker.sock"), work: shortDir(t)}
-	// A folder of root's that nobody else may pass has nothing that a client may bind.
+	// In a directory of root that no other user may pass, a client may bind nothing.
 	if err := os.Chmod(f.work, 0o755); err != nil { // readable by all, like the workspace
 		t.Fatal(err)
 	}

@@ -165,7 +165,7 @@ func TestBindLives(t *testing.T) {
 		}
 	}
 	if d.started() != 0 {
-		t.Error("the engine was told to start it")
+		t.Error("the engine received a start request")
 	}
 	if got := d.mountedAt(id); got != dir {
 		t.Errorf("%s is mounted", got)

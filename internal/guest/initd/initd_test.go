@@ -60,7 +60,7 @@ func role(name string) int {
 	say := func(s string) { _, _ = os.Stdout.WriteString(name + ": " + s + "\n") }
 	done := func() { _ = os.WriteFile(os.Getenv("INITD_RESULT"), nil, 0o600) }
 	if name == "rescue" && strings.HasSuffix(string(order), "slow rescue\n") {
-		// It pushes to a remote that hangs, until it is told to stop.
+		// It pushes to a remote that hangs, until it is stopped.
 		signals := make(chan os.Signal, 4)
 		signal.Notify(signals, syscall.SIGTERM, LongStop)
 		Listen()
@@ -212,7 +212,7 @@ func TestDeadBootIsRescued(t *testing.T) {
 		t.Errorf("exit code %d, want rescue's", got)
 	}
 	if reason := p.rescued("die\n"); !strings.Contains(reason, "137") {
-		t.Errorf("rescue was told %q: %s", reason, p.out)
+		t.Errorf("rescue received %q: %s", reason, p.out)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestHangingBootIsKilledAndRescued(t *testing.T) {
 	}
 }
 
-// A boot that nothing of its own can end is ended when its time is over, though nobody asks for it.
+// A boot that cannot end itself is ended when its time is over, even without a stop request.
 func TestStuckBootIsRescued(t *testing.T) {
 	t.Parallel()
 	p := start(t, "stuck\n")

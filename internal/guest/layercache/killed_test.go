@@ -107,7 +107,7 @@ func TestKilled(t *testing.T) {
 		whole(t, dir, round)
 	}
 	if publishing+pruning == 0 {
-		t.Error("nobody was killed")
+		t.Error("no process was killed")
 	}
 	last := newBox(t, dir, "last")
 	last.declares("last:1", "last")

@@ -220,7 +220,7 @@ func TestPublishAndLink(t *testing.T) {
 	c := newBox(t, dir, "c", "app:1")
 	c.wantContent("app:1", "base", "redis", "app")
 	if _, err := c.content("redis:7"); err == nil {
-		t.Error("an image that nobody asked for was linked")
+		t.Error("an image that was not requested was linked")
 	}
 }
 
@@ -244,7 +244,7 @@ func TestNewImageOnKnownLayers(t *testing.T) {
 		t.Errorf("the box has %d layers of its own, %v", own, err)
 	}
 	if _, err := b.content("redis:7"); err == nil {
-		t.Error("an image that nobody asked for was linked")
+		t.Error("an image that was not requested was linked")
 	}
 	b.publish1(1)
 	newBox(t, dir, "c", "app:1").wantContent("app:1", "base", "redis", "app")

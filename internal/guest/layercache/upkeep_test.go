@@ -234,7 +234,7 @@ func TestPruneBesideAnOlderBox(t *testing.T) {
 	b.wantContent("redis:7", "base")
 }
 
-// The name of an image gets another meaning: the older one is nobody's.
+// The name of an image is reassigned: the older one is unused.
 func TestPruneReplaced(t *testing.T) {
 	t.Parallel()
 	dir := cacheDir(t)

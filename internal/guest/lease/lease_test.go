@@ -40,7 +40,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// What each interface has sent is told apart from what it has received.
+// What each interface has sent is distinguished from what it has received.
 func TestSent(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "dev")
@@ -59,7 +59,7 @@ func TestSent(t *testing.T) {
 	}
 }
 
-// Nobody but the first process of new namespaces makes them a lease's.
+// Only the first process of new namespaces turns them into a lease.
 func TestEnterElsewhere(t *testing.T) {
 	t.Parallel()
 	if err := Enter(); err == nil {

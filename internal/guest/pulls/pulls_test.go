@@ -90,7 +90,7 @@ func TestAppIsNotForAForgeWithAToken(t *testing.T) {
 	}
 }
 
-// Each rebase has a comment of its own: one that is changed tells nobody.
+// Each rebase has a separate comment: changing one notifies no subscriber.
 func TestEachRebaseHasItsComment(t *testing.T) {
 	t.Parallel()
 	first, second := rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 2}), rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 3})

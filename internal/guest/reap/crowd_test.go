@@ -27,7 +27,7 @@ func TestCrowdCounts(t *testing.T) {
 	}
 	// It is full of what runs, which is left alone.
 	if c.Full() {
-		t.Error("nobody has left anything behind")
+		t.Error("no command has left any process")
 	}
 	c.Disperse()
 }

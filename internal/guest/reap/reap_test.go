@@ -188,8 +188,9 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// A command that kills its supervisor takes nothing into freedom: what is nobody's is killed. What another
-// command has left behind stays. It is no parallel test: the children of others would be nobody's.
+// A command that kills its supervisor frees nothing: processes without a supervisor are killed. Processes
+// that another command has left stay. This test is not parallel: the children of others would count as
+// unsupervised.
 func TestSupervisorKilled(t *testing.T) {
 	adopt(t)
 	mark := strconv.Itoa(700000 + os.Getpid()%100000)

@@ -255,7 +255,7 @@ func TestFailedStepWithExitCodeZero(t *testing.T) {
 	}
 }
 
-// Nothing in the result shows a secret, whoever put it there; what programs go by stays.
+// Nothing in the result shows a secret, whatever its source; values that programs read stay.
 func TestResultIsMasked(t *testing.T) {
 	t.Parallel()
 	var stream syncBuffer

@@ -119,7 +119,7 @@ func TestBeforeIsWholeOrNotThere(t *testing.T) {
 	}
 }
 
-// An empty remote is told by its right name.
+// An empty remote is reported by its right name.
 func TestBeforeOfAnEmptyRemote(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)

@@ -110,7 +110,7 @@ func TestBundleThatDoesNotFit(t *testing.T) {
 		t.Errorf("kept %q", got)
 	}
 	if f.saw(workorder.EventWarning, "") == 0 {
-		t.Error("nobody was told")
+		t.Error("there was no report")
 	}
 }
 

@@ -297,7 +297,7 @@ func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
 	}
 }
 
-// An index of ours that outlives what it was made of.
+// A separate index that outlives its work tree.
 func TestCheckpointFollowsTheAgent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -181,8 +181,8 @@ func TestRaceForTheLease(t *testing.T) {
 	}
 }
 
-// A stop in the very moment of the claim: whether the push came through or not, nobody
-// has to wait for a box that is gone.
+// A stop at the very moment of the claim: whether the push succeeded or not, no box has to wait for one that
+// is gone.
 func TestClaimThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, through := range map[string]bool{"it came through": true, "it did not": false} {
@@ -343,7 +343,7 @@ func TestLeaseIsLostWithoutAPush(t *testing.T) {
 		if e.Status == "lost" {
 			select {
 			case <-f.Book.Fence.Gone():
-				t.Error("the run is ended before anybody is told why")
+				t.Error("the run is ended before the reason is reported")
 			default:
 			}
 		}
@@ -435,7 +435,7 @@ func TestTakeoverSeesWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// The push that ended our attempt took its time: nobody else has the lease.
+// The push that ended this attempt took its time: no other box has the lease.
 func TestEndThatArrivesLate(t *testing.T) {
 	t.Parallel()
 	for name, known := range map[string]bool{"we know the state": true, "another process sent it": false} {
@@ -465,7 +465,7 @@ func TestEndThatArrivesLate(t *testing.T) {
 	}
 }
 
-// A branch that somebody removed or set back is said, not begun anew in silence.
+// A branch that was removed or reset is reported, not silently restarted.
 func TestBranchThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, bare, base string){

@@ -104,7 +104,7 @@ func TestSameOrderAfterADeadBox(t *testing.T) {
 	}
 }
 
-// A host that knows the attempt to be over says so, and nobody waits.
+// A host that knows the attempt to be over reports it, and no box waits.
 func TestSameOrderAfterAnEndedBox(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)

@@ -29,7 +29,7 @@ func TestHostileRepositories(t *testing.T) {
 	mkdir -p "$1"; cp "$SPY" "$1/$h"; done`
 	for name, tc := range map[string]struct {
 		script string
-		runs   bool // what a filter is told runs, as the agent's user
+		runs   bool // the filter's command runs, as the agent's user
 	}{
 		"hooks":      {"set -- .git/hooks; " + allHooks, false},
 		"hooks path": {`set -- "$HOME/hooks"; git config core.hooksPath "$HOME/hooks"; ` + allHooks, false},
@@ -123,7 +123,7 @@ func newEvil(t *testing.T, f *fixture) *evil {
 	if os.Getuid() != 0 {
 		return h
 	}
-	// nobody may go where the tests' folders are, and has the work tree and a home.
+	// nobody may not enter the tests' directories, and gets a work tree and a home.
 	f.Repos.User = &proc.Credential{UID: 65534, GID: 65534}
 	for _, d := range []string{dir, f.Repos.Workspace, f.Repos.Home, f.Repos.Dir} {
 		for up := d; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
@@ -169,7 +169,7 @@ func (h *evil) check(t *testing.T, f *fixture, runs bool) {
 	}
 	for _, secret := range []string{token, rootsSecret} {
 		if strings.Contains(told, secret) {
-			t.Errorf("%s was told", secret)
+			t.Errorf("%s was reported", secret)
 		}
 		for _, dir := range []string{f.Repos.Workspace, f.Repos.Dir, f.Repos.Home, f.srv.Root} {
 			err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {

@@ -301,7 +301,7 @@ func TestRemoteWithoutAtomicPushes(t *testing.T) {
 	}
 }
 
-// A push that was cut off may have come through: whoever comes next asks.
+// A push that was cut off may have succeeded: the next box checks.
 func TestPushOfUnknownEnd(t *testing.T) {
 	t.Parallel()
 	for name, through := range map[string]bool{"it came through": true, "it did not": false} {

@@ -9,7 +9,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// A plan that was cut short is made anew under its id, from where the base is by then; a task is never turned into a plan.
+// A plan that was cut short is repeated under its id, from the current base; a task is never turned into a
+// plan.
 func TestPlanAnew(t *testing.T) {
 	t.Parallel()
 	srv := gittest.New(t, token)

@@ -37,7 +37,7 @@ func (f *fixture) resultFiles(t *testing.T) []string {
 	return strings.Split(gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "-r", "--name-only", workorder.ResultRef("T-A1B2C3D4")), "\n")
 }
 
-// The result lies on the remote, and who is given the order again is told it.
+// The result is on the remote, and a box that gets the same order again reports it.
 func TestResult(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

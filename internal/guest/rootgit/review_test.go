@@ -25,8 +25,8 @@ func reviewed(items ...string) *workorder.Review {
 	return r
 }
 
-// Feedback stays in the task's state until it was answered, whoever goes on with it; what addresses it is told by
-// commits that came after it was taken on.
+// Feedback stays in the task's state until it was answered, whichever attempt continues; only commits that
+// came after it count as an answer.
 func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t, nil)
@@ -218,7 +218,7 @@ func TestPendingFeedback(t *testing.T) {
 		s := &workorder.State{Review: pending}
 		p.Repos.Order.Review = r
 		p.Feedback.TakeOn(s, "h1")
-		p.Feedback.TakeOn(s, "h1") // a push that came through though nobody heard of it
+		p.Feedback.TakeOn(s, "h1") // a push that succeeded without a report
 		return s.Review
 	}
 	now := reviewed("New on the forge")

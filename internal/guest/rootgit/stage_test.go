@@ -65,7 +65,7 @@ echo r >x.r; echo up >x.up; printf odd >x.utf; echo a >a; mkdir git~1; echo x >g
 	if l.Err != nil || show("x.r") != "r" || show("a") != "a" {
 		t.Errorf("landed %+v", l)
 	}
-	// A git older than 2.41 cannot be told to forget the encoding.
+	// In a git older than 2.41 the encoding cannot be switched off.
 	if named := slices.Contains(left.Paths, "x.utf"); named == strings.Contains(f.tree(t, l.Head), "x.utf") {
 		t.Errorf("x.utf is neither, or both, on the branch and named: %v", left)
 	}
@@ -74,7 +74,7 @@ echo r >x.r; echo up >x.up; printf odd >x.utf; echo a >a; mkdir git~1; echo x >g
 	}
 }
 
-// Modes, and pipes where git looks for rules, keep nobody from saving.
+// Modes, and pipes at the paths of git's rules, do not prevent a save.
 func TestTreeThatGitCannotEnter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -97,7 +97,7 @@ func TestTreeThatGitCannotEnter(t *testing.T) {
 	}
 }
 
-// Objects of Git LFS that nobody pushed are said and kept as files.
+// Objects of Git LFS that were not pushed are reported and kept as files.
 func TestObjectsOfLFSAreKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -38,7 +38,7 @@ func TestTidier(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"a": "a\n", "gone": "g\n", "dir/b": "b\n", "made": "of setup\n", "report.xml": "", "out/x": "", "cache/x": "of a check\n",
-		"lock": "of a check\n", // it differed before: nobody knows what it was
+		"lock": "of a check\n", // it differed before: its earlier content is unknown
 	} {
 		b, err := os.ReadFile(filepath.Join(f.Repos.Workspace, name))
 		if string(b) != want || (want == "") != errors.Is(err, fs.ErrNotExist) {

@@ -65,7 +65,8 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// At the sandbox's end no command begins, and one that is beginning is ended: nobody sees one that was not started.
+// At the sandbox's end no command starts, and one that is starting is ended: a client never sees a command
+// that was not started.
 func TestEndWhileStarting(t *testing.T) {
 	t.Parallel()
 	cs := newTestCommands(t)

@@ -346,7 +346,7 @@ func TestPullOfWhatIsNowhere(t *testing.T) {
 	}
 }
 
-// A service that ends while the agent works is told of, once, with how it ended.
+// A service that ends while the agent works is reported once, with how it ended.
 func TestServiceThatIsLost(t *testing.T) {
 	var state string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -161,7 +161,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 		t.Errorf("the prompt:\n%s", p)
 	}
 	if !slices.Contains(cut.task.env(workorder.ForAgent), "SANDBOX_AGENT_ANSWERS="+cut.task.answers.File) || slices.ContainsFunc(cut.task.env(workorder.ForValidate), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_ANSWERS=") }) {
-		t.Error("the file is named to the agent, and to nobody else")
+		t.Error("only the agent receives the file's path")
 	}
 	cut.commit(t, "a", "Count right", "Addresses: 1")
 	begun, why := cut.end(t, workorder.StatusTimeout)
@@ -184,7 +184,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.landed = func() {
-		// Until the answers are given nobody else gets the task, and the feedback with it.
+		// Until the answers are posted no other attempt gets the task, and the feedback with it.
 		o := o
 		o.AttemptID = workorder.NewAttemptID()
 		if err := other(t, o); !errors.As(err, new(*heartbeat.HeldError)) {

@@ -26,7 +26,7 @@ func TestUsageOfRoundsAddsUp(t *testing.T) {
 	}
 }
 
-// An agent without a folder for pictures works as well, and is told of none.
+// An agent without a directory for pictures works as well, and its environment names none.
 func TestNoFolderForPictures(t *testing.T) {
 	t.Parallel()
 	task := &Task{}

@@ -145,7 +145,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// All tools that cannot be had are said at once, and the others are there.
+// All unavailable tools are reported together, and the others are installed.
 func TestAllMistakes(t *testing.T) {
 	t.Parallel()
 	b := box(t, map[string][]way{"go": {&scripted{has: []string{"1.26.1"}}}})

@@ -10,7 +10,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// An archive of files that tar could not read, which it takes for success, is none: nobody is told that something was kept.
+// An archive of files that tar could not read, which tar reports as success, does not count: no file is
+// reported as kept.
 func TestEmptyArchiveIsNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
