@@ -6,7 +6,7 @@ set -eu
 cd "$1" 2>/dev/null || { chmod u+rwx "$1" && cd "$1"; }
 { [ -r . ] && [ -w . ]; } || chmod u+rwx . 2>/dev/null || :
 [ ! -e .sandbox-agent-clone/.git ] || {
-	echo 'its clone was not made whole: `sandbox-agent reset --force` makes it anew' >&2
+	echo 'its clone is incomplete: `sandbox-agent reset --force` recreates it' >&2
 	exit 1
 }
 # The clone's git directory, which a file names where it is a worktree.
