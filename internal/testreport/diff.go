@@ -36,7 +36,7 @@ type fileChange struct {
 
 // change is everything that the rules look at.
 type change struct {
-	ctx        context.Context //nolint:containedctx // one call's work, not kept
+	ctx        context.Context // of one call, not kept
 	repo       git.Repo
 	base, head string
 	files      []*fileChange

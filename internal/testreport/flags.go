@@ -61,7 +61,7 @@ func Flags(ctx context.Context, repo git.Repo, base, head string, o Observed) ([
 type flagger struct {
 	flags []workorder.Flag
 	have  map[workorder.Flag]bool
-	ctx   context.Context //nolint:containedctx // one call's work, not kept
+	ctx   context.Context // of one call, not kept
 }
 
 // late reports whether there is no time left; Flags then says so.
