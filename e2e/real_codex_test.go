@@ -250,7 +250,7 @@ func checkTold(t *testing.T, harness string, wait reply) {
 		t.Fatalf("exit code %d, %s: %s; %d calls", r.code, r.result.Status, r.result.Reasons, len(r.calls))
 	}
 	said := func(c openaiCall) bool {
-		return strings.Contains(strings.Join(c.Instructions, "\n"), "80 % of the money")
+		return strings.Contains(strings.Join(c.Instructions, "\n"), "80 % of the budget")
 	}
 	if said(r.calls[0]) || !said(r.calls[1]) {
 		t.Errorf("told before the first call: %v, before the second: %v", said(r.calls[0]), said(r.calls[1]))

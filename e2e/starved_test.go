@@ -64,7 +64,7 @@ func TestStarvedBoxLands(t *testing.T) {
 				t.Errorf("reason %s (%s), want %s", r.Reasons, r.Reasons.Code(), c.reason)
 			}
 			for _, w := range r.Warnings {
-				if strings.Contains(w, "held less well") {
+				if strings.Contains(w, "less isolated") {
 					t.Error(w)
 				}
 			}
