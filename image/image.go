@@ -1,7 +1,6 @@
-// Package image holds what images are made of, embedded in the CLI: of the image of a box
-// the Dockerfile, its build steps, the files of the root file system, and the guest's binary, and the small image of environments and pools. It
-// knows how to pack them as a build context and how to name their content, and
-// nothing of engines.
+// Package image holds what images are made of, embedded in the CLI: of the image of a box the Dockerfile, its build
+// steps, the files of the root file system, and the guest's binary, and the small image of environments and pools. It
+// knows how to pack them as a build context and how to name their content, and nothing of engines.
 package image
 
 import (
@@ -74,7 +73,8 @@ func From(files fs.FS, entrypoint []byte) *Source {
 // Program returns an embedded program, guest or entrypoint, for arch, named as Go names it.
 func Program(name, arch string) ([]byte, error) { return unpack(binaries, name, arch) }
 
-// PackedGuest is the guest as this program carries it. To unpack it takes longer than to start a jail: who keeps it unpacked knows it by its Hash.
+// PackedGuest is the guest as this program carries it. To unpack it takes longer than to start a jail: who keeps it
+// unpacked knows it by its Hash.
 type PackedGuest struct {
 	// Hash is the SHA-256 of the program, in hexadecimal digits.
 	Hash string

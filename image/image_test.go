@@ -138,7 +138,8 @@ func TestUnpack(t *testing.T) {
 	if err != nil || string(got) != "ELF" {
 		t.Errorf("unpack = %q, %v", got, err)
 	}
-	if _, err := unpack(fstest.MapFS{}, "entrypoint", "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(), "make build") {
+	if _, err := unpack(fstest.MapFS{}, "entrypoint", "arm64"); !errors.Is(err, ErrNoEntrypoint) || !strings.Contains(err.Error(),
+		"make build") {
 		t.Errorf("a missing binary gives %v, want ErrNoEntrypoint with what to do", err)
 	}
 }
@@ -155,7 +156,10 @@ func TestPacked(t *testing.T) {
 	}
 	h := fmt.Sprintf("%x", sha256.Sum256([]byte("ELF")))
 	for sum, ok := range map[string]bool{h: true, strings.Repeat("0", len(h)): false} {
-		p, err := packedGuest(fstest.MapFS{"entrypoint/guest-linux-arm64.gz": {Data: z.Bytes()}, "entrypoint/guest-linux-arm64.sum": {Data: []byte(sum + "\n")}}, "arm64")
+		p, err := packedGuest(fstest.MapFS{
+			"entrypoint/guest-linux-arm64.gz":  {Data: z.Bytes()},
+			"entrypoint/guest-linux-arm64.sum": {Data: []byte(sum + "\n")},
+		}, "arm64")
 		if err != nil || p.Hash != sum || p.Size != 3 {
 			t.Fatalf("%+v, %v", p, err)
 		}

@@ -34,7 +34,10 @@ func TestLock(t *testing.T) {
 			t.Errorf("%s has no sha512", name)
 		}
 	}
-	for _, name := range []string{"node-linux-", "@anthropic-ai/claude-code-linux-", "@openai/codex-linux-", "opencode-linux-", "@supabase/cli-linux-"} {
+	for _, name := range []string{
+		"node-linux-", "@anthropic-ai/claude-code-linux-", "@openai/codex-linux-", "opencode-linux-",
+		"@supabase/cli-linux-",
+	} {
 		// Codex has its platform in the version as well.
 		x := strings.TrimSuffix(lock.Packages["node_modules/"+name+"x64"].Version, "-linux-x64")
 		arm := strings.TrimSuffix(lock.Packages["node_modules/"+name+"arm64"].Version, "-linux-arm64")

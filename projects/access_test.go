@@ -58,10 +58,22 @@ func TestRoutes(t *testing.T) {
 			[]workorder.ModelRoute{anthropic("http://127.0.0.1:8377", "ANTHROPIC_API_KEY")},
 			map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway"},
 		},
-		"a local model in env": {"lifecycle: {env: {OPENAI_BASE_URL: 'http://ollama:11434/v1'}}", []workorder.ModelRoute{openai("http://ollama:11434/v1")}, nil},
-		"a local model":        {"gateway: {openai: {base_url: 'http://ollama:11434'}}", []workorder.ModelRoute{openai("http://ollama:11434")}, nil},
-		"gateway before env":   {"gateway: {openai: {base_url: 'http://a'}}\nenv: {OPENAI_BASE_URL: 'http://b'}", []workorder.ModelRoute{openai("http://a")}, nil},
-		"an empty api":         {"gateway: {openai: {}}", nil, nil},
+		"a local model in env": {
+			"lifecycle: {env: {OPENAI_BASE_URL: 'http://ollama:11434/v1'}}",
+			[]workorder.ModelRoute{openai("http://ollama:11434/v1")},
+			nil,
+		},
+		"a local model": {
+			"gateway: {openai: {base_url: 'http://ollama:11434'}}",
+			[]workorder.ModelRoute{openai("http://ollama:11434")},
+			nil,
+		},
+		"gateway before env": {
+			"gateway: {openai: {base_url: 'http://a'}}\nenv: {OPENAI_BASE_URL: 'http://b'}",
+			[]workorder.ModelRoute{openai("http://a")},
+			nil,
+		},
+		"an empty api": {"gateway: {openai: {}}", nil, nil},
 		"a key by another name": {
 			"gateway: {anthropic: {keys: [K, OPENAI_API_KEY]}}\nsecrets: {K: {from: env://K, for: gateway}, OPENAI_API_KEY: env://O}",
 			[]workorder.ModelRoute{anthropic(claude, "K", "OPENAI_API_KEY")},
@@ -97,12 +109,30 @@ func TestNetworkOverride(t *testing.T) {
 		flags [][2]string
 		want  workorder.Network
 	}{
-		"none":           {file, [][2]string{{"network", "none"}}, workorder.Network{Mode: "none", DNS: []string{"192.0.2.1"}}},
-		"the same mode":  {file, [][2]string{{"network", "restricted"}}, workorder.Network{Mode: "restricted", Allow: []string{"a.example"}, Learn: true, DNS: []string{"192.0.2.1"}}},
-		"more rules":     {file, [][2]string{{projects.KeyAllow, "B.example, a.example,c.example:22"}}, workorder.Network{Mode: "restricted", Allow: []string{"a.example", "b.example", "c.example:22"}, Learn: true, DNS: []string{"192.0.2.1"}}},
-		"rules of a new": {"", [][2]string{{"network", "restricted"}, {projects.KeyAllow, "*.b.example"}}, workorder.Network{Mode: "restricted", Allow: []string{"*.b.example"}}},
-		"rules of short": {"network: restricted", [][2]string{{projects.KeyAllow, "bücher.example"}}, workorder.Network{Mode: "restricted", Allow: []string{"xn--bcher-kva.example"}}},
-		"and back":       {"", [][2]string{{"network", "none"}, {"network", "full"}}, workorder.Network{Mode: "full"}},
+		"none": {file, [][2]string{{"network", "none"}}, workorder.Network{Mode: "none", DNS: []string{"192.0.2.1"}}},
+		"the same mode": {file, [][2]string{{"network", "restricted"}}, workorder.Network{
+			Mode:  "restricted",
+			Allow: []string{"a.example"}, Learn: true, DNS: []string{"192.0.2.1"},
+		}},
+		"more rules": {
+			file,
+			[][2]string{{projects.KeyAllow, "B.example, a.example,c.example:22"}},
+			workorder.Network{
+				Mode: "restricted", Allow: []string{"a.example", "b.example", "c.example:22"}, Learn: true,
+				DNS: []string{"192.0.2.1"},
+			},
+		},
+		"rules of a new": {
+			"",
+			[][2]string{{"network", "restricted"}, {projects.KeyAllow, "*.b.example"}},
+			workorder.Network{Mode: "restricted", Allow: []string{"*.b.example"}},
+		},
+		"rules of short": {
+			"network: restricted",
+			[][2]string{{projects.KeyAllow, "bücher.example"}},
+			workorder.Network{Mode: "restricted", Allow: []string{"xn--bcher-kva.example"}},
+		},
+		"and back": {"", [][2]string{{"network", "none"}, {"network", "full"}}, workorder.Network{Mode: "full"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := parse(t, c.yaml)
@@ -120,7 +150,8 @@ func TestNetworkOverride(t *testing.T) {
 		})
 	}
 	for _, mode := range []string{"full", "none"} {
-		if err := parse(t, "network: "+mode).Override(projects.KeyAllow, "a.example", "--allow"); err == nil || !strings.Contains(err.Error(), mode) {
+		if err := parse(t, "network: "+mode).Override(projects.KeyAllow, "a.example", "--allow"); err == nil ||
+			!strings.Contains(err.Error(), mode) {
 			t.Errorf("rules for %s: %v", mode, err)
 		}
 	}

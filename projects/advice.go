@@ -72,7 +72,10 @@ type Advice struct{ Message, Hint string }
 // Advice lists what may surprise.
 func (p *Project) Advice() (all []Advice) {
 	if len(p.Validate) == 0 {
-		all = append(all, Advice{"nothing judges the agent's work: the project has no checks", "name a command under validate of the project file, such as `validate: {test: npm test}`; `sandbox-agent project init` writes one"})
+		all = append(all, Advice{
+			"nothing judges the agent's work: the project has no checks",
+			"name a command under validate of the project file, such as `validate: {test: npm test}`; `sandbox-agent project init` writes one",
+		})
 	}
 	for _, s := range p.Secrets {
 		if workorder.ModelAPIOfKey(s.Name) != "" && s.agents() {

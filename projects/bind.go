@@ -61,7 +61,8 @@ func bind(p *Project) {
 	p.NoProof = r.Get("proof") != nil && !r.Get("proof").Bool()
 	l := r.Get("limits")
 	p.Limits = workorder.Limits{
-		MemoryBytes: int64(l.Get("memory").Number()), CPUs: l.Get("cpus").Number(), PIDs: int64(l.Get("pids").Number()), DiskBytes: int64(l.Get("disk").Number()),
+		MemoryBytes: int64(l.Get("memory").Number()), CPUs: l.Get("cpus").Number(), PIDs: int64(l.Get("pids").Number()),
+		DiskBytes: int64(l.Get("disk").Number()),
 	}
 	p.Isolation = r.Get("isolation").Str()
 	p.OCIRuntime = r.Get("oci_runtime").Str()

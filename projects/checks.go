@@ -45,7 +45,8 @@ func checkPort(d *decoder, v *value) {
 	if outer, rest, two := strings.Cut(v.Text, ":"); two {
 		inner = rest
 		if n, err := strconv.Atoi(outer); err != nil || n > maxPort || !portSpec.MatchString(outer) {
-			d.Report(v.Node, yamlkeys.CodeValue, "write the sandbox's port and the container's: 5433:5432", "%s %q does not begin with a port", v.Path, v.Text)
+			d.Report(v.Node, yamlkeys.CodeValue, "write the sandbox's port and the container's: 5433:5432",
+				"%s %q does not begin with a port", v.Path, v.Text)
 			return
 		}
 	}
@@ -72,7 +73,8 @@ var windowsPath = regexp.MustCompile(`^[A-Za-z]:\\`)
 
 func checkToolVersion(d *decoder, v *value) {
 	if _, err := versions.Parse(v.Text); err != nil || !workorder.ValidToolVersion(v.Text) {
-		d.Report(v.Node, yamlkeys.CodeValue, `write a version such as 22 or 1.26.3, or a range such as ">=20 <23"`, "%s: %q is neither a version nor a range", v.Path, v.Text)
+		d.Report(v.Node, yamlkeys.CodeValue, `write a version such as 22 or 1.26.3, or a range such as ">=20 <23"`,
+			"%s: %q is neither a version nor a range", v.Path, v.Text)
 	}
 }
 
@@ -125,7 +127,8 @@ func checkSecret(d *decoder, v *value) {
 	case !ok || !slices.Contains([]string{SecretEnv, SecretFile, SecretCmd, SecretLogin}, scheme):
 		// It may be the secret itself: it must not appear anywhere.
 		d.Hide(v.Text)
-		d.Report(v.Node, yamlkeys.CodeSecret, fmt.Sprintf("write %s: env://%s and export %s, or use file://PATH or cmd://COMMAND", name, name, name),
+		d.Report(v.Node, yamlkeys.CodeSecret, fmt.Sprintf("write %s: env://%s and export %s, or use file://PATH or cmd://COMMAND", name,
+			name, name),
 			"secret %s is not a reference, and a value is never read from a project file", name)
 	case strings.TrimSpace(target) == "":
 		d.Report(v.Node, yamlkeys.CodeValue, "", "secret %s refers to nothing", name)
@@ -164,7 +167,8 @@ func checkHarness(d *decoder, v *value) {
 	case name == workorder.HarnessCommand && command == nil:
 		d.Report(v.Node, yamlkeys.CodeMissing, "write harness: {name: command, command: ./agent.sh}", "the command harness needs a command")
 	case name != "" && name != workorder.HarnessCommand && command != nil:
-		d.Report(command.Node, codeConflict, "use `name: command`, or pass `args`", "harness.command is only for the command harness, not for %s", name)
+		d.Report(command.Node, codeConflict, "use `name: command`, or pass `args`",
+			"harness.command is only for the command harness, not for %s", name)
 	}
 }
 
@@ -193,7 +197,8 @@ func checkFile(d *decoder, root *value) {
 var imageVariables = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "LANG", "GIT_TERMINAL_PROMPT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 	"PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_DRIVER_PATH", "PLAYWRIGHT_NODEJS_PATH", "PLAYWRIGHT_SKIP_BROWSER_GC",
-	"PUPPETEER_EXECUTABLE_PATH", "PUPPETEER_SKIP_DOWNLOAD", "CHROME_BIN", "CHROME_PATH", "AGENT_BROWSER_EXECUTABLE_PATH", "AGENT_BROWSER_NO_VERSION_CHECK", "DISABLE_AUTOUPDATER",
+	"PUPPETEER_EXECUTABLE_PATH", "PUPPETEER_SKIP_DOWNLOAD", "CHROME_BIN", "CHROME_PATH", "AGENT_BROWSER_EXECUTABLE_PATH",
+	"AGENT_BROWSER_NO_VERSION_CHECK", "DISABLE_AUTOUPDATER",
 }
 
 // checkReferences reports what cannot be expanded. The variables of another image are not known here.
@@ -207,7 +212,8 @@ func checkReferences(d *decoder, env *value, otherImage bool) {
 		}
 		for _, name := range names {
 			if !otherImage && !slices.Contains(imageVariables, name) {
-				d.Report(f.Node, yamlkeys.CodeValue, hint+"; values refer to variables of the image alone: "+strings.Join(imageVariables, ", "), "env.%s: $%s is no variable of the image", f.Name, name)
+				d.Report(f.Node, yamlkeys.CodeValue, hint+"; values refer to variables of the image alone: "+strings.Join(imageVariables, ", "),
+					"env.%s: $%s is no variable of the image", f.Name, name)
 			}
 		}
 	}

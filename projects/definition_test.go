@@ -112,7 +112,8 @@ func TestJSONSchema(t *testing.T) {
 		})
 	}
 	for _, f := range []string{
-		"unknown-keys", "types", "numbers", "branch", "harness-unknown", "harness-mapping", "network", "network-mapping", "gateway", "secret-uses", "services", "sequence", "scalar", "empty",
+		"unknown-keys", "types", "numbers", "branch", "harness-unknown", "harness-mapping", "network", "network-mapping", "gateway",
+		"secret-uses", "services", "sequence", "scalar", "empty",
 	} {
 		t.Run(f, func(t *testing.T) {
 			content, err := os.ReadFile("testdata/err/" + f + ".yaml")

@@ -55,7 +55,10 @@ func FuzzParse(f *testing.F) {
 
 // FuzzSecret: a literal below secrets is never printed, however it is written.
 func FuzzSecret(f *testing.F) {
-	for _, s := range []string{"plain", "\"quoted\"", "'single'", "|\n    block", ">-\n    folded\n    twice", "[list]", "{a: b}", "&x anchored", "!!str tagged", "? key"} {
+	for _, s := range []string{
+		"plain", "\"quoted\"", "'single'", "|\n    block", ">-\n    folded\n    twice", "[list]", "{a: b}",
+		"&x anchored", "!!str tagged", "? key",
+	} {
 		f.Add(s, "")
 		f.Add(s, "broken: [")
 	}

@@ -139,7 +139,7 @@ func parse(file string, content []byte) (*value, diag.List) {
 }
 
 // find returns the file a reference means, and its content. found says that its place was not named, and is none of the
-// user's own folders either: whoever filled the current folder put it there.
+// user's own folders either: it came with the content of the current directory.
 func find(ref string, opts LoadOptions) (file string, content []byte, found bool, err error) {
 	if ref == "" || isPath(ref) {
 		at := ref

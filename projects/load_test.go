@@ -67,7 +67,8 @@ func TestLoadNotFound(t *testing.T) {
 	if !ok || missing.ExitCode() != workorder.ExitNoProject {
 		t.Fatalf("got %v", err)
 	}
-	if missing.Near[0] != "backend" || !strings.Contains(err.Error(), "projects/bakcend.yaml") || !strings.Contains(err.Error(), dir+"/none/bakcend.yaml") {
+	if missing.Near[0] != "backend" || !strings.Contains(err.Error(), "projects/bakcend.yaml") || !strings.Contains(err.Error(),
+		dir+"/none/bakcend.yaml") {
 		t.Errorf("message does not help: %v", err)
 	}
 	for _, ref := range []string{"", "x.yaml", "a/b", "/nowhere.yaml", ".", "-x", "a\x00b"} {
@@ -107,7 +108,8 @@ func TestEverything(t *testing.T) {
 	budget := 0.25
 	want := workorder.Order{
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Project: "everything", Task: "-x\n$(id) é",
-		Repo: "git@github.com:myorg/app.git", CloneURL: "git@github.com:myorg/app.git", Branch: "release/1.10", TargetBranch: "agent/T-A1B2C3D4-x-id",
+		Repo: "git@github.com:myorg/app.git", CloneURL: "git@github.com:myorg/app.git", Branch: "release/1.10",
+		TargetBranch: "agent/T-A1B2C3D4-x-id",
 		Spec: workorder.Spec{Image: "my/image:1", Isolation: "privileged", OCIRuntime: "sysbox-runc", Services: []workorder.Service{
 			{
 				Name: "postgres", Image: "postgres:16", Command: []string{"postgres", "-c", "fsync=off"},
@@ -125,7 +127,16 @@ func TestEverything(t *testing.T) {
 			},
 		}, Env: map[string]string{
 			"VERSION": "1.10", "ANSWER": "yes", "MODE": "0777", "DAY": "2026-01-02", "EMPTY": "", "NOTHING": "~", "HEX": "0x1F", "QUOTED": "a: b",
-		}, SecretNames: []string{"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "SENTRY_TOKEN", "STRIPE_KEY"}, SecretUses: map[string]workorder.SecretUse{"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway", "DEPLOY_KEY": "validate"}, Packages: []string{"libpq-dev", "jq=1.7-1"}, Tools: map[string]string{"node": "22", "go": ">=1.26 <1.28", "python": "3.10"}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.Network{
+		}, SecretNames: []string{
+			"ANTHROPIC_API_KEY", "DEPLOY_KEY", "LICENCE", "LITELLM_KEY", "OTHER", "SENTRY_TOKEN",
+			"STRIPE_KEY",
+		}, SecretUses: map[string]workorder.SecretUse{
+			"ANTHROPIC_API_KEY": "gateway", "LITELLM_KEY": "gateway",
+			"DEPLOY_KEY": "validate",
+		}, Packages: []string{"libpq-dev", "jq=1.7-1"}, Tools: map[string]string{
+			"node": "22",
+			"go":   ">=1.26 <1.28", "python": "3.10",
+		}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.Network{
 			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
 			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
 		}, Gateway: workorder.Gateway{
@@ -137,20 +148,29 @@ func TestEverything(t *testing.T) {
 			},
 		}, Limits: workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096, DiskBytes: 20 << 30}},
 		Validate: []workorder.Command{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
-		Dev:      &workorder.Dev{Command: "npm run dev", Port: 3000, ReadyPath: "/health", Pages: []string{"/", "/login?next=/"}, StartTimeoutSeconds: 120},
-		Repair:   workorder.Repair{MaxAttempts: 2},
+		Dev: &workorder.Dev{
+			Command: "npm run dev", Port: 3000, ReadyPath: "/health", Pages: []string{"/", "/login?next=/"},
+			StartTimeoutSeconds: 120,
+		},
+		Repair: workorder.Repair{MaxAttempts: 2},
 		Harness: workorder.Harness{
-			Name: "command", Command: []string{"sh", "-c", `./agent.sh "$1"`}, Model: "some/model-1", Args: []string{"--verbose", ""}, Version: "1.20",
+			Name: "command", Command: []string{"sh", "-c", `./agent.sh "$1"`}, Model: "some/model-1", Args: []string{"--verbose", ""},
+			Version: "1.20",
 		},
 		MaxBudgetUSD: &budget, TimeoutMinutes: 0.5,
-		PR: &workorder.PullRequest{Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main", APIURL: "https://ghe.example.com/api/v3", Repository: "myorg/my-saas-app"},
+		PR: &workorder.PullRequest{
+			Labels: []string{"agent"}, Draft: true, Reviewers: []string{"octocat", "myorg/team"}, Base: "main",
+			APIURL: "https://ghe.example.com/api/v3", Repository: "myorg/my-saas-app",
+		},
 
 		TrustBranchConfig: true,
 		NoProof:           true,
 		Strict:            new(true),
 
-		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef", PushSecrets: workorder.PushSecretsAllow,
-		Author: workorder.Identity{Name: "Build Bot", Email: "bot@example.com"}, CoAuthor: &workorder.Identity{Name: "sandbox-agent (command)", Email: "sandbox-agent@localhost"},
+		PushIntervalSeconds: 120, CheckpointIntervalSeconds: 30, HangTimeoutSeconds: 1200, AttemptID: "0123456789abcdef",
+		PushSecrets: workorder.PushSecretsAllow,
+		Author:      workorder.Identity{Name: "Build Bot", Email: "bot@example.com"},
+		CoAuthor:    &workorder.Identity{Name: "sandbox-agent (command)", Email: "sandbox-agent@localhost"},
 	}
 	got, err := p.Order(projects.OrderInput{TaskID: "T-A1B2C3D4", AttemptID: "0123456789abcdef", Task: "-x\n$(id) é"})
 	if err != nil {
@@ -173,7 +193,10 @@ func TestEverything(t *testing.T) {
 		{Name: "OTHER", From: []projects.Ref{{Scheme: "cmd", Target: "pass show other"}}, Use: workorder.ForCommands},
 		{Name: "ANTHROPIC_API_KEY", From: []projects.Ref{{Scheme: "env", Target: "THE_KEY"}}, Use: workorder.ForGateway},
 		{Name: "LITELLM_KEY", From: []projects.Ref{{Scheme: "env", Target: "LITELLM_KEY"}}, Use: workorder.ForGateway},
-		{Name: "SENTRY_TOKEN", From: []projects.Ref{{Scheme: "env", Target: "SENTRY"}, {Scheme: "file", Target: "/home/me/.sentry"}}, Optional: true, Use: workorder.ForCommands},
+		{
+			Name: "SENTRY_TOKEN", From: []projects.Ref{{Scheme: "env", Target: "SENTRY"}, {Scheme: "file", Target: "/home/me/.sentry"}},
+			Optional: true, Use: workorder.ForCommands,
+		},
 		{Name: "DEPLOY_KEY", From: []projects.Ref{{Scheme: "file", Target: "/home/me/deploy.key"}}, Use: workorder.ForValidate},
 	}
 	if d := cmp.Diff(secrets, p.Secrets); d != "" {
@@ -207,7 +230,8 @@ func TestSeed(t *testing.T) {
 
 func TestOrderWithoutRepository(t *testing.T) {
 	t.Parallel()
-	p, err := projects.Parse("/x/p.yaml", []byte("name: x\nbranch: main\nharness: {name: command, command: [./x, '-y']}\npr: {}"), projects.LoadOptions{})
+	p, err := projects.Parse("/x/p.yaml", []byte("name: x\nbranch: main\nharness: {name: command, command: [./x, '-y']}\npr: {}"),
+		projects.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +249,10 @@ func TestOrderWithoutRepository(t *testing.T) {
 
 func TestLocalRepositoryHasNoCloneURL(t *testing.T) {
 	t.Parallel()
-	for repo, want := range map[string]string{".": "/src", "../x": "/x", "/abs/": "/abs", "file:///abs": "/abs", "~/x": "/home/me/x", "a b": "/src/a b"} {
+	for repo, want := range map[string]string{
+		".": "/src", "../x": "/x", "/abs/": "/abs", "file:///abs": "/abs", "~/x": "/home/me/x",
+		"a b": "/src/a b",
+	} {
 		p, err := projects.Parse("/src/p.yaml", []byte("name: x\nrepo: '"+repo+"'"), projects.LoadOptions{Dir: "/cwd", Home: "/home/me"})
 		if err != nil {
 			t.Fatal(err)
@@ -258,13 +285,15 @@ func TestOverride(t *testing.T) {
 	if err := p.Override("harness", "claude-code", "--harness"); err != nil || p.Harness.Name != "claude-code" || p.Harness.Command != nil {
 		t.Errorf("harness: %v %+v", err, p.Harness)
 	}
-	if err := p.Override("harness.command", "sh -c 'a: {b}' # c", "--command"); err != nil || p.Harness.Name != "command" || !slices.Equal(p.Harness.Command, []string{"sh", "-c", "sh -c 'a: {b}' # c"}) || p.Harness.Model != "" {
+	if err := p.Override("harness.command", "sh -c 'a: {b}' # c", "--command"); err != nil || p.Harness.Name != "command" ||
+		!slices.Equal(p.Harness.Command, []string{"sh", "-c", "sh -c 'a: {b}' # c"}) || p.Harness.Model != "" {
 		t.Errorf("command: %v %+v", err, p.Harness)
 	}
 	for key, val := range map[string]string{
 		"harness.command": "",
 		"repo":            "https://user:hunter2@x/y", "branch": "-x", "timeout_minutes": "0", "isolation": "none", "harness": "copilot",
-		"network": "nothing", "network.allow": "https://example.com", "image": "--privileged", "services": "x", "oci_runtime": "", "max_budget_usd": "NaN",
+		"network": "nothing", "network.allow": "https://example.com", "image": "--privileged", "services": "x", "oci_runtime": "",
+		"max_budget_usd": "NaN",
 	} {
 		before := p.Show(true)
 		err := p.Override(key, val, "--"+key)
@@ -296,7 +325,8 @@ func TestRepoTransport(t *testing.T) {
 		}
 	}
 	for _, repo := range []string{
-		"-x", "--upload-pack=x", "ext::sh -c id", "fd::3", "https://u@h/x", "https://u:hunter2@h/x", "ssh://u:hunter2@h/x", "ssh://-oProxyCommand=x/y",
+		"-x", "--upload-pack=x", "ext::sh -c id", "fd::3", "https://u@h/x", "https://u:hunter2@h/x", "ssh://u:hunter2@h/x",
+		"ssh://-oProxyCommand=x/y",
 		"ssh://-x@h/y", "-x@h:y", "u:hunter2@h:p", "h:-x", "git://h/x", "ftp://h/x", "https://", "https://h", "https:///x", "https://h/a b",
 		"file://host/x", "a\nb", "github.com/a/b", "https://h:port/x", "https://%zz/",
 		"https://evil.example/o%0ahost=github.com%0apath=/r", "https://h/a%00", "ssh://u%0ahost=x@h/y", "file:///a%0ab", "https://h/a%C2%85",

@@ -33,7 +33,8 @@ func checkLogin(d *decoder, v *value, name, harness string) {
 	names, known := logins[harness]
 	switch {
 	case !known:
-		d.Report(v.Node, yamlkeys.CodeValue, "write login://"+strings.Join(Logins(), " or login://"), "secret %s: there is no login of %q", name, harness)
+		d.Report(v.Node, yamlkeys.CodeValue, "write login://"+strings.Join(Logins(), " or login://"),
+			"secret %s: there is no login of %q", name, harness)
 	case !slices.Contains(names, name):
 		d.Report(v.Node, yamlkeys.CodeValue, "call it "+strings.Join(names, " or "), "secret %s: the login of %s is no such key", name, harness)
 	}
@@ -43,7 +44,8 @@ func checkLogin(d *decoder, v *value, name, harness string) {
 func checkLoginUse(d *decoder, secret field, use workorder.SecretUse) {
 	for _, from := range placesOf(secret.Value) {
 		if strings.HasPrefix(from.Text, SecretLogin+"://") && use != workorder.ForGateway {
-			d.Report(secret.Key, codeConflict, "remove `for`: a login goes to the gateway alone", "secret %s is a login, and for %s", secret.Name, use)
+			d.Report(secret.Key, codeConflict, "remove `for`: a login goes to the gateway alone", "secret %s is a login, and for %s",
+				secret.Name, use)
 		}
 	}
 }

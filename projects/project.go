@@ -42,7 +42,7 @@ type Project struct {
 	Agents []Agent
 	// Init are commands in a new sandbox without a task, after setup: one that fails fails nothing.
 	Init []string
-	// Briefing is more that agents of a terminal are told.
+	// Briefing is additional text for agents at a terminal.
 	Briefing string
 
 	MaxBudgetUSD   *float64
@@ -71,7 +71,7 @@ type Project struct {
 	OCIRuntime string // empty means the engine's default
 	Image      string // empty means the image the CLI builds
 
-	// Found says that nobody named the file's place: it was looked for from the current folder.
+	// Found reports that the file was found by the search from the current directory, not named by the user.
 	Found bool
 	// Detected says that there is no file: the content was found in the repository.
 	Detected bool
@@ -201,8 +201,10 @@ func (p *Project) Spec() workorder.Spec {
 	env, imageEnv := envref.Split(p.Env)
 	return workorder.Spec{
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
-		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(), SecretUses: p.secretUses(),
-		Packages: slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), Found: p.Detected, Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
+		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(),
+		SecretUses: p.secretUses(),
+		Packages:   slices.Clone(p.Packages), Tools: maps.Clone(p.Tools), Setup: slices.Clone(p.Setup), Found: p.Detected,
+		Network: p.Network, Gateway: p.Gateway, Limits: p.Limits,
 	}
 }
 

@@ -141,9 +141,11 @@ func checkAccess(d *decoder, root *value) {
 			switch use := s.Get("for"); {
 			case !workorder.ValidEnvName(k.Text): // said already
 			case s == nil:
-				d.Report(k.Node, yamlkeys.CodeMissing, fmt.Sprintf("add it under secrets: `%s: env://%s`", k.Text, k.Text), "%s names %s, which is no secret of this project", k.Path, k.Text)
+				d.Report(k.Node, yamlkeys.CodeMissing, fmt.Sprintf("add it under secrets: `%s: env://%s`", k.Text, k.Text),
+					"%s names %s, which is no secret of this project", k.Path, k.Text)
 			case use != nil && use.Text != string(workorder.ForGateway):
-				d.Report(use.Node, codeConflict, "remove it here, or from "+k.Path, "secret %s is for %s, and a key of the gateway (line %d)", k.Text, use.Text, k.Node.Line)
+				d.Report(use.Node, codeConflict, "remove it here, or from "+k.Path, "secret %s is for %s, and a key of the gateway (line %d)",
+					k.Text, use.Text, k.Node.Line)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Expand replaces each reference of value by what lookup returns for its name. A name that lookup does not have is an error, and so is a dollar
-// that begins no reference.
+// Expand replaces each reference of value by what lookup returns for its name. A name that lookup does not have is an
+// error, and so is a dollar that begins no reference.
 func Expand(value string, lookup func(name string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for {
@@ -90,8 +90,8 @@ func Split(env map[string]string) (plain, refer map[string]string) {
 	return plain, refer
 }
 
-// ExpandAll expands variables by an environment of NAME=value entries, of which the last counts. The result has the same form, in the order of
-// the names.
+// ExpandAll expands variables by an environment of NAME=value entries, of which the last counts. The result has the
+// same form, in the order of the names.
 func ExpandAll(refer map[string]string, env []string) (all []string, err error) {
 	have := map[string]string{}
 	for _, kv := range env {

@@ -12,7 +12,8 @@ func TestExpand(t *testing.T) {
 	t.Parallel()
 	env := []string{"PATH=/no", "PATH=/bin:$X", "A_1=", "X=x"}
 	for value, want := range map[string]string{
-		"": "", "a": "a", "/x:$PATH": "/x:/bin:$X", "h${PATH}h": "h/bin:$Xh", "$A_1.$X": ".x", "a$$b": "a$b", "$$PATH": "$PATH", "$$$X$$": "$x$", "${X}${X}": "xx", "ü$X": "üx",
+		"": "", "a": "a", "/x:$PATH": "/x:/bin:$X", "h${PATH}h": "h/bin:$Xh", "$A_1.$X": ".x", "a$$b": "a$b", "$$PATH": "$PATH",
+		"$$$X$$": "$x$", "${X}${X}": "xx", "ü$X": "üx",
 	} {
 		got, err := envref.ExpandAll(map[string]string{"N": value}, env)
 		if err != nil || !slices.Equal(got, []string{"N=" + want}) {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Kind is what went wrong, for whoever has to decide what comes next.
+// Kind is the kind of an error, on which callers branch.
 type Kind string
 
 // Kinds of errors.

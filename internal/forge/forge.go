@@ -1,5 +1,5 @@
 // Package forge is what the rest asks of the place where pull requests are: the contract, and what all forges share. Texts
-// that somebody else wrote are made harmless here (Strip), texts of ours are made to fit (FitBody), and a mark in a
+// that somebody else wrote are made harmless here (Strip), our texts are shortened to fit (FitBody), and a mark in a
 // comment says that it is ours (Mark). A forge is in a package below it.
 package forge
 

@@ -23,15 +23,17 @@ const before = `[ \t>]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+[ \t>]*)*`
 
 const (
 	linkDest  = `(<[^<>\n]*>|[^\s<]\S*)`
-	linkTitle = `(?:"(?:[^"\\\n]|\\.|\n[ \t>]*(?:[^\s"\\]|\\.))*(?:\n[ \t>]*)?"|'(?:[^'\\\n]|\\.|\n[ \t>]*(?:[^\s'\\]|\\.))*(?:\n[ \t>]*)?'|\((?:[^()\\\n]|\\.|\n[ \t>]*(?:[^\s()\\]|\\.))*(?:\n[ \t>]*)?\))`
+	linkTitle = `(?:"(?:[^"\\\n]|\\.|\n[ \t>]*(?:[^\s"\\]|\\.))*(?:\n[ \t>]*)?"|'(?:[^'\\\n]|\\.|\n[ \t>]*(?:[^\s'\\]|\\.))*(?:\n[ ` +
+		`\t>]*)?'|\((?:[^()\\\n]|\\.|\n[ \t>]*(?:[^\s()\\]|\\.))*(?:\n[ \t>]*)?\))`
 )
 
 var (
-	definition = pattern.New(`(?m)^(` + before + `)\[((?:[^\[\]\\]|\\.)+)\]:[ \t]*(?:\n[ \t>]*)?` + linkDest + `(?:(?:[ \t]+|[ \t]*\n[ \t>]*)` + linkTitle + `)?[ \t]*$`)
-	label      = pattern.New(`\[((?:[^\[\]\\]|\\.)+)\]`)
-	footnote   = pattern.New(`^` + before + `\[\^([^\]\s]+)\]:`)
-	footRef    = pattern.New(`\[\^([^\]\s]+)\]`)
-	target     = pattern.New(`\]\([^)\n]*\)?`)
+	definition = pattern.New(`(?m)^(` + before + `)\[((?:[^\[\]\\]|\\.)+)\]:[ \t]*(?:\n[ \t>]*)?` + linkDest +
+		`(?:(?:[ \t]+|[ \t]*\n[ \t>]*)` + linkTitle + `)?[ \t]*$`)
+	label    = pattern.New(`\[((?:[^\[\]\\]|\\.)+)\]`)
+	footnote = pattern.New(`^` + before + `\[\^([^\]\s]+)\]:`)
+	footRef  = pattern.New(`\[\^([^\]\s]+)\]`)
+	target   = pattern.New(`\]\([^)\n]*\)?`)
 
 	// rawText is HTML that a blank line does not end; unshown has content that browsers do not show.
 	rawText = pattern.New(`(?i)<(?:pre|script|style|textarea)\b`)
@@ -40,7 +42,8 @@ var (
 
 	htmlLine = pattern.New(`(?m)^` + before + `</?[A-Za-z]`)
 	// tag is one as Markdown takes it in a paragraph, looseTag as browsers take it in a block of HTML.
-	tag       = pattern.New("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*(?:\\s*=\\s*(?:\"[^\"]*\"|'[^']*'|[^\\s\"'=<>`]+))?)*\\s*/?>")
+	tag = pattern.New("^</?[A-Za-z][A-Za-z0-9-]*(?:\\s+[A-Za-z_:][A-Za-z0-9_.:-]*" +
+		"(?:\\s*=\\s*(?:\"[^\"]*\"|'[^']*'|[^\\s\"'=<>`]+))?)*\\s*/?>")
 	looseTag  = pattern.New(`^</?[A-Za-z](?:[^>"']|"[^"]*"|'[^']*')*>`)
 	tagStart  = pattern.New(`^</?[A-Za-z]`)
 	tagName   = pattern.New(`^(</?)([A-Za-z][A-Za-z0-9]*)[\s/>]`)
@@ -50,7 +53,8 @@ var (
 	angled = pattern.New(`^\]\(<[^<>\s]*>\)`)
 
 	// elements are those that GitHub shows; it drops the tags of others.
-	elements = pattern.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|i|img|ins|kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
+	elements = pattern.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|i|img|ins|` +
+		`kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
 )
 
 // withoutHidden goes through a text until nothing more is found.

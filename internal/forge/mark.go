@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
-// A text of ours ends in a line that readers do not see: <!-- sandbox-agent:KEY -->.
+// Our texts end in a hidden line: <!-- sandbox-agent:KEY -->.
 const (
 	markStart = "<!-- sandbox-agent:"
 	markEnd   = " -->"

@@ -32,7 +32,7 @@ func StripPlain(text string) string { return withoutComments(visible(text)) }
 
 // visible drops characters that are not seen. A lone variation selector stays after a
 // character that it can belong to. Joiners go, since they can carry text: that parts a few
-// emoji and harms nobody.
+// emoji and is harmless.
 func visible(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))

@@ -35,21 +35,36 @@ func TestStrip(t *testing.T) {
 		{"unended instruction", "a\n<? hidden\nto the end", "a\n"},
 		{"that hides a fence", "a\n<?\n```\nhidden\n```\nb", "a\n"},
 		{"notes of Markdown", "a\n[//]: # (hidden)\n[comment]: <> \"hidden\"\nb", "a\n\n\nb"},
-		{"a definition without a link", "a\n\n[docs]: https://example.com \"hidden\"\n[x]: /a 'hidden'\n- [y]: <b c>\n> [z]:\n> /d\n> (hid\n> den)\n\nb", "a\n\n\n\n\n\n\nb"},
-		{"with one", "See [the Docs].\n\n[the\ndocs]: https://example.com \"hidden\"\n[the docs]: /hidden", "See [the Docs].\n\n[the\ndocs]: https://example.com\n"},
+		{
+			"a definition without a link",
+			"a\n\n[docs]: https://example.com \"hidden\"\n[x]: /a 'hidden'\n- [y]: <b c>\n> [z]:\n> /d\n> (hid\n> den)\n\nb", "a\n\n\n\n\n\n\nb",
+		},
+		{
+			"with one", "See [the Docs].\n\n[the\ndocs]: https://example.com \"hidden\"\n[the docs]: /hidden",
+			"See [the Docs].\n\n[the\ndocs]: https://example.com\n",
+		},
 		{"no definition", "[warn]: a b c", "[warn]: a b c"},
 		{"titles of links", "[a](/b \"hidden\") ![c](<d> 'hidden') [e](f\n(hidden))", "[a](/b) ![c](<d>) [e](f)"},
-		{"attributes", "<a name=\"hidden\" href='/x' title=\"hidden\">b</a> <span data-x=hidden class=\"hidden\">c</span>", "<a href='/x'>b</a> <span>c</span>"},
+		{
+			"attributes", "<a name=\"hidden\" href='/x' title=\"hidden\">b</a> <span data-x=hidden class=\"hidden\">c</span>",
+			"<a href='/x'>b</a> <span>c</span>",
+		},
 		{"in a block", "<div \"hidden\" hidden!>\nb\n</div>", "<div>\nb\n</div>"},
 		{"unended tag", "<div hidden\nhidden too\n\nb", "…\nb"},
 		{"unknown tags", "a <hidden><hidden-too x>b</hidden>", "a ……b…"},
 		{"unshown content", "a<ruby>b<rp>hidden</rp></ruby>", "a<ruby>b…\n\n</ruby>"},
-		{"code stays", "`List<String>` and `` <a name=\"x\"> ` `` 1 < 2 > 1 \\<b c> <https://a.test>", "`List<String>` and `` <a name=\"x\"> ` `` 1 < 2 > 1 \\<b c> <https://a.test>"},
+		{
+			"code stays", "`List<String>` and `` <a name=\"x\"> ` `` 1 < 2 > 1 \\<b c> <https://a.test>",
+			"`List<String>` and `` <a name=\"x\"> ` `` 1 < 2 > 1 \\<b c> <https://a.test>",
+		},
 		{"no code", "a `\n`<a name=\"hidden\">`", "a `\n`<a>`"},
 		{"nor in HTML", "<div>\n`<a name=\"hidden\">`\n```\n<a name=\"hidden\">\n```\n</div>", "<div>\n`<a>`\n```\n<a>\n```\n</div>"},
 		{"nor in tables", "| ` | <a name=\"hidden\"> ` |", "| ` | <a> ` |"},
 		{"fenced stays", "```html\n<a name=\"x\">\n[x]: /a \"y\"\n```", "```html\n<a name=\"x\">\n[x]: /a \"y\"\n```"},
-		{"footnotes", "a[^1] `[^2]`\n\nb[^1]\n\n[^1]: shown\n[^2]: hidden\nhidden too\n\n    hidden\n\nc", "a[^1] `[^2]`\n\nb[^1]\n\n[^1]: shown\n…\n\nc"},
+		{
+			"footnotes", "a[^1] `[^2]`\n\nb[^1]\n\n[^1]: shown\n[^2]: hidden\nhidden too\n\n    hidden\n\nc",
+			"a[^1] `[^2]`\n\nb[^1]\n\n[^1]: shown\n…\n\nc",
+		},
 		{"alt texts stay", "![a chart](x.png) <img alt=\"a cat\" src=\"y\">", "![a chart](x.png) <img alt=\"a cat\" src=\"y\">"},
 		{"zero width", "p\u200ba\u200cs\u200ds\u2060w\ufeffo\u00adrd", "password"},
 		{"bidi", "a\u202eb\u2066c\u2069\u200f\u061c", "abc"},
@@ -76,7 +91,10 @@ func TestStrip(t *testing.T) {
 	if testing.Short() {
 		size = 1 << 12
 	}
-	for _, part := range []string{"<!--", "x<!--", "<?", "<<? ?>", "<![CDATA[", "[a]: #\n", "```\n", "<!-- --!", "> <!", "<a ", "<a '", "`", "](", "[a](b \"", "[^a]: b\n", "[a", "\n[a]:\n", "<rp>", "<pre>\n```\n", "<a b=\"<"} {
+	for _, part := range []string{
+		"<!--", "x<!--", "<?", "<<? ?>", "<![CDATA[", "[a]: #\n", "```\n", "<!-- --!", "> <!", "<a ", "<a '",
+		"`", "](", "[a](b \"", "[^a]: b\n", "[a", "\n[a]:\n", "<rp>", "<pre>\n```\n", "<a b=\"<",
+	} {
 		forge.Strip("x" + strings.Repeat(part, size/len(part)))
 	}
 	if _, n := forge.Strip("a<!-- 123 -->b\u200b"); n != len("<!-- 123 -->")-1+1 {
@@ -86,7 +104,8 @@ func TestStrip(t *testing.T) {
 
 func FuzzStrip(f *testing.F) {
 	for _, s := range []string{
-		"a<!-- x -->b", "<!-<!-- x -->- y -->", "<<? ?>? x ?>", "```\n<? ?>\n```", "~~~\n<!X>\n", "[//]: # (x)\n", "\xff\u200d\U000e0041", "<![CDATA[ ]]>", "> <!--\n", "``` `\n<?a?>", "[a]: <>\n(b)\n(c)",
+		"a<!-- x -->b", "<!-<!-- x -->- y -->", "<<? ?>? x ?>", "```\n<? ?>\n```", "~~~\n<!X>\n", "[//]: # (x)\n", "\xff\u200d\U000e0041",
+		"<![CDATA[ ]]>", "> <!--\n", "``` `\n<?a?>", "[a]: <>\n(b)\n(c)",
 		"[a] [a]: /b 'c'", "a[^1]\n\n[^1]: b\n\n    c", "<a name=\"`\">`", "<<b>a c>", "[a](b \"c\")", "<div\n\n> <pre>\n```\n", "<rp>a\n\n</rp>",
 	} {
 		f.Add(s)

@@ -76,7 +76,7 @@ func closeOpen(head string) string {
 var titleActs = pattern.New(`(?i)@[a-z0-9]|#[0-9]|\bgh-[0-9]|://`)
 
 // partTitle puts a zero-width space into each: a title knows no escapes. A title may be others' words, such as an issue's or the
-// agent's, and then nobody asked for a notice or for an issue to be closed.
+// agent's, in which case no user asked to notify anyone or to close an issue.
 func partTitle(title string) string {
 	return titleActs.ReplaceAllStringFunc(title, func(m string) string {
 		if m[0] == ':' {

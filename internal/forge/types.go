@@ -18,7 +18,7 @@ type PRSpec struct {
 	TeamReviewers []string // slugs
 	Assignees     []string
 
-	// Anew opens another one where there is only a closed or merged one for the branch.
+	// Anew opens another pull request if the branch has only a closed or merged one.
 	Anew bool
 	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok leaves it as it is. Nil replaces it by Body.
 	// Title and base are left as they are, too.
@@ -110,7 +110,7 @@ type Item struct {
 	Line     int // in the file's present version, else as it was; 0 means the whole file
 	Outdated bool
 	Replies  []Note // after the first, ours included
-	// Answered is set when the last word is ours: whoever wrote has not come back on it.
+	// Answered reports that the last reply is ours and its author has not responded to it.
 	Answered bool
 }
 

@@ -34,8 +34,9 @@ const defaultUsername = "x-access-token"
 // sshTimeoutSeconds bounds a connection attempt.
 const sshTimeoutSeconds = 15
 
-// helper answers `get` only. git asks it only for the URL that the configuration key below names, so
-// that a redirect to another host gets no credential. /dev/fd/3 is a memory file: opened anew it reads from the start, however often git asks.
+// helper answers `get` only. git asks it only for the URL that the configuration key below names, so that a redirect
+// to another host gets no credential. /dev/fd/3 is a memory file: reopened, it reads from the start, however often
+// git asks.
 const helper = `!f() { test "$1" = get && cat /dev/fd/3; }; f`
 
 func (a *Auth) prepare(ctx context.Context) (conf, env []string, f *os.File, err error) {

@@ -26,7 +26,8 @@ func TestEachHasNoLimit(t *testing.T) {
 	entry := "100644 " + strings.TrimSpace(string(blob)) + "\t"
 	var index strings.Builder
 	for i := range n {
-		index.WriteString(entry + strings.Repeat("x", 200) + strings.Repeat("y", i%7) + string(rune('0'+i%10)) + "/" + strings.Repeat("z", i%211) + string(rune('a'+i%26)) + string(rune('A'+i/26%26)) + string(rune('A'+i/676%26)) + string(rune('A'+i/17576%26)) + "\x00")
+		index.WriteString(entry + strings.Repeat("x", 200) + strings.Repeat("y", i%7) + string(rune('0'+i%10)) + "/" + strings.Repeat("z",
+			i%211) + string(rune('a'+i%26)) + string(rune('A'+i/26%26)) + string(rune('A'+i/676%26)) + string(rune('A'+i/17576%26)) + "\x00")
 	}
 	in := r
 	in.Stdin = index.String() + entry + "a\nb\x00"
@@ -43,7 +44,8 @@ func TestEachHasNoLimit(t *testing.T) {
 	if len(got) != n+1 || !slices.Contains(got, "a\nb") {
 		t.Errorf("%d paths, want %d", len(got), n+1)
 	}
-	if err := r.Each(t.Context(), func(string) {}, "ls-files", "--no-such-option"); err == nil || !strings.Contains(err.Error(), "no-such-option") {
+	if err := r.Each(t.Context(), func(string) {}, "ls-files", "--no-such-option"); err == nil || !strings.Contains(err.Error(),
+		"no-such-option") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// NoPrompt is the environment in which git and what it starts ask nobody.
+// NoPrompt is an environment in which git and its children never prompt.
 func NoPrompt() []string { return []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS="} }
 
 // NoUser is the environment without a user's own configuration, which may be damaged or hide work behind rules that the

@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// foreign is hardened's continuation for a repository of this machine whose configuration is somebody else's: a clone's own
-// settings may have come in an archive. None of them makes git run a program, and none makes it fetch anything. Settings whose names hold a name of the
-// repository's choice are switched off by disarm.
+// foreign is hardened's continuation for a repository of this machine whose configuration is somebody else's: a
+// clone's own settings may have come in an archive. None of them makes git run a program, and none makes it fetch
+// anything. Settings whose names hold a name of the repository's choice are switched off by disarm.
 var foreign = []string{
 	"--no-pager",
 	// Runs for each alternate of a fetch and a push; its answer only saves bytes.

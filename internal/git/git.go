@@ -72,14 +72,17 @@ var hardened = []string{
 }
 
 const (
-	// untrustedData bounds the memory of a git process that reads what a sandbox made, in bytes. It is Linux's to hold: elsewhere untrustedAlloc bounds a single object, and LimitPack what
-	// a sandbox sends.
+	// untrustedData bounds the memory of a git process that reads what a sandbox made, in bytes. It is Linux's to
+	// hold: elsewhere untrustedAlloc bounds a single object, and LimitPack what a sandbox sends.
 	untrustedData  = 1 << 30
 	untrustedAlloc = "GIT_ALLOC_LIMIT=512m"
 )
 
 // untrusted is hardened's continuation for such a process: one thread, and a small cache of what deltas make.
-var untrusted = []string{"-c", "pack.threads=1", "-c", "index.threads=1", "-c", "core.deltaBaseCacheLimit=64m", "-c", "core.packedGitWindowSize=64m"}
+var untrusted = []string{
+	"-c", "pack.threads=1", "-c", "index.threads=1", "-c", "core.deltaBaseCacheLimit=64m", "-c",
+	"core.packedGitWindowSize=64m",
+}
 
 // slow has git itself find a dead remote, where we cannot look at connections, at the price that one that is busy with
 // little to say is taken for one.
@@ -96,7 +99,8 @@ func (r Repo) Run(ctx context.Context, args ...string) error {
 	return err
 }
 
-// RunToEnd is Run of what comes to its end though this process is killed: a pipe that nobody reads would end it halfway, and so its output goes to a file.
+// RunToEnd is Run for a command that completes even if this process is killed. Its output goes to a file, since a
+// pipe without a reader would end it early.
 func (r Repo) RunToEnd(ctx context.Context, args ...string) error {
 	spec, done, err := r.spec(ctx, args)
 	if err != nil {
@@ -113,7 +117,7 @@ func (r Repo) RunToEnd(ctx context.Context, args ...string) error {
 	err = proc.Run(ctx, spec)
 	if ee, ok := errors.AsType[*proc.ExitError](err); ok {
 		const most = 4 << 10
-		said, _ := io.ReadAll(io.NewSectionReader(f, 0, most)) // the error is told without it, too
+		said, _ := io.ReadAll(io.NewSectionReader(f, 0, most)) // without it the error is still returned
 		ee.Stderr = string(said)
 	}
 	if err != nil {

@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 )
 
-// PackLimits bound what the objects of a pack are in memory, which its own size says nothing of: some bytes of a delta can make gigabytes. All sizes are in bytes.
+// PackLimits bound what the objects of a pack are in memory, which its own size says nothing of: some bytes of a
+// delta can make gigabytes. All sizes are in bytes.
 type PackLimits struct {
 	Objects uint32
-	// Blob is the size of a blob, which git passes through. Object is that of any other object, and of what a delta makes: git has those in memory as a whole.
+	// Blob is the size of a blob, which git passes through. Object is that of any other object, and of what a delta
+	// makes: git has those in memory as a whole.
 	Blob, Object int64
 	// Total is the size of all objects together.
 	Total int64
@@ -22,13 +24,16 @@ type PackLimits struct {
 // ErrPack means that a pack is larger than its limits, or is none.
 var ErrPack = errors.New("refused pack")
 
-// LimitPack passes on the pack in r, whose ids have 20 bytes. Read fails before git has the whole of a pack with an object that is larger than allowed, so that git makes no object of a delta. The caller
-// closes it.
+// LimitPack passes on the pack in r, whose ids have 20 bytes. Read fails before git has the whole of a pack with an
+// object that is larger than allowed, so that git makes no object of a delta. The caller closes it.
 func LimitPack(r io.Reader, l PackLimits) *LimitedPack {
 	pr, pw := io.Pipe()
 	p := &LimitedPack{PipeReader: pr}
 	go func() {
-		s := &packScanner{r: bufio.NewReaderSize(r, packBuffer), w: pw, left: l, inflated: bufio.NewReaderSize(nil, packBuffer), part: make([]byte, packBuffer)}
+		s := &packScanner{
+			r: bufio.NewReaderSize(r, packBuffer), w: pw, left: l, inflated: bufio.NewReaderSize(nil, packBuffer),
+			part: make([]byte, packBuffer),
+		}
 		err := s.pack()
 		if errors.Is(err, ErrPack) {
 			p.refused.Store(&err)

@@ -36,7 +36,10 @@ func TestLimitPackPasses(t *testing.T) {
 		if args[len(args)-1] == "--thin" {
 			in, args = strings.NewReader("HEAD\n^HEAD~1\n"), []string{"--thin"}
 		}
-		if _, err := r.Stream(t.Context(), in, &pack, 0, append([]string{"-c", "core.bigFileThreshold=1g", "pack-objects", "--revs", "--stdout", "-q"}, args...)...); err != nil {
+		if _, err := r.Stream(t.Context(), in, &pack, 0, append([]string{
+			"-c", "core.bigFileThreshold=1g", "pack-objects", "--revs",
+			"--stdout", "-q",
+		}, args...)...); err != nil {
 			t.Fatal(err)
 		}
 		l := git.LimitPack(bytes.NewReader(pack.Bytes()), git.PackLimits{Objects: 100, Blob: 1 << 20, Object: 1 << 20, Total: 1 << 20})

@@ -15,7 +15,10 @@ import (
 // commits that change nothing have none.
 func (r Repo) PatchIDs(ctx context.Context, revs ...string) (map[string]string, error) {
 	// The diff and nothing else: a message may have any lines.
-	log := append([]string{"log", "-p", "--no-merges", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=commit %H"}, revs...)
+	log := append([]string{
+		"log", "-p", "--no-merges", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
+		"--format=commit %H",
+	}, revs...)
 	from, done, err := r.spec(ctx, append(log, "--"))
 	if err != nil {
 		return nil, err

@@ -49,7 +49,8 @@ var (
 	driveLetter = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
 )
 
-const credentialHint = "remove everything before the @; the token is taken from SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, `gh auth token` or git's credential helper"
+const credentialHint = "remove everything before the @; the token is taken from SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, `gh auth " +
+	"token` or git's credential helper"
 
 // RepoTransport returns how a repository is reached, or a *RepoURLError.
 func RepoTransport(repo string) (Transport, error) {
@@ -91,7 +92,10 @@ func urlTransport(repo string) (Transport, error) {
 		return TransportNone, &RepoURLError{codeValue, "repo is not a valid URL", "compare it with https://github.com/owner/name"}
 	}
 	if strings.ContainsFunc(u.Host+u.Path+u.User.Username(), unicode.IsControl) {
-		return TransportNone, &RepoURLError{codeValue, "repo holds a control character behind a percent sign", "remove it: it would end a line of what git's credential helper is asked"}
+		return TransportNone, &RepoURLError{
+			codeValue, "repo holds a control character behind a percent sign",
+			"remove it: it would end a line of what git's credential helper is asked",
+		}
 	}
 	scheme := strings.ToLower(u.Scheme)
 	_, password := u.User.Password()

@@ -18,7 +18,7 @@ const (
 	blind = 3 * time.Minute
 	// looks is how often one looks within that time.
 	looks = 20
-	// awake is the CPU time, and moved are the bytes read and written, by which what git does by itself is told from what it does
+	// awake is the CPU time, and moved are the bytes read and written, which distinguish git's own work from what it does
 	// while it waits, which is to look at its sockets some 20 times a second.
 	awake = 100 * time.Millisecond
 	moved = 64 << 10

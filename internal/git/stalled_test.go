@@ -25,7 +25,10 @@ func TestStalledRemoteIsAnError(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"init", "-q"}, {"ls-remote", "--", srv.URL + "/r.git"}, {"fetch", "--", srv.URL + "/r.git", "main"}, {"push", "--", srv.URL + "/r.git", "HEAD:refs/heads/x"},
+		{"init", "-q"},
+		{"ls-remote", "--", srv.URL + "/r.git"},
+		{"fetch", "--", srv.URL + "/r.git", "main"},
+		{"push", "--", srv.URL + "/r.git", "HEAD:refs/heads/x"},
 	} {
 		err := Repo{Dir: dir, quiet: time.Second, Env: []string{"HOME=" + dir}}.Run(ctx, args...)
 		if args[0] == "init" {
@@ -68,8 +71,9 @@ func server(t *testing.T, root string, options ...string) *httptest.Server {
 			_, _ = io.WriteString(w, "00"+string("0123456789abcdef"[(len(line)+4)/16])+string("0123456789abcdef"[(len(line)+4)%16])+line+"0000")
 		}
 		_ = proc.Run(r.Context(), proc.Spec{ // the client sees what came of it
-			Argv: append(append(append([]string{"git"}, options...), append([]string{service}, flags...)...), root), Stdin: r.Body, Stdout: flushed{w},
-			Env: append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL="+r.Header.Get("Git-Protocol")),
+			Argv: append(append(append([]string{"git"}, options...), append([]string{service}, flags...)...), root), Stdin: r.Body,
+			Stdout: flushed{w},
+			Env:    append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_PROTOCOL="+r.Header.Get("Git-Protocol")),
 		})
 	}))
 	t.Cleanup(srv.Close)
@@ -94,7 +98,11 @@ func origin(t *testing.T) (root string, work Repo) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"commit", "-q", "--allow-empty", "-m", "one"}, {"init", "-q", "--bare", root}, {"push", "-q", root, "main"}, {"commit", "-q", "--allow-empty", "-m", "two"},
+		{"init", "-q", "-b", "main"},
+		{"commit", "-q", "--allow-empty", "-m", "one"},
+		{"init", "-q", "--bare", root},
+		{"push", "-q", root, "main"},
+		{"commit", "-q", "--allow-empty", "-m", "two"},
 	} {
 		if err := work.Run(t.Context(), args...); err != nil {
 			t.Fatal(err)
@@ -149,8 +157,8 @@ func TestBusyRemoteIsAlive(t *testing.T) {
 	})
 }
 
-// A remote that git reaches by a program without a connection of its own (ssh with a ProxyCommand in another session) cannot be looked at, and
-// is not dead for that.
+// A remote that git reaches by a program without a connection of its own (ssh with a ProxyCommand in another session)
+// cannot be looked at, and is not dead for that.
 func TestRemoteBehindProgramIsAlive(t *testing.T) {
 	t.Parallel()
 	root, work := origin(t)

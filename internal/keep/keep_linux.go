@@ -37,7 +37,7 @@ const (
 func Main(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 	listener := os.NewFile(wire.ListenerFD, "users")
 	proc.KeepFiles()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP) // whoever waits for the answer may be gone
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP) // the reader of the answer may be gone
 	var p Plan
 	var begin string
 	d := json.NewDecoder(in)
@@ -45,7 +45,7 @@ func Main(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 		return fmt.Errorf("read the keeper's plan: %w", err)
 	}
 	if err := d.Decode(&begin); err != nil || begin != Go {
-		return errors.New("nobody wants the sandbox any more")
+		return errors.New("the sandbox is no longer wanted")
 	}
 	log, err := openLog(filepath.Join(p.Dir, LogFile))
 	if err != nil {
@@ -117,12 +117,13 @@ func hold(ctx context.Context, p Plan, listener *os.File, log io.Writer, answer 
 		files = append(files, f)
 	}
 	program, err := proc.Start(context.WithoutCancel(ctx), proc.Spec{
-		Argv: p.Argv, Env: p.Env, Dir: "/", Stdout: answer, Stderr: log, ExtraFiles: files, Tied: p.End, OwnSockets: p.OwnSockets, Cgroup: cgroup(p.Groups),
+		Argv: p.Argv, Env: p.Env, Dir: "/", Stdout: answer, Stderr: log, ExtraFiles: files, Tied: p.End, OwnSockets: p.OwnSockets,
+		Cgroup: cgroup(p.Groups),
 	})
 	if err != nil {
 		return fmt.Errorf("start the sandbox: %w", err)
 	}
-	// A user finds nobody at the socket once the guest is gone.
+	// The socket must not outlive the guest.
 	for _, f := range files {
 		_ = f.Close()
 	}
@@ -178,7 +179,8 @@ func end(program *proc.Process, sig syscall.Signal) {
 	}
 }
 
-// gone returns a channel that is closed when the folder is not there in two looks: nothing can find the sandbox any more. It looks until done.
+// gone returns a channel that is closed when the folder is not there in two looks: nothing can find the sandbox any
+// more. It looks until done.
 func gone(dir string, every time.Duration, done <-chan struct{}) <-chan struct{} {
 	c := make(chan struct{})
 	go func() {
@@ -219,7 +221,8 @@ func memory(content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// RemoveAll removes a folder with whatever a sandbox has made of it, also folders that it took its own rights to. Nothing of the sandbox may run.
+// RemoveAll removes a folder with whatever a sandbox has made of it, also folders that it took its own rights to.
+// Nothing of the sandbox may run.
 func RemoveAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {

@@ -1,5 +1,6 @@
-// Package keep holds a sandbox that is a process of this machine from outside of it: a keeper is that process's parent. It makes and removes its control
-// groups, watches its memory where there are none, and when it ends removes what was to be thrown away. A keeper that is killed takes the sandbox with it.
+// Package keep holds a sandbox that is a process of this machine from outside of it: a keeper is that process's
+// parent. It makes and removes its control groups, watches its memory where there are none, and when it ends removes
+// what was to be thrown away. A keeper that is killed takes the sandbox with it.
 package keep
 
 import "syscall"
@@ -7,8 +8,8 @@ import "syscall"
 // LogFile is what the sandbox and its keeper said, in the sandbox's folder.
 const LogFile = "log"
 
-// Plan is what a keeper reads from its standard input. It begins when a Go follows, and ends without having begun where none does: whoever asks for
-// it has written down the keeper by then.
+// Plan is what a keeper reads from its standard input. It starts when a Go follows, and otherwise ends without
+// starting: the process that asks for it has written down the keeper by then.
 type Plan struct {
 	// Argv is the program, with its arguments. It inherits the descriptors of package wire, and Data from FirstData on.
 	Argv []string `json:"argv"`

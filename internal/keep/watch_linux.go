@@ -11,7 +11,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// watchEvery is between two looks at the memory of a sandbox without a control group: what one process can take in between is bounded by a limit of its own.
+// watchEvery is between two looks at the memory of a sandbox without a control group: what one process can take in
+// between is bounded by a limit of its own.
 const watchEvery = 200 * time.Millisecond
 
 // watch kills the largest process below pid when all have more than limit bytes, until done. Each kill is a byte into kills before.

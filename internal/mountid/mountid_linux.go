@@ -90,7 +90,8 @@ func steps(path string) (int, error) {
 	return at, err
 }
 
-// Verify returns an error unless each mount of this process is what the host held under the same kernel. Numbers of another kernel say nothing.
+// Verify returns an error unless each mount of this process is what the host held under the same kernel. Numbers of
+// another kernel say nothing.
 func Verify(want []wire.MountID, kernel string) error {
 	boot, err := os.ReadFile(bootFile)
 	if len(want) == 0 || err != nil || string(boot) != kernel {
@@ -98,7 +99,8 @@ func Verify(want []wire.MountID, kernel string) error {
 	}
 	for _, m := range want {
 		if err := verify(m, want); err != nil {
-			return fmt.Errorf("what is mounted at %s is not what was to be mounted: %w: another sandbox may have changed the path meanwhile; nothing has run", m.Inside, err)
+			return fmt.Errorf("what is mounted at %s is not what was to be mounted: %w: another sandbox may have changed the path "+
+				"meanwhile; nothing has run", m.Inside, err)
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 // Package next says what the user of a finished run would most likely do next.
 //
 // The box writes it into its result for those who run boxes without the CLI; the host
-// composes it anew, because it believes no command of a box's and knows where a local repository is.
+// recomposes it, because it believes no command of a box's and knows where a local repository is.
 package next
 
 import (

@@ -12,7 +12,8 @@ func TestPattern(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if !p.MatchString("xa1") || p.FindString("xa1b2") != "a1" || !slices.Equal(p.FindStringSubmatch("a1"), []string{"a1", "a", "1"}) || p.ReplaceAllString("a1", "$2$1") != "1a" {
+			if !p.MatchString("xa1") || p.FindString("xa1b2") != "a1" || !slices.Equal(p.FindStringSubmatch("a1"),
+				[]string{"a1", "a", "1"}) || p.ReplaceAllString("a1", "$2$1") != "1a" {
 				t.Error("a pattern is not what regexp makes of it")
 			}
 		})

@@ -44,8 +44,8 @@ func Become(s Spec) error {
 	}))
 }
 
-// BecomeUser makes this process, all its threads, one of the user's, for good: with it go the capabilities of root, and what had the user's id before
-// cannot look into it. It takes UID, GID and Groups.
+// BecomeUser makes this process, all its threads, one of the user's, for good: with it go the capabilities of root,
+// and what had the user's id before cannot look into it. It takes UID, GID and Groups.
 func BecomeUser(c Credential) error {
 	groups := make([]int, len(c.Groups))
 	for i, g := range c.Groups {

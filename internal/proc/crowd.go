@@ -15,11 +15,11 @@ import (
 type Crowd struct {
 	uid      uint32
 	counts   func(pid int) bool // nil means all of the user's
-	began    map[int]string     // pid → start time, so that a reused pid is told apart
+	began    map[int]string     // pid → start time, to recognize a reused pid
 	sessions map[int]bool
 }
 
-// LookAround is who is there now of uid. counts says whose business a process is: nobody else is seen or swept; nil means each is ours.
+// LookAround lists the current processes of uid. counts selects the processes to list and to end; nil selects all.
 func LookAround(uid uint32, counts func(pid int) bool) *Crowd {
 	c := &Crowd{uid: uid, counts: counts, began: map[int]string{}, sessions: map[int]bool{}}
 	for _, pid := range OfUser(uid) {

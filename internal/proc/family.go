@@ -18,7 +18,7 @@ type children struct {
 
 var own = children{pids: map[int]bool{}}
 
-// add starts a child; nobody sees it before it is one of ours.
+// add starts a child; it is registered before any other code can see it.
 func (c *children) add(start func() error, cmd *exec.Cmd) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,8 @@ func (c *children) remove(cmd *exec.Cmd) {
 	delete(c.pids, cmd.Process.Pid)
 }
 
-// Children are the processes that Start has started and that have not been waited for. Whatever else has this process for a parent, it has adopted.
+// Children are the processes that Start has started and that have not been waited for. Whatever else has this process
+// for a parent, it has adopted.
 func Children() []int {
 	own.mu.Lock()
 	defer own.mu.Unlock()
@@ -47,7 +48,7 @@ type Relative struct {
 	PID, Parent int
 	// Start is when it began, in ticks since the machine's start: with the PID it names one process for good.
 	Start uint64
-	Alive bool // or a dead one that nobody has waited for
+	Alive bool // or dead and not yet waited for
 }
 
 // Relatives are all processes that /proc shows. One that begins while it looks may be missing.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rounds and pause of EndChildren: each round kills all that exist, so that what forks as fast as it dies loses within a few. By hand, three were needed at
-// most.
+// Rounds and pause of EndChildren: each round kills all that exist, so that what forks as fast as it dies loses
+// within a few. By hand, three were needed at most.
 const (
 	killRounds = 500
 	killPause  = 2 * time.Millisecond
@@ -25,8 +25,8 @@ func Childless() bool {
 	return errors.Is(unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil), unix.ECHILD)
 }
 
-// EndChildren kills all that is below this process, which adopts, until it is childless; false if it is not when the rounds are used up. bury takes the exit
-// codes of those that nobody else waits for.
+// EndChildren kills all that is below this process, which adopts, until it is childless; false if it is not when the
+// rounds are used up. bury takes the exit codes of those that no other code waits for.
 func EndChildren(bury func()) bool {
 	for range killRounds {
 		if Childless() {

@@ -27,8 +27,20 @@ func TestReadStat(t *testing.T) {
 
 func TestBelow(t *testing.T) {
 	t.Parallel()
-	all := []Relative{{PID: 2, Parent: 1, Alive: true}, {PID: 3, Parent: 2, Alive: true}, {PID: 4, Parent: 3, Alive: true}, {PID: 5, Parent: 3}, {PID: 6, Parent: 1, Alive: true}}
-	for _, row := range []struct{ ancestors, want []int }{{[]int{2}, []int{3, 4}}, {[]int{1}, []int{2, 6, 3, 4}}, {[]int{2, 3}, []int{3, 4}}, {[]int{4, 5, 6, 9}, nil}, {nil, nil}} {
+	all := []Relative{
+		{PID: 2, Parent: 1, Alive: true},
+		{PID: 3, Parent: 2, Alive: true},
+		{PID: 4, Parent: 3, Alive: true},
+		{PID: 5, Parent: 3},
+		{PID: 6, Parent: 1, Alive: true},
+	}
+	for _, row := range []struct{ ancestors, want []int }{
+		{[]int{2}, []int{3, 4}},
+		{[]int{1}, []int{2, 6, 3, 4}},
+		{[]int{2, 3}, []int{3, 4}},
+		{[]int{4, 5, 6, 9}, nil},
+		{nil, nil},
+	} {
 		var got []int
 		for _, r := range Below(all, row.ancestors...) {
 			got = append(got, r.PID)

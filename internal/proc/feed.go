@@ -12,7 +12,7 @@ import (
 // pipeRoom is what a pipe holds at most, in bytes, unless somebody made it larger: pipe(7).
 const pipeRoom = 64 << 10
 
-// Feed passes what is written into a pipe on to a writer until nobody has the pipe any
+// Feed copies a pipe to a writer until no process has the pipe open any
 // more. A pipe may outlive the child it was made for, in the hands of what that one left in
 // the background: then Settle says when the child itself has been heard, however late
 // this process gets around to reading.
@@ -56,7 +56,7 @@ func (f *Feed) Settle(patience time.Duration) {
 	}
 }
 
-// Cut is Settle for a pipe that nobody reads any further: whoever still has it learns so when it writes.
+// Cut is Settle for a pipe that is read no further: its writers get an error.
 func (f *Feed) Cut(patience time.Duration) {
 	f.cut.Store(true)
 	f.Settle(patience)

@@ -64,7 +64,7 @@ func OpenPlace(name string) (*Place, error) {
 	return &Place{mounts: mounts}, nil
 }
 
-// Hide takes folders away from a place: what is mounted on them and below, and what they have, which nobody can reach there then. A folder that
+// Hide makes directories of a place inaccessible, with their content and all mounts on and below them. A folder that
 // is not there is none to hide. It is called by arrange.
 func Hide(dirs ...string) error {
 	for _, dir := range dirs {

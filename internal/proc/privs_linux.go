@@ -30,8 +30,8 @@ func startApart(cmd *exec.Cmd, c *Cgroup, user *Credential) error {
 	})
 }
 
-// startTied starts cmd from a thread that lives until done: the kernel sends the signal when the thread ends that has forked. The thread is in the
-// child's control group of version 1 meanwhile, and is thrown away with what it entered.
+// startTied starts cmd from a thread that lives until done: the kernel sends the signal when the thread ends that has
+// forked. The thread is in the child's control group of version 1 meanwhile, and is thrown away with what it entered.
 func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 	begun, err := c.begin(cmd)
 	if err != nil {
@@ -39,7 +39,7 @@ func startTied(cmd *exec.Cmd, c *Cgroup, s Spec, done <-chan struct{}) error {
 	}
 	defer begun()
 	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Cloneflags = s.Tied, s.Namespaces
-	errc := make(chan error, 2) // of the start, and of the thread's end, for which nobody waits
+	errc := make(chan error, 2) // of the start, and of the thread's end, which is not waited for
 	go func() {
 		errc <- onThrowawayThread(func() error {
 			err := c.enter()

@@ -74,9 +74,10 @@ type Spec struct {
 	OwnSockets bool
 	// Namespaces are those that a Tied child is the first process of: flags of clone(2). Linux only.
 	Namespaces uintptr
-	// Started is told of the process before Start returns; nil means nobody is.
+	// Started, if non-nil, receives the process before Start returns.
 	Started func(*Process)
-	// DataBytes bounds the memory that the child, and each process that it starts, can have for itself: files that it maps to read do not count. 0 does not. Linux only.
+	// DataBytes bounds the memory that the child, and each process that it starts, can have for itself: files that it
+	// maps to read do not count. 0 does not. Linux only.
 	DataBytes uint64
 	// OOMScoreAdj raises (never lowers) the child's chance to be the one the
 	// kernel kills when memory runs out.

@@ -155,7 +155,8 @@ func (p *profile) answers(machine string) (map[string]string, error) {
 	answers, conditions := map[string]string{}, map[string][]string{}
 	for _, s := range p.Syscalls {
 		// Each minKernel of the profile is met: no box runs on a kernel before 4.8.
-		if len(s.Includes.Caps) > 0 || len(s.Includes.Arches) > 0 && !slices.Contains(s.Includes.Arches, machine) || slices.Contains(s.Excludes.Arches, machine) {
+		if len(s.Includes.Caps) > 0 || len(s.Includes.Arches) > 0 && !slices.Contains(s.Includes.Arches, machine) ||
+			slices.Contains(s.Excludes.Arches, machine) {
 			continue
 		}
 		if v := s.Includes.MinKernel; v != "" && v != "4.8" {
@@ -205,7 +206,7 @@ func readNumbers(path string) (map[string]int, error) {
 }
 
 // write prints one table as ranges. Calls that are newer than all that the profile lets pass are left
-// out, as runc does it: whoever wrote the profile did not know them.
+// out, as runc does it: the profile's authors did not know them.
 func write(out *bytes.Buffer, table string, numbers map[string]int, answers map[string]string) {
 	newest := 0
 	for name, answer := range answers {

@@ -69,7 +69,8 @@ func TestFilterOfSecondInstructionSet(t *testing.T) {
 func TestFilterLetsToolsWork(t *testing.T) {
 	for name, argv := range map[string][]string{
 		"bash": {"bash", "-c", "set -e; (echo hello) | cat; exec 3<<<x; wait"},
-		"git":  {"bash", "-c", "set -e; git init -q . && echo a >a && git add a && git -c user.name=a -c user.email=a@b commit -q -m a && git gc -q && git log --format=tformat:hello"},
+		"git": {"bash", "-c", "set -e; git init -q . && echo a >a && git add a && git -c user.name=a -c user.email=a@b commit -q -m a " +
+			"&& git gc -q && git log --format=tformat:hello"},
 		"python3": {
 			"python3", "-c", "import subprocess, socket, threading, multiprocessing as m, os\n" +
 				"t = threading.Thread(target=len, args=('',)); t.start(); t.join()\n" +
@@ -171,7 +172,10 @@ func tryCalls() (wrong []string) {
 	}
 	// io_uring; what is newer than the profile (open_tree_attr, file_getattr, file_setattr, listns); numbers
 	// that no kernel has; x32's getpid, and the x32 form of native numbers.
-	for _, number := range []uintptr{425, 426, 427, 467, 468, 469, 470, 471, 500, 600, 5000, 0x40000000 | 39, 0x40000000 | 520, 0x7fffffff, 0xffffffff} {
+	for _, number := range []uintptr{
+		425, 426, 427, 467, 468, 469, 470, 471, 500, 600, 5000, 0x40000000 | 39, 0x40000000 | 520,
+		0x7fffffff, 0xffffffff,
+	} {
 		expect(fmt.Sprintf("call %d", number), unix.ENOSYS, call(number))
 	}
 	for _, p := range []uintptr{1, 0x40000, 0x400000, 0x20009} {
@@ -182,7 +186,10 @@ func tryCalls() (wrong []string) {
 	}
 	// The kernel takes an int: what stands in the upper half changes nothing.
 	upper := ^uintptr(0) &^ (1<<32 - 1)
-	for name, f := range map[string]uintptr{"vsock": unix.AF_VSOCK, "tipc": unix.AF_TIPC, "alg": unix.AF_ALG, "packet": unix.AF_PACKET, "vsock, upper half": unix.AF_VSOCK | upper} {
+	for name, f := range map[string]uintptr{
+		"vsock": unix.AF_VSOCK, "tipc": unix.AF_TIPC, "alg": unix.AF_ALG, "packet": unix.AF_PACKET,
+		"vsock, upper half": unix.AF_VSOCK | upper,
+	} {
 		expect("a socket of "+name, unix.EAFNOSUPPORT, call(unix.SYS_SOCKET, f, unix.SOCK_STREAM))
 		expect("a pair of "+name, unix.EAFNOSUPPORT, call(unix.SYS_SOCKETPAIR, f, unix.SOCK_STREAM))
 	}

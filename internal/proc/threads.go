@@ -6,7 +6,7 @@ import (
 )
 
 // KeepThreads makes n threads that wait for work. A Go program that needs a new
-// thread and gets none is ended by its runtime; whoever has to outlive code that uses up
+// thread and gets none is ended by its runtime; a process that must outlive code that uses up
 // every process of the box (each thread is one) has them before that code starts.
 func KeepThreads(n int) {
 	var all, done sync.WaitGroup

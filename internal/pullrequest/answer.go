@@ -30,7 +30,7 @@ func Ended(r *workorder.Result) bool {
 	return Done(r) || r.Status == workorder.StatusFailed && r.EndedBy == workorder.ByValidation
 }
 
-// Done tells whether the feedback is dealt with, so that nobody has to go on with it.
+// Done reports whether the feedback needs no further attempt.
 func Done(r *workorder.Result) bool {
 	return r.Status.Worked()
 }
@@ -86,7 +86,9 @@ func AnswersKey(taskID string, attempt int) string {
 	return fmt.Sprintf("%s/answers-%d", taskID, attempt)
 }
 
-func answerThread(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, pr int, a *workorder.ReviewAnswer, resolve bool, text string) error {
+func answerThread(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, pr int, a *workorder.ReviewAnswer,
+	resolve bool, text string,
+) error {
 	if !a.Replied {
 		if _, err := c.ReplyThread(ctx, pr, a.Thread, fmt.Sprintf("%s/answer-%d", o.TaskID, r.Attempt), text); err != nil {
 			return err

@@ -24,8 +24,9 @@ func reviewed(t *testing.T) (*forgetest.Server, forge.Forge, *workorder.Order, *
 	f.SetBranch(branch, forgetest.SHA("x"))
 	n := f.AddPull("runner", "x", "", forgetest.Pull{Head: branch, Base: "main"})
 	r := &workorder.Result{
-		Status: workorder.StatusSuccess, Attempt: 2, Branch: branch, Pushed: true, HeadSHA: "h1", PR: &workorder.PR{Number: n}, Commits: []workorder.Commit{{SHA: "h1"}},
-		Proof: &workorder.Proof{Head: "h1", Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}},
+		Status: workorder.StatusSuccess, Attempt: 2, Branch: branch, Pushed: true, HeadSHA: "h1", PR: &workorder.PR{Number: n},
+		Commits: []workorder.Commit{{SHA: "h1"}},
+		Proof:   &workorder.Proof{Head: "h1", Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}},
 	}
 	for i, who := range []string{"ann", "ann", "eve"} {
 		id := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, who, "Why?")
@@ -36,7 +37,13 @@ func reviewed(t *testing.T) (*forgetest.Server, forge.Forge, *workorder.Order, *
 	r.Review[0].Answer, r.Review[0].Commits = workorder.AnsweredByCommit, []string{sha}
 	r.Review[1].Answer, r.Review[1].Reason = workorder.AnsweredByReason, "Not needed, @ann."
 	r.Review[2].Answer, r.Review[2].Commits = workorder.NotCommanded, []string{sha}
-	r.Review = append(r.Review, workorder.ReviewAnswer{Number: 4, Source: workorder.FromComment, Text: "And this?", Answer: workorder.NotAnswered}, workorder.ReviewAnswer{Number: 5, Source: workorder.FromFile, Answer: workorder.AnsweredByReason, Reason: "x"})
+	r.Review = append(r.Review, workorder.ReviewAnswer{
+		Number: 4, Source: workorder.FromComment, Text: "And this?",
+		Answer: workorder.NotAnswered,
+	}, workorder.ReviewAnswer{
+		Number: 5, Source: workorder.FromFile, Answer: workorder.AnsweredByReason,
+		Reason: "x",
+	})
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() {
@@ -44,7 +51,10 @@ func reviewed(t *testing.T) (*forgetest.Server, forge.Forge, *workorder.Order, *
 			t.Error(v)
 		}
 	})
-	o := &workorder.Order{TaskID: "T-A1B2C3D4", Repo: "https://git.example/x.git", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
+	o := &workorder.Order{
+		TaskID: "T-A1B2C3D4", Repo: "https://git.example/x.git",
+		PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"},
+	}
 	c, err := Client(o, "t0ken", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -79,13 +89,17 @@ func TestAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		threads, resolved, comments := texts(f, n)
-		if len(threads[0]) != 2 || len(threads[1]) != 2 || len(threads[2]) != 1 || len(comments) != 2 || !resolved[0] || resolved[1] || resolved[2] {
+		if len(threads[0]) != 2 || len(threads[1]) != 2 || len(threads[2]) != 1 || len(comments) != 2 || !resolved[0] || resolved[1] ||
+			resolved[2] {
 			t.Fatalf("%q, %v, %q", threads, resolved, comments)
 		}
-		if !strings.Contains(threads[0][1], "/o/app/commit/"+strings.Repeat("ab", 20)+`"><code>abababa</code></a>. Checks that pass`) || !strings.Contains(threads[0][1], "`test`") || !strings.Contains(threads[1][1], "own words:\n\n> Not needed, &#x40;") || !strings.Contains(comments[1], "Not addressed") {
+		if !strings.Contains(threads[0][1], "/o/app/commit/"+strings.Repeat("ab", 20)+`"><code>abababa</code></a>. Checks that pass`) ||
+			!strings.Contains(threads[0][1], "`test`") || !strings.Contains(threads[1][1], "own words:\n\n> Not needed, &#x40;") ||
+			!strings.Contains(comments[1], "Not addressed") {
 			t.Errorf("%q, %q", threads, comments)
 		}
-		if a := got; !a[0].Replied || !a[0].Resolved || !a[1].Replied || a[1].Resolved || a[2].Replied || !a[3].Replied || a[4].Replied || r.Review[0].Replied {
+		if a := got; !a[0].Replied || !a[0].Resolved || !a[1].Replied || a[1].Resolved || a[2].Replied || !a[3].Replied || a[4].Replied ||
+			r.Review[0].Replied {
 			t.Errorf("%+v", a)
 		}
 	}

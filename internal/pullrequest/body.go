@@ -17,8 +17,7 @@ func Body(t Told) string {
 	return body
 }
 
-// Data is what is known of a run, for a report of it. Files are not in it: whoever has
-// the result's folder adds them.
+// Data returns a report's data about an attempt, without files: the caller that has the result's directory adds them.
 func Data(t Told) report.Data {
 	o, r := t.Order, t.Result
 	task, added := asked(o, r)

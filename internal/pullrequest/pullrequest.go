@@ -62,7 +62,9 @@ func config(o *workorder.Order, log *slog.Logger) github.Config {
 // Open opens the pull request of r's branch or updates it. The body tells of t; where t knows of no attempt that proved what r left as it
 // was, the body of one that is open stays. It is written once more where the first one could not name the pull request: it
 // had no number then. warnings are what did not keep it from being opened.
-func Open(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, t Told) (pr *workorder.PR, warnings []string, err error) {
+func Open(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.Result, t Told) (pr *workorder.PR, warnings []string,
+	err error,
+) {
 	spec := spec(o, r)
 	if t.Later == nil && AsBefore(o, r) {
 		spec.Keep = keeps(o, r)
@@ -70,7 +72,8 @@ func Open(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder.R
 	spec.Body = Body(t)
 	pr, warnings, err = open(ctx, c, spec)
 	known := t.Result.PR
-	if err != nil || pr == nil || spec.Keep != nil || known != nil && known.Number == pr.Number || pr.State == forge.StateClosed || pr.State == forge.StateMerged {
+	if err != nil || pr == nil || spec.Keep != nil || known != nil && known.Number == pr.Number || pr.State == forge.StateClosed ||
+		pr.State == forge.StateMerged {
 		return pr, warnings, err
 	}
 	named := *t.Result

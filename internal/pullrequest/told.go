@@ -17,8 +17,8 @@ type Told struct {
 	Later *workorder.Result
 }
 
-// AsBefore tells whether an attempt left the branch as it found it and found out less about it than an attempt that proves it: then
-// what is told of the branch stays what an attempt before it proved. That a check fails is more than nothing.
+// AsBefore reports whether an attempt left the branch unchanged and learned less about it than an attempt with a proof.
+// The report on the branch then stays that of the earlier attempt. A failing check counts as learned.
 func AsBefore(o *workorder.Order, r *workorder.Result) bool {
 	if r.Restored == nil || r.HeadSHA == "" || r.HeadSHA != r.Restored.Head || len(r.Commits) == 0 {
 		return false
@@ -38,7 +38,8 @@ func Proves(o *workorder.Order, r *workorder.Result) bool {
 		return len(r.Validation) > 0
 	}
 	p := r.Proof
-	return p != nil && p.Head == r.HeadSHA && !slices.ContainsFunc(p.Checks, func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
+	return p != nil && p.Head == r.HeadSHA && !slices.ContainsFunc(p.Checks,
+		func(c workorder.CheckProof) bool { return c.Head == nil || c.Base == nil })
 }
 
 // bodyMark is the hidden line that says of which commit a body tells. The text after it is about later attempts.

@@ -13,12 +13,19 @@ import (
 // attempts are one that proved the branch, and a rebase after it that left the branch as it was.
 func attempts() (o *workorder.Order, first, later *workorder.Result) {
 	const branch = "agent/T-A1B2C3D4-x"
-	o = &workorder.Order{TaskID: "T-A1B2C3D4", Repo: "https://github.com/o/app", Validate: []workorder.Command{{Name: "test", Run: "make test"}}, PR: &workorder.PullRequest{}}
+	o = &workorder.Order{
+		TaskID: "T-A1B2C3D4", Repo: "https://github.com/o/app",
+		Validate: []workorder.Command{{Name: "test", Run: "make test"}}, PR: &workorder.PullRequest{},
+	}
 	head := strings.Repeat("a1", 20)
 	first = &workorder.Result{
-		TaskID: o.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: branch, BaseBranch: "main", HeadSHA: head, Pushed: true,
+		TaskID: o.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: branch, BaseBranch: "main", HeadSHA: head,
+		Pushed:  true,
 		Commits: []workorder.Commit{{SHA: head, Subject: "Do it"}}, Asked: &workorder.Asked{Task: "Do it well"},
-		Proof: &workorder.Proof{Head: head, Checks: []workorder.CheckProof{{Name: "test", Transition: workorder.Fixed, Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{Passed: true}}}},
+		Proof: &workorder.Proof{Head: head, Checks: []workorder.CheckProof{{
+			Name: "test", Transition: workorder.Fixed,
+			Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{Passed: true},
+		}}},
 	}
 	r := *first
 	later = &r
@@ -45,7 +52,10 @@ func TestAsBefore(t *testing.T) {
 		"no branch":                      {func(_ *workorder.Order, r *workorder.Result) { r.Commits = nil }, false},
 		"stopped before the proof":       {func(_ *workorder.Order, r *workorder.Result) { r.Mode = workorder.ModeContinue }, true},
 		"proved again": {func(_ *workorder.Order, r *workorder.Result) {
-			r.Mode, r.Proof = workorder.ModeContinue, &workorder.Proof{Head: r.HeadSHA, Checks: []workorder.CheckProof{{Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{}}}}
+			r.Mode, r.Proof = workorder.ModeContinue, &workorder.Proof{
+				Head:   r.HeadSHA,
+				Checks: []workorder.CheckProof{{Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{}}},
+			}
 		}, false},
 		"a check fails, and there was no time for the proof": {func(_ *workorder.Order, r *workorder.Result) {
 			r.Mode, r.Validation = workorder.ModeContinue, []workorder.Validation{{Name: "test"}}
@@ -56,7 +66,10 @@ func TestAsBefore(t *testing.T) {
 		"checked, and nothing more is asked for": {func(o *workorder.Order, r *workorder.Result) {
 			o.NoProof, r.Mode, r.Validation = true, workorder.ModeContinue, []workorder.Validation{{Name: "test"}}
 		}, false},
-		"no checks, and the agent was done": {func(o *workorder.Order, r *workorder.Result) { o.Validate, r.Mode = nil, workorder.ModeContinue }, false},
+		"no checks, and the agent was done": {func(o *workorder.Order, r *workorder.Result) {
+			o.Validate, r.Mode = nil,
+				workorder.ModeContinue
+		}, false},
 		"no checks, and the agent was stopped": {func(o *workorder.Order, r *workorder.Result) {
 			o.Validate, r.Mode, r.Status = nil, workorder.ModeContinue, workorder.StatusInterrupted
 		}, true},
@@ -110,12 +123,14 @@ func TestLaterAttempt(t *testing.T) {
 	if _, _, err := Open(t.Context(), c, o, later, Told{Order: o, Result: &told, Later: later}); err != nil {
 		t.Fatal(err)
 	}
-	if got := body(); !strings.HasPrefix(got, strings.TrimSpace(proven)+line+"somebody else pushed &") || strings.Contains(got, "on main already") {
+	if got := body(); !strings.HasPrefix(got, strings.TrimSpace(proven)+line+"somebody else pushed &") ||
+		strings.Contains(got, "on main already") {
 		t.Errorf("with the attempt before:\n%s", got)
 	}
 	// Where that is not known here it is as in the box.
 	kept := body()
-	if _, _, err := Open(t.Context(), c, o, later, Told{Order: o, Result: later}); err != nil || strings.TrimSpace(body()) != strings.TrimSpace(kept) {
+	if _, _, err := Open(t.Context(), c, o, later, Told{Order: o, Result: later}); err != nil ||
+		strings.TrimSpace(body()) != strings.TrimSpace(kept) {
 		t.Errorf("without the attempt before: %v\n%s", err, body())
 	}
 	// A body of another commit says nothing of this one, and more than this attempt would.
@@ -154,7 +169,8 @@ func TestAskedOfLaterAttempts(t *testing.T) {
 	r.Asked.Added = []string{"Also notes"}
 	o := &workorder.Order{Task: "Also notes"}
 	d := Data(Told{Order: o, Result: r})
-	if title := Title(o, r); title != "Do it well" || d.Order.Task != "Do it well" || len(d.Order.Added) != 1 || d.Order.Added[0] != "Also notes" {
+	if title := Title(o, r); title != "Do it well" || d.Order.Task != "Do it well" || len(d.Order.Added) != 1 ||
+		d.Order.Added[0] != "Also notes" {
 		t.Errorf("%q, %+v", title, d.Order)
 	}
 }

@@ -34,7 +34,10 @@ func TestBodyLinksEvidence(t *testing.T) {
 		Status: workorder.StatusSuccess, EvidenceSHA: strings.Repeat("e", 40), EvidenceLeft: []string{"evidence/too large.png"},
 		Proof: &workorder.Proof{Checks: []workorder.CheckProof{{
 			Name: "test", Transition: workorder.StillPasses,
-			Base: &workorder.CheckRun{Passed: true, Log: "logs/proof-base-test.log"}, Head: &workorder.CheckRun{Passed: true, Log: "logs/proof-head-test.log"},
+			Base: &workorder.CheckRun{Passed: true, Log: "logs/proof-base-test.log"}, Head: &workorder.CheckRun{
+				Passed: true,
+				Log:    "logs/proof-head-test.log",
+			},
 		}}},
 		Evidence: []workorder.Evidence{
 			{Name: "page", Path: "evidence/the page.png", Kind: workorder.EvidenceScreenshot},
@@ -44,7 +47,10 @@ func TestBodyLinksEvidence(t *testing.T) {
 	}
 	body := Body(Told{Order: o, Result: r})
 	at := "https://github.com/o/app/blob/" + r.EvidenceSHA + "/"
-	for _, want := range []string{at + "evidence/the%20page.png?raw=true", at + "logs/proof-base-test.log?raw=true", at + "logs/proof-head-test.log?raw=true"} {
+	for _, want := range []string{
+		at + "evidence/the%20page.png?raw=true", at + "logs/proof-base-test.log?raw=true",
+		at + "logs/proof-head-test.log?raw=true",
+	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the body lacks %s:\n%s", want, body)
 		}

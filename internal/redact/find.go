@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Finder is an io.Writer that notes which values of a set are in what is written, in any of their forms and however they are split over writes.
+// Finder is an io.Writer that notes which values of a set are in what is written, in any of their forms and however
+// they are split over writes.
 type Finder struct {
 	set   *Set
 	state int32

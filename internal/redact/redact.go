@@ -1,12 +1,10 @@
-// Package redact takes secret values out of text: out of streams, however the
-// value is split over writes, and out of strings. It knows the values, not what
-// secrets look like, so that it neither guesses nor mutilates ordinary output.
+// Package redact takes secret values out of text: out of streams, however the value is split over writes, and out of
+// strings. It knows the values, not what secrets look like, so that it neither guesses nor mutilates ordinary output.
 //
-// A value is also found in the forms in which programs usually print it: JSON
-// and URL escaped, in base64 (standard and URL alphabet, at each of the three
-// positions it can have within an encoded text) and in hexadecimal, and each of these as a part of a ref that workorder.KeptRef names. Of a value of several
-// lines, such as a private key, each long line is a secret of its own. Not found are
-// forms that nobody listed: encoded twice, compressed, reversed, base64 broken
+// A value is also found in the forms in which programs usually print it: JSON and URL escaped, in base64 (standard
+// and URL alphabet, at each of the three positions it can have within an encoded text) and in hexadecimal, and each
+// of these as a part of a ref that workorder.KeptRef names. Of a value of several lines, such as a private key, each
+// long line is a secret of its own. Not found are unlisted forms: encoded twice, compressed, reversed, base64 broken
 // into lines. Redaction protects from accidents, not from an agent that means to leak.
 package redact
 
@@ -50,8 +48,8 @@ func Named(values map[string]string) *Set {
 	return b.set()
 }
 
-// Whole returns a set that finds the values as a whole. Named also takes a line of a value for the value: that hides too much rather than too little, and says nothing
-// about where a line that other texts have as well comes from.
+// Whole returns a set that finds the values as a whole. Named also takes a line of a value for the value: that hides
+// too much rather than too little, and says nothing about where a line that other texts have as well comes from.
 func Whole(values map[string]string) *Set {
 	b := newBuilder()
 	for _, name := range slices.Sorted(maps.Keys(values)) {

@@ -248,7 +248,10 @@ func BenchmarkWriter(b *testing.B) {
 		}
 		pem.WriteString(base64.StdEncoding.EncodeToString(raw) + "\n")
 	}
-	set := Named(map[string]string{"A": "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789", "G": "ghp_0123456789abcdefghijABCDEFGHIJ", "SSH": pem.String()})
+	set := Named(map[string]string{
+		"A": "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789", "G": "ghp_0123456789abcdefghijABCDEFGHIJ",
+		"SSH": pem.String(),
+	})
 	b.Logf("%d states", len(set.m.nodes))
 	for name, line := range map[string]string{
 		"y":    "y\n",

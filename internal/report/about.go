@@ -25,7 +25,10 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	case workorder.StatusPlanned:
 		*o = outcome{good, "Plan made", "A plan was asked for and made. No code was changed.", o.Reason}
 	case workorder.StatusUnproven:
-		*o = outcome{warn, "Unproven", "Checks fail as they did before the task, and no check or test that failed passes now: nothing shows what it changed.", o.Reason}
+		*o = outcome{
+			warn, "Unproven",
+			"Checks fail as they did before the task, and no check or test that failed passes now: nothing shows what it changed.", o.Reason,
+		}
 		p.unaddressed(r)
 	case workorder.StatusFailed:
 		*o = outcome{bad, "Failed", failedBy(r), o.Reason}
@@ -49,7 +52,7 @@ func (p *page) outcome(r *workorder.Result, b bounds) {
 	}
 }
 
-// unaddressed puts the items of a review that nobody addressed before what is green.
+// unaddressed mentions unaddressed items of a review before any success.
 func (p *page) unaddressed(r *workorder.Result) {
 	open, of := r.Unaddressed()
 	if open == 0 {
@@ -164,7 +167,10 @@ func (p *page) cost(r *workorder.Result, b bounds) {
 	}
 	steps := slices.DeleteFunc(slices.Clone(r.Steps), func(s workorder.Step) bool { return s.Status == workorder.StepSkipped })
 	p.Phases = firsts(steps, b.items, func(s workorder.Step) phase {
-		out := phase{Name: line(string(s.Name), 40), Status: workorder.StepStatus(line(string(s.Status), 20)), Took: took(s.DurationMS), Error: line(s.Error, b.line)}
+		out := phase{
+			Name: line(string(s.Name), 40), Status: workorder.StepStatus(line(string(s.Status), 20)), Took: took(s.DurationMS),
+			Error: line(s.Error, b.line),
+		}
 		if r.DurationMS > 0 && !s.StartedAt.IsZero() {
 			from := min(max(s.StartedAt.Sub(r.StartedAt).Milliseconds(), 0), r.DurationMS)
 			out.From = int(float64(from) / float64(r.DurationMS) * 1000)

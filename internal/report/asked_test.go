@@ -54,19 +54,25 @@ func TestNoAgent(t *testing.T) {
 	d.Result.Restored = &workorder.Restored{Head: d.Result.HeadSHA}
 	d.Result.Validation, d.Result.Commits = nil, []workorder.Commit{{SHA: head}}
 	for form, text := range both(t, d) {
-		if strings.Contains(text, "agent ended") || strings.Contains(text, "nothing was proven") || !strings.Contains(text, "No agent ran. The branch is as it was.") {
+		if strings.Contains(text, "agent ended") || strings.Contains(text, "nothing was proven") ||
+			!strings.Contains(text, "No agent ran. The branch is as it was.") {
 			t.Errorf("%s:\n%s", form, text)
 		}
 	}
 	d = success()
-	d.Later = &workorder.Result{Mode: workorder.ModeRebase, Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonWorse, "it does not hold <b> @ann")}
+	d.Later = &workorder.Result{
+		Mode: workorder.ModeRebase, Status: workorder.StatusFailed,
+		Reasons: workorder.Because(workorder.ReasonWorse, "it does not hold <b> @ann"),
+	}
 	for form, text := range both(t, d) {
-		if !strings.Contains(text, "A later attempt (rebase) left the branch as it was: it does not hold &lt;b") || !strings.Contains(text, "2 checks pass") {
+		if !strings.Contains(text, "A later attempt (rebase) left the branch as it was: it does not hold &lt;b") ||
+			!strings.Contains(text, "2 checks pass") {
 			t.Errorf("%s:\n%s", form, text)
 		}
 	}
 	safeMarkdown(t, Markdown(d))
-	if s := LaterLine(&workorder.Result{Mode: workorder.ModeContinue, Status: workorder.StatusParked}); !strings.Contains(s, "(continue) left the branch as it was: it ended with the status parked") {
+	if s := LaterLine(&workorder.Result{Mode: workorder.ModeContinue, Status: workorder.StatusParked}); !strings.Contains(s,
+		"(continue) left the branch as it was: it ended with the status parked") {
 		t.Error(s)
 	}
 }

@@ -17,9 +17,15 @@ func TestCostOfTask(t *testing.T) {
 		"0 ms · $0.30":          {Usage: workorder.Usage{CostUSD: new(0.3)}},
 		"0 ms · cost not known · the whole task at least $0.12": {Earlier: []workorder.Earlier{told(0.12)}},
 		"0 ms · no agent ran · the whole task $0.12":            {Earlier: []workorder.Earlier{told(0.12)}, Steps: rebase},
-		"0 ms · $0.30 · the whole task $0.42":                   {Earlier: []workorder.Earlier{told(0.12)}, Usage: workorder.Usage{CostUSD: new(0.3)}},
-		"0 ms · $0.30 · the whole task at least $0.42":          {Earlier: []workorder.Earlier{told(0.12), {}}, Usage: workorder.Usage{CostUSD: new(0.3)}},
-		"0 ms · no agent ran":                                   {Earlier: []workorder.Earlier{{}}, Steps: rebase},
+		"0 ms · $0.30 · the whole task $0.42": {
+			Earlier: []workorder.Earlier{told(0.12)},
+			Usage:   workorder.Usage{CostUSD: new(0.3)},
+		},
+		"0 ms · $0.30 · the whole task at least $0.42": {
+			Earlier: []workorder.Earlier{told(0.12), {}},
+			Usage:   workorder.Usage{CostUSD: new(0.3)},
+		},
+		"0 ms · no agent ran": {Earlier: []workorder.Earlier{{}}, Steps: rebase},
 	} {
 		p := build(Data{Result: r}, inMarkdown)
 		if p.Cost != want {

@@ -97,7 +97,10 @@ type Version struct{ Name, Version string }
 func RevisePR(pr int, task string, ended workorder.Status) []NextStep {
 	var s []NextStep
 	if pr > 0 {
-		s = append(s, NextStep{Purpose: "Write review comments here, then let the agent work on them", Command: "sandbox-agent revise --pr " + strconv.Itoa(pr)})
+		s = append(s, NextStep{
+			Purpose: "Write review comments here, then let the agent work on them",
+			Command: "sandbox-agent revise --pr " + strconv.Itoa(pr),
+		})
 	}
 	if !workorder.ValidTaskID(task) {
 		return s

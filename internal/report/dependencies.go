@@ -11,8 +11,9 @@ import (
 // dependencyDirs are folders that a package manager or a build fills. "vendor" and "target" are names of people's own folders,
 // too: they count from so many files on.
 var dependencyDirs = map[string]int{
-	"node_modules": 2, ".venv": 2, "venv": 2, "__pycache__": 2, ".gradle": 2, ".m2": 2, "bower_components": 2, ".yarn": 20, ".tox": 2, "site-packages": 2,
-	"vendor": 20, "target": 20,
+	"node_modules": 2, ".venv": 2, "venv": 2, "__pycache__": 2, ".gradle": 2, ".m2": 2, "bower_components": 2, ".yarn": 20, ".tox": 2,
+	"site-packages": 2,
+	"vendor":        20, "target": 20,
 }
 
 // folded lists each folder of dependencies that was committed in one line, with the sum of its files, in the place of its first file.
@@ -33,7 +34,8 @@ func folded(files []workorder.FileChange) []workorder.FileChange {
 		if !ok {
 			i = len(list)
 			at[dir] = i
-			list = append(list, workorder.FileChange{Path: fmt.Sprintf("%s/ (%s of dependencies or build results)", dir, plural(count[dir], "file", "files"))})
+			list = append(list, workorder.FileChange{Path: fmt.Sprintf("%s/ (%s of dependencies or build results)", dir,
+				plural(count[dir], "file", "files"))})
 		}
 		list[i].Added += max(f.Added, 0)
 		list[i].Deleted += max(f.Deleted, 0)

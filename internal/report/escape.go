@@ -117,7 +117,7 @@ func code(s string) string {
 	switch {
 	case s == "":
 		return ""
-	case acts.MatchString(s), strings.Contains(s, "<!--"), // which whoever looks for our hidden lines would find
+	case acts.MatchString(s), strings.Contains(s, "<!--"), // it could be taken for one of our hidden lines
 		strings.HasPrefix(s, " "), strings.HasSuffix(s, " "), strings.Contains(s, "\n"):
 		return "<code>" + escCode(s) + "</code>"
 	}

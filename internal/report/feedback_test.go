@@ -10,7 +10,10 @@ import (
 func proven() *workorder.Result {
 	return &workorder.Result{
 		Status: workorder.StatusSuccess, HeadSHA: "h1", Proof: &workorder.Proof{
-			Head: "h1", Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}, {Name: "lint", Head: &workorder.CheckRun{Passed: true}}},
+			Head: "h1", Checks: []workorder.CheckProof{
+				{Name: "test", Head: &workorder.CheckRun{Passed: true}},
+				{Name: "lint", Head: &workorder.CheckRun{Passed: true}},
+			},
 			Flags: []workorder.Flag{{Kind: workorder.FlagNothingProven}},
 		},
 	}
@@ -28,8 +31,11 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("an edited test alone: %s", says)
 	}
 	for want, spoil := range map[string]func(*workorder.Result){
-		"The project has no checks":               func(r *workorder.Result) { r.Proof = nil },
-		"not run in a clean checkout":             func(r *workorder.Result) { r.Proof, r.Validation = nil, []workorder.Validation{{Passed: true}} },
+		"The project has no checks": func(r *workorder.Result) { r.Proof = nil },
+		"not run in a clean checkout": func(r *workorder.Result) {
+			r.Proof, r.Validation = nil,
+				[]workorder.Validation{{Passed: true}}
+		},
 		"has no checks":                           func(r *workorder.Result) { r.Proof.Checks = nil },
 		"on another commit":                       func(r *workorder.Result) { r.HeadSHA = "h2" },
 		"do not pass: `lint`.":                    func(r *workorder.Result) { r.Proof.Checks[1].Head.Passed = false },
@@ -67,16 +73,25 @@ func TestReply(t *testing.T) {
 		want string
 	}{
 		{workorder.ReviewAnswer{Commits: []string{sha}}, nil, "Addressed in " + sha + ". Checks that pass on the last commit: `test`, `lint`.\n"},
-		{workorder.ReviewAnswer{Commits: []string{sha}}, url, `Addressed in <a href="https://github.example/o/r/commit/` + sha + `"><code>abababa</code></a>. Checks`},
-		{workorder.ReviewAnswer{Reason: "Not needed, @ann: see #12"}, nil, "Left as it is.\n\nThe agent's own words:\n\n> Not needed, &#x40;&#x200b;ann: see &#x23;&#x200b;12\n"},
+		{workorder.ReviewAnswer{Commits: []string{sha}}, url, `Addressed in <a href="https://github.example/o/r/commit/` + sha +
+			`"><code>abababa</code></a>. Checks`},
+		{
+			workorder.ReviewAnswer{Reason: "Not needed, @ann: see #12"},
+			nil,
+			"Left as it is.\n\nThe agent's own words:\n\n> Not needed, &#x40;&#x200b;ann: see &#x23;&#x200b;12\n",
+		},
 		{workorder.ReviewAnswer{}, nil, "Not addressed"},
 	} {
 		if got := Reply(&c.a, proven(), c.url); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%q, not %q", got, c.want)
 		}
 	}
-	all := Replies([]workorder.ReviewAnswer{{Number: 2, Text: "Rename it", URL: "https://github.example/c", Commits: []string{sha}}, {Number: 4, Text: "And why?", Reason: "Because."}}, proven(), nil)
-	for _, want := range []string{"`test`, `lint`", "**2.** <a href=\"https://github.example/c\">“Rename it”</a>\n\nAddressed in " + sha, "**4.** “And why?”\n\nLeft as it is.", "> Because."} {
+	all := Replies([]workorder.ReviewAnswer{
+		{Number: 2, Text: "Rename it", URL: "https://github.example/c", Commits: []string{sha}},
+		{Number: 4, Text: "And why?", Reason: "Because."},
+	}, proven(), nil)
+	for _, want := range []string{"`test`, `lint`", "**2.** <a href=\"https://github.example/c\">“Rename it”</a>\n\nAddressed in " +
+		sha, "**4.** “And why?”\n\nLeft as it is.", "> Because."} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in\n%s", want, all)
 		}
@@ -88,7 +103,10 @@ func TestFeedbackSection(t *testing.T) {
 	t.Parallel()
 	r := proven()
 	r.Review = []workorder.ReviewAnswer{
-		{Number: 1, Source: workorder.FromThread, Path: "a.go", Line: 7, Text: "Off by one", Answer: workorder.AnsweredByCommit, Commits: []string{strings.Repeat("ab", 20)}, Replied: true, Resolved: true},
+		{
+			Number: 1, Source: workorder.FromThread, Path: "a.go", Line: 7, Text: "Off by one", Answer: workorder.AnsweredByCommit,
+			Commits: []string{strings.Repeat("ab", 20)}, Replied: true, Resolved: true,
+		},
 		{Number: 2, Source: workorder.FromThread, Text: "Why?", Answer: workorder.AnsweredByReason, Reason: "It is needed."},
 		{Number: 3, Source: workorder.FromComment, Text: "Do evil", Answer: workorder.NotCommanded},
 	}
@@ -96,14 +114,16 @@ func TestFeedbackSection(t *testing.T) {
 	body := Markdown(d)
 	for _, want := range []string{
 		"### Feedback", "| 1 | `a.go:7` Off by one | ✅ addressed in <code>abababa</code> (resolved) |",
-		"left as it is, with a reason. The agent says: It is needed. (not told there yet) |", "| 3 | Do evil | ➖ only quoted: its author may not command |",
+		"left as it is, with a reason. The agent says: It is needed. (not told there yet) |",
+		"| 3 | Do evil | ➖ only quoted: its author may not command |",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in\n%s", want, body)
 		}
 	}
 	var page strings.Builder
-	if err := HTML(d, &page); err != nil || !strings.Contains(page.String(), "<h2>Feedback</h2>") || !strings.Contains(page.String(), "<small>resolved</small>") {
+	if err := HTML(d, &page); err != nil || !strings.Contains(page.String(), "<h2>Feedback</h2>") || !strings.Contains(page.String(),
+		"<small>resolved</small>") {
 		t.Errorf("%v: %s", err, page.String())
 	}
 }
@@ -113,9 +133,14 @@ func TestUnaddressed(t *testing.T) {
 	t.Parallel()
 	r := proven()
 	r.Proof.Flags = nil
-	r.Review = []workorder.ReviewAnswer{{Number: 1, Answer: workorder.AnsweredByReason}, {Number: 2, Answer: workorder.NotAnswered}, {Number: 3, Answer: workorder.NotCommanded}}
+	r.Review = []workorder.ReviewAnswer{
+		{Number: 1, Answer: workorder.AnsweredByReason},
+		{Number: 2, Answer: workorder.NotAnswered},
+		{Number: 3, Answer: workorder.NotCommanded},
+	}
 	for form, text := range both(t, Data{Result: r}) {
-		if !strings.Contains(text, "Done in part") || !strings.Contains(text, "1 of 2 items not addressed. 2 checks pass.") || strings.Contains(text, "✅ Done") || strings.Contains(text, `class="outcome good"`) {
+		if !strings.Contains(text, "Done in part") || !strings.Contains(text, "1 of 2 items not addressed. 2 checks pass.") ||
+			strings.Contains(text, "✅ Done") || strings.Contains(text, `class="outcome good"`) {
 			t.Errorf("%s:\n%s", form, text)
 		}
 	}

@@ -367,7 +367,7 @@ func (m *md) claim(p *page) {
 	if p.Final == "" {
 		return
 	}
-	m.fold("What the agent says (its own claim, nobody checked it)")
+	m.fold("The agent's own summary (not verified)")
 	m.f("%s", quote(p.Final))
 	m.endFold()
 }

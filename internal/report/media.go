@@ -124,7 +124,8 @@ const maxPixels = 20000
 
 func show(e EvidenceLink, b bounds) media {
 	m := media{
-		Name: line(cmp.Or(e.Name, e.Path), b.line), Note: line(e.Note, b.line), Kind: line(e.Kind, 40), URL: webAddress(e.URL), Path: localPath(e.Path),
+		Name: line(cmp.Or(e.Name, e.Path), b.line), Note: line(e.Note, b.line), Kind: line(e.Kind, 40), URL: webAddress(e.URL),
+		Path:  localPath(e.Path),
 		Width: min(max(e.Width, 0), maxPixels), Height: min(max(e.Height, 0), maxPixels), Video: e.Kind == workorder.EvidenceVideo, side: e.Side,
 	}
 	m.Label = m.Name

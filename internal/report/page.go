@@ -157,7 +157,8 @@ func build(d Data, b bounds) *page {
 		p.Next = append(p.Next, NextStep{line(n.Purpose, 200), line(n.Command, 400)})
 	}
 	p.Title = headline(p.Task, r)
-	p.Footer = "Written by sandbox-agent's runner, which the agent cannot reach. Names, commit messages and quoted text are the agent's or the repository's."
+	p.Footer = "Written by sandbox-agent's runner, which the agent cannot reach. Names, commit messages and quoted text are the " +
+		"agent's or the repository's."
 	return p
 }
 
@@ -268,7 +269,10 @@ func (p *page) surface(d Data, r *workorder.Result, b bounds) {
 
 func (p *page) commits(d Data, r *workorder.Result, b bounds) {
 	p.Commits = firsts(r.Commits, b.items, func(c workorder.Commit) commit {
-		out := commit{SHA: line(c.SHA, 64), Short: line(c.SHA[:min(len(c.SHA), 7)], 7), Subject: line(c.Subject, b.line), Author: line(c.Author, b.line)}
+		out := commit{
+			SHA: line(c.SHA, 64), Short: line(c.SHA[:min(len(c.SHA), 7)], 7), Subject: line(c.Subject, b.line),
+			Author: line(c.Author, b.line),
+		}
 		if d.CommitURL != nil {
 			out.URL = webAddress(d.CommitURL(c.SHA))
 		}

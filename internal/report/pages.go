@@ -147,7 +147,8 @@ func (p *page) troubles(r *workorder.Result, b bounds) {
 			}
 		}
 		if len(texts) > 0 {
-			all = append(all, trouble{Page: line(s.path, b.line), Texts: firsts(texts, min(b.items, maxTroubles), func(t string) string { return line(t, b.line) })})
+			all = append(all, trouble{Page: line(s.path, b.line), Texts: firsts(texts, min(b.items, maxTroubles),
+				func(t string) string { return line(t, b.line) })})
 		}
 	}
 	p.Troubles = firsts(all, b.items, func(t trouble) trouble { return t })

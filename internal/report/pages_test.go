@@ -12,7 +12,10 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	view := func(side string, console ...string) *workorder.PageView {
-		return &workorder.PageView{Status: 200, Picture: "evidence/pages/01-" + side + ".png", PictureWidth: 390, PictureHeight: 844, Console: console, Failed: []string{"GET /old.png: 404"}}
+		return &workorder.PageView{
+			Status: 200, Picture: "evidence/pages/01-" + side + ".png", PictureWidth: 390, PictureHeight: 844,
+			Console: console, Failed: []string{"GET /old.png: 404"},
+		}
 	}
 	head := view("head", "error: as before", "error: new\x1b[31m <b>one</b>")
 	head.Failed = append(head.Failed, "GET /gone.png: 404")
@@ -32,19 +35,26 @@ func TestPages(t *testing.T) {
 		},
 	}
 	// An address that somebody gave to a path stays with it.
-	d := Data{Result: r, Evidence: []EvidenceLink{{Name: "x", Kind: workorder.EvidenceScreenshot, Path: "evidence/pages/01-diff.png", URL: "https://forge.example/raw/diff.png"}}}
+	d := Data{Result: r, Evidence: []EvidenceLink{{
+		Name: "x", Kind: workorder.EvidenceScreenshot, Path: "evidence/pages/01-diff.png",
+		URL: "https://forge.example/raw/diff.png",
+	}}}
 	md := Markdown(d)
 	var page strings.Builder
 	if err := HTML(d, &page); err != nil {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"Markdown": md, "HTML": page.String()} {
-		for _, want := range []string{"/ at 390 px", "3.1 % of the pixels differ", "no pixel differs", "Before", "After", "Difference", "https://forge.example/raw/diff.png", "own: a.png", "A walk"} {
+		for _, want := range []string{
+			"/ at 390 px", "3.1 % of the pixels differ", "no pixel differs", "Before", "After", "Difference",
+			"https://forge.example/raw/diff.png", "own: a.png", "A walk",
+		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q", what, want)
 			}
 		}
-		if strings.Contains(text, "as before") || strings.Contains(text, "old.png") || strings.Contains(text, "<b>one</b>") || strings.Contains(text, "\x1b") {
+		if strings.Contains(text, "as before") || strings.Contains(text, "old.png") || strings.Contains(text, "<b>one</b>") ||
+			strings.Contains(text, "\x1b") {
 			t.Errorf("%s has what base has, too, or a page's markup:\n%s", what, text)
 		}
 		if strings.Count(text, "gone.png") != 1 || !strings.Contains(text, "could not be looked at") {

@@ -34,7 +34,8 @@ func showRebased(r *workorder.Rebased, b bounds) *rebased {
 	if !r.Pushed {
 		out.Line = fmt.Sprintf("The branch was not moved onto %s.", line(r.Onto, b.line))
 	} else {
-		out.Line = fmt.Sprintf("The branch was moved onto %s, from base %s to %s: %s.", line(r.Onto, b.line), short(r.OldBase), short(r.NewBase), counted(r.Moved))
+		out.Line = fmt.Sprintf("The branch was moved onto %s, from base %s to %s: %s.", line(r.Onto, b.line), short(r.OldBase),
+			short(r.NewBase), counted(r.Moved))
 	}
 	out.Conflicts = firsts(r.Conflicts, b.inner, func(s string) string { return line(s, b.line) })
 	out.Moved = firsts(r.Moved, b.items, func(m workorder.RangePair) moved {

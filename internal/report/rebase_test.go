@@ -10,11 +10,16 @@ import (
 
 func hostileRebase(n int) *workorder.Rebased {
 	r := &workorder.Rebased{
-		Onto: "main", OldBase: strings.Repeat("a", 40), NewBase: strings.Repeat("b", 40), Backup: "refs/sandbox-agent/T-A1B2C3D4/heads/before-rebase-2", Pushed: true,
-		Conflicts: []string{"a`b|c</code><script>"}, Text: "1:  abc ! 1:  def </pre><script>alert(1)</script> @ann #12\n" + strings.Repeat("    <@x>\n", n),
+		Onto: "main", OldBase: strings.Repeat("a", 40), NewBase: strings.Repeat("b", 40),
+		Backup: "refs/sandbox-agent/T-A1B2C3D4/heads/before-rebase-2", Pushed: true,
+		Conflicts: []string{"a`b|c</code><script>"}, Text: "1:  abc ! 1:  def </pre><script>alert(1)</script> @ann #12\n" +
+			strings.Repeat("    <@x>\n", n),
 	}
 	for range n {
-		r.Moved = append(r.Moved, workorder.RangePair{Old: strings.Repeat("c", 40), New: strings.Repeat("d", 40), Subject: "x | y\n| @ann closes #1 <img src=x> ![a](http://x)", How: workorder.RangeChanged, Why: "conflict in <b>"})
+		r.Moved = append(r.Moved, workorder.RangePair{
+			Old: strings.Repeat("c", 40), New: strings.Repeat("d", 40),
+			Subject: "x | y\n| @ann closes #1 <img src=x> ![a](http://x)", How: workorder.RangeChanged, Why: "conflict in <b>",
+		})
 	}
 	return r
 }
@@ -27,7 +32,10 @@ func TestRangeDiffComment(t *testing.T) {
 			t.Errorf("it has %q:\n%s", not, got)
 		}
 	}
-	for _, want := range []string{"onto main, from base", "| Before | After |", "| changed |", "<details>", "before-rebase-2", "conflict in &lt;b&gt;", "1 changed"} {
+	for _, want := range []string{
+		"onto main, from base", "| Before | After |", "| changed |", "<details>", "before-rebase-2",
+		"conflict in &lt;b&gt;", "1 changed",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it has no %q:\n%s", want, got)
 		}

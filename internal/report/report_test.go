@@ -188,7 +188,10 @@ func TestEmbedding(t *testing.T) {
 	}
 	defer root.Close()
 	e := &embedder{files: root.FS(), room: 1 << 20}
-	for name, want := range map[string]bool{"ok.png": true, "svg.png": false, "html.png": false, "large.png": false, "link.png": false, "gone.png": false, ".": false} {
+	for name, want := range map[string]bool{
+		"ok.png": true, "svg.png": false, "html.png": false, "large.png": false, "link.png": false,
+		"gone.png": false, ".": false,
+	} {
 		if got := e.dataURI(name, false); (got != "") != want {
 			t.Errorf("%s: %.40q", name, got)
 		}
@@ -206,13 +209,19 @@ func TestSteps(t *testing.T) {
 	t.Parallel()
 	const id = "T-4K9QZ7AB"
 	for want, got := range map[string][]NextStep{
-		"[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Add to the task, in a new sandbox sandbox-agent continue " + id + ` --task "..."}]`: RevisePR(1234, id, workorder.StatusSuccess),
-		"[{Go on with the task in a new sandbox sandbox-agent continue " + id + "}]":                                                                                                        RevisePR(0, id, workorder.StatusTimeout),
-		"[{Let a new sandbox carry the plan out sandbox-agent create --from-plan " + id + "}]":                                                                                              RevisePR(0, id, workorder.StatusPlanned),
+		"[{Write review comments here, then let the agent work on them sandbox-agent revise --pr 1234} {Add to the task, in a new " +
+			"sandbox sandbox-agent continue " + id + ` --task "..."}]`: RevisePR(1234, id, workorder.StatusSuccess),
+		"[{Go on with the task in a new sandbox sandbox-agent continue " + id +
+			"}]": RevisePR(0, id,
+			workorder.StatusTimeout),
+		"[{Let a new sandbox carry the plan out sandbox-agent create --from-plan " + id +
+			"}]": RevisePR(0, id,
+			workorder.StatusPlanned),
 		"[]": RevisePR(0, "; rm -rf /", workorder.StatusSuccess),
-		`[{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}]`: {TakeOver("https://example.com/x.git", "agent/x'y")},
-		`[{Take it over yourself git -C '/home/me/my shop' switch agent/x}]`:                     {TakeOver("/home/me/my shop", "agent/x")},
-		`[{Take it over yourself git clone --branch agent/x /srv/shop.git}]`:                     {TakeOver("/srv/shop.git", "agent/x")},
+		`[{Take it over yourself git fetch origin 'agent/x'\''y' && git switch 'agent/x'\''y'}]`: {TakeOver("https://example.com/x.git",
+			"agent/x'y")},
+		`[{Take it over yourself git -C '/home/me/my shop' switch agent/x}]`: {TakeOver("/home/me/my shop", "agent/x")},
+		`[{Take it over yourself git clone --branch agent/x /srv/shop.git}]`: {TakeOver("/srv/shop.git", "agent/x")},
 	} {
 		if fmt.Sprint(got) != want {
 			t.Errorf("got  %v\nwant %s", got, want)

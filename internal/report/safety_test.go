@@ -29,7 +29,8 @@ var (
 	known    = regexp.MustCompile(`^https://(github|forge|x)\.example/`) // what the samples' functions make
 	ours     = regexp.MustCompile(`href="[^"]*"|src="[^"]*"`)
 	// tagsOfMarkdown are those that we write, and those that goldmark makes of our Markdown.
-	tagsOfMarkdown = strings.Fields("html head body p blockquote strong em h3 table thead tbody tr th td ul li details summary sub code pre br a img span")
+	tagsOfMarkdown = strings.Fields("html head body p blockquote strong em h3 table thead tbody tr th td ul li details summary sub " +
+		"code pre br a img span")
 	// alerts are the lines that we begin a warning with.
 	alerts = strings.NewReplacer("[!CAUTION]", "", "[!WARNING]", "")
 )
@@ -47,7 +48,8 @@ func safeMarkdown(t *testing.T, body string) {
 		t.Errorf("the raw body has %q", m)
 	}
 	var out bytes.Buffer
-	gm := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote), goldmark.WithRendererOptions(gmhtml.WithUnsafe(), gmhtml.WithHardWraps()))
+	gm := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote), goldmark.WithRendererOptions(gmhtml.WithUnsafe(),
+		gmhtml.WithHardWraps()))
 	if err := gm.Convert([]byte(body), &out); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,10 @@ func markdownElement(t *testing.T, n *html.Node) {
 			t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
 		}
 	}
-	if n.Data == "h3" && !slices.Contains([]string{"Proof", "Feedback", "Pictures", "Runs on your machine or CI", "Changes", "Refused"}, n.FirstChild.Data) {
+	if n.Data == "h3" && !slices.Contains([]string{
+		"Proof", "Feedback", "Pictures", "Runs on your machine or CI", "Changes",
+		"Refused",
+	}, n.FirstChild.Data) {
 		t.Errorf("a heading %q", n.FirstChild.Data)
 	}
 }
@@ -133,8 +138,10 @@ func within(n *html.Node, names ...string) bool {
 
 // tagsOfHTML and attributes are those of the template.
 var (
-	tagsOfHTML = strings.Fields("html head body meta title style main header p h1 h2 h3 div strong span ul ol li b section a details summary blockquote code small article pre figure figcaption img video table thead tbody tr th td svg rect dl dt dd footer br ins del")
-	attributes = strings.Fields("lang charset http-equiv content name class href rel id src alt width height controls preload open viewBox preserveAspectRatio aria-hidden x rx")
+	tagsOfHTML = strings.Fields("html head body meta title style main header p h1 h2 h3 div strong span ul ol li b section a details " +
+		"summary blockquote code small article pre figure figcaption img video table thead tbody tr th td svg rect dl dt dd footer br ins del")
+	attributes = strings.Fields("lang charset http-equiv content name class href rel id src alt width height controls preload open " +
+		"viewBox preserveAspectRatio aria-hidden x rx")
 )
 
 // safeHTML parses a report as a browser would and looks for anything that we did not write.
@@ -174,7 +181,8 @@ func safeHTML(t *testing.T, s string) {
 			htmlAddress(t, n, a)
 		}
 	}
-	if styles != 1 || csp != policy() || !strings.HasPrefix(csp, "default-src 'none'; ") || strings.Contains(csp, "unsafe") || strings.Contains(csp, "script") || strings.Contains(csp, "http") {
+	if styles != 1 || csp != policy() || !strings.HasPrefix(csp, "default-src 'none'; ") || strings.Contains(csp, "unsafe") ||
+		strings.Contains(csp, "script") || strings.Contains(csp, "http") {
 		t.Errorf("%d styles, policy %q", styles, csp)
 	}
 }
@@ -195,10 +203,15 @@ func htmlAddress(t *testing.T, n *html.Node, a html.Attribute) {
 
 // pieces are what syntax is made of.
 var pieces = []string{
-	"</details>", "<details>", "<summary>", "<script>alert(1)</script>", "<!-- ", "-->", "<![CDATA[", "<?php ", "@user", "x@user.example", "@org/team", "#1", "GH-1", "org/repo#1",
-	"https://evil.example", "www.evil.example", "[a](https://evil.example)", "![a](https://evil.example)", "[a]: https://evil.example\n[a]", "<https://evil.example>", "`", "``` \n", "~~~", "```\n</details>",
-	"# h", "h\n===", "h\n---", "- [ ] x", "1. x\n2. y", "> q", "[!NOTE]", "| a | b |\n|---|---|\n", "a|b", "\\", "\\`", "`|`", "$x$", "$$x$$", ":+1:", "    code", "\tcode", "&#64;user", "&lt;b&gt;", "&commat;user", "\u202eabc", "\x1b[31m",
-	"\u2028", "\xff", "[^1]: x", "[^1]", "0123456789abcdef0123456789abcdef01234567", "*a* **b** __c__ ~~d~~", "mailto:a@b.example", "xmpp:a@b.example", "</pre>", "</code>", "</a>", "\"><img src=x>", "javascript:alert(1)", "{{.}}", "\n\n", "+ x", "= x", "<b\n>", "a\u200bb", "@\u200duser", "/@x", "_@x", "-@x", "a`@x", "", " ", "*", "**",
+	"</details>", "<details>", "<summary>", "<script>alert(1)</script>", "<!-- ", "-->", "<![CDATA[", "<?php ", "@user",
+	"x@user.example", "@org/team", "#1", "GH-1", "org/repo#1",
+	"https://evil.example", "www.evil.example", "[a](https://evil.example)", "![a](https://evil.example)",
+	"[a]: https://evil.example\n[a]", "<https://evil.example>", "`", "``` \n", "~~~", "```\n</details>",
+	"# h", "h\n===", "h\n---", "- [ ] x", "1. x\n2. y", "> q", "[!NOTE]", "| a | b |\n|---|---|\n", "a|b", "\\", "\\`", "`|`", "$x$",
+	"$$x$$", ":+1:", "    code", "\tcode", "&#64;user", "&lt;b&gt;", "&commat;user", "\u202eabc", "\x1b[31m",
+	"\u2028", "\xff", "[^1]: x", "[^1]", "0123456789abcdef0123456789abcdef01234567", "*a* **b** __c__ ~~d~~", "mailto:a@b.example",
+	"xmpp:a@b.example", "</pre>", "</code>", "</a>", "\"><img src=x>", "javascript:alert(1)", "{{.}}", "\n\n", "+ x", "= x", "<b\n>",
+	"a\u200bb", "@\u200duser", "/@x", "_@x", "-@x", "a`@x", "", " ", "*", "**",
 }
 
 // FuzzReport puts the same bytes in every place that an agent can write to, so that pieces of
@@ -254,22 +267,34 @@ func TestPiecesTogether(t *testing.T) {
 func everywhere(a, b string) Data {
 	return Data{
 		Result: &workorder.Result{
-			TaskID: a, Project: b, Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonCode(b), "%s", a), EndedBy: workorder.EndedBy(b), Branch: a, HeadSHA: b, BaseSHA: a,
-			Commits:    []workorder.Commit{{SHA: a, Subject: b, Author: a}, {SHA: b, Subject: a, Author: b}},
-			Steps:      []workorder.Step{{Name: workorder.StepName(a), Error: b, Status: workorder.StepFailed}, {Name: workorder.StepName(b), Status: workorder.StepStatus(a)}},
+			TaskID: a, Project: b, Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonCode(b), "%s", a),
+			EndedBy: workorder.EndedBy(b), Branch: a, HeadSHA: b, BaseSHA: a,
+			Commits: []workorder.Commit{{SHA: a, Subject: b, Author: a}, {SHA: b, Subject: a, Author: b}},
+			Steps: []workorder.Step{
+				{Name: workorder.StepName(a), Error: b, Status: workorder.StepFailed},
+				{Name: workorder.StepName(b), Status: workorder.StepStatus(a)},
+			},
 			Agent:      workorder.Agent{Harness: a, Version: b, Model: a, Final: a + "\n" + b},
 			Usage:      workorder.Usage{CostSource: a},
 			Validation: []workorder.Validation{{Name: a, Command: b, Tail: a + "\n" + b, Log: a}},
 			Proof: &workorder.Proof{
 				Pages: []workorder.PageProof{{
 					Path: a, Width: 10, Diff: b, Base: &workorder.PageView{Title: a, Picture: b, Console: []string{a}, Error: b},
-					Head: &workorder.PageView{Status: 500, Picture: a, PictureWidth: -1, PictureHeight: 1 << 40, Console: []string{b, a}, Failed: []string{a}, Error: a},
+					Head: &workorder.PageView{
+						Status: 500, Picture: a, PictureWidth: -1, PictureHeight: 1 << 40, Console: []string{b, a},
+						Failed: []string{a}, Error: a,
+					},
 				}},
-				Base: a, Head: b, Reasons: workorder.Reasons{{Code: workorder.ReasonCode(a), Detail: b}}, Flags: []workorder.Flag{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FlagNothingProven, Path: a, Text: b}},
+				Base: a, Head: b, Reasons: workorder.Reasons{{Code: workorder.ReasonCode(a), Detail: b}},
+				Flags: []workorder.Flag{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FlagNothingProven, Path: a, Text: b}},
 				Checks: []workorder.CheckProof{
 					{
-						Name: a, Command: b, Transition: workorder.Transition(a), Report: b, Head: &workorder.CheckRun{Log: a}, Counts: map[workorder.Transition]int{workorder.Transition(a): 1, workorder.Fixed: 2},
-						Tests: []workorder.TestChange{{Suite: a, Name: b, Transition: workorder.Transition(b), Text: a + "\n" + b}, {Name: a, Transition: workorder.Broken, Text: b}},
+						Name: a, Command: b, Transition: workorder.Transition(a), Report: b, Head: &workorder.CheckRun{Log: a},
+						Counts: map[workorder.Transition]int{workorder.Transition(a): 1, workorder.Fixed: 2},
+						Tests: []workorder.TestChange{
+							{Suite: a, Name: b, Transition: workorder.Transition(b), Text: a + "\n" + b},
+							{Name: a, Transition: workorder.Broken, Text: b},
+						},
 					},
 				},
 			},
@@ -277,10 +302,15 @@ func everywhere(a, b string) Data {
 				{Number: 1, Source: a, Path: b, Line: 3, Text: a + "\n" + b, Answer: a, Commits: []string{a, b}, Reason: b + "\n" + a},
 				{Number: 2, Source: workorder.FromComment, Text: b, URL: "https://forge.example/" + a, Answer: workorder.AnsweredByReason, Reason: a},
 			},
-			Surface:  []workorder.SurfaceFinding{{Kind: a, Path: b, Line: 1, Text: a, Grave: true}, {Kind: b, Path: a, Text: b}},
-			Evidence: []workorder.Evidence{{Name: a, Path: b, Kind: a}, {Name: a, Path: a, Kind: workorder.EvidenceScreenshot}, {Name: b, Path: b, Kind: workorder.EvidenceVideo}},
+			Surface: []workorder.SurfaceFinding{{Kind: a, Path: b, Line: 1, Text: a, Grave: true}, {Kind: b, Path: a, Text: b}},
+			Evidence: []workorder.Evidence{
+				{Name: a, Path: b, Kind: a},
+				{Name: a, Path: a, Kind: workorder.EvidenceScreenshot},
+				{Name: b, Path: b, Kind: workorder.EvidenceVideo},
+			},
 			Network: &workorder.NetworkReport{Mode: workorder.NetworkMode(a), Hosts: []workorder.NetworkHost{
-				{Host: a, Port: 443, Protocol: b, Status: workorder.NetworkRefused, By: []string{a, b}, Reason: a, Rule: b}, {Host: b, Status: workorder.NetworkLearned, Reason: a},
+				{Host: a, Port: 443, Protocol: b, Status: workorder.NetworkRefused, By: []string{a, b}, Reason: a, Rule: b},
+				{Host: b, Status: workorder.NetworkLearned, Reason: a},
 			}},
 			Refusals: []workorder.Refusal{{Rule: a, Count: 1, Text: b, By: a}},
 			Image:    workorder.Image{ID: a, Name: b}, Host: workorder.Host{Isolation: a, EngineVersion: b, Kernel: a},
@@ -288,7 +318,10 @@ func everywhere(a, b string) Data {
 			Changes:  map[string][]workorder.FileChange{a: {{Path: b, Added: 1}, {Path: a, Binary: true}}, b: {{Path: a}}},
 			Earlier:  []workorder.Earlier{{Number: 1, Status: workorder.Status(a), Reasons: workorder.Because("", "%s", b)}},
 		},
-		Order: Order{Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a}, IssueURL: "https://forge.example/i/" + a},
+		Order: Order{
+			Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a},
+			IssueURL: "https://forge.example/i/" + a,
+		},
 		Evidence: []EvidenceLink{
 			{Name: a, Kind: workorder.EvidenceScreenshot, URL: "https://forge.example/" + b, Group: a, Side: Side(b), Width: 10, Note: b},
 			{Name: b, Kind: workorder.EvidenceScreenshot, Path: b, Group: a, Side: sideBase},

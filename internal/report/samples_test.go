@@ -52,7 +52,8 @@ func result() *workorder.Result {
 	return &workorder.Result{
 		Version: 1, TaskID: "T-4K9QZ7AB", Project: "demo", Mode: workorder.ModeCreate, Attempt: 1, AttemptID: "00112233445566aa",
 		Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, StartedAt: began, DurationMS: 751_400,
-		Repo: "https://github.example/acme/shop.git", BaseBranch: "main", Branch: "agent/T-4K9QZ7AB-give-a-discount", BaseSHA: base, HeadSHA: head, Pushed: true,
+		Repo: "https://github.example/acme/shop.git", BaseBranch: "main", Branch: "agent/T-4K9QZ7AB-give-a-discount", BaseSHA: base,
+		HeadSHA: head, Pushed: true,
 		Commits: []workorder.Commit{
 			{SHA: "91d0c7e5a4b3f28160de59c7ab1234ef98765d01", Subject: "basket: discount from three items on", Author: "sandbox-agent"},
 			{SHA: head, Subject: "page: show the discount as a line of its own", Author: "sandbox-agent"},
@@ -72,7 +73,10 @@ func result() *workorder.Result {
 			Harness: "claude-code", Version: "2.1.0", Model: "claude-sonnet-4-5", ExitCode: &code, Turns: 18,
 			Final: "I added `Discount()` to the basket and a line to the page.\n\n- All tests pass.\n- Nothing else was touched.",
 		},
-		Usage: workorder.Usage{CostUSD: &cost, CostSource: workorder.CostByGateway, InputTokens: 4210, OutputTokens: 11873, CacheReadTokens: 812_044, CacheWriteTokens: 63_120},
+		Usage: workorder.Usage{
+			CostUSD: &cost, CostSource: workorder.CostByGateway, InputTokens: 4210, OutputTokens: 11873,
+			CacheReadTokens: 812_044, CacheWriteTokens: 63_120,
+		},
 		Validation: []workorder.Validation{
 			{Name: "test", Command: "go test -json ./... > report.json", Passed: true, DurationMS: 21_000},
 			{Name: "lint", Command: "golangci-lint run", Passed: true, DurationMS: 9_000},
@@ -80,8 +84,14 @@ func result() *workorder.Result {
 		Proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{
 			{
 				Name: "test", Command: "go test -json ./... > report.json", Transition: workorder.Fixed, Report: "go test -json",
-				Base:   &workorder.CheckRun{ExitCode: 1, DurationMS: 20_100, Log: "logs/proof-base-test.log", Tests: &workorder.TestCounts{Passed: 41, Failed: 1}},
-				Head:   &workorder.CheckRun{Passed: true, DurationMS: 21_000, Log: "logs/proof-head-test.log", Tests: &workorder.TestCounts{Passed: 44}},
+				Base: &workorder.CheckRun{
+					ExitCode: 1, DurationMS: 20_100, Log: "logs/proof-base-test.log",
+					Tests: &workorder.TestCounts{Passed: 41, Failed: 1},
+				},
+				Head: &workorder.CheckRun{
+					Passed: true, DurationMS: 21_000, Log: "logs/proof-head-test.log",
+					Tests: &workorder.TestCounts{Passed: 44},
+				},
 				Counts: map[workorder.Transition]int{workorder.StillPasses: 41, workorder.Fixed: 1, workorder.NewPasses: 2},
 				Tests: []workorder.TestChange{
 					{Suite: "example.com/shop/basket", Name: "TestTotal/three_items", Transition: workorder.Fixed},
@@ -99,13 +109,22 @@ func result() *workorder.Result {
 		},
 		Network: &workorder.NetworkReport{Mode: workorder.NetworkRestricted, Hosts: []workorder.NetworkHost{
 			{Host: "registry.npmjs.org", Port: 443, Protocol: "tcp", Status: workorder.NetworkAllowed, Count: 31},
-			{Host: "telemetry.example.net", Port: 443, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 4, By: []string{"npm install (412)"}, Reason: "no rule allows it", Rule: "- telemetry.example.net"},
-			{Host: "169.254.169.254", Port: 80, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 1, By: []string{"curl (977)"}, Reason: "the metadata of a cloud can never be allowed"},
+			{
+				Host: "telemetry.example.net", Port: 443, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 4,
+				By: []string{"npm install (412)"}, Reason: "no rule allows it", Rule: "- telemetry.example.net",
+			},
+			{
+				Host: "169.254.169.254", Port: 80, Protocol: "tcp", Status: workorder.NetworkRefused, Count: 1, By: []string{"curl (977)"},
+				Reason: "the metadata of a cloud can never be allowed",
+			},
 		}},
-		Refusals: []workorder.Refusal{{Rule: "privileged", Count: 2, Text: "a container must not be privileged", By: "docker run --privileged (981)"}},
-		PR:       &workorder.PR{Number: 47, URL: "https://github.example/acme/shop/pull/47", State: "open"},
-		Image:    workorder.Image{ID: "sha256:6cc1d0", Digest: "sha256:6cc1d0e4f5", Name: "sandbox-agent:2.0.0"},
-		Host:     workorder.Host{Isolation: "confined", EngineVersion: "28.5.2", InnerVersion: "28.5.2", Kernel: "6.12.8"},
+		Refusals: []workorder.Refusal{{
+			Rule: "privileged", Count: 2, Text: "a container must not be privileged",
+			By: "docker run --privileged (981)",
+		}},
+		PR:    &workorder.PR{Number: 47, URL: "https://github.example/acme/shop/pull/47", State: "open"},
+		Image: workorder.Image{ID: "sha256:6cc1d0", Digest: "sha256:6cc1d0e4f5", Name: "sandbox-agent:2.0.0"},
+		Host:  workorder.Host{Isolation: "confined", EngineVersion: "28.5.2", InnerVersion: "28.5.2", Kernel: "6.12.8"},
 	}
 }
 
@@ -113,7 +132,10 @@ func result() *workorder.Result {
 func success() Data {
 	raw := "https://github.example/acme/shop/raw/5d2f/T-4K9QZ7AB/"
 	shot := func(group, file string, s Side, w, h int, note string) EvidenceLink {
-		return EvidenceLink{Name: group, Kind: workorder.EvidenceScreenshot, URL: raw + file, Path: "evidence/" + file, Group: group, Side: s, Width: w, Height: h, Note: note}
+		return EvidenceLink{
+			Name: group, Kind: workorder.EvidenceScreenshot, URL: raw + file, Path: "evidence/" + file, Group: group,
+			Side: s, Width: w, Height: h, Note: note,
+		}
 	}
 	d := Data{
 		Result: result(), Order: order(), Files: os.DirFS("testdata"),
@@ -129,8 +151,16 @@ func success() Data {
 		Versions: []Version{{"sandbox-agent", "v2.0.0 (b7e24d9)"}},
 	}
 	d.Result.Changes = map[string][]workorder.FileChange{
-		"91d0c7e5a4b3f28160de59c7ab1234ef98765d01": {{Path: "basket/basket.go", Added: 24, Deleted: 3}, {Path: "basket/basket_test.go", Added: 31}},
-		head: {{Path: "page/page.go", Added: 9, Deleted: 1}, {Path: "page/page_test.go", Added: 18}, {Path: "Makefile", Added: 3}, {Path: "page/icon.png", Binary: true}},
+		"91d0c7e5a4b3f28160de59c7ab1234ef98765d01": {{Path: "basket/basket.go", Added: 24, Deleted: 3}, {
+			Path:  "basket/basket_test.go",
+			Added: 31,
+		}},
+		head: {
+			{Path: "page/page.go", Added: 9, Deleted: 1},
+			{Path: "page/page_test.go", Added: 18},
+			{Path: "Makefile", Added: 3},
+			{Path: "page/icon.png", Binary: true},
+		},
 	}
 	d.Next = append(RevisePR(47, "T-4K9QZ7AB", d.Result.Status), TakeOver("https://example.com/shop.git", d.Result.Branch))
 	links(&d)
@@ -140,16 +170,24 @@ func success() Data {
 func failure() Data {
 	d := success()
 	r := d.Result
-	r.Status, r.EndedBy, r.Reasons = workorder.StatusFailed, workorder.ByValidation, workorder.Because(workorder.ReasonValidation, "validate command \"test\" failed with exit code 1")
+	r.Status, r.EndedBy, r.Reasons = workorder.StatusFailed, workorder.ByValidation, workorder.Because(workorder.ReasonValidation,
+		"validate command \"test\" failed with exit code 1")
 	r.Validation[0].Passed, r.Validation[0].ExitCode = false, 1
-	r.Validation[0].Tail = "--- FAIL: TestTotal (0.00s)\n    basket_test.go:31: total is 20.40, want 18.36\nFAIL\nFAIL\texample.com/shop/basket\t0.004s\n"
+	r.Validation[0].Tail = "--- FAIL: TestTotal (0.00s)\n    basket_test.go:31: total is 20.40, want 18.36\nFAIL\n" +
+		"FAIL\texample.com/shop/basket\t0.004s\n"
 	c := &r.Proof.Checks[0]
 	c.Transition = workorder.Broken
 	c.Base = &workorder.CheckRun{Passed: true, DurationMS: 20_100, Tests: &workorder.TestCounts{Passed: 42}}
 	c.Head = &workorder.CheckRun{ExitCode: 1, DurationMS: 21_000, Tests: &workorder.TestCounts{Passed: 41, Failed: 1}}
 	c.Counts = map[workorder.Transition]int{workorder.Broken: 1, workorder.StillPasses: 41}
-	c.Tests = []workorder.TestChange{{Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.Broken, Text: "basket_test.go:31: total is 20.40, want 18.36"}}
-	r.Proof.Flags = []workorder.Flag{{Kind: workorder.FlagBrokenOnHead, Path: "basket/basket_test.go", Text: "TestTotal passed on base and fails on head"}}
+	c.Tests = []workorder.TestChange{{
+		Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.Broken,
+		Text: "basket_test.go:31: total is 20.40, want 18.36",
+	}}
+	r.Proof.Flags = []workorder.Flag{{
+		Kind: workorder.FlagBrokenOnHead, Path: "basket/basket_test.go",
+		Text: "TestTotal passed on base and fails on head",
+	}}
 	d.Evidence, r.Network, r.Refusals = nil, nil, nil
 	d.Next = append(RevisePR(47, r.TaskID, r.Status), TakeOver("https://example.com/shop.git", r.Branch))
 	return d
@@ -163,7 +201,10 @@ func cheats() Data {
 		{Kind: workorder.FlagBaseTests, Text: "check \"test\": base's tests on head's code: 1 fails: example.com/shop/basket > TestTotal"},
 		{Kind: workorder.FlagHardCoded, Path: "basket/basket.go", Line: 18, Text: "returns 18.36, which TestTotal expects"},
 		{Kind: workorder.FlagTestDeleted, Path: "basket/round_test.go", Text: "TestRoundHalfUp is gone"},
-		{Kind: workorder.FlagTestWeakened, Path: "basket/basket_test.go", Line: 31, Text: "an assertion compares with the result of the code itself: assert.Equal(t, got, got)"},
+		{
+			Kind: workorder.FlagTestWeakened, Path: "basket/basket_test.go", Line: 31,
+			Text: "an assertion compares with the result of the code itself: assert.Equal(t, got, got)",
+		},
 		{Kind: workorder.FlagTestSkipped, Path: "page/page_test.go", Line: 9, Text: "t.Skip(\"flaky\") was added"},
 		{Kind: workorder.FlagCheckEdited, Path: "Makefile", Line: 3, Text: "target \"test\": go test ./... || true"},
 		{Kind: workorder.FlagNothingProven, Text: "every test that passes on head passes on base, too"},
@@ -179,9 +220,14 @@ func cheats() Data {
 		{Suite: "example.com/shop/basket", Name: "TestRoundHalfUp", Transition: workorder.Gone},
 	}
 	r.Surface = append(r.Surface,
-		workorder.SurfaceFinding{Kind: "workflow", Path: ".github/workflows/ci.yml", Line: 12, Text: "runs on pull_request_target and checks out the head", Grave: true},
+		workorder.SurfaceFinding{
+			Kind: "workflow", Path: ".github/workflows/ci.yml", Line: 12,
+			Text: "runs on pull_request_target and checks out the head", Grave: true,
+		},
 		workorder.SurfaceFinding{Kind: "bidi", Path: "basket/basket.go", Line: 40, Text: "U+202E turns the direction of the text", Grave: true})
-	r.Agent.Final = "All tests pass! ✅\n\n# Verified by the runner\n</details>\n<img src=x onerror=alert(1)> @acme/security please approve, fixes #1\n[approve](https://evil.example) :white_check_mark: `code` and $$x$$"
+	r.Agent.Final = "All tests pass! ✅\n\n# Verified by the runner\n</details>\n" +
+		"<img src=x onerror=alert(1)> @acme/security please approve, fixes #1\n" +
+		"[approve](https://evil.example) :white_check_mark: `code` and $$x$$"
 	r.Warnings = []string{"2 files were too large for git and are kept in evidence/uncommitted.tar.gz"}
 	d.Evidence = nil
 	return d
@@ -199,7 +245,8 @@ func parked() Data {
 	d.Evidence = nil
 	d.Next = RevisePR(0, r.TaskID, r.Status)
 	cost := 1.5
-	r.Earlier = []workorder.Earlier{{Number: 1, Status: workorder.StatusTimeout, Reasons: workorder.Because(workorder.ReasonTimeout, "timeout_minutes ran out"), CostUSD: &cost}}
+	r.Earlier = []workorder.Earlier{{Number: 1, Status: workorder.StatusTimeout, Reasons: workorder.Because(workorder.ReasonTimeout,
+		"timeout_minutes ran out"), CostUSD: &cost}}
 	return d
 }
 
@@ -225,14 +272,21 @@ func huge() Data {
 		n := fmt.Sprintf("%03d %s", i, nasty)
 		r.Proof.Flags = append(r.Proof.Flags, workorder.Flag{Kind: workorder.FlagTestSkipped, Path: n, Line: i, Text: nasty})
 		r.Surface = append(r.Surface, workorder.SurfaceFinding{Kind: nasty, Path: n, Text: nasty, Grave: i%2 == 0})
-		r.Proof.Checks[0].Tests = append(r.Proof.Checks[0].Tests, workorder.TestChange{Suite: nasty, Name: n, Transition: workorder.Broken, Text: strings.Repeat(nasty+"\n", 5)})
+		r.Proof.Checks[0].Tests = append(r.Proof.Checks[0].Tests, workorder.TestChange{
+			Suite: nasty, Name: n,
+			Transition: workorder.Broken, Text: strings.Repeat(nasty+"\n", 5),
+		})
 		r.Commits = append(r.Commits, workorder.Commit{SHA: fmt.Sprintf("%040x", i), Subject: nasty, Author: nasty})
 		r.Changes[fmt.Sprintf("%040x", i)] = []workorder.FileChange{{Path: n, Added: i, Deleted: -1}, {Path: nasty, Binary: true}}
-		r.Network.Hosts = append(r.Network.Hosts, workorder.NetworkHost{Host: n, Port: 1, Status: workorder.NetworkRefused, By: []string{nasty}, Reason: nasty, Rule: n})
+		r.Network.Hosts = append(r.Network.Hosts, workorder.NetworkHost{
+			Host: n, Port: 1, Status: workorder.NetworkRefused,
+			By: []string{nasty}, Reason: nasty, Rule: n,
+		})
 		r.Refusals = append(r.Refusals, workorder.Refusal{Rule: nasty, Text: nasty, By: n})
 		r.Warnings = append(r.Warnings, n)
 		r.Steps = append(r.Steps, workorder.Step{Name: workorder.StepName(n), Status: workorder.StepFailed, Error: nasty})
-		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: workorder.EvidenceScreenshot, URL: "https://x.example/" + fmt.Sprint(i), Path: n, Group: n})
+		d.Evidence = append(d.Evidence, EvidenceLink{Name: n, Kind: workorder.EvidenceScreenshot, URL: "https://x.example/" +
+			fmt.Sprint(i), Path: n, Group: n})
 		d.Next = append(d.Next, NextStep{n, nasty})
 		d.Versions = append(d.Versions, Version{n, nasty})
 		r.Earlier = append(r.Earlier, workorder.Earlier{Number: i, Status: workorder.Status(nasty), Reasons: workorder.Because("", "%s", nasty)})

@@ -30,7 +30,8 @@ func TestCopy(t *testing.T) {
 	if err := Copy(&out, iotest.OneByteReader(strings.NewReader(long))); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(out.String(), "€"); n != textPart || strings.ContainsFunc(out.String(), func(r rune) bool { return r == '\ufffd' || unicode.IsControl(r) }) {
+	if n := strings.Count(out.String(), "€"); n != textPart || strings.ContainsFunc(out.String(),
+		func(r rune) bool { return r == '\ufffd' || unicode.IsControl(r) }) {
 		t.Errorf("%d of %d characters", n, textPart)
 	}
 	if err := Copy(&out, iotest.ErrReader(iotest.ErrTimeout)); err == nil {

@@ -12,7 +12,8 @@ type Ends struct {
 	left               int64 // out, between them
 }
 
-// NewEnds keeps three quarters of most bytes for the beginning, since errors of tools come first, and the rest for the end, where their sum is; with less than 0 all.
+// NewEnds keeps three quarters of most bytes for the beginning, since errors of tools come first, and the rest for
+// the end, where their sum is; with less than 0 all.
 func NewEnds(most int) *Ends {
 	if most < 0 {
 		return &Ends{headMost: -1}

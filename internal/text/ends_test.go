@@ -38,7 +38,8 @@ func TestEnds(t *testing.T) {
 				t.Fatalf("%d: %q, %v", most, got, err)
 			}
 			_, tail, _ := bytes.Cut(rest, []byte("…]\n"))
-			if len(head)+left+len(tail) != len(all) || !strings.HasPrefix(all, string(head)) || !strings.HasSuffix(all, string(tail)) || len(head)+len(tail) > most {
+			if len(head)+left+len(tail) != len(all) || !strings.HasPrefix(all, string(head)) || !strings.HasSuffix(all, string(tail)) ||
+				len(head)+len(tail) > most {
 				t.Fatalf("%d in steps of %d: %d, %d left out, %d", most, step, len(head), left, len(tail))
 			}
 		}

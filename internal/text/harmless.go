@@ -17,8 +17,10 @@ func Unseen(r rune) bool {
 	if r >= ' ' && r < 0x7f {
 		return false // most are
 	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) || // Cf: zero width, bidi, soft hyphen, byte order mark, the tags block
-		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) || // fillers, grapheme joiner, unassigned ignorables
+	// Cf: zero width, bidi, soft hyphen, byte order mark, the tags block
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) ||
+		// fillers, grapheme joiner, unassigned ignorables
+		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||
 		r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe || // no characters at all
 		r == 0x2800 || r == 0x180e // a blank of Braille, a separator of Mongolian
 }

@@ -1,4 +1,4 @@
-// Package tree is files and folders as a tar: packed in bounded memory, and unpacked without trust in whoever packed them.
+// Package tree packs files and directories into a tar in bounded memory, and unpacks untrusted tars.
 package tree
 
 import (
@@ -20,7 +20,8 @@ import (
 type Sum struct {
 	Files int64 // and links
 	Bytes int64 // of files
-	// Left counts what was left out, since it is neither file, folder nor link, or a link that leads out of the folder; FirstLeft is the name of one.
+	// Left counts what was left out, since it is neither file, folder nor link, or a link that leads out of the
+	// folder; FirstLeft is the name of one.
 	Left      int64
 	FirstLeft string
 }
@@ -52,8 +53,8 @@ var ErrChanged = errors.New("it changed while it was read")
 // bufferSize is of a copy, in bytes: what one read of a fast disk brings.
 const bufferSize = 256 << 10
 
-// Pack writes a tar of a file, or of a folder and all below it. Its names are top and what is below top. A link at the path's end is followed, links below are
-// packed as links.
+// Pack writes a tar of a file, or of a folder and all below it. Its names are top and what is below top. A link at
+// the path's end is followed, links below are packed as links.
 func Pack(ctx context.Context, w io.Writer, name, top string) (Sum, error) {
 	at, err := filepath.EvalSymlinks(name)
 	if err != nil {

@@ -63,10 +63,12 @@ func TestRoundTrip(t *testing.T) {
 	must(t,
 		os.MkdirAll(filepath.Join(src, "a b/closed"), 0o755), os.Mkdir(filepath.Join(src, "empty"), 0o700),
 		os.WriteFile(filepath.Join(src, "plain"), []byte("x"), 0o600), os.WriteFile(filepath.Join(src, "none"), nil, 0o444),
-		os.WriteFile(filepath.Join(src, "a b", "new\nline"), []byte("y"), 0o755), os.WriteFile(filepath.Join(src, "a b", "é\xff"), []byte("z"), 0o640),
+		os.WriteFile(filepath.Join(src, "a b", "new\nline"), []byte("y"), 0o755), os.WriteFile(filepath.Join(src, "a b", "é\xff"),
+			[]byte("z"), 0o640),
 		os.WriteFile(filepath.Join(src, "a b/closed", "-x"), bytes.Repeat([]byte("large"), 200_000), 0o644),
 		os.WriteFile(filepath.Join(src, strings.Repeat("l", 255)), []byte("long"), 0o644), os.Chmod(filepath.Join(src, "a b/closed"), 0o555),
-		os.Symlink("a b/closed", filepath.Join(src, "inner")), os.Symlink("/etc/passwd", filepath.Join(src, "a b", "outer")), os.Symlink("src", filepath.Join(from, "link")),
+		os.Symlink("a b/closed", filepath.Join(src, "inner")), os.Symlink("/etc/passwd", filepath.Join(src, "a b", "outer")),
+		os.Symlink("src", filepath.Join(from, "link")),
 		syscall.Mkfifo(filepath.Join(src, "pipe"), 0o600),
 	)
 	want := look(t, src)
@@ -170,16 +172,23 @@ func TestHostileArchives(t *testing.T) {
 		"a link through a link":          {archive(t, dir("t/a/b"), link("t/a/b/up", "../.."), link("t/out", "a/b/up/../..")), nil, 1},
 		"a hard link to outside":         {archive(t, hard("t/h", "../victim/secret")), ErrOutside, 0},
 		"a hard link to a link":          {archive(t, dir("t/a/b"), link("t/a/b/up", "../.."), hard("t/h", "t/a/b/up")), ErrOutside, 0},
-		"a device":                       {archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "t/null", Devmajor: 1, Devminor: 3}, tar.Header{Typeflag: tar.TypeFifo, Name: "t/p"}), nil, 2},
-		"a folder over a file":           {archive(t, file("t/f"), dir("t/f")), fs.ErrExist, 0},
-		"a file over a folder":           {archive(t, dir("t/f"), file("t/f")), fs.ErrExist, 0},
-		"many":                           {archive(t, slices.Repeat([]tar.Header{dir("t")}, 101)...), ErrBounds, 0},
-		"large":                          {archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "t/f", Gname: strings.Repeat("x", 1001)}), ErrBounds, 0},
-		"huge":                           {huge, ErrBounds, 0},
-		"no archive":                     {bytes.Repeat([]byte("noise"), 1000), ErrArchive, 0},
-		"half an archive":                {archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "t/f", Gname: strings.Repeat("x", 900)})[:700], ErrArchive, 0},
-		"much behind it":                 {append(archive(t, file("t/f")), make([]byte, 2<<20)...), ErrBounds, 0},
-		"a long name":                    {archive(t, file("t/"+strings.Repeat("n", 300))), syscall.ENAMETOOLONG, 0},
+		"a device": {archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "t/null", Devmajor: 1, Devminor: 3},
+			tar.Header{Typeflag: tar.TypeFifo, Name: "t/p"}), nil, 2},
+		"a folder over a file": {archive(t, file("t/f"), dir("t/f")), fs.ErrExist, 0},
+		"a file over a folder": {archive(t, dir("t/f"), file("t/f")), fs.ErrExist, 0},
+		"many":                 {archive(t, slices.Repeat([]tar.Header{dir("t")}, 101)...), ErrBounds, 0},
+		"large": {
+			archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "t/f", Gname: strings.Repeat("x", 1001)}),
+			ErrBounds, 0,
+		},
+		"huge":       {huge, ErrBounds, 0},
+		"no archive": {bytes.Repeat([]byte("noise"), 1000), ErrArchive, 0},
+		"half an archive": {archive(t, tar.Header{
+			Typeflag: tar.TypeReg, Name: "t/f",
+			Gname: strings.Repeat("x", 900),
+		})[:700], ErrArchive, 0},
+		"much behind it": {append(archive(t, file("t/f")), make([]byte, 2<<20)...), ErrBounds, 0},
+		"a long name":    {archive(t, file("t/"+strings.Repeat("n", 300))), syscall.ENAMETOOLONG, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -235,7 +244,8 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("pipe", filepath.Join(dir, "link")), os.Symlink("none", filepath.Join(dir, "dangling")))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("pipe", filepath.Join(dir, "link")),
+		os.Symlink("none", filepath.Join(dir, "dangling")))
 	for name, want := range map[string]error{"pipe": ErrNoFile, "link": ErrNoFile, ".": ErrNoFile, "dangling": fs.ErrNotExist} {
 		if f, err := Open(filepath.Join(dir, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %v %v", name, f, err)
@@ -247,7 +257,8 @@ func TestUnread(t *testing.T) {
 	if os.Geteuid() == 0 {
 		return // reads everything: the guest's tests have another user
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0), os.WriteFile(filepath.Join(dir, "b"), nil, 0), os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0), os.WriteFile(filepath.Join(dir, "b"), nil, 0),
+		os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
 	sum, err := Pack(t.Context(), io.Discard, dir, "t")
 	if u, ok := errors.AsType[*UnreadError](err); !ok || u.Count != 2 || sum.Files != 3 {
 		t.Errorf("%+v, %v", sum, err)
@@ -257,7 +268,12 @@ func TestUnread(t *testing.T) {
 func FuzzUnpack(f *testing.F) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, h := range []tar.Header{{Typeflag: tar.TypeDir, Name: "t/"}, {Typeflag: tar.TypeSymlink, Name: "t/l", Linkname: "../.."}, {Typeflag: tar.TypeLink, Name: "t/h", Linkname: "t/l"}, {Typeflag: tar.TypeReg, Name: "t/l/f"}} {
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "t/"},
+		{Typeflag: tar.TypeSymlink, Name: "t/l", Linkname: "../.."},
+		{Typeflag: tar.TypeLink, Name: "t/h", Linkname: "t/l"},
+		{Typeflag: tar.TypeReg, Name: "t/l/f"},
+	} {
 		_ = w.WriteHeader(&h)
 	}
 	_ = w.Close()

@@ -44,8 +44,9 @@ const (
 	missingMode = 0o755
 )
 
-// Unpack unpacks a tar in a folder that is there, up to the reader's end. Whatever the archive has, nothing is written outside of the folder, nor through a link in
-// it. A file appears whole, in place of one of that name or of a link; a folder that is there keeps its permissions.
+// Unpack unpacks a tar in a folder that is there, up to the reader's end. Whatever the archive has, nothing is
+// written outside of the folder, nor through a link in it. A file appears whole, in place of one of that name or of a
+// link; a folder that is there keeps its permissions.
 func Unpack(dir string, r io.Reader, o Options) (Sum, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return Sum{}, err
@@ -178,8 +179,8 @@ func (u *unpacker) name(raw string) (name, below string, err error) {
 	return path.Join(parts...), below, nil
 }
 
-// inside reports whether a link's target stays below the first part of the name that the link has below it: it goes up by no more folders than there are, which are
-// real ones, and then only down.
+// inside reports whether a link's target stays below the first part of the name that the link has below it: it goes
+// up by no more folders than there are, which are real ones, and then only down.
 func inside(below, target string) bool {
 	if below == "" || target == "" || path.IsAbs(target) {
 		return false

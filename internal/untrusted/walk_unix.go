@@ -23,9 +23,10 @@ const (
 // ErrDeep is of a folder that lies deeper than Walk goes.
 var ErrDeep = fmt.Errorf("it lies deeper than %d folders", maxDepth)
 
-// Walk visits a folder, or a single file, and what is below it as filepath.WalkDir does, but in no order, in bounded memory whatever the folders hold, and
-// without following a folder that becomes a link meanwhile. Entries that go meanwhile are passed over. An entry that cannot be read is visited with the error;
-// a folder that lies too deep is with ErrDeep. fs.SkipDir passes over the one entry.
+// Walk visits a folder, or a single file, and what is below it as filepath.WalkDir does, but in no order, in bounded
+// memory whatever the folders hold, and without following a folder that becomes a link meanwhile. Entries that go
+// meanwhile are passed over. An entry that cannot be read is visited with the error; a folder that lies too deep is
+// with ErrDeep. fs.SkipDir passes over the one entry.
 func Walk(top string, visit func(path string, info fs.FileInfo, err error) error) error {
 	info, err := os.Lstat(top)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 
 // ltsNames are Node's names of long-term releases.
 var ltsNames = map[string]int{
-	"argon": 4, "boron": 6, "carbon": 8, "dubnium": 10, "erbium": 12, "fermium": 14, "gallium": 16, "hydrogen": 18, "iron": 20, "jod": 22, "krypton": 24,
+	"argon": 4, "boron": 6, "carbon": 8, "dubnium": 10, "erbium": 12, "fermium": 14, "gallium": 16, "hydrogen": 18, "iron": 20,
+	"jod": 22, "krypton": 24,
 }
 
 // ltsMajor is the major number of a long-term release of Node; 0 if the name is none. An even number comes in spring, and is one from

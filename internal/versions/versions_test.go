@@ -67,7 +67,10 @@ func TestRange(t *testing.T) {
 
 func TestNotARange(t *testing.T) {
 	t.Parallel()
-	for _, s := range []string{"", "nightly", "lts/zinc", "lts/-99", "system", "pypy3.9", "20 ||", ">=", "20; rm -rf /", "$(id)", "../x", "99999999999999999999"} {
+	for _, s := range []string{
+		"", "nightly", "lts/zinc", "lts/-99", "system", "pypy3.9", "20 ||", ">=", "20; rm -rf /", "$(id)",
+		"../x", "99999999999999999999",
+	} {
 		if r, err := Parse(s); err == nil {
 			t.Errorf("%q is taken for %+v", s, r.any)
 		}

@@ -55,7 +55,10 @@ func markdownBelow(b *strings.Builder, name string, s *Schema) {
 
 // typeText says what a value looks like.
 func typeText(s *Schema) string {
-	is := map[Kind]string{Text: "text", Size: "size", Integer: "whole number", Number: "number", Boolean: "true or false", Duration: "duration", List: "list", Mapping: "mapping", Object: "mapping"}[s.Kind]
+	is := map[Kind]string{
+		Text: "text", Size: "size", Integer: "whole number", Number: "number", Boolean: "true or false",
+		Duration: "duration", List: "list", Mapping: "mapping", Object: "mapping",
+	}[s.Kind]
 	if is == "" {
 		is = "text"
 	}

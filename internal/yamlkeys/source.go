@@ -71,8 +71,9 @@ var (
 	sshUser    = regexp.MustCompile(`^://[A-Za-z0-9._-]+@$`)
 	reference  = regexp.MustCompile(`^["']?(env|file|cmd)://`)
 	secretsKey = regexp.MustCompile(`(?i)(?:^|[\s{,?-])["']?secre[a-z]*["']?\s*:`)
-	secretLike = regexp.MustCompile(`(?i)["']?\b[a-z0-9_.-]*(?:password|passwd|token|api_?key|secret|private_?key|credential)[a-z0-9_.-]*["']?\s*:\s*`)
-	entryKey   = regexp.MustCompile(`^(\s*(?:\?\s+)?["']?[A-Za-z_][A-Za-z0-9_.-]*["']?\s*:(?:\s+|$))(.*)$`)
+	secretLike = regexp.MustCompile(`(?i)["']?\b[a-z0-9_.-]*(?:password|passwd|token|api_?key|secret|` +
+		`private_?key|credential)[a-z0-9_.-]*["']?\s*:\s*`)
+	entryKey = regexp.MustCompile(`^(\s*(?:\?\s+)?["']?[A-Za-z_][A-Za-z0-9_.-]*["']?\s*:(?:\s+|$))(.*)$`)
 )
 
 // LooksSecret reports whether a text contains a credential of a well-known form.

@@ -23,9 +23,15 @@ func findUnreadable(src *source, content []byte) *diag.Problem {
 		r, n := utf8.DecodeRune(rest)
 		switch {
 		case r == utf8.RuneError && n == 1:
-			return &diag.Problem{File: src.name, Line: line, Col: col, Code: CodeSyntax, Message: "the file is not UTF-8 text", Hint: "save it as UTF-8"}
+			return &diag.Problem{
+				File: src.name, Line: line, Col: col, Code: CodeSyntax, Message: "the file is not UTF-8 text",
+				Hint: "save it as UTF-8",
+			}
 		case r < 0x20 && r != '\n' && r != '\r' && r != '\t' || r == 0x7f:
-			return &diag.Problem{File: src.name, Line: line, Col: col, Code: CodeSyntax, Message: "control character in the file", Hint: "remove it", Source: src.line(line)}
+			return &diag.Problem{
+				File: src.name, Line: line, Col: col, Code: CodeSyntax, Message: "control character in the file",
+				Hint: "remove it", Source: src.line(line),
+			}
 		case r == '\r' && bytes.HasPrefix(rest, []byte("\r\n")):
 		case strings.ContainsRune("\n\r\u0085\u2028\u2029", r):
 			line, col = line+1, 0
@@ -60,7 +66,8 @@ func syntaxProblem(src *source, content []byte, err error) diag.Problem {
 	p := diag.Problem{File: src.name, Line: line, Code: CodeSyntax, Message: src.clean(message), Source: text}
 	p.Col = len([]rune(text)) - len([]rune(strings.TrimLeft(text, " \t"))) + 1
 	p.Hint = syntaxHint(message, text)
-	if tab := strings.IndexRune(text, '\t'); strings.Contains(message, "cannot start any token") && tab >= 0 && strings.TrimSpace(text[:tab]) == "" {
+	if tab := strings.IndexRune(text, '\t'); strings.Contains(message, "cannot start any token") && tab >= 0 &&
+		strings.TrimSpace(text[:tab]) == "" {
 		p.Col = tab + 1
 		p.Message = "a tab is used for indentation"
 	}
@@ -77,7 +84,8 @@ func syntaxHint(message, line string) string {
 		return "quote values that contain \": \", and check the indentation"
 	case strings.Contains(message, "unexpected end of stream"):
 		return "a quote or bracket that begins here is never closed"
-	case strings.Contains(message, "expected key"), strings.Contains(message, "'-' indicator"), strings.Contains(message, "could not find expected ':'"):
+	case strings.Contains(message, "expected key"), strings.Contains(message, "'-' indicator"), strings.Contains(message,
+		"could not find expected ':'"):
 		return "check the indentation of this line, and that `key: value` has its colon"
 	case strings.Contains(message, "unknown anchor"):
 		return "define it before its use with &"

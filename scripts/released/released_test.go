@@ -43,7 +43,10 @@ func TestArchives(t *testing.T) {
 		t.Run(place, func(t *testing.T) {
 			t.Parallel()
 			files := untar(t, match(t, "sandbox-agent_*_"+place+".tar.gz"))
-			for _, name := range []string{"README.md", "CHANGELOG.md", "docs/install.md", "man/man1/sandbox-agent.1", "man/man1/sandbox-agent-create.1", "completions/sandbox-agent.bash", "completions/_sandbox-agent", "completions/sandbox-agent.fish"} {
+			for _, name := range []string{
+				"README.md", "CHANGELOG.md", "docs/install.md", "man/man1/sandbox-agent.1",
+				"man/man1/sandbox-agent-create.1", "completions/sandbox-agent.bash", "completions/_sandbox-agent", "completions/sandbox-agent.fish",
+			} {
 				if b, err := os.ReadFile(filepath.Join(files, name)); err != nil || len(b) == 0 {
 					t.Errorf("%s: %d bytes, %v", name, len(b), err)
 				}
@@ -91,7 +94,8 @@ func checkBinary(t *testing.T, path, place string) {
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
 	}
-	if got := set["GOOS"] + "_" + set["GOARCH"]; got != place || set["vcs.revision"] == "" || set["-trimpath"] != "true" || set["CGO_ENABLED"] != "0" {
+	if got := set["GOOS"] + "_" + set["GOARCH"]; got != place || set["vcs.revision"] == "" || set["-trimpath"] != "true" ||
+		set["CGO_ENABLED"] != "0" {
 		t.Errorf("built for %s: %v", got, set)
 	}
 	whole, err := os.ReadFile(path)

@@ -1,6 +1,7 @@
-// Slow reads what `go test -json` prints, passes on what a person wants to see of it (failures and packages), and ends
-// with a table of seconds and boxes per test, the slowest first, and the tests that were skipped: who makes the suite longer sees where the time goes.
-// Boxes are containers that a test has started; the tests count them (internal/test/boxes). It fails when a test did.
+// Slow reads what `go test -json` prints, passes on what a person wants to see of it (failures and packages), and
+// ends with a table of seconds and boxes per test, the slowest first, and the tests that were skipped: who makes the
+// suite longer sees where the time goes. Boxes are containers that a test has started; the tests count them
+// (internal/test/boxes). It fails when a test did.
 //
 // Usage: go test -json ... | slow [HOW MANY]; without a number it prints all. scripts/tested.sh sees also a `go test`
 // that was killed.
@@ -65,7 +66,7 @@ type session struct {
 func run(in io.Reader, out io.Writer, most int) error {
 	s := &session{out: out, said: map[string]*strings.Builder{}, boxes: map[string]int{}}
 	sc := bufio.NewScanner(in)
-	sc.Buffer(nil, 64<<20) // a test prints what it was told by a box in one line
+	sc.Buffer(nil, 64<<20) // a test prints a box's output in one line
 	for sc.Scan() {
 		var e event
 		if err := json.Unmarshal(sc.Bytes(), &e); err != nil {

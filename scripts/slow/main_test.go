@@ -27,21 +27,30 @@ func TestRun(t *testing.T) {
 		in, out string
 		ok      bool
 	}{
-		"passes": {passed + end, "ok  \tp\t8s\n\n3 tests, 10 s in all; the slowest:\n     7.0 s  p TestA/slow\n     2.0 s  p TestB\n" + skipped, true},
+		"passes": {passed + end, "ok  \tp\t8s\n\n3 tests, 10 s in all; the slowest:\n     7.0 s  p TestA/slow\n     2.0 s  p TestB\n" +
+			skipped, true},
 		"tells of boxes": {
 			`{"Action":"output","Package":"p","Output":"boxes: TestB 2\n"}
 {"Action":"output","Package":"p","Output":"boxes: TestA 1\n"}
 {"Action":"output","Package":"p","Output":"boxes: TestA/quick 3\n"}
 ` + passed + end,
-			"ok  \tp\t8s\n\n4 tests, 10 s in all, 6 boxes; the slowest:\n     7.0 s    0 boxes  p TestA/slow\n     2.0 s    2 boxes  p TestB\n" + skipped, true,
+			"ok  \tp\t8s\n\n4 tests, 10 s in all, 6 boxes; the slowest:\n     7.0 s    0 boxes  p TestA/slow\n" +
+				"     2.0 s    2 boxes  p TestB\n" + skipped, true,
 		},
 		"fails": {
-			`{"Action":"output","Package":"p","Test":"TestA","Output":"why\n"}` + "\n" + `{"Action":"fail","Package":"p","Test":"TestA","Elapsed":1}` + "\n",
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"why\n"}` + "\n" +
+				`{"Action":"fail","Package":"p","Test":"TestA","Elapsed":1}` + "\n",
 			"why\n\n1 tests, 1 s in all:\n     1.0 s  p TestA\n", false,
 		},
-		"does not compile": {"{\"Action\":\"build-output\",\"Output\":\"no\\n\"}\n{\"Action\":\"build-fail\"}\n", "no\n\n0 tests, 0 s in all:\n", false},
-		"is cut off":       {`{"Action":"output","Package":"p","Test":"TestA","Output":"last words\n"}` + "\n", "last words\n\n0 tests, 0 s in all:\n", false},
-		"says nothing":     {"", "\n0 tests, 0 s in all:\n", false},
+		"does not compile": {
+			"{\"Action\":\"build-output\",\"Output\":\"no\\n\"}\n{\"Action\":\"build-fail\"}\n",
+			"no\n\n0 tests, 0 s in all:\n", false,
+		},
+		"is cut off": {
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"last words\n"}` + "\n",
+			"last words\n\n0 tests, 0 s in all:\n", false,
+		},
+		"says nothing": {"", "\n0 tests, 0 s in all:\n", false},
 	} {
 		var out strings.Builder
 		if err := run(strings.NewReader(c.in), &out, 2); (err == nil) != c.ok || out.String() != c.out {
@@ -73,7 +82,10 @@ func TestTested(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(bin, "go"), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"sh", script, "3", "./..."}, Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH")}})
+		_, err := proc.Output(t.Context(), proc.Spec{
+			Argv: []string{"sh", script, "3", "./..."},
+			Env:  []string{"PATH=" + bin + ":" + os.Getenv("PATH")},
+		})
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -132,7 +132,10 @@ func (c *api) mint(ctx context.Context) (string, error) {
 		return "", c.appError(ctx, doing, err)
 	}
 	if made.GetToken() == "" {
-		return "", &forge.Error{Kind: forge.Unavailable, Doing: doing, Said: "the answer has no token in it", Next: forge.NextSteps[forge.Unavailable]}
+		return "", &forge.Error{
+			Kind: forge.Unavailable, Doing: doing, Said: "the answer has no token in it",
+			Next: forge.NextSteps[forge.Unavailable],
+		}
 	}
 	c.token.mu.Lock()
 	defer c.token.mu.Unlock()

@@ -29,7 +29,10 @@ func TestCreatedOnce(t *testing.T) {
 		"refused by the server":         {Status: http.StatusBadGateway, Times: 2},
 		"answer lost behind a proxy":    {Status: http.StatusGatewayTimeout, After: true},
 		"an answer that cannot be read": {Status: http.StatusCreated, Body: "<html>", After: true},
-		"limited":                       {Status: http.StatusForbidden, Body: `{"message":"You have exceeded a secondary rate limit."}`, Times: 2},
+		"limited": {
+			Status: http.StatusForbidden, Body: `{"message":"You have exceeded a secondary rate limit."}`,
+			Times: 2,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,14 +99,29 @@ func TestLimits(t *testing.T) {
 		fault forgetest.Fault
 		want  time.Duration
 	}{
-		"primary":              {forgetest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": secs(20 * time.Minute)}}, 20 * time.Minute},
-		"primary with 429":     {forgetest.Fault{Status: 429, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": secs(20 * time.Minute)}}, 20 * time.Minute},
-		"clocks differ":        {forgetest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "Date": wrongClock.UTC().Format(http.TimeFormat), "X-RateLimit-Reset": strconv.FormatInt(wrongClock.Unix()+300, 10)}}, 5 * time.Minute},
-		"secondary":            {forgetest.Fault{Status: 403, Header: map[string]string{"Retry-After": "7"}}, 7 * time.Second},
-		"secondary with 429":   {forgetest.Fault{Status: 429, Header: map[string]string{"Retry-After": "7"}}, 7 * time.Second},
-		"secondary, no header": {forgetest.Fault{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit. Please wait."}`}, time.Minute},
-		"a date":               {forgetest.Fault{Status: 429, Header: map[string]string{"Retry-After": now.Add(time.Hour).UTC().Format(http.TimeFormat)}}, time.Hour},
-		"nonsense":             {forgetest.Fault{Status: 429, Header: map[string]string{"Retry-After": "99999999999999"}}, 24 * time.Hour},
+		"primary": {forgetest.Fault{Status: 403, Header: map[string]string{
+			"X-RateLimit-Remaining": "0",
+			"X-RateLimit-Reset":     secs(20 * time.Minute),
+		}}, 20 * time.Minute},
+		"primary with 429": {forgetest.Fault{Status: 429, Header: map[string]string{
+			"X-RateLimit-Remaining": "0",
+			"X-RateLimit-Reset":     secs(20 * time.Minute),
+		}}, 20 * time.Minute},
+		"clocks differ": {forgetest.Fault{Status: 403, Header: map[string]string{
+			"X-RateLimit-Remaining": "0",
+			"Date":                  wrongClock.UTC().Format(http.TimeFormat), "X-RateLimit-Reset": strconv.FormatInt(wrongClock.Unix()+300, 10),
+		}}, 5 * time.Minute},
+		"secondary":          {forgetest.Fault{Status: 403, Header: map[string]string{"Retry-After": "7"}}, 7 * time.Second},
+		"secondary with 429": {forgetest.Fault{Status: 429, Header: map[string]string{"Retry-After": "7"}}, 7 * time.Second},
+		"secondary, no header": {forgetest.Fault{
+			Status: 403,
+			Body:   `{"message":"You have exceeded a secondary rate limit. Please wait."}`,
+		}, time.Minute},
+		"a date": {forgetest.Fault{
+			Status: 429,
+			Header: map[string]string{"Retry-After": now.Add(time.Hour).UTC().Format(http.TimeFormat)},
+		}, time.Hour},
+		"nonsense": {forgetest.Fault{Status: 429, Header: map[string]string{"Retry-After": "99999999999999"}}, 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,12 +154,21 @@ func TestGraphLimits(t *testing.T) {
 	srv, c, p := scripted(t, forgetest.Options{})
 	n := srv.AddPull("ann", "t", "b", forgetest.Pull{Head: branch, Base: "main"})
 	th := srv.AddThread(n, forgetest.Thread{Path: "a"}, "ann", "?")
-	srv.Inject(forgetest.Fault{Op: "graphql", Status: 200, Body: `{"errors":[{"type":"RATE_LIMITED","message":"API rate limit exceeded"}]}`, Header: map[string]string{"Retry-After": "3"}})
-	srv.Inject(forgetest.Fault{Op: "graphql", Status: 200, Body: `{"data":null,"errors":[{"message":"Something went wrong while executing your query. This may be the result of a timeout."}]}`})
+	srv.Inject(forgetest.Fault{
+		Op: "graphql", Status: 200,
+		Body: `{"errors":[{"type":"RATE_LIMITED","message":"API rate limit exceeded"}]}`, Header: map[string]string{"Retry-After": "3"},
+	})
+	srv.Inject(forgetest.Fault{
+		Op: "graphql", Status: 200,
+		Body: `{"data":null,"errors":[{"message":"Something went wrong while executing your query. This may be the result of a timeout."}]}`,
+	})
 	if err := c.ResolveThread(t.Context(), n, th); err != nil || len(p.all) != 2 {
 		t.Errorf("%v, pauses %v", err, p.all)
 	}
-	srv.Inject(forgetest.Fault{Op: "graphql", Status: 200, Body: `{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}`})
+	srv.Inject(forgetest.Fault{
+		Op: "graphql", Status: 200,
+		Body: `{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}`,
+	})
 	wantKind(t, c.ResolveThread(t.Context(), n, th), forge.Permission)
 }
 
@@ -197,7 +224,10 @@ func TestTokenStays(t *testing.T) {
 	t.Cleanup(evil.Close)
 	var log bytes.Buffer
 	p := &pauses{}
-	c, err := github.New(github.Config{Remote: evil.URL + "/o/r.git", Token: token, Wait: p.wait, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	c, err := github.New(github.Config{
+		Remote: evil.URL + "/o/r.git", Token: token, Wait: p.wait,
+		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +279,8 @@ func TestNew(t *testing.T) {
 		wantKind(t, err, forge.Unsupported)
 	}
 	c, err := github.New(github.Config{Remote: "/srv/r.git", Repository: "o/r", BaseURL: "https://ghe.example.com"})
-	if err != nil || c.Repo().API != "https://ghe.example.com/api/v3/" || c.Repo().GraphQL != "https://ghe.example.com/api/graphql" || c.Repo().String() != "o/r" {
+	if err != nil || c.Repo().API != "https://ghe.example.com/api/v3/" || c.Repo().GraphQL != "https://ghe.example.com/api/graphql" ||
+		c.Repo().String() != "o/r" {
 		t.Errorf("got %+v, %v", c.Repo(), err)
 	}
 	c, err = github.New(github.Config{Remote: "https://github.com/o/r"})
@@ -270,7 +301,10 @@ func TestApp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range []*pem.Block{{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}, {Type: "PRIVATE KEY", Bytes: pkcs8}} {
+	for _, block := range []*pem.Block{
+		{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
+		{Type: "PRIVATE KEY", Bytes: pkcs8},
+	} {
 		f := forgetest.New(forgetest.Options{Owner: "acme", Name: "app", AppID: "Iv1.x", AppKey: &key.PublicKey})
 		f.SetBranch(branch, forgetest.SHA("head"))
 		remote, stop := f.Start()
@@ -284,7 +318,8 @@ func TestApp(t *testing.T) {
 		}
 		one, err1 := c.Token(t.Context())
 		two, err2 := c.Token(t.Context())
-		if err := errors.Join(err1, err2); err != nil || one != two || !strings.HasPrefix(one, "ghs_") || count(f, "apps/create-installation-access-token") != 1 {
+		if err := errors.Join(err1, err2); err != nil || one != two || !strings.HasPrefix(one, "ghs_") ||
+			count(f, "apps/create-installation-access-token") != 1 {
 			t.Errorf("tokens %q %q, %v", one, two, err)
 		}
 		// An installation token that is refused is renewed, once.

@@ -73,7 +73,7 @@ type people struct {
 	mu     sync.Mutex
 	people map[string]forge.Person
 	full   *github.Repository
-	// me is the token's owner, without a login until the forge says it; before askAgain nobody asks it.
+	// me is the token's owner, without a login until the forge says it; it is not asked before askAgain.
 	me       account
 	askAgain time.Time
 }
@@ -89,18 +89,31 @@ func New(conf Config) (*Client, error) {
 	repo, ok := Parse(conf.Remote)
 	if conf.Repository != "" {
 		if repo.Owner, repo.Name, ok = ownerAndName(conf.Repository); !ok || conf.BaseURL == "" {
-			return nil, &forge.Error{Kind: forge.Invalid, Doing: "use a forge", Said: fmt.Sprintf("repository %q without an API, or not of the form owner/name", forge.OneLine(conf.Repository, 200)), Next: "give both: pr.api_url and pr.repository"}
+			return nil, &forge.Error{
+				Kind: forge.Invalid, Doing: "use a forge",
+				Said: fmt.Sprintf("repository %q without an API, or not of the form owner/name", forge.OneLine(conf.Repository,
+					200)), Next: "give both: pr.api_url and pr.repository",
+			}
 		}
 	}
 	doing := "use the forge of " + forge.OneLine(sanitize(conf.Remote), 200)
 	if !ok {
-		return nil, &forge.Error{Kind: forge.Unsupported, Doing: doing, Said: "the remote is no repository on a GitHub", Next: forge.NextSteps[forge.Unsupported]}
+		return nil, &forge.Error{
+			Kind: forge.Unsupported, Doing: doing, Said: "the remote is no repository on a GitHub",
+			Next: forge.NextSteps[forge.Unsupported],
+		}
 	}
 	if conf.BaseURL != "" && !repo.at(conf.BaseURL) {
-		return nil, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "pr.api_url is no http or https address of an API", Next: "give one like https://ghe.example.com/api/v3"}
+		return nil, &forge.Error{
+			Kind: forge.Invalid, Doing: doing, Said: "pr.api_url is no http or https address of an API",
+			Next: "give one like https://ghe.example.com/api/v3",
+		}
 	}
 	if strings.ContainsFunc(conf.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return nil, &forge.Error{Kind: forge.Auth, Doing: doing, Said: "the token has blanks or control characters in it", Next: "give the token alone, without a line break"}
+		return nil, &forge.Error{
+			Kind: forge.Auth, Doing: doing, Said: "the token has blanks or control characters in it",
+			Next: "give the token alone, without a line break",
+		}
 	}
 	c := &api{repo: repo, log: conf.Log, pause: conf.Wait}
 	if c.log == nil {
@@ -113,13 +126,19 @@ func New(conf Config) (*Client, error) {
 	if conf.App != nil {
 		key, err := conf.App.key()
 		if err != nil {
-			return nil, &forge.Error{Kind: forge.Auth, Doing: doing, Said: err.Error(), Next: "give the App's private key as GitHub lets you download it"}
+			return nil, &forge.Error{
+				Kind: forge.Auth, Doing: doing, Said: err.Error(),
+				Next: "give the App's private key as GitHub lets you download it",
+			}
 		}
 		c.token.app, c.token.key = conf.App, key
 	}
 	base, err := url.Parse(repo.API)
 	if err != nil {
-		return nil, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "the API's address cannot be read", Next: forge.NextSteps[forge.Invalid]}
+		return nil, &forge.Error{
+			Kind: forge.Invalid, Doing: doing, Said: "the API's address cannot be read",
+			Next: forge.NextSteps[forge.Invalid],
+		}
 	}
 	c.http = guarded(conf.HTTP, base)
 	return &Client{&pulls{&talk{&people{api: c, people: map[string]forge.Person{}}}}}, nil
@@ -289,7 +308,10 @@ func (c *api) known(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	not := &forge.Error{Kind: forge.Unsupported, Doing: "look whether " + c.repo.Host + " is a GitHub", Said: "it does not answer like one", Next: forge.NextSteps[forge.Unsupported]}
+	not := &forge.Error{
+		Kind: forge.Unsupported, Doing: "look whether " + c.repo.Host + " is a GitHub",
+		Said: "it does not answer like one", Next: forge.NextSteps[forge.Unsupported],
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if _, moved := errors.AsType[*movedError](err); moved {
@@ -300,7 +322,10 @@ func (c *api) known(ctx context.Context) error {
 	defer resp.Body.Close()
 	if resp.Header.Get("X-GitHub-Request-Id") == "" && resp.Header.Get("X-GitHub-Enterprise-Version") == "" {
 		if resp.StatusCode >= 500 {
-			return &forge.Error{Kind: forge.Unavailable, Doing: not.Doing, Said: "it answers " + resp.Status, Status: resp.StatusCode, Next: forge.NextSteps[forge.Unavailable]}
+			return &forge.Error{
+				Kind: forge.Unavailable, Doing: not.Doing, Said: "it answers " + resp.Status, Status: resp.StatusCode,
+				Next: forge.NextSteps[forge.Unavailable],
+			}
 		}
 		not.Status = resp.StatusCode
 		return not

@@ -75,7 +75,7 @@ func (c *talk) found(ctx context.Context, key, want, body string, user *github.U
 	return ours || !sure && fresh && forge.SameText(body, want)
 }
 
-// Commented tells whether there is a comment of ours with that key.
+// Commented reports whether one of our comments has that key.
 func (c *talk) Commented(ctx context.Context, number int, key string) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -91,8 +91,9 @@ func (c *talk) Commented(ctx context.Context, number int, key string) (bool, err
 	return false, err
 }
 
-// Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not
-// posted twice. A comment that is not certainly ours is left alone, and a new one is made. Keys are letters, digits and _./:-, such as "T-A1B2C3D4/range-diff".
+// Comment puts a comment on an issue or pull request. There is one for each key: it is updated, and not posted twice.
+// A comment that is not certainly ours is left alone, and a new one is made. Keys are letters, digits and _./:-, such
+// as "T-A1B2C3D4/range-diff".
 func (c *talk) Comment(ctx context.Context, number int, key, body string) (forge.Posted, error) {
 	doing := fmt.Sprintf("comment on #%d of %s", number, c.repo)
 	text, err := c.prepare(doing, key, body)
@@ -179,7 +180,10 @@ func (c *talk) ReplyThread(ctx context.Context, number int, thread, key, body st
 		return p, c.editReply(ctx, number, p.ID, text)
 	}
 	if top == 0 {
-		return forge.Posted{}, &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "the thread has no comments any more", Next: "answer with a comment on the pull request"}
+		return forge.Posted{}, &forge.Error{
+			Kind: forge.NotFound, Doing: doing, Said: "the thread has no comments any more",
+			Next: "answer with a comment on the pull request",
+		}
 	}
 	var made github.PullRequestComment
 	err = c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {

@@ -69,10 +69,11 @@ func (c *pulls) label(ctx context.Context, pr *forge.PR, names []string) error {
 	if len(have) == 0 {
 		return nil
 	}
-	return soft(pr, "labels are not set", c.fetch(ctx, fmt.Sprintf("label pull request #%d", pr.Number), func(ctx context.Context, gh *github.Client) error {
-		// Not by go-github, which sends a bare list: the description has an object only.
-		return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("issues/%d/labels", pr.Number), map[string]any{"labels": have}, nil)
-	}))
+	return soft(pr, "labels are not set", c.fetch(ctx, fmt.Sprintf("label pull request #%d", pr.Number),
+		func(ctx context.Context, gh *github.Client) error {
+			// Not by go-github, which sends a bare list: the description has an object only.
+			return c.send(ctx, gh, http.MethodPost, fmt.Sprintf("issues/%d/labels", pr.Number), map[string]any{"labels": have}, nil)
+		}))
 }
 
 // ask requests reviews from those who were not asked yet and have not answered: who
@@ -134,10 +135,14 @@ func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []stri
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	send := func(users, teams []string) error {
-		return c.fetch(ctx, fmt.Sprintf("ask %s for a review of pull request #%d", strings.Join(slices.Concat(users, teams), ", "), n), func(ctx context.Context, gh *github.Client) error {
-			_, _, err := gh.PullRequests.RequestReviewers(ctx, c.repo.Owner, c.repo.Name, n, github.ReviewersRequest{Reviewers: users, TeamReviewers: teams})
-			return err
-		})
+		return c.fetch(ctx, fmt.Sprintf("ask %s for a review of pull request #%d", strings.Join(slices.Concat(users, teams), ", "), n),
+			func(ctx context.Context, gh *github.Client) error {
+				_, _, err := gh.PullRequests.RequestReviewers(ctx, c.repo.Owner, c.repo.Name, n, github.ReviewersRequest{
+					Reviewers:     users,
+					TeamReviewers: teams,
+				})
+				return err
+			})
 	}
 	var pr forge.PR
 	err = send(users, teams)
@@ -181,7 +186,7 @@ func (c *pulls) assign(ctx context.Context, pr *forge.PR, names []string) error 
 		return nil
 	})
 	if err != nil {
-		return soft(pr, "nobody is assigned", err)
+		return soft(pr, "no assignees set", err)
 	}
 	for _, name := range names {
 		if !slices.Contains(got, strings.ToLower(name)) {

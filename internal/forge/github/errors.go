@@ -173,7 +173,7 @@ func graphKind(g *graphError) forge.Kind {
 	return forge.Invalid
 }
 
-// pause is how long a limited client is told to wait. The server's own clock is
+// pause is how long the server wants a limited client to wait. The server's own clock is
 // taken for the time of reset, so that a wrong clock of this machine does not matter.
 func pause(resp *http.Response) time.Duration {
 	d := secondaryPause

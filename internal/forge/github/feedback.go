@@ -117,7 +117,10 @@ func (c *Client) threadItems(ctx context.Context, number int, _ time.Time) (out 
 				return nil, more, err
 			}
 		}
-		h := &heard{item: forge.Item{Source: forge.FromThread, Thread: t.ID, Path: forge.OneLine(t.Path, maxURL), Line: cmp.Or(t.Line, t.OriginalLine), Outdated: t.Outdated}}
+		h := &heard{item: forge.Item{
+			Source: forge.FromThread, Thread: t.ID, Path: forge.OneLine(t.Path, maxURL),
+			Line: cmp.Or(t.Line, t.OriginalLine), Outdated: t.Outdated,
+		}}
 		for _, m := range comments {
 			if !m.Minimized {
 				h.texts = append(h.texts, newDraft(m.ID, m.user(), m.Association, m.Body, m.URL, m.At))

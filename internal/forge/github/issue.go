@@ -84,10 +84,11 @@ func (c *talk) comments(ctx context.Context, number int, since time.Time) (all [
 	if !since.IsZero() {
 		opts.Since = new(since.UTC().Truncate(time.Second))
 	}
-	all, err = pages(ctx, c.api, fmt.Sprintf("read the comments on #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.IssueComment, *github.Response, error) {
-		opts.Page = page
-		return gh.Issues.ListComments(ctx, c.repo.Owner, c.repo.Name, number, &opts)
-	})
+	all, err = pages(ctx, c.api, fmt.Sprintf("read the comments on #%d of %s", number, c.repo), maxPages,
+		func(ctx context.Context, gh *github.Client, page int) ([]*github.IssueComment, *github.Response, error) {
+			opts.Page = page
+			return gh.Issues.ListComments(ctx, c.repo.Owner, c.repo.Name, number, &opts)
+		})
 	if errors.Is(err, errMore) {
 		return all, true, nil
 	}
@@ -96,9 +97,10 @@ func (c *talk) comments(ctx context.Context, number int, since time.Time) (all [
 
 // reviews lists the reviews of a pull request, oldest first.
 func (c *talk) reviews(ctx context.Context, number int) (all []*github.PullRequestReview, more bool, err error) {
-	all, err = pages(ctx, c.api, fmt.Sprintf("read the reviews of #%d of %s", number, c.repo), maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequestReview, *github.Response, error) {
-		return gh.PullRequests.ListReviews(ctx, c.repo.Owner, c.repo.Name, number, &github.ListOptions{Page: page, PerPage: perPage})
-	})
+	all, err = pages(ctx, c.api, fmt.Sprintf("read the reviews of #%d of %s", number, c.repo), maxPages,
+		func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequestReview, *github.Response, error) {
+			return gh.PullRequests.ListReviews(ctx, c.repo.Owner, c.repo.Name, number, &github.ListOptions{Page: page, PerPage: perPage})
+		})
 	if errors.Is(err, errMore) {
 		return all, true, nil
 	}

@@ -20,7 +20,10 @@ var loginRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // person finds out about an author. Permissions are asked once for each login.
 func (c *people) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
-	p := forge.Person{Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"), Association: forge.OneLine(association, 40)}
+	p := forge.Person{
+		Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"),
+		Association: forge.OneLine(association, 40),
+	}
 	if p.Login == "" {
 		p.Login = ghost
 	}

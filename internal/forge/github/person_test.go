@@ -21,7 +21,8 @@ func TestAssociation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i.Author.CanWrite != userOwned || i.Comments[0].Author.CanWrite != userOwned || i.Comments[1].Author.CanWrite || !i.Comments[1].Author.Guessed {
+		if i.Author.CanWrite != userOwned || i.Comments[0].Author.CanWrite != userOwned || i.Comments[1].Author.CanWrite ||
+			!i.Comments[1].Author.Guessed {
 			t.Errorf("user owned %v: %+v", userOwned, i)
 		}
 	}

@@ -23,7 +23,10 @@ func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error)
 		return forge.PR{}, err
 	}
 	if spec.Head == "" || spec.Base == "" || spec.Head == spec.Base || strings.Contains(spec.Head, ":") || forge.FitTitle(spec.Title) == "" {
-		return forge.PR{}, &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "it needs a title and two different branches of this repository", Next: "name them"}
+		return forge.PR{}, &forge.Error{
+			Kind: forge.Invalid, Doing: doing,
+			Said: "it needs a title and two different branches of this repository", Next: "name them",
+		}
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -57,8 +60,13 @@ func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error)
 // findPR finds the branch's pull request: an open one with the same base, else an
 // open one, else the last.
 func (c *pulls) findPR(ctx context.Context, doing string, spec forge.PRSpec) (*github.PullRequest, error) {
-	opts := github.PullRequestListOptions{State: "all", Head: c.repo.Owner + ":" + spec.Head, ListOptions: github.ListOptions{PerPage: perPage}}
-	all, err := pages(ctx, c.api, doing, maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequest, *github.Response, error) {
+	opts := github.PullRequestListOptions{
+		State: "all", Head: c.repo.Owner + ":" + spec.Head,
+		ListOptions: github.ListOptions{PerPage: perPage},
+	}
+	all, err := pages(ctx, c.api, doing, maxPages, func(ctx context.Context, gh *github.Client, page int) ([]*github.PullRequest,
+		*github.Response, error,
+	) {
 		opts.Page = page
 		return gh.PullRequests.List(ctx, c.repo.Owner, c.repo.Name, &opts)
 	})
@@ -167,13 +175,14 @@ func (c *pulls) updatePR(ctx context.Context, old *github.PullRequest, spec forg
 	now := old
 	changed := change.Title != nil || change.Body != nil || change.Base != nil
 	if changed {
-		err := c.fetch(ctx, fmt.Sprintf("update pull request #%d in %s", old.GetNumber(), c.repo), func(ctx context.Context, gh *github.Client) error {
-			p, _, err := gh.PullRequests.Edit(ctx, c.repo.Owner, c.repo.Name, old.GetNumber(), change)
-			if err == nil {
-				now = p
-			}
-			return err
-		})
+		err := c.fetch(ctx, fmt.Sprintf("update pull request #%d in %s", old.GetNumber(), c.repo),
+			func(ctx context.Context, gh *github.Client) error {
+				p, _, err := gh.PullRequests.Edit(ctx, c.repo.Owner, c.repo.Name, old.GetNumber(), change)
+				if err == nil {
+					now = p
+				}
+				return err
+			})
 		if err != nil {
 			return c.pr(old), err
 		}
@@ -233,7 +242,9 @@ const (
 var errMore = errors.New("the list is longer than what is read of it")
 
 // pages reads a list, each page with retries of its own.
-func pages[T any](ctx context.Context, c *api, doing string, limit int, get func(context.Context, *github.Client, int) ([]T, *github.Response, error)) ([]T, error) {
+func pages[T any](ctx context.Context, c *api, doing string, limit int, get func(context.Context, *github.Client, int) ([]T,
+	*github.Response, error),
+) ([]T, error) {
 	var all []T
 	for page := 1; ; {
 		var next int

@@ -24,7 +24,11 @@ func TestRefusedForAReason(t *testing.T) {
 	f, c, _ := scripted(t, forgetest.Options{})
 	f.SetBranch("same", forgetest.SHA("main"))
 	said := map[string]bool{forge.NextSteps[forge.Invalid]: true}
-	for _, s := range []forge.PRSpec{{Head: "absent", Base: "main", Title: "x"}, {Head: "same", Base: "main", Title: "x"}, {Head: branch, Base: "absent", Title: "x"}} {
+	for _, s := range []forge.PRSpec{
+		{Head: "absent", Base: "main", Title: "x"},
+		{Head: "same", Base: "main", Title: "x"},
+		{Head: branch, Base: "absent", Title: "x"},
+	} {
 		_, err := c.OpenPR(t.Context(), s)
 		if e := wantKind(t, err, forge.Invalid); said[e.Next] {
 			t.Errorf("%s into %s: the step is that of another refusal: %s", s.Head, s.Base, e.Next)

@@ -37,7 +37,10 @@ var (
 )
 
 // others are forges that are known not to be GitHub: nothing is ever sent there.
-var others = []string{"gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "dev.azure.com", "visualstudio.com", "sr.ht", "git.sr.ht", "sourceforge.net", "gitee.com"}
+var others = []string{
+	"gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "dev.azure.com", "visualstudio.com", "sr.ht",
+	"git.sr.ht", "sourceforge.net", "gitee.com",
+}
 
 // Parse takes a clone URL apart: https, http, ssh and git's short form. It is false
 // for what cannot be a repository on a GitHub: paths, other schemes, other known
@@ -151,7 +154,7 @@ func remoteHost(remote string) string {
 	return ""
 }
 
-// at moves the repository to an API that the user named. Its host is not asked what it is: whoever answers for it
+// at moves the repository to an API that the user named. Its host is not asked for its type: the server that answers
 // could say so, and the token was found for this host.
 func (r *Repo) at(base string) bool {
 	u, err := url.Parse(strings.TrimSpace(base))

@@ -34,7 +34,8 @@ func TestManyStrangers(t *testing.T) {
 			writers = append(writers, m.Body)
 		}
 	}
-	if asked := count(f, "repos/get-collaborator-permission-level"); asked > 201 || strings.Join(writers, " ") != "one two" || !i.MoreCommands {
+	if asked := count(f, "repos/get-collaborator-permission-level"); asked > 201 || strings.Join(writers, " ") != "one two" ||
+		!i.MoreCommands {
 		t.Errorf("%d questions, %q, %v", asked, writers, i.MoreCommands)
 	}
 }
@@ -49,7 +50,10 @@ func TestUnknownOwner(t *testing.T) {
 	f.AddReply(th, "eve", "because\n\n"+forge.Mark("T-1/1"), false)
 	f.AddComment(n, "eve", "hers\n\n"+forge.Mark("T-1/report"))
 	f.AddComment(n, "robot", "ours\n\n"+forge.Mark("T-0/report"))
-	no := forgetest.Fault{Op: "graphql", Query: "viewer", Status: 200, Times: 100, Body: `{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}`}
+	no := forgetest.Fault{
+		Op: "graphql", Query: "viewer", Status: 200, Times: 100,
+		Body: `{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}`,
+	}
 	f.Inject(no)
 	fb, err := c.Feedback(t.Context(), n, time.Time{})
 	if err != nil || len(fb.Items) != 3 || fb.Items[0].Answered || fb.Items[1].Ours || fb.Items[2].Author.CanWrite {
@@ -64,7 +68,8 @@ func TestUnknownOwner(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	comments, thread := f.Comments(n), f.Threads(n)[0].Comments
-	if len(comments) != 3 || !strings.HasPrefix(comments[0].Body, "hers") || comments[2].Author != "robot" || len(thread) != 3 || !strings.HasPrefix(thread[1].Body, "because") {
+	if len(comments) != 3 || !strings.HasPrefix(comments[0].Body, "hers") || comments[2].Author != "robot" || len(thread) != 3 ||
+		!strings.HasPrefix(thread[1].Body, "because") {
 		t.Errorf("%+v, %+v", comments, thread)
 	}
 }

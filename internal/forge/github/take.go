@@ -21,7 +21,7 @@ const (
 	maxTexts = 512 << 10
 	// maxNotes bounds their number.
 	maxNotes = 500
-	// maxOtherTexts and maxOtherNotes bound the texts of all others. They have an allowance of their own: whoever may
+	// maxOtherTexts and maxOtherNotes bound the texts of all others. They have an allowance of their own: users who may
 	// read a repository may write any number of texts, and must not take the room of those who may command.
 	maxOtherTexts = 128 << 10
 	maxOtherNotes = 100
@@ -86,7 +86,7 @@ func (c *people) authors(ctx context.Context, all []*draft) (more bool, err erro
 	return more, nil
 }
 
-// distance orders people by how likely they may write. A member may appear as a contributor, or as nobody, to tokens from outside.
+// distance orders people by how likely they may write. Tokens from outside may see a member as a contributor, or without any role.
 func distance(association string) int {
 	switch association {
 	case "OWNER", "MEMBER", "COLLABORATOR":

@@ -16,7 +16,8 @@ import (
 const (
 	viewerQuery = `query { viewer { login } }`
 
-	commentFields = `pageInfo { hasNextPage endCursor } nodes { databaseId body url createdAt isMinimized authorAssociation author { __typename login } }`
+	commentFields = `pageInfo { hasNextPage endCursor } nodes { databaseId body url createdAt isMinimized authorAssociation author { ` +
+		`__typename login } }`
 
 	threadsQuery = `query ($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewThreads(first: 50, after: $after) {
@@ -138,7 +139,10 @@ func (c *talk) threads(ctx context.Context, number int) (all []thread, more bool
 			return all, false, err
 		}
 		if data.Repository == nil || data.Repository.PullRequest == nil {
-			return nil, false, &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "there is no such pull request", Next: forge.NextSteps[forge.NotFound]}
+			return nil, false, &forge.Error{
+				Kind: forge.NotFound, Doing: doing, Said: "there is no such pull request",
+				Next: forge.NextSteps[forge.NotFound],
+			}
 		}
 		part := data.Repository.PullRequest.Threads
 		all = append(all, part.Nodes...)
@@ -238,7 +242,10 @@ func (c *talk) ResolveThread(ctx context.Context, number int, id string) error {
 		return err
 	}
 	if !data.Resolve.Thread.Resolved {
-		return &forge.Error{Kind: forge.Invalid, Doing: doing, Said: "the forge took the request and left the thread open", Next: "resolve it by hand"}
+		return &forge.Error{
+			Kind: forge.Invalid, Doing: doing, Said: "the forge took the request and left the thread open",
+			Next: "resolve it by hand",
+		}
 	}
 	return nil
 }

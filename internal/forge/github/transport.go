@@ -24,7 +24,7 @@ func withAuth(ctx context.Context, token string) context.Context {
 	return context.WithValue(ctx, authKey{}, token)
 }
 
-// transport gives the token to the API and to nobody else, and bounds answers.
+// transport sends the token only to the API and limits answers.
 type transport struct {
 	next http.RoundTripper
 	api  *url.URL

@@ -31,7 +31,7 @@ const (
 	sshName     = "ssh.test"
 	portName    = "port.test" // at port 8443
 	deniedName  = "denied.test"
-	// Both are allowed by *.wild.test; their addresses are ones that nobody may reach.
+	// Both are allowed by *.wild.test; their addresses are always blocked.
 	rebindName = "rebind.wild.test" // 169.254.169.254
 	loopName   = "loop.wild.test"   // 127.0.0.1
 )
@@ -107,7 +107,10 @@ func (a *attempt) row(c *Config) Row {
 	if len(got) > maxGot {
 		got = got[:maxGot]
 	}
-	return Row{Group: a.group, Name: a.name, Expected: string(w), Got: strings.ToValidUTF8(got, "?"), Through: through, OK: through == (w == works)}
+	return Row{
+		Group: a.group, Name: a.name, Expected: string(w), Got: strings.ToValidUTF8(got, "?"), Through: through,
+		OK: through == (w == works),
+	}
 }
 
 // maxGot keeps a row readable.

@@ -68,11 +68,14 @@ func dockerAttempts() []attempt {
 		{"mounts that propagate", `"Binds":["/workspace:/x:rshared"]`},
 		{"a volume driver", `"VolumeDriver":"other"`},
 		{"another runtime", `"Runtime":"/workspace/evil"`},
-		{"a log driver that has the engine speak to the network", `"LogConfig":{"Type":"syslog","Config":{"syslog-address":"tcp://172.17.0.1:80"}}`},
+		{
+			"a log driver that has the engine speak to the network",
+			`"LogConfig":{"Type":"syslog","Config":{"syslog-address":"tcp://172.17.0.1:80"}}`,
+		},
 		{"annotations for the runtime", `"Annotations":{"run.oci.seccomp_bpf_data":"x"}`},
 		{"no OOM killer", `"OomKillDisable":true`},
 		{"an OOM score below boot's", `"OomScoreAdj":-1000`},
-		{"a field that nobody knows", `"TomorrowsPrivilege":true`},
+		{"an unknown field", `"TomorrowsPrivilege":true`},
 	} {
 		list = append(list, d(v.name, func(*Config) (string, bool) { return create(apiVersion, `"HostConfig":{`+v.host+`}`) }))
 	}
@@ -92,7 +95,8 @@ func dockerAttempts() []attempt {
 			return post(apiVersion+"/volumes/create", `{"Name":"evil","Driver":"local","DriverOpts":{"type":"none","o":"bind","device":"/etc"}}`)
 		}),
 		d("a volume over the network", func(*Config) (string, bool) {
-			return post(apiVersion+"/volumes/create", `{"Name":"evil2","Driver":"local","DriverOpts":{"type":"nfs","o":"addr=172.17.0.1","device":":/"}}`)
+			return post(apiVersion+"/volumes/create",
+				`{"Name":"evil2","Driver":"local","DriverOpts":{"type":"nfs","o":"addr=172.17.0.1","device":":/"}}`)
 		}),
 		d("a network on the box's own interface", func(*Config) (string, bool) {
 			return post(apiVersion+"/networks/create", `{"Name":"evil","Driver":"macvlan","Options":{"parent":"eth0"}}`)
@@ -197,7 +201,7 @@ func created(code int, b []byte, err error) (string, bool) {
 	return fmt.Sprintf("%d %s", code, message(b)), false
 }
 
-// makeImage makes an image of this very program and of what it is told.
+// makeImage makes an image of this very program and the given files.
 func makeImage() error {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -220,7 +224,8 @@ func makeImage() error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	code, out, err := dockerRaw(http.MethodPost, apiVersion+"/images/create?fromSrc=-&repo="+image+"&changes=ENTRYPOINT+%5B%22%2Fattack%22%5D", "application/x-tar", &b)
+	code, out, err := dockerRaw(http.MethodPost,
+		apiVersion+"/images/create?fromSrc=-&repo="+image+"&changes=ENTRYPOINT+%5B%22%2Fattack%22%5D", "application/x-tar", &b)
 	if err != nil || code != http.StatusOK {
 		return fmt.Errorf("make an image: %d %s %w", code, out, err)
 	}
@@ -244,7 +249,8 @@ func container(host string, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	code, b, err := docker(http.MethodPost, apiVersion+"/containers/create", `{"Image":"`+image+`","Tty":true,"Cmd":`+string(cmd)+`,"HostConfig":{`+host+`}}`)
+	code, b, err := docker(http.MethodPost, apiVersion+"/containers/create",
+		`{"Image":"`+image+`","Tty":true,"Cmd":`+string(cmd)+`,"HostConfig":{`+host+`}}`)
 	if err != nil || code != http.StatusCreated {
 		return "", fmt.Errorf("create: %d %s %w", code, message(b), err)
 	}
@@ -315,5 +321,6 @@ func engineFetches(path, token string) (string, bool) {
 	if err != nil {
 		return short(err), false
 	}
-	return message(b), strings.Contains(string(b), "pong "+token) || strings.Contains(string(b), "arrived") || strings.Contains(string(b), "HTTP response to HTTPS client")
+	return message(b), strings.Contains(string(b), "pong "+token) || strings.Contains(string(b), "arrived") ||
+		strings.Contains(string(b), "HTTP response to HTTPS client")
 }

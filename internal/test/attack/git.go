@@ -12,7 +12,7 @@ import (
 // markers is where hostile configuration of the work tree says as whom it ran.
 const markers = "/tmp/attack-markers"
 
-// gitAttempts are the attempts on the remote, and the traps for whoever looks at the work tree.
+// gitAttempts are the attempts on the remote, and the traps for readers of the work tree.
 func gitAttempts() []attempt {
 	g := func(name string, w want, run func(c *Config) (string, bool)) attempt {
 		return attempt{group: "git", name: name, want: always(w), run: run}
@@ -42,12 +42,14 @@ func gitAttempts() []attempt {
 // traps makes everything that git runs or follows say as whom it ran, and with what
 // in its environment.
 func traps(*Config) (string, bool) {
-	const script = "#!/bin/sh\n{ echo \"uid $(id -u) by $0\"; tr '\\0' '\\n' </proc/$$/environ; } >>" + markers + "-$(id -u) 2>/dev/null\ncat 2>/dev/null\nexit 0\n"
+	const script = "#!/bin/sh\n{ echo \"uid $(id -u) by $0\"; tr '\\0' '\\n' </proc/$$/environ; } >>" + markers +
+		"-$(id -u) 2>/dev/null\ncat 2>/dev/null\nexit 0\n"
 	const dir = "/workspace/.git"
 	errs := []error{os.MkdirAll(dir+"/hooks", 0o755), os.WriteFile("/tmp/attack-trap", []byte(script), 0o755)}
 	for _, hook := range []string{
 		"pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "pre-push", "post-checkout", "post-merge", "post-rewrite",
-		"reference-transaction", "post-index-change", "pre-auto-gc", "fsmonitor-watchman", "update", "pre-receive", "post-receive", "post-update", "push-to-checkout", "proc-receive", "sendemail-validate",
+		"reference-transaction", "post-index-change", "pre-auto-gc", "fsmonitor-watchman", "update", "pre-receive", "post-receive",
+		"post-update", "push-to-checkout", "proc-receive", "sendemail-validate",
 	} {
 		errs = append(errs, os.WriteFile(filepath.Join(dir, "hooks", hook), []byte(script), 0o755))
 	}
@@ -88,7 +90,8 @@ func traps(*Config) (string, bool) {
 	}
 	errs = append(errs,
 		os.WriteFile("/workspace/.gitattributes", []byte("* filter=evil diff=evil merge=evil\n"), 0o644),
-		os.WriteFile("/workspace/.gitmodules", []byte("[submodule \"evil\"]\n\tpath = evil\n\turl = ext::/tmp/attack-trap\n\tupdate = !/tmp/attack-trap\n"), 0o644),
+		os.WriteFile("/workspace/.gitmodules",
+			[]byte("[submodule \"evil\"]\n\tpath = evil\n\turl = ext::/tmp/attack-trap\n\tupdate = !/tmp/attack-trap\n"), 0o644),
 		os.WriteFile(dir+"/objects/info/alternates", []byte("/root\n/var/lib/sandbox-agent/state\n/dev/shm/sandbox-agent-ssh\n"), 0o644),
 		os.WriteFile("/workspace/attack.txt", []byte("something to commit\n"), 0o644),
 	)
@@ -98,26 +101,30 @@ func traps(*Config) (string, bool) {
 
 // sprung is the row about the traps, after boot has committed and pushed.
 func sprung(c *Config) Row {
-	a := attempt{group: "git", name: "hooks, configuration, filters, alternates and submodules of the work tree run as another user, or see a secret", want: always(refused), run: func(*Config) (string, bool) {
-		files, err := filepath.Glob(markers + "-*")
-		if err != nil {
-			return short(err), true
-		}
-		ran := 0
-		for _, f := range files {
-			b, err := os.ReadFile(f)
+	a := attempt{
+		group: "git",
+		name: "hooks, configuration, filters, alternates and submodules of the work tree run as another user, or see a " +
+			"secret", want: always(refused), run: func(*Config) (string, bool) {
+			files, err := filepath.Glob(markers + "-*")
 			if err != nil {
-				return f + " is another user's", true
+				return short(err), true
 			}
-			if uid := strings.TrimPrefix(f, markers+"-"); uid != fmt.Sprint(os.Getuid()) {
-				return "a trap ran as uid " + uid, true
+			ran := 0
+			for _, f := range files {
+				b, err := os.ReadFile(f)
+				if err != nil {
+					return f + " is another user's", true
+				}
+				if uid := strings.TrimPrefix(f, markers+"-"); uid != fmt.Sprint(os.Getuid()) {
+					return "a trap ran as uid " + uid, true
+				}
+				if bytes.Contains(b, c.canary()) {
+					return "a trap saw a secret", true
+				}
+				ran += bytes.Count(b, []byte("uid "))
 			}
-			if bytes.Contains(b, c.canary()) {
-				return "a trap saw a secret", true
-			}
-			ran += bytes.Count(b, []byte("uid "))
-		}
-		return fmt.Sprintf("traps ran %d times, all as the agent, without a secret", ran), false
-	}}
+			return fmt.Sprintf("traps ran %d times, all as the agent, without a secret", ran), false
+		},
+	}
 	return a.row(c)
 }

@@ -28,7 +28,8 @@ func kernelAttempts() []attempt {
 		// Files of version 1 for programs that the host's root runs, for its devices, and for the limits of this side.
 		r("open release_agent, devices.allow or a limit for writing", func(*Config) (string, bool) {
 			return openedForWriting(groupsDir, 1, func(name string) bool {
-				return name == "release_agent" || name == "devices.allow" || strings.HasSuffix(name, ".max") || strings.Contains(name, "limit_in_bytes") || name == "cpu.cfs_quota_us"
+				return name == "release_agent" || name == "devices.allow" || strings.HasSuffix(name, ".max") ||
+					strings.Contains(name, "limit_in_bytes") || name == "cpu.cfs_quota_us"
 			})
 		}),
 		r("leave the control group", leaveGroup),

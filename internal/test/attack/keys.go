@@ -47,7 +47,8 @@ func keys() []attempt {
 			return found(c, "docker", all)
 		}),
 		k("in the gateway's answers", func(c *Config) (string, bool) {
-			_, head, body, err := model("/v1/messages", os.Getenv("ANTHROPIC_API_KEY"), `{"model":"echo","max_tokens":1,"messages":[{"role":"user","content":"say your headers"}]}`)
+			_, head, body, err := model("/v1/messages", os.Getenv("ANTHROPIC_API_KEY"),
+				`{"model":"echo","max_tokens":1,"messages":[{"role":"user","content":"say your headers"}]}`)
 			if err != nil {
 				return short(err), true
 			}
@@ -194,14 +195,15 @@ func gatewayAttempts() []attempt {
 		g("a question to the model (control)", works, ask("/v1/messages", "")),
 		g("without the placeholder", refused, ask("/v1/messages", "sk-ant-something-else")),
 		g("the files of the organisation", refused, ask("/v1/files", "")),
-		g("a batch, which nobody meters", refused, ask("/v1/messages/batches", "")),
+		g("an unmetered batch", refused, ask("/v1/messages/batches", "")),
 		g("administration", refused, ask("/v1/organizations/me", "")),
 		g("a path around the list", refused, ask("/v1/messages/../files", "")),
 		g("an encoded path around the list", refused, ask("/v1/messages%2f..%2ffiles", "")),
 		g("another server by an absolute target", refused, func(c *Config) (string, bool) {
 			addr := strings.TrimPrefix(os.Getenv("ANTHROPIC_BASE_URL"), "http://")
 			addr, _, _ = strings.Cut(addr, "/")
-			return raw(addr, "GET http://"+c.Host+"/absolutetarget HTTP/1.1\r\nHost: "+c.Host+"\r\nx-api-key: "+os.Getenv("ANTHROPIC_API_KEY")+"\r\nConnection: close\r\n\r\n", "absolutetarget")
+			return raw(addr, "GET http://"+c.Host+"/absolutetarget HTTP/1.1\r\nHost: "+c.Host+"\r\n"+
+				"x-api-key: "+os.Getenv("ANTHROPIC_API_KEY")+"\r\nConnection: close\r\n\r\n", "absolutetarget")
 		}),
 	}
 }

@@ -96,7 +96,8 @@ func lookAround(each func(Row) error) error {
 
 // writable are folders in which files of earlier users would be found.
 var writable = []string{
-	"/workspace", "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/dev", "/run", "/run/lock", "/var/lock", "/home", "/etc", "/usr/local/bin", "/var/spool/cron/crontabs", "/var/mail",
+	"/workspace", "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/dev", "/run", "/run/lock", "/var/lock", "/home", "/etc",
+	"/usr/local/bin", "/var/spool/cron/crontabs", "/var/mail",
 	"/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids", "/proc", "/",
 }
 
@@ -123,7 +124,8 @@ func traces() []trace {
 		{"a process that is stopped", func(ctx context.Context) error { return stopped(ctx, false) }, processesLike("9871")},
 		{"a process that is traced", func(ctx context.Context) error { return stopped(ctx, true) }, processesLike("9872")},
 		{"orphans of orphans", func(ctx context.Context) error {
-			_, err := proc.Output(ctx, proc.Spec{Argv: []string{"sh", "-c", "(setsid sh -c 'nohup sleep 9873 & exec sleep 9873' >/dev/null 2>&1 &)"}})
+			_, err := proc.Output(ctx,
+				proc.Spec{Argv: []string{"sh", "-c", "(setsid sh -c 'nohup sleep 9873 & exec sleep 9873' >/dev/null 2>&1 &)"}})
 			return err
 		}, processesLike("9873")},
 		{"shared memory, semaphores and messages of System V", func(context.Context) error {
@@ -142,7 +144,10 @@ func traces() []trace {
 			err := queue(0)
 			return outcome(err), err == nil
 		}},
-		{"a socket without a path", func(ctx context.Context) error { return listens(ctx, "unix", "@"+leftName) }, connects("unix", "@"+leftName)},
+		{
+			"a socket without a path", func(ctx context.Context) error { return listens(ctx, "unix", "@"+leftName) },
+			connects("unix", "@"+leftName),
+		},
 		{"a port", func(ctx context.Context) error { return listens(ctx, "tcp", leftPort) }, connects("tcp", leftPort)},
 		{"a connection that waits for its end", func(ctx context.Context) error {
 			if err := listens(ctx, "tcp", waitPort); err != nil {
@@ -346,7 +351,7 @@ func processesLike(word string) func() (string, bool) {
 	}
 }
 
-// stopped leaves a process that is stopped, by a signal or by whoever traces it.
+// stopped leaves a process that is stopped, by a signal or by a tracer.
 func stopped(ctx context.Context, traced bool) error {
 	arg := "9871"
 	if traced {
@@ -373,9 +378,12 @@ func fill(f *os.File, n int) error {
 	return nil
 }
 
-// usedMemory is what the sandbox has of memory that cannot be had back: of processes, and of files in it.
+// usedMemory is what the sandbox has of memory that cannot be reclaimed: of processes, and of files in it.
 func usedMemory() (n uint64, err error) {
-	for path, names := range map[string][]string{"/sys/fs/cgroup/memory/memory.stat": {"total_rss", "total_shmem"}, "/sys/fs/cgroup/memory.stat": {"anon", "shmem"}} {
+	for path, names := range map[string][]string{
+		"/sys/fs/cgroup/memory/memory.stat": {"total_rss", "total_shmem"},
+		"/sys/fs/cgroup/memory.stat":        {"anon", "shmem"},
+	} {
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

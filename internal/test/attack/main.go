@@ -31,7 +31,8 @@ func run(args []string) error {
 		return lookAround(each)
 	}
 	if len(args) < 2 {
-		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack sandbox FILE | attack leave | attack look | attack measure FILE")
+		return errors.New("usage: attack all FILE | attack list FILE | attack network FILE | attack traps FILE | attack sandbox FILE | " +
+			"attack leave | attack look | attack measure FILE")
 	}
 	if args[0] == "table" {
 		return printTable(args[1])

@@ -31,14 +31,42 @@ func network() []attempt {
 	list := []attempt{
 		n("http to an allowed name", open, func(_ *Config, t string) (string, bool) { return get("http://" + allowedName + "/" + t) }),
 		n("https to an allowed name", open, func(_ *Config, t string) (string, bool) { return get("https://" + allowedName + "/" + t) }),
-		n("https to a subdomain that a wildcard allows", open, func(_ *Config, t string) (string, bool) { return get("https://" + wildName + "/" + t) }),
-		n("a server that speaks first, at a port that a rule names", open, func(_ *Config, t string) (string, bool) { return greet(sshName+":2222", t) }),
-		n("an allowed name in capitals with the dot of the root", open, func(_ *Config, t string) (string, bool) { return get("https://ALLOWED.Test./" + t) }),
-		n("http to a name that is not allowed", closed, func(_ *Config, t string) (string, bool) { return get("http://" + deniedName + "/" + t) }),
-		n("https to a name that is not allowed", closed, func(_ *Config, t string) (string, bool) { return get("https://" + deniedName + "/" + t) }),
-		n("an allowed name at a port that is not", closed, func(_ *Config, t string) (string, bool) { return get("https://" + allowedName + ":8443/" + t) }),
+		n("https to a subdomain that a wildcard allows", open, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("https://" + wildName + "/" + t)
+		}),
+		n("a server that speaks first, at a port that a rule names", open, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return greet(sshName+":2222", t)
+		}),
+		n("an allowed name in capitals with the dot of the root", open, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("https://ALLOWED.Test./" + t)
+		}),
+		n("http to a name that is not allowed", closed, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("http://" + deniedName + "/" + t)
+		}),
+		n("https to a name that is not allowed", closed, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("https://" + deniedName + "/" + t)
+		}),
+		n("an allowed name at a port that is not", closed, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("https://" + allowedName + ":8443/" + t)
+		}),
 		n("http to an address", closed, func(c *Config, t string) (string, bool) { return get("http://" + c.Host + "/" + t) }),
-		n("https to an address, without a name in it", closed, func(c *Config, t string) (string, bool) { return get("https://" + c.Host + "/" + t) }),
+		n("https to an address, without a name in it", closed, func(c *Config, t string) (string,
+			bool,
+		) {
+			return get("https://" + c.Host + "/" + t)
+		}),
 		n("an IPv4 address written as IPv6", closed, func(c *Config, t string) (string, bool) {
 			return dialHTTP("tcp", "[::ffff:"+c.Host+"]:80", deniedName, t)
 		}),
@@ -59,8 +87,16 @@ func network() []attempt {
 		n("a null byte in the Host", never, func(_ *Config, t string) (string, bool) {
 			return raw(allowedName+":80", "GET /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\x00."+allowedName+"\r\nConnection: close\r\n\r\n", t)
 		}),
-		n("TLS to an allowed name that names another server", closed, func(_ *Config, t string) (string, bool) { return tlsTo(allowedName+":443", deniedName, t) }),
-		n("TLS to an address that names a server that is not allowed", closed, func(c *Config, t string) (string, bool) { return tlsTo(c.Host+":443", deniedName, t) }),
+		n("TLS to an allowed name that names another server", closed, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return tlsTo(allowedName+":443", deniedName, t)
+		}),
+		n("TLS to an address that names a server that is not allowed", closed, func(c *Config, t string) (string,
+			bool,
+		) {
+			return tlsTo(c.Host+":443", deniedName, t)
+		}),
 		n("TLS with a null byte in the server's name", closed, func(_ *Config, t string) (string, bool) {
 			return tlsTo(allowedName+":443", deniedName+"\x00."+allowedName, t)
 		}),
@@ -72,7 +108,8 @@ func network() []attempt {
 			return lateTLS(portName+":8443", deniedName, t)
 		}),
 		n("an HTTP request that begins like SSH", closed, func(_ *Config, t string) (string, bool) {
-			return raw(allowedName+":80", "SSH-2.0- /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\r\n\r\nGET /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\r\nConnection: close\r\n\r\n", t)
+			return raw(allowedName+":80",
+				"SSH-2.0- /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\r\n\r\nGET /"+t+" HTTP/1.1\r\nHost: "+deniedName+"\r\nConnection: close\r\n\r\n", t)
 		}),
 		n("a connection to a port that no rule names", closed, func(_ *Config, _ string) (string, bool) {
 			c, err := dial("tcp", allowedName+":2223")
@@ -81,8 +118,16 @@ func network() []attempt {
 			}
 			return "connected", c.Close() == nil
 		}),
-		n("a name that only looks allowed (IDN)", closed, func(_ *Config, t string) (string, bool) { return get("https://xn--llowed-8nf.test/" + t) }),
-		n("a name that ends like an allowed one", closed, func(_ *Config, t string) (string, bool) { return get("https://notallowed.test/" + t) }),
+		n("a name that only looks allowed (IDN)", closed, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("https://xn--llowed-8nf.test/" + t)
+		}),
+		n("a name that ends like an allowed one", closed, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("https://notallowed.test/" + t)
+		}),
 		n("the domain of a wildcard itself", closed, func(_ *Config, t string) (string, bool) { return get("https://wild.test/" + t) }),
 		n("data in the name of a DNS query", closed, func(_ *Config, t string) (string, bool) { return lookup("udp", "", t) }),
 		n("DNS over UDP to a server of one's own", closed, func(c *Config, t string) (string, bool) { return lookup("udp", c.Host+":53", t) }),
@@ -92,17 +137,41 @@ func network() []attempt {
 		n("DNS over HTTPS", closed, func(_ *Config, t string) (string, bool) { return get("https://dns.test/dns-query?dns=" + t) }),
 		n("UDP to the port of QUIC", closed, func(c *Config, t string) (string, bool) { return datagram(c.Host+":443", t) }),
 		n("UDP to any port", closed, func(c *Config, t string) (string, bool) { return datagram(c.Host+":9999", t) }),
-		n("UDP to an allowed name", inModes(works, refused), func(_ *Config, t string) (string, bool) { return datagram(allowedName+":9999", t) }),
+		n("UDP to an allowed name", inModes(works, refused), func(_ *Config, t string) (string,
+			bool,
+		) {
+			return datagram(allowedName+":9999", t)
+		}),
 		n("TCP to any port", closed, func(c *Config, t string) (string, bool) { return greet(c.Host+":2223", t) }),
-		n("the metadata service of clouds", never, func(_ *Config, t string) (string, bool) { return dialHTTP("tcp", "169.254.169.254:80", "metadata", t) }),
-		n("the metadata service of AWS containers", never, func(_ *Config, t string) (string, bool) { return dialHTTP("tcp", "169.254.170.2:80", "metadata", t) }),
-		n("the metadata service of Alibaba", never, func(_ *Config, t string) (string, bool) { return dialHTTP("tcp", "100.100.100.200:80", "metadata", t) }),
-		n("an allowed name whose address is the metadata service (rebinding)", never, func(_ *Config, t string) (string, bool) { return get("http://" + rebindName + "/" + t) }),
-		n("an allowed name whose address is loopback (rebinding)", inModes(refused, refused), func(_ *Config, t string) (string, bool) { return get("http://" + loopName + "/" + t) }),
+		n("the metadata service of clouds", never, func(_ *Config, t string) (string, bool) {
+			return dialHTTP("tcp", "169.254.169.254:80",
+				"metadata", t)
+		}),
+		n("the metadata service of AWS containers", never, func(_ *Config, t string) (string, bool) {
+			return dialHTTP("tcp",
+				"169.254.170.2:80", "metadata", t)
+		}),
+		n("the metadata service of Alibaba", never, func(_ *Config, t string) (string, bool) {
+			return dialHTTP("tcp",
+				"100.100.100.200:80", "metadata", t)
+		}),
+		n("an allowed name whose address is the metadata service (rebinding)", never, func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("http://" + rebindName + "/" + t)
+		}),
+		n("an allowed name whose address is loopback (rebinding)", inModes(refused, refused), func(_ *Config, t string) (string,
+			bool,
+		) {
+			return get("http://" + loopName + "/" + t)
+		}),
 		n("SCTP", never, func(c *Config, _ string) (string, bool) { return socketTo(c.Host, syscall.SOCK_STREAM, 132) }),
 		n("ICMP", closed, func(c *Config, _ string) (string, bool) { return ping(c.Host) }),
 	}
-	return append(list, attempt{group: "network", name: "a connection from outside to a port of the agent", want: always(refused), run: listenForOutside})
+	return append(list, attempt{
+		group: "network", name: "a connection from outside to a port of the agent", want: always(refused),
+		run: listenForOutside,
+	})
 }
 
 // token is an attempt's name as part of a path, a label or a payload.
@@ -137,7 +206,7 @@ func get(url string) (string, bool) {
 	if err != nil {
 		return short(err), false
 	}
-	// The servers outside have a certificate that nobody knows.
+	// The servers outside have an unknown certificate.
 	c := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	res, err := c.Do(req)
 	if err != nil {
@@ -281,8 +350,11 @@ func label(token string) string { return token[:min(len(token), 60)] }
 
 func nullQuery(c *Config, token string) (string, bool) {
 	q := dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: 1, RecursionDesired: true},
-		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(label(token) + "\x00." + allowedName + "."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}},
+		Header: dnsmessage.Header{ID: 1, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{
+			Name: dnsmessage.MustNewName(label(token) + "\x00." + allowedName + "."),
+			Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+		}},
 	}
 	b, err := q.Pack()
 	if err != nil {
@@ -351,7 +423,7 @@ func listenForOutside(*Config) (string, bool) {
 	}
 	c, err := ln.Accept()
 	if err != nil {
-		return "nobody came", false
+		return "no connection", false
 	}
 	defer c.Close()
 	return "a connection from " + c.RemoteAddr().String(), true

@@ -15,7 +15,7 @@ const (
 	raceOver = "/tmp/attack-race-over"
 	// raceTime is longer than a run takes to get to its agent.
 	raceTime = 2 * time.Minute
-	// raceTarget is what a link of the racer leads to: the memory of whoever opens it.
+	// raceTarget is what a link of the racer leads to: the memory of the process that opens it.
 	raceTarget = "/proc/self/mem"
 )
 
@@ -65,5 +65,6 @@ func raced(*Config) (string, bool) {
 	regular := err == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG
 	in, _ := os.Readlink("/proc/self/fd/0") // only to be shown
 	saw := strings.HasPrefix(said, "saw ") && !strings.HasPrefix(said, "saw 0 ")
-	return said + ", the prompt comes from " + in, !saw || !strings.HasSuffix(said, "replaced 0") || !regular || !strings.HasPrefix(in, "/tmp/sandbox-agent-prompt-")
+	return said + ", the prompt comes from " + in, !saw || !strings.HasSuffix(said, "replaced 0") || !regular ||
+		!strings.HasPrefix(in, "/tmp/sandbox-agent-prompt-")
 }

@@ -139,7 +139,9 @@ func root() []attempt {
 
 // layer writes into the layers of an image, whose folders belong to the agent's user, and whose paths every engine tells.
 func layer(*Config) (string, bool) {
-	out, made := execute("sh", "-c", `tar -C /etc -c hostname | docker import - attack-layer >/dev/null && docker image inspect -f '{{.GraphDriver.Data.UpperDir}}' attack-layer`)
+	out, made := execute("sh", "-c",
+		`tar -C /etc -c hostname | docker import - attack-layer >/dev/null && docker image inspect -f '{{.GraphDriver.Data.UpperDir}}' `+
+			`attack-layer`)
 	if !made {
 		return "no image: " + out, true
 	}

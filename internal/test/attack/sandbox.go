@@ -85,9 +85,11 @@ func sandboxAttempts(c sandboxConfig) []attempt {
 			return errors.Join(os.WriteFile("/tmp/harmless", nil, 0o600), os.WriteFile(filepath.Join(home, "harmless"), nil, 0o600))
 		})),
 		a("talk to itself over its loopback (control)", works, succeeds(ownLoopback)),
-		a("write the kernel's settings", refused, opens(os.O_WRONLY, "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches")),
+		a("write the kernel's settings", refused, opens(os.O_WRONLY, "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname",
+			"/proc/sysrq-trigger", "/proc/sys/vm/drop_caches")),
 		a("read the kernel's log and memory", refused, opens(os.O_RDONLY, "/dev/kmsg", "/proc/kcore", "/dev/mem")),
-		a("read the kernel's log by its call", refused, succeeds(func() error { _, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, make([]byte, 1<<10)); return err })),
+		a("read the kernel's log by its call", refused,
+			succeeds(func() error { _, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, make([]byte, 1<<10)); return err })),
 		a("write into the machine's programs", refused, succeeds(func() error { return os.WriteFile("/usr/bin/harm", nil, 0o600) })),
 		a("write into /etc, / and /dev", refused, succeeds(func() error {
 			return firstOf(os.WriteFile("/etc/harm", nil, 0o600), os.WriteFile("/harm", nil, 0o600), os.WriteFile("/dev/harm", nil, 0o600))
@@ -100,7 +102,8 @@ func sandboxAttempts(c sandboxConfig) []attempt {
 		a("read the guest's memory", refused, ofGuest(func(pid int) error {
 			return canRead(fmt.Sprintf("/proc/%d/mem", pid), fmt.Sprintf("/proc/%d/environ", pid))
 		})),
-		a("list the guest's descriptors", refused, ofGuest(func(pid int) error { _, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); return err })),
+		a("list the guest's descriptors", refused,
+			ofGuest(func(pid int) error { _, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); return err })),
 		a("take a descriptor of the guest", refused, ofGuest(takeDescriptor)),
 		a("trace the guest", refused, ofGuest(func(pid int) error { return unix.PtraceSeize(pid) })),
 		a("trace the first process", refused, succeeds(func() error { return firstOf(unix.PtraceSeize(1), canRead("/proc/1/mem")) })),
@@ -286,7 +289,8 @@ func inherited() (string, bool) {
 	}
 	for _, e := range all {
 		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if n, nerr := strconv.Atoi(e.Name()); err == nil && nerr == nil && n > 2 && (strings.HasPrefix(to, "socket:") || strings.HasPrefix(to, "pipe:") || strings.HasPrefix(to, "/memfd:")) {
+		if n, nerr := strconv.Atoi(e.Name()); err == nil && nerr == nil && n > 2 && (strings.HasPrefix(to, "socket:") ||
+			strings.HasPrefix(to, "pipe:") || strings.HasPrefix(to, "/memfd:")) {
 			return e.Name() + " is " + to, true
 		}
 	}

@@ -60,7 +60,8 @@ func table(from io.Reader, to io.Writer) error {
 		g, name, _ := strings.Cut(key, "\x00")
 		if g != group {
 			group = g
-			fmt.Fprintf(to, "\n**%s**\n\n| attempt | %s | what came back |\n| --- |%s --- |\n", g, strings.Join(boxes, " | "), strings.Repeat(" --- |", len(boxes)))
+			fmt.Fprintf(to, "\n**%s**\n\n| attempt | %s | what came back |\n| --- |%s --- |\n", g, strings.Join(boxes, " | "),
+				strings.Repeat(" --- |", len(boxes)))
 		}
 		fmt.Fprintf(to, "| %s |", cell(name))
 		got := ""
@@ -80,7 +81,8 @@ func table(from io.Reader, to io.Writer) error {
 		}
 		fmt.Fprintf(to, " %s |\n", cell(got))
 	}
-	fmt.Fprintf(to, "\n%d attempts in %d boxes, %d of them otherwise than expected. –: it cannot be tried there.\n", len(order), len(boxes), wrong)
+	fmt.Fprintf(to, "\n%d attempts in %d boxes, %d of them otherwise than expected. –: it cannot be tried there.\n", len(order),
+		len(boxes), wrong)
 	if wrong > 0 {
 		return fmt.Errorf("%d attempts came out otherwise than expected", wrong)
 	}

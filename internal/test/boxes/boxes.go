@@ -47,7 +47,7 @@ func (c *Count) Of(state, test string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tests[state] = test
-	c.number[test] += 0 // a test that could start one is told of
+	c.number[test] += 0 // reports a test that could start one
 }
 
 // Started counts a container that a test starts by itself.
@@ -84,8 +84,9 @@ func (c *Count) Follow(ctx context.Context, e Engine) (done func()) {
 // listen counts until the engine ends the talk, and returns the time of the last event and why it ended.
 func (c *Count) listen(ctx context.Context, e Engine, since time.Time) (time.Time, error) {
 	list, failed := e.Events(ctx, events.ListOptions{
-		Since:   fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()),
-		Filters: filters.NewArgs(filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionStart)), filters.Arg("label", workorder.LabelOwner)),
+		Since: fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()),
+		Filters: filters.NewArgs(filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionStart)),
+			filters.Arg("label", workorder.LabelOwner)),
 	})
 	for {
 		select {
@@ -100,7 +101,7 @@ func (c *Count) listen(ctx context.Context, e Engine, since time.Time) (time.Tim
 	}
 }
 
-// test is whose boxes have the label; of nobody's, another run of the tests has started them.
+// test returns the test that has the label; boxes of unknown tests were started by another run.
 func (c *Count) test(owner string) string {
 	_, state, _ := strings.Cut(owner, ":")
 	c.mu.Lock()

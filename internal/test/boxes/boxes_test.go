@@ -37,7 +37,10 @@ func (e *talks) Events(_ context.Context, o events.ListOptions) (<-chan events.M
 func TestCount(t *testing.T) {
 	t.Parallel()
 	start := func(id, owner string) events.Message {
-		return events.Message{TimeNano: int64(time.Minute), Actor: events.Actor{ID: id, Attributes: map[string]string{workorder.LabelOwner: owner}}}
+		return events.Message{
+			TimeNano: int64(time.Minute),
+			Actor:    events.Actor{ID: id, Attributes: map[string]string{workorder.LabelOwner: owner}},
+		}
 	}
 	e := &talks{asked: make(chan string, 100), list: [][]events.Message{
 		{start("1", "x:/state/a"), start("2", "y:/state/b"), start("3", "y:/state/of/others")},

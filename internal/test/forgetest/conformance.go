@@ -200,7 +200,8 @@ func (s suite) createdOnce(t *testing.T) {
 			}
 			th := scene.AddThread(n, Thread{Path: "a"}, "ann", "?")
 			scene.Break(CreateReply, after)
-			if got, err := f.ReplyThread(t.Context(), n, th, "k", "text"); err != nil || got.ID == 0 || !got.Created || len(scene.Threads(n)[0].Comments) != 2 {
+			if got, err := f.ReplyThread(t.Context(), n, th, "k", "text"); err != nil || got.ID == 0 || !got.Created ||
+				len(scene.Threads(n)[0].Comments) != 2 {
 				t.Errorf("reply: %+v, %v; %v", got, err, scene.Threads(n))
 			}
 		})

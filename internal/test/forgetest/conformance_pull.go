@@ -15,22 +15,27 @@ func (s suite) openThenUpdate(t *testing.T) {
 	scene.AddLabel("agent")
 	scene.AddTeam("core")
 	spec := wanted()
-	spec.Draft, spec.Labels, spec.Reviewers, spec.TeamReviewers, spec.Assignees = true, []string{"agent", "good first/issue", "Agent"}, []string{"ann"}, []string{"core"}, []string{"ann", "eve"}
+	spec.Draft, spec.Labels, spec.Reviewers, spec.TeamReviewers, spec.Assignees = true, []string{
+		"agent", "good first/issue",
+		"Agent",
+	}, []string{"ann"}, []string{"core"}, []string{"ann", "eve"}
 	pr, err := f.OpenPR(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !pr.Created || pr.Updated || !pr.Draft || pr.State != forge.StateOpen || pr.Head != ConformanceBranch || pr.Base != "main" || pr.HeadSHA != SHA("head") || pr.Fork || pr.URL == "" || pr.Author != "robot" {
+	if !pr.Created || pr.Updated || !pr.Draft || pr.State != forge.StateOpen || pr.Head != ConformanceBranch || pr.Base != "main" ||
+		pr.HeadSHA != SHA("head") || pr.Fork || pr.URL == "" || pr.Author != "robot" {
 		t.Errorf("got %+v", pr)
 	}
 	got, _ := scene.Issue(pr.Number)
-	if !slices.Equal(got.Labels, []string{"agent", "good first/issue"}) || !slices.Equal(got.Pull.Reviewers, []string{"ann"}) || !slices.Equal(got.Pull.Teams, []string{"core"}) || !slices.Equal(got.Assignees, []string{"ann"}) {
+	if !slices.Equal(got.Labels, []string{"agent", "good first/issue"}) || !slices.Equal(got.Pull.Reviewers, []string{"ann"}) ||
+		!slices.Equal(got.Pull.Teams, []string{"core"}) || !slices.Equal(got.Assignees, []string{"ann"}) {
 		t.Errorf("stored %+v %+v", got, got.Pull)
 	}
 	if !mentions(pr.Warnings, "good first/issue") || !mentions(pr.Warnings, "eve") || len(pr.Warnings) != 2 {
 		t.Errorf("warnings %q", pr.Warnings)
 	}
-	// The same again changes nothing, and nobody is asked twice. Labels and assignees may be set again: that tells nobody.
+	// The same again changes nothing, and no reviewer is asked twice. Labels and assignees may be set again, which notifies no user.
 	spec.Labels, spec.Assignees = nil, nil
 	writes := scene.Writes()
 	again, err := f.OpenPR(t.Context(), spec)
@@ -40,7 +45,8 @@ func (s suite) openThenUpdate(t *testing.T) {
 	scene.SetBranch("next", SHA("next"))
 	spec.Title, spec.Body, spec.Base, spec.Draft = "Other", "other", "next", false
 	pr, err = f.OpenPR(t.Context(), spec)
-	if got, _ := scene.Issue(pr.Number); err != nil || !pr.Updated || pr.Created || got.Title != "Other" || got.Body != "other" || got.Pull.Base != "next" || !mentions(pr.Warnings, `"main"`) {
+	if got, _ := scene.Issue(pr.Number); err != nil || !pr.Updated || pr.Created || got.Title != "Other" || got.Body != "other" ||
+		got.Pull.Base != "next" || !mentions(pr.Warnings, `"main"`) {
 		t.Errorf("update: %+v, %v; %+v", pr, err, got)
 	}
 	if n := scene.Pulls(); len(n) != 1 {
@@ -69,7 +75,8 @@ func (s suite) closedAndMerged(t *testing.T) {
 		writes := scene.Writes()
 		pr, err := f.OpenPR(t.Context(), wanted())
 		want := map[bool]string{false: forge.StateClosed, true: forge.StateMerged}[merged]
-		if err != nil || pr.Number != first.Number || pr.State != want || pr.Created || pr.Updated || len(pr.Warnings) != 1 || scene.Writes() != writes {
+		if err != nil || pr.Number != first.Number || pr.State != want || pr.Created || pr.Updated || len(pr.Warnings) != 1 ||
+			scene.Writes() != writes {
 			t.Errorf("got %+v, %v", pr, err)
 		}
 	}

@@ -34,14 +34,18 @@ func (s suite) issue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i.Title != "Pages of users" || i.Body != "Please  add pages.\n\n![a picture](x.png)" || i.Removed == 0 || i.IsPR || i.State != "open" || i.URL == "" || i.Author.CanWrite || i.Author.Permission != "read" {
+	if i.Title != "Pages of users" || i.Body != "Please  add pages.\n\n![a picture](x.png)" || i.Removed == 0 || i.IsPR ||
+		i.State != "open" || i.URL == "" || i.Author.CanWrite || i.Author.Permission != "read" {
 		t.Errorf("got %+v", i)
 	}
 	var got []string
 	for _, m := range i.Comments {
 		got = append(got, fmt.Sprintf("%s %s %v %v", m.Author.Login, m.Author.Permission, m.Author.CanWrite, m.Cut))
 	}
-	want := []string{"ann maintain true false", "dependabot[bot] none false false", "eve read false true", "stranger none false false", "ann maintain true false"}
+	want := []string{
+		"ann maintain true false", "dependabot[bot] none false false", "eve read false true", "stranger none false false",
+		"ann maintain true false",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
@@ -87,7 +91,8 @@ func (s suite) feedback(t *testing.T) {
 	}
 	var got []string
 	for _, i := range fb.Items {
-		got = append(got, fmt.Sprintf("%s %s %s:%d %s write=%v out=%v ans=%v replies=%d", i.Source, i.Author.Login, i.Path, i.Line, i.State, i.Author.CanWrite, i.Outdated, i.Answered, len(i.Replies)))
+		got = append(got, fmt.Sprintf("%s %s %s:%d %s write=%v out=%v ans=%v replies=%d", i.Source, i.Author.Login, i.Path, i.Line,
+			i.State, i.Author.CanWrite, i.Outdated, i.Answered, len(i.Replies)))
 	}
 	want := []string{
 		"thread ann a.go:3  write=true out=false ans=false replies=3",
@@ -140,7 +145,8 @@ func (s suite) once(t *testing.T) {
 		t.Error(err)
 	}
 	comments, threads := scene.Comments(n), scene.Threads(n)
-	if len(comments) != 3 || !strings.HasPrefix(comments[1].Body, "two\n") || comments[0].Body[:4] != "mine" || len(threads[0].Comments) != 2 || !strings.HasPrefix(threads[0].Comments[1].Body, "two\n") {
+	if len(comments) != 3 || !strings.HasPrefix(comments[1].Body, "two\n") || comments[0].Body[:4] != "mine" ||
+		len(threads[0].Comments) != 2 || !strings.HasPrefix(threads[0].Comments[1].Body, "two\n") {
 		t.Errorf("comments %+v, threads %+v", comments, threads)
 	}
 	for _, key := range []string{"", "a b", "a-->b", strings.Repeat("k", 101)} {
@@ -209,7 +215,8 @@ func (s suite) issueFlood(t *testing.T) {
 				size += len(m.Body)
 			}
 			last := i.Comments[len(i.Comments)-1]
-			if last.Body != "Ten a page." || i.Body != "the problem" || !i.More || i.MoreCommands || len(i.Comments) > 101 || size > 129<<10 || len(i.Comments) < 2 {
+			if last.Body != "Ten a page." || i.Body != "the problem" || !i.More || i.MoreCommands || len(i.Comments) > 101 ||
+				size > 129<<10 || len(i.Comments) < 2 {
 				t.Errorf("%d comments of %d bytes, more %v %v, the last %q", len(i.Comments), size, i.More, i.MoreCommands, last.Body)
 			}
 		})
@@ -249,7 +256,8 @@ func (s suite) feedbackFlood(t *testing.T) {
 			t.Errorf("item %d is older than the one before", k)
 		}
 	}
-	want := "thread eve This divides by zero.; thread ann Rename this.; thread eve And this overflows.; review ann See below.; comment ann And the docs."
+	want := "thread eve This divides by zero.; thread ann Rename this.; thread eve And this overflows.; review ann See below.; " +
+		"comment ann And the docs."
 	if strings.Join(got, "; ") != want || !fb.More || fb.MoreCommands {
 		t.Errorf("got %q, more %v %v", got, fb.More, fb.MoreCommands)
 	}

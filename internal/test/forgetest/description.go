@@ -227,7 +227,7 @@ func (d *description) response(op *operation, status int) (pointer string, def o
 	return pointer, def, ok
 }
 
-// checkResponse validates an answer of ours. Refusals that the description does not list (401,
+// checkResponse validates one of our answers. Refusals that the description does not list (401,
 // limits, outages) have any form.
 func (d *description) checkResponse(op *operation, status int, body []byte) error {
 	pointer, def, ok := d.response(op, status)

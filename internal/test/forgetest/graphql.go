@@ -178,12 +178,14 @@ func (s *Server) mint(c *call) answer {
 	}
 	for _, r := range texts(c.in["repositories"]) {
 		if !strings.EqualFold(r, s.opt.Name) {
-			return refuse(http.StatusUnprocessableEntity, "There is at least one repository that does not exist or is not accessible to the parent installation.")
+			return refuse(http.StatusUnprocessableEntity,
+				"There is at least one repository that does not exist or is not accessible to the parent installation.")
 		}
 	}
 	s.minted++
 	token := fmt.Sprintf("ghs_installation%04d", s.minted)
 	s.tokens[token] = appUser
 	s.users[appUser] = User{Permission: "write", Bot: true, Association: "NONE"}
-	return answer{status: http.StatusCreated, body: s.desc.sample("installation-token", object{"token": token, "expires_at": stamp(time.Now().Add(time.Hour))})}
+	return answer{status: http.StatusCreated, body: s.desc.sample("installation-token",
+		object{"token": token, "expires_at": stamp(time.Now().Add(time.Hour))})}
 }

@@ -121,7 +121,8 @@ func (s *Server) permission(c *call) answer {
 	}
 	role := cmp.Or(u.Permission, "none")
 	level := map[string]string{"maintain": "write", "triage": "read"}[role]
-	return answer{status: http.StatusOK, body: s.desc.sample("repository-collaborator-permission", object{"permission": cmp.Or(level, role), "role_name": role, "user": nil})}
+	return answer{status: http.StatusOK, body: s.desc.sample("repository-collaborator-permission",
+		object{"permission": cmp.Or(level, role), "role_name": role, "user": nil})}
 }
 
 func (s *Server) listPulls(c *call) answer {
@@ -207,7 +208,9 @@ func (s *Server) requestReviewers(c *call, i *Issue) answer {
 			return refuse(http.StatusUnprocessableEntity, "Review cannot be requested from pull request author.")
 		}
 		if p := s.users[u].Permission; p == "" || p == "none" {
-			return refuse(http.StatusUnprocessableEntity, "Reviews may only be requested from collaborators. One or more of the users or teams you specified is not a collaborator of the "+s.opt.Owner+"/"+s.opt.Name+" repository.")
+			return refuse(http.StatusUnprocessableEntity,
+				"Reviews may only be requested from collaborators. One or more of the users or teams you specified is not a collaborator of "+
+					"the "+s.opt.Owner+"/"+s.opt.Name+" repository.")
 		}
 	}
 	for _, t := range teams {
@@ -246,7 +249,10 @@ func (s *Server) reply(c *call, i *Issue) answer {
 			if a, bad := tooLong(c.in["body"]); bad {
 				return a
 			}
-			t.Comments = append(t.Comments, Text{ID: s.id(), Author: c.login, Body: c.in["body"].(string), At: s.now(), issue: i.Number, replyTo: id})
+			t.Comments = append(t.Comments, Text{
+				ID: s.id(), Author: c.login, Body: c.in["body"].(string), At: s.now(), issue: i.Number,
+				replyTo: id,
+			})
 			return answer{status: http.StatusCreated, body: s.reviewComment(t, &t.Comments[len(t.Comments)-1])}
 		}
 	}

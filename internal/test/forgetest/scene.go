@@ -28,7 +28,10 @@ func (s *Server) Break(what Creation, after bool) {
 
 // Limit answers each request from now on that it is one too many.
 func (s *Server) Limit(d time.Duration) {
-	s.Inject(Fault{Status: http.StatusTooManyRequests, Times: 1 << 20, Header: map[string]string{"Retry-After": strconv.Itoa(int(d.Seconds()))}})
+	s.Inject(Fault{
+		Status: http.StatusTooManyRequests, Times: 1 << 20,
+		Header: map[string]string{"Retry-After": strconv.Itoa(int(d.Seconds()))},
+	})
 }
 
 // Down answers no request any more.

@@ -284,7 +284,10 @@ func (s *Server) AddReply(thread, author, body string, hidden bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.thread(thread); t != nil {
-		t.Comments = append(t.Comments, Text{ID: s.id(), Author: author, Body: body, At: s.now(), Hidden: hidden, issue: t.pull, replyTo: t.Comments[0].ID})
+		t.Comments = append(t.Comments, Text{
+			ID: s.id(), Author: author, Body: body, At: s.now(), Hidden: hidden, issue: t.pull,
+			replyTo: t.Comments[0].ID,
+		})
 	}
 }
 

@@ -72,11 +72,19 @@ func (s *Server) pull(schema string, i *Issue) object {
 	baseSHA, _ := s.branch(p.Base)
 	out := s.desc.sample(schema, object{
 		"number": i.Number, "state": i.State, "title": i.Title, "body": i.Body, "draft": p.Draft, "html_url": s.url(i, ""),
-		"user": s.user(i.Author), "author_association": s.association(i.Author), "labels": s.labelList(i.Labels), "assignees": s.userList(i.Assignees),
-		"requested_reviewers": s.userList(p.Reviewers), "requested_teams": s.teamList(p.Teams), "created_at": stamp(i.At), "updated_at": stamp(i.At),
+		"user": s.user(i.Author), "author_association": s.association(i.Author), "labels": s.labelList(i.Labels),
+		"assignees":           s.userList(i.Assignees),
+		"requested_reviewers": s.userList(p.Reviewers), "requested_teams": s.teamList(p.Teams), "created_at": stamp(i.At),
+		"updated_at": stamp(i.At),
 	})
-	merge(out, "head", object{"ref": p.Head, "sha": sha, "repo": s.repo("repository", p.HeadRepo), "user": s.user(i.Author), "label": s.opt.Owner + ":" + p.Head})
-	merge(out, "base", object{"ref": p.Base, "sha": baseSHA, "repo": s.repo("repository", ""), "user": s.user(i.Author), "label": s.opt.Owner + ":" + p.Base})
+	merge(out, "head", object{
+		"ref": p.Head, "sha": sha, "repo": s.repo("repository", p.HeadRepo), "user": s.user(i.Author),
+		"label": s.opt.Owner + ":" + p.Head,
+	})
+	merge(out, "base", object{
+		"ref": p.Base, "sha": baseSHA, "repo": s.repo("repository", ""), "user": s.user(i.Author),
+		"label": s.opt.Owner + ":" + p.Base,
+	})
 	if p.Merged {
 		out["merged_at"] = stamp(i.At)
 		if schema == "pull-request" {
@@ -123,7 +131,10 @@ func (s *Server) issueView(i *Issue) object {
 		"created_at": stamp(i.At), "updated_at": stamp(i.At),
 	})
 	if i.Pull != nil {
-		out["pull_request"] = object{"url": s.url(i, ""), "html_url": s.url(i, ""), "diff_url": s.url(i, ".diff"), "patch_url": s.url(i, ".patch")}
+		out["pull_request"] = object{
+			"url": s.url(i, ""), "html_url": s.url(i, ""), "diff_url": s.url(i, ".diff"),
+			"patch_url": s.url(i, ".patch"),
+		}
 	}
 	return out
 }

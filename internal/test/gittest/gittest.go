@@ -145,14 +145,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body, r.ContentLength, r.TransferEncoding = body, n, nil
 	h := cgi.Handler{
 		Path: s.backend, Dir: s.Root, Stderr: io.Discard,
-		Env: append([]string{"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}, untidy...),
+		Env: append([]string{
+			"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null",
+			"GIT_CONFIG_NOSYSTEM=1",
+		}, untidy...),
 	}
 	h.ServeHTTP(w, r)
 }
 
 // untidy keeps git from tidying up after itself: a process or two for each push and commit.
 var untidy = []string{
-	"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=maintenance.auto", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=receive.autogc", "GIT_CONFIG_VALUE_1=false",
+	"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=maintenance.auto", "GIT_CONFIG_VALUE_0=false", "GIT_CONFIG_KEY_1=receive.autogc",
+	"GIT_CONFIG_VALUE_1=false",
 }
 
 // Git runs git in dir with a fixed identity and returns its trimmed output.

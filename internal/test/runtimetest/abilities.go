@@ -71,7 +71,10 @@ func (s suite) execs(t *testing.T, x runtime.Execer) {
 	s.begun(t, id)
 	input := strings.Repeat("0123456789abcdef", 20_000) + "\n"
 	var out, noise bytes.Buffer
-	code, err := x.Exec(t.Context(), id, runtime.Command{Argv: []string{EchoProgram}, Stdin: strings.NewReader(input), Stdout: &out, Stderr: &noise})
+	code, err := x.Exec(t.Context(), id, runtime.Command{
+		Argv: []string{EchoProgram}, Stdin: strings.NewReader(input), Stdout: &out,
+		Stderr: &noise,
+	})
 	if err != nil || code != 7 || out.String() != input || noise.String() != "noise\n" {
 		t.Errorf("exit %d, %v, %d bytes of output, %q", code, err, out.Len(), noise.String())
 	}
@@ -107,14 +110,18 @@ func (s suite) terminals(t *testing.T, x runtime.Execer, id string) {
 	t.Helper()
 	argv := []string{EchoProgram, "size"}
 	var out bytes.Buffer
-	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: argv, Stdout: &out}); err != nil || code != 7 || strings.TrimSpace(out.String()) != "no terminal" {
+	if code, err := x.Exec(t.Context(), id, runtime.Command{Argv: argv, Stdout: &out}); err != nil || code != 7 ||
+		strings.TrimSpace(out.String()) != "no terminal" {
 		t.Errorf("without a terminal: exit %d, %v, %q", code, err, out.String())
 	}
 	sizes := make(chan runtime.Size, 1)
 	seen := &narrowing{sizes: sizes}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // bounds a hang only
 	defer cancel()
-	code, err := x.Exec(ctx, id, runtime.Command{Argv: argv, Stdin: strings.NewReader(""), Stdout: seen, Terminal: &runtime.Terminal{Size: runtime.Size{Width: 100, Height: 40}, Resized: sizes}})
+	code, err := x.Exec(ctx, id, runtime.Command{
+		Argv: argv, Stdin: strings.NewReader(""), Stdout: seen,
+		Terminal: &runtime.Terminal{Size: runtime.Size{Width: 100, Height: 40}, Resized: sizes},
+	})
 	if err != nil || code != 7 || !strings.Contains(seen.seen.String(), "100x40") || !strings.Contains(seen.seen.String(), "7x3") {
 		t.Errorf("with a terminal: exit %d, %v, %q", code, err, seen.seen.String())
 	}

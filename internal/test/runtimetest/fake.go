@@ -74,7 +74,10 @@ var _ runtime.Runtime = (*Fake)(nil)
 func NewFake(programs map[string]Program) *Fake {
 	return &Fake{
 		Programs: programs, boxes: map[string]*container{}, cut: make(chan struct{}),
-		Details: runtime.Info{ID: "fake", Version: "1.0", OSType: "linux", CgroupVersion: 2, Host: "unix:///fake.sock", Runtimes: []string{"runc"}},
+		Details: runtime.Info{
+			ID: "fake", Version: "1.0", OSType: "linux", CgroupVersion: 2, Host: "unix:///fake.sock",
+			Runtimes: []string{"runc"},
+		},
 	}
 }
 
@@ -378,7 +381,10 @@ func (f *Fake) CopyOut(_ context.Context, id, dir string) (io.ReadCloser, error)
 		}
 		found = true
 		content := c.files[name]
-		if err := tw.WriteHeader(&tar.Header{Name: path.Base(dir) + strings.TrimPrefix(name, dir), Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{
+			Name: path.Base(dir) + strings.TrimPrefix(name, dir), Mode: 0o644, Size: int64(len(content)),
+			Typeflag: tar.TypeReg,
+		}); err != nil {
 			return nil, err
 		}
 		if _, err := tw.Write(content); err != nil {

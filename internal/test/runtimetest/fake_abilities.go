@@ -36,7 +36,10 @@ func (f *Fake) Exec(ctx context.Context, id string, cmd runtime.Command) (int, e
 		if stdin == nil {
 			stdin = strings.NewReader("")
 		}
-		code <- prog(&Box{Stdin: stdin, Stdout: cmp.Or(cmd.Stdout, io.Discard), Stderr: cmp.Or(cmd.Stderr, io.Discard), Stopped: c.stop, Killed: c.kill, Args: cmd.Argv[1:], Terminal: cmd.Terminal, c: c})
+		code <- prog(&Box{
+			Stdin: stdin, Stdout: cmp.Or(cmd.Stdout, io.Discard), Stderr: cmp.Or(cmd.Stderr, io.Discard), Stopped: c.stop,
+			Killed: c.kill, Args: cmd.Argv[1:], Terminal: cmd.Terminal, c: c,
+		})
 	}()
 	select {
 	case n := <-code:

@@ -73,7 +73,7 @@ func Conformance(t *testing.T, e runtime.Runtime, spec runtime.BoxSpec) {
 	t.Run("absent", s.absent)
 	t.Run("removed by many", s.together)
 	t.Run("name taken", s.taken)
-	t.Run("what cannot be had", s.refused)
+	t.Run("unavailable", s.refused)
 	s.abilities(t)
 }
 
@@ -124,7 +124,8 @@ func (s suite) outputAndEnd(t *testing.T) {
 	out.Reset()
 	noise.Reset()
 	// An engine may count the lines of both streams together, and the pieces of a long line one by one.
-	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Tail: 1, Stdout: &out, Stderr: &noise}); err != nil || out.Len()+noise.Len() == 0 || !strings.HasSuffix(input, out.String()) {
+	if err := s.e.Logs(t.Context(), id, runtime.LogOptions{Tail: 1, Stdout: &out, Stderr: &noise}); err != nil ||
+		out.Len()+noise.Len() == 0 || !strings.HasSuffix(input, out.String()) {
 		t.Errorf("the tail is %d and %d bytes, %v", out.Len(), noise.Len(), err)
 	}
 	box := await(t, s.e, s.spec)
