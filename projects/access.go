@@ -27,22 +27,25 @@ func secrets() *schema {
 		Kind: yamlkeys.Mapping, Doc: "Secrets whose values are read on the host right before the sandbox starts: NAME: reference. A " +
 			"value itself is refused.",
 		Names: workorder.ValidEnvName, NamesRule: "letters, digits and _, not starting with a digit",
-		Item: &schema{Kind: yamlkeys.Object, Doc: "A reference, or a mapping that also says who gets the value. It has either from or any_of.", Alt: from(), Check: checkPlaces, Keys: []key{
-			{Name: "from", Required: true, Instead: "any_of", Slips: []string{"ref", "reference", "source"}, Schema: from()},
-			{Name: "any_of", Slips: []string{"one_of", "anyof", "first_of"}, Schema: &schema{
-				Kind: yamlkeys.List, Check: checkAnyOf,
-				Doc: "References instead of from: the first that is there counts. A command is there when it prints something.", Item: from(),
-			}},
-			{Name: "optional", Slips: []string{"maybe"}, Schema: &schema{
-				Kind: yamlkeys.Boolean, Def: "false",
-				Doc: "Go without it, and say so once, where it is not there. Default: the run is refused.",
-			}},
-			{Name: "for", Slips: []string{"use", "to", "scope", "consumer"}, Schema: &schema{
-				Kind: yamlkeys.Text, Enum: uses,
-				Doc: "The only consumer: commands (environment of setup, agent and validate commands), one of setup, agent, validate, or " +
-					"gateway. Default: gateway for the keys of models, commands for all others.",
-			}},
-		}},
+		Item: &schema{
+			Kind: yamlkeys.Object, Doc: "A reference, or a mapping that also says who gets the value. It has either from or any_of.",
+			Alt: from(), Check: checkPlaces, Keys: []key{
+				{Name: "from", Required: true, Instead: "any_of", Slips: []string{"ref", "reference", "source"}, Schema: from()},
+				{Name: "any_of", Slips: []string{"one_of", "anyof", "first_of"}, Schema: &schema{
+					Kind: yamlkeys.List, Check: checkAnyOf,
+					Doc: "References instead of from: the first that is there counts. A command is there when it prints something.", Item: from(),
+				}},
+				{Name: "optional", Slips: []string{"maybe"}, Schema: &schema{
+					Kind: yamlkeys.Boolean, Def: "false",
+					Doc: "Go without it, and say so once, where it is not there. Default: the run is refused.",
+				}},
+				{Name: "for", Slips: []string{"use", "to", "scope", "consumer"}, Schema: &schema{
+					Kind: yamlkeys.Text, Enum: uses,
+					Doc: "The only consumer: commands (environment of setup, agent and validate commands), one of setup, agent, validate, or " +
+						"gateway. Default: gateway for the keys of models, commands for all others.",
+				}},
+			},
+		},
 	}
 }
 

@@ -20,7 +20,7 @@ func JSONSchema() ([]byte, error) { return definition().JSONSchema("sandbox-agen
 func Markdown() string {
 	return "# Keys of a project file\n\n" +
 		"This page is made of the table that the program checks files by: `sandbox-agent project schema --markdown` prints it.\n" +
-		"[How to write a project file](project-file.md) has an example with comments. `*` stands for a name of yours, `[]` for each " +
+		"[How to write a project file](project-file.md) has an example with comments. `*` stands for a name that you choose, `[]` for each " +
 		"entry of a list.\n\n" +
 		definition().Markdown()
 }
