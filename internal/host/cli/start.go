@@ -41,7 +41,7 @@ harness, or claude-code.
 
 The agent asks for no permission: the sandbox isolates it. With the model gateway
 of a box, model keys stay outside. The agent finds a description of the sandbox
-in .sandbox-agent/briefing.md of the working tree, which git ignores.`,
+in .claude/sandbox-agent.md of the working tree, which git does not see.`,
 		Example: "  sandbox-agent start dev\n  sandbox-agent start dev codex\n  sandbox-agent start dev --prompt 'fix the flaky test' --detach",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
