@@ -99,7 +99,7 @@ func (s *scene) side(p process, byPID map[int]process) side {
 	case top == s.agent:
 		return ofAgent
 	case top == os.Getpid() || top == 0:
-		// This is one of ours: git runs as the agent's user for checkpoints. Or its parent ended during the scan,
+		// This is the runner's: git runs as the agent's user for checkpoints. Or its parent ended during the scan,
 		// and the next look classifies it.
 		return nobodys
 	case s.others != nil && s.others.Includes(p.pid):
