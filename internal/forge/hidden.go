@@ -53,8 +53,9 @@ var (
 	angled = pattern.New(`^\]\(<[^<>\s]*>\)`)
 
 	// elements are those that GitHub shows; it drops the tags of others.
-	elements = pattern.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|i|img|ins|` +
-		`kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
+	elements = pattern.New(`^(?i:a|abbr|b|blockquote|br|caption|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|h[1-8]|hr|` +
+		`i|img|ins|kbd|li|mark|ol|p|picture|pre|q|rt|ruby|s|samp|small|source|span|strike|strong|` +
+		`sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr)$`)
 )
 
 // withoutHidden goes through a text until nothing more is found.

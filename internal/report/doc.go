@@ -2,7 +2,7 @@
 // (Markdown, as GitHub reads it) and as one HTML file that opens from disk, both from one
 // model, so that they cannot say different things.
 //
-// Nearly every word in it was written by an agent that nobody trusts, or could
+// Nearly every word in it was written by an untrusted agent, or could
 // have been: the task may quote an issue, a commit's subject, a test's name, a
 // path, the agent's last words. All of it is data. It loses its control and
 // bidirectional characters, is bounded in length, and is escaped at the very place

@@ -64,7 +64,8 @@ func dockerAttempts() []attempt {
 		{"bind by dots", `"Binds":["/workspace/../etc:/x"]`},
 		{"bind by a mount", `"Mounts":[{"Type":"bind","Source":"/etc","Target":"/x"}]`},
 		{"bind by a mount in other letters", `"mounts":[{"tYPE":"bind","sOURCE":"/etc","Target":"/x"}]`},
-		{"bind by a volume's options", `"Mounts":[{"Type":"volume","Source":"v","Target":"/x","VolumeOptions":{"DriverConfig":{"Name":"local","Options":{"type":"none","o":"bind","device":"/etc"}}}}]`},
+		{"bind by a volume's options", `"Mounts":[{"Type":"volume","Source":"v","Target":"/x",` +
+			`"VolumeOptions":{"DriverConfig":{"Name":"local","Options":{"type":"none","o":"bind","device":"/etc"}}}}]`},
 		{"mounts that propagate", `"Binds":["/workspace:/x:rshared"]`},
 		{"a volume driver", `"VolumeDriver":"other"`},
 		{"another runtime", `"Runtime":"/workspace/evil"`},

@@ -274,7 +274,8 @@ func devices(*Config) (string, bool) {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "null", "zero", "full", "random", "urandom", "tty", "ptmx", "stdin", "stdout", "stderr", "console", "core", "fd", "shm", "pts", "mqueue":
+		case "null", "zero", "full", "random", "urandom", "tty", "ptmx", "stdin", "stdout", "stderr",
+			"console", "core", "fd", "shm", "pts", "mqueue":
 			continue // every container has them
 		}
 		if f, err := os.OpenFile("/dev/"+e.Name(), os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {

@@ -83,7 +83,7 @@ func (s suite) closedAndMerged(t *testing.T) {
 	spec := wanted()
 	spec.Anew = true
 	if pr, err := f.OpenPR(t.Context(), spec); err != nil || pr.Number == first.Number || pr.Number == fork || !pr.Created {
-		t.Errorf("anew: %+v, %v", pr, err)
+		t.Errorf("another pull request: %+v, %v", pr, err)
 	}
 	if pr, err := f.PRByNumber(t.Context(), first.Number); err != nil || pr.State != forge.StateMerged || pr.Fork {
 		t.Errorf("got %+v, %v", pr, err)

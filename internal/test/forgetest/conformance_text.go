@@ -76,7 +76,7 @@ func (s suite) feedback(t *testing.T) {
 	since := scene.Comments(n)[0].Edited
 	scene.AddReview(n, "ann", "CHANGES_REQUESTED", "See below.")
 	scene.AddReview(n, "eve", "APPROVED", "")
-	scene.AddReview(n, "robot", "PENDING", "a draft of ours")
+	scene.AddReview(n, "robot", "PENDING", "our draft")
 	scene.AddComment(n, "lint", "coverage fell")
 	scene.AddComment(n, "eve", "A mark of somebody else counts for nothing.\n\n"+forge.Mark("x"))
 	if _, err := f.Comment(t.Context(), n, "T-1/report", "ours"); err != nil {
