@@ -6,10 +6,12 @@ set -eu
 cd "$(dirname "$0")/.."
 
 tags=e2e
+unit= # their build tag
 with='^//go:build e2e$' # the first line of files with tests that need an engine
 e2e_deadline=60m # it only ends a hang: half of it on two slow cores
 if [ "${1:-}" = nightly ]; then
 	tags=e2e,nightly
+	unit="-tags nightly"
 	with='^//go:build e2e\( && nightly\)\{0,1\}$'
 	e2e_deadline=180m
 fi
@@ -66,7 +68,7 @@ for d in internal/guest/rootgit runner internal/host/cli; do
 done
 # Printed of a stage is what failed, and which tests took longest.
 # shellcheck disable=SC2086 # a list of packages
-./scripts/tested.sh 10 -race -short -vet=off "$@" -timeout 25m $first ./...
+./scripts/tested.sh 10 $unit -race -short -vet=off "$@" -timeout 25m $first ./...
 echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
 names=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r awk '/^func (Test|Fuzz)/ {split($2, name, "("); test = name[1]} /testing\.Short\(\)/ {print test}' | sort -u | paste -s -d '|')

@@ -162,6 +162,9 @@ func TestIfExists(t *testing.T) {
 			end: workorder.Attempt{Status: workorder.StatusError, EndedBy: workorder.ByOrder}, exists: workorder.ExistsTell, runs: true,
 		},
 	} {
+		if leftToNight(t, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first := newFixture(t, nil)
