@@ -169,7 +169,7 @@ func (s Spec) complete() (Spec, error) {
 	}
 	errs = append(errs, s.Network.check())
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
-		wrong("allow rules need network %s: only %s has rules", s.Network, NetworkRestricted)
+		wrong("allow rules with network %s: only %s has rules", s.Network, NetworkRestricted)
 	}
 	if s.Lifetime != Named && s.Lifetime != Session {
 		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)

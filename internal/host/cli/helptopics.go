@@ -146,7 +146,7 @@ const networksTopic = `A sandbox has one of three network modes:
   restricted  what the rules of --allow and of the project file name
   none        nothing; ports published with --port or 'ports' still work
 
---allow without --network means restricted. A rule is
+--allow needs --network restricted. A rule is
 
   HOST        a host name, at ports 80 and 443
   *.DOMAIN    all subdomains of a domain, but not the domain itself

@@ -33,7 +33,7 @@ and the new commits are kept beside it.
 
 When the branch moves, the previous head is kept on the remote, and a comment on
 the pull request says which commits changed and why. The command refuses to move
-commits that other people pushed since the last attempt; --include-others moves
+commits that other people pushed since the last attempt; --with-foreign moves
 them, too. Commits that are pushed during the rebase are never overwritten.`,
 		Example: `  sandbox-agent rebase T-A1B2C3D4
   sandbox-agent rebase --pr 7 --project my-app
