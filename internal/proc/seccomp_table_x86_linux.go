@@ -25,10 +25,7 @@ var callsAMD64 = []span{
 	{157, 160, allowed},       // prctl … setrlimit
 	{161, 161, refused},       // chroot
 	{162, 162, allowed},       // sync
-	// acct settimeofday mount umount2 swapon swapoff reboot sethostname setdomainname iopl ioperm create_module
-	// init_module delete_module get_kernel_syms query_module quotactl nfsservctl getpmsg putpmsg afs_syscall
-	// tuxcall security
-	{163, 185, refused},
+	{163, 185, refused},       // acct settimeofday mount umount2 swapon swapoff reboot sethostname setdomainname iopl ioperm create_module init_module delete_module get_kernel_syms query_module quotactl nfsservctl getpmsg putpmsg afs_syscall tuxcall security
 	{186, 211, allowed},       // gettid … get_thread_area
 	{212, 212, refused},       // lookup_dcookie
 	{213, 226, allowed},       // epoll_create … timer_delete
