@@ -53,7 +53,7 @@ func TestWhereToLook(t *testing.T) {
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	rooms := map[string]bool{}
-	for line := range strings.Lines(section(t, "The rooms")) {
+	for line := range strings.Lines(section(t, "Packages")) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 || !strings.HasPrefix(cells[1], " `") {
 			continue
