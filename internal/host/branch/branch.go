@@ -1,7 +1,9 @@
-// Package branch saves the changes that commands make in a sandbox's clone as commits of a branch. The branch is in a bare repository in the state directory, which is the remote `sandbox` of the user's repository.
-// What comes out of a sandbox is files, and what commits made there say of themselves: commits and their parents are made here.
+// Package branch saves the changes that commands make in a sandbox's clone as commits of a branch. The branch is in a bare
+// repository in the state directory, which is the remote `sandbox` of the user's repository.
 //
-// The script of a save is sent with each save, and not a part of the guest: it works in sandboxes that an older version made.
+// A sandbox only provides files, and the messages and authors of commits made there. This package creates the commits.
+//
+// The script of a save is sent with each save instead of being part of the guest, so that it works in older sandboxes.
 package branch
 
 import (
@@ -21,7 +23,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // Folder has the bare repositories, in a state folder.
@@ -344,88 +345,11 @@ func (b *Branch) begin(ctx context.Context, clone, title string) (s Saved, err e
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
-	// The last of all: one that was killed before it begins anew, and does not go on upon the commits of another clone.
+	// This comes last: a process killed before it starts again, and does not continue on the commits of another clone.
 	if err := errors.Join(b.git().Run(ctx, "config", key, base), set("clone", clone)); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	return s, nil
-}
-
-// Publish shows the branch in the user's repository, as each save does: a save that was killed may not have come to it.
-func (b *Branch) Publish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, gitTime)
-	defer cancel()
-	return b.publish(ctx)
-}
-
-// publish shows the branch in the user's repository, as a remote's: no branch of theirs moves, and no hook runs. Its error is ErrNotShown.
-func (b *Branch) publish(ctx context.Context) error {
-	if err := b.show(ctx); err != nil {
-		return &notShown{err}
-	}
-	return nil
-}
-
-type notShown struct{ err error }
-
-func (e *notShown) Error() string   { return e.err.Error() }
-func (e *notShown) Unwrap() []error { return []error{ErrNotShown, e.err} }
-
-func (b *Branch) show(ctx context.Context) error {
-	if _, err := os.Stat(b.Repo); err != nil {
-		return fmt.Errorf("show the branch in %s: that repository is not there any more; its commits are in %s, from which `git fetch` brings them into any other", b.Repo, b.dir)
-	}
-	user := localrepo.Git(b.Repo)
-	have, other := b.otherRemote(ctx)
-	switch {
-	case other:
-		return fmt.Errorf("show the branch in %s: it has another remote %s, %s: rename that one", b.Repo, Remote, text.Clean(have))
-	case have == "":
-		for _, kv := range [][2]string{{"fetch", "+" + heads + "*:refs/remotes/" + Remote + "/*"}, {"tagOpt", "--no-tags"}, {"url", b.dir}} {
-			if err := user.Run(ctx, "config", "remote."+Remote+"."+kv[0], kv[1]); err != nil {
-				return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
-			}
-		}
-	}
-	if err := b.fetch(ctx, "+"+heads+b.Sandbox+":refs/remotes/"+Remote+"/"+b.Sandbox); err != nil {
-		return fmt.Errorf("show the branch in %s: %w", b.Repo, err)
-	}
-	return nil
-}
-
-// fetch brings the branch into the user's repository.
-func (b *Branch) fetch(ctx context.Context, spec string) error {
-	user := localrepo.Git(b.Repo)
-	user.Untrusted = true // it fetches what the sandbox made
-	return user.Run(ctx, "-c", "protocol.file.allow=always", "-c", "url."+b.dir+".insteadOf="+b.dir, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
-		"--no-recurse-submodules", "--no-auto-maintenance", b.dir, spec)
-}
-
-// otherRemote is the URL of the remote of our name in the user's repository, "" where there is none, and whether it is another than ours.
-func (b *Branch) otherRemote(ctx context.Context) (url string, other bool) {
-	out, _ := localrepo.Git(b.Repo).Output(ctx, "config", "remote."+Remote+".url") // of none there is none
-	url = strings.TrimSpace(string(out))
-	return url, url != "" && url != b.dir && filepath.Dir(url) != filepath.Dir(b.dir) // work trees of one repository share the remote of the first
-}
-
-// Lend brings the branch's commits into the user's repository without a name there: where Publish is ErrNotShown, because of another remote of that name.
-func (b *Branch) Lend(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, gitTime)
-	defer cancel()
-	if err := b.fetch(ctx, heads+b.Sandbox); err != nil {
-		return fmt.Errorf("bring the branch of sandbox %s into %s: %w", b.Sandbox, b.Repo, err)
-	}
-	return nil
-}
-
-// shows reports whether the user's repository shows a commit. It follows each command: a ref is mostly a file, for which no process is needed.
-func (b *Branch) shows(ctx context.Context, commit string) bool {
-	ref := "refs/remotes/" + Remote + "/" + b.Sandbox
-	if at, err := os.ReadFile(filepath.Join(b.Repo, ".git", filepath.FromSlash(ref))); err == nil && string(at) == commit+"\n" {
-		return true
-	}
-	at, _ := localrepo.Git(b.Repo).Resolve(ctx, ref) // of none there is none
-	return at == commit
 }
 
 // Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the user's repository, and under no other name in ours, such as a
