@@ -121,6 +121,7 @@ fmt-check: $(GOLANGCI)
 
 .PHONY: vet
 vet: # of the files that the linters do not see; their govet looks at all others
+	$(GO) vet -tags e2e ./e2e ./internal/guest/rootgit
 	$(GO) vet -tags boxtest ./internal/guest/...
 	GOOS=darwin $(GO) vet ./cmd/sandbox-agent ./sandbox ./wire ./internal/host/...
 

@@ -37,7 +37,7 @@ harness:
   command: |
     cat >/tmp/held.sh <<'END'` + strings.ReplaceAll(heldAs, "\n", "\n    ") + `
     END
-    until test "$(cat /proc/$$/oom_score_adj)" -gt 0; do sleep 0.1; done # the sandbox sets it after the start
+    for i in $(seq 100); do test "$(cat /proc/$$/oom_score_adj)" = 0 || break; sleep 0.1; done # set after the start
     sh /tmp/held.sh >/tmp/held.agent
     echo agent-is-busy
     until test -e go; do sleep 0.1; done

@@ -22,15 +22,17 @@ import (
 )
 
 // oldProgram is the commit that users upgrade from. The clone needs its history.
-const oldProgram = "168dabb2"
+const oldProgram = "168dabb2c86fc07dee3128848cbb56a1b7e992e7"
 
 // buildOld builds the program of oldProgram and its image, which is removed at the end of the test unless it was there before.
 func buildOld(t *testing.T, u *user) (program string) {
 	t.Helper()
 	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), cliLimit)
+	defer cancel()
 	for _, script := range []string{"git -C .. archive " + oldProgram + " | tar x -C '" + dir + "'", "make -C '" + dir + "' build"} {
-		if out, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"sh", "-ec", script}, Env: os.Environ()}); err != nil {
-			t.Fatalf("%s: %v: %s", script, err, out)
+		if out, err := proc.Output(ctx, proc.Spec{Argv: []string{"sh", "-ec", script}, Env: os.Environ()}); err != nil {
+			t.Fatalf("%s: %v: %s (a shallow clone? git fetch --unshallow)", script, err, out)
 		}
 	}
 	program = filepath.Join(dir, "bin", "sandbox-agent")
@@ -43,7 +45,7 @@ func buildOld(t *testing.T, u *user) (program string) {
 	for _, i := range old.images() {
 		if i.Current && !slices.ContainsFunc(before, func(b provision.BuiltImage) bool { return b.ID == i.ID }) {
 			t.Cleanup(func() {
-				if _, err := eng.ImageRemove(context.WithoutCancel(t.Context()), i.Name, image.RemoveOptions{}); err != nil {
+				if _, err := eng.ImageRemove(context.WithoutCancel(t.Context()), i.Name, image.RemoveOptions{Force: true}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -102,7 +104,7 @@ func TestUpgrade(t *testing.T) {
 	cut := u.work("[ -e second ] || sleep 600", "--if-exists", "continue")
 	cut.Signal(syscall.SIGTERM)
 	cut.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
-	running := u.work("while [ ! -e /tmp/go ]; do sleep 0.2; done; echo later >later")
+	running := u.work("exec sleep 600")
 
 	u.program = ""
 	// Listed.

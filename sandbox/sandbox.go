@@ -108,7 +108,7 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 func (sb *Sandbox) Logs(ctx context.Context, follow bool, w io.Writer) error {
 	r, id := sb.at()
 	if id == "" {
-		return fmt.Errorf("sandbox %s: %w: its container is gone", sb.spec.Name, ErrNotFound)
+		return fmt.Errorf("sandbox %s has no instance: %w; start it with: sandbox-agent resume %[1]s", sb.spec.Name, ErrNotFound)
 	}
 	return public(r.Logs(ctx, id, runtime.LogOptions{Follow: follow, Stdout: w, Stderr: w}))
 }

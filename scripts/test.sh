@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 tags=e2e
-unit= # their build tag
+unit= # build tag of the unit tests
 with='^//go:build e2e$' # the first line of files with tests that need an engine
 e2e_deadline=60m # it only ends a hang: half of it on two slow cores
 if [ "${1:-}" = nightly ]; then
@@ -73,7 +73,7 @@ echo "== unit tests of large input"
 large=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u)
 names=$(grep -rl --include='*_test.go' 'testing.Short()' . | xargs -r awk '/^func (Test|Fuzz)/ {split($2, name, "("); test = name[1]} /testing\.Short\(\)/ {print test}' | sort -u | paste -s -d '|')
 # shellcheck disable=SC2086 # a list of packages
-go test -vet=off "$@" -timeout 10m -run "^($names)\$" $large
+go test $unit -vet=off "$@" -timeout 10m -run "^($names)\$" $large
 echo "== image"
 code=0
 wait "$image" || code=$?

@@ -101,7 +101,7 @@ func Undialled(a netip.Addr) string {
 	case a.IsLoopback():
 		return "the sandbox itself"
 	case a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "a link-local address"
+		return "a multicast, broadcast or link-local address"
 	case NameRange().Contains(a):
 		return "the range that represents names in the sandbox"
 	}

@@ -61,11 +61,11 @@ func RepoTransport(repo string) (Transport, error) {
 	case repo == "":
 		return TransportNone, nil
 	case strings.HasPrefix(repo, "-"):
-		return bad("repo starts with a dash, which git would read as an option", "write ./ before the name of a folder")
+		return bad("repo starts with a dash, which git would read as an option", "write ./ before the name of a directory")
 	case strings.ContainsFunc(repo, func(r rune) bool { return r < 0x20 || r == 0x7f }):
 		return bad("repo holds a control character", "")
 	case helperForm.MatchString(repo):
-		return bad("repo names a git remote helper, which can run any program", "use an https or ssh URL or a folder")
+		return bad("repo names a git remote helper, which can run any program", "use an https or ssh URL or a directory")
 	case schemeForm.MatchString(repo):
 		return urlTransport(repo)
 	case forgetful.MatchString(repo):
@@ -94,7 +94,7 @@ func urlTransport(repo string) (Transport, error) {
 	if strings.ContainsFunc(u.Host+u.Path+u.User.Username(), unicode.IsControl) {
 		return TransportNone, &RepoURLError{
 			codeValue, "repo holds a control character behind a percent sign",
-			"remove it: it would end a line of what git's credential helper is asked",
+			"remove it: it would end a line of the credential helper's input",
 		}
 	}
 	scheme := strings.ToLower(u.Scheme)
@@ -117,7 +117,7 @@ func urlTransport(repo string) (Transport, error) {
 		}
 		return TransportLocal, nil
 	default:
-		return TransportNone, &RepoURLError{codeUnsupported, "repo has the unknown scheme " + scheme + "://", "use https://, ssh:// or a folder"}
+		return TransportNone, &RepoURLError{codeUnsupported, "repo has the unknown scheme " + scheme + "://", "use https://, ssh:// or a directory"}
 	}
 	if h := u.Hostname(); h == "" || strings.HasPrefix(h, "-") || strings.Trim(u.Path, "/") == "" {
 		return TransportNone, &RepoURLError{codeValue, "repo is a URL without host or path", "compare it with https://github.com/owner/name"}
@@ -132,7 +132,7 @@ func urlTransport(repo string) (Transport, error) {
 func AbsRepo(repo string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("find the current folder: %w", err)
+		return "", fmt.Errorf("find the working directory: %w", err)
 	}
 	home, _ := os.UserHomeDir() // without one, ~ means nothing
 	return AbsRepoFrom(repo, dir, home), nil

@@ -44,12 +44,12 @@ var rules = []rule{
 	binary:     {kind: "binary", why: "it cannot be read in a review"},
 	{kind: "workflow", severe: true, why: "CI runs it, often with secrets and write access", paths: []string{
 		"/.github/workflows/**", ".github/actions/**", "action.yml", "action.yaml", "/.forgejo/**", "/.gitea/**", "/.ci/**",
-		".gitlab-ci.yml", "*.gitlab-ci.yml", "/.gitlab/**", "/.circleci/**", "/.azure-pipelines/**", "/.azuredevops/**",
+		"*.gitlab-ci.yml", "/.gitlab/**", "/.circleci/**", "/.azure-pipelines/**", "/.azuredevops/**",
 		"azure-pipelines*.yml", "azure-pipelines*.yaml", "/.buildkite/**", "jenkinsfile*", "*.jenkinsfile", ".drone.yml", ".drone.yaml",
 		".drone.star", ".drone.jsonnet", ".woodpecker.yml", ".woodpecker.yaml", "/.woodpecker/**", "bitbucket-pipelines.yml", ".travis.yml",
 		"appveyor.yml", ".appveyor.yml", ".cirrus.yml", ".cirrus.star", "cloudbuild*.yaml", "cloudbuild*.yml", "/.semaphore/**",
 		"codemagic.yaml", "/.build.yml", "/.builds/**", "buildspec*.yml", "/.tekton/**", "netlify.toml", "vercel.json",
-		".readthedocs.yml", ".readthedocs.yaml", "/.github/renovate.json*", "renovate.json*",
+		".readthedocs.yml", ".readthedocs.yaml", "renovate.json*",
 	}},
 	{kind: "hook", severe: true, why: "git and its tools run it at commit, checkout or merge", paths: []string{
 		".pre-commit-config.yaml", ".pre-commit-config.yml", ".pre-commit-hooks.yaml", ".githooks/**", "git-hooks/**", "githooks/**",
@@ -69,7 +69,7 @@ var rules = []rule{
 		".theia/**", ".vs/**", ".helix/**", ".kakrc",
 	}},
 	{kind: "environment", severe: true, why: whyEnvironment, paths: []string{
-		".envrc", "mise.toml", ".mise.toml", "mise.*.toml", ".mise.*.toml", ".mise/**", "mise/**", ".config/mise/**",
+		".envrc", "mise.toml", ".mise.toml", "mise.*.toml", ".mise.*.toml", ".mise/**", "mise/**",
 		".config/mise.toml", ".rtx.toml", ".autoenv", ".autoenv.zsh", ".env.zsh", ".bashrc", ".bash_profile", ".profile", ".zshrc",
 		".zshenv", ".inputrc", ".gdbinit", ".lldbinit", ".pythonrc", ".pythonstartup", ".irbrc", ".pryrc", ".rprofile", ".renviron",
 		".psqlrc", ".sdkmanrc", "devbox.json", ".tmux.conf", ".curlrc", ".wgetrc", ".netrc", ".gitconfig", ".ssh/**",
@@ -118,13 +118,13 @@ var rules = []rule{
 		"wscript", "sconstruct", "makefile.pl", "build.pl", "configure.ac", "vite.config.*", "vitest.config.*", "webpack.config.*",
 		"rollup.config.*", "babel.config.*", ".babelrc*", "jest.config.*", "eslint.config.*", ".eslintrc*", "prettier.config.*",
 		".prettierrc*", "postcss.config.*", "tailwind.config.*", "next.config.*", "nuxt.config.*", "svelte.config.*", "astro.config.*",
-		"metro.config.*", "playwright.config.*", "cypress.config.*", "karma.conf.*", "conftest.py", "esbuild.*", "tsup.config.*",
+		"metro.config.*", "playwright.config.*", "cypress.config.*", "karma.conf.*", "conftest.py", "esbuild.config.*", "tsup.config.*",
 	}},
 	{kind: "recipe", why: "it runs with make, just, task and similar tools", paths: []string{
 		"makefile", "makefile.*", "gnumakefile", "*.mk", "*.mak", "justfile", ".justfile", "*.just", "taskfile.yml", "taskfile.yaml",
 		"taskfile.*.yml", "taskfile.dist.*", "rakefile", "rakefile.rb", "*.rake", "magefile.go", "noxfile.py", "tox.ini", "fabfile.py",
 		"tasks.py", "dodo.py", "gruntfile.*", "gulpfile.*", "fastfile", "earthfile", "dangerfile*", "turbo.json", "nx.json",
-		"cargo-make.toml", "makefile.toml", "xtask/**",
+		"cargo-make.toml", "xtask/**",
 	}},
 	{kind: "environment", why: whyEnvironment, paths: []string{
 		"flake.nix", "shell.nix", "default.nix", "devenv.nix", "devenv.yaml", ".tool-versions", ".node-version", ".nvmrc", ".python-version",
@@ -140,7 +140,7 @@ var (
 		"opencode.jsonc", ".opencode/**", ".codex/**", ".gemini/settings.json", ".gemini/.env", ".gemini/hooks/**",
 		".gemini/extensions/**", ".qwen/**", ".cursor/mcp.json", ".cursor/hooks.json", ".cursor/hooks/**", ".cursor/cli.json",
 		".cursor/environment.json", ".vscode/mcp.json", ".github/mcp.json", ".github/hooks/**", ".github/copilot/**",
-		".aider.conf.yml", ".aider*", ".amp/**", ".continue/**", ".windsurf/**", ".roo/**", ".roomodes", ".kiro/**", ".goose/**",
+		".aider*", ".amp/**", ".continue/**", ".windsurf/**", ".roo/**", ".roomodes", ".kiro/**", ".goose/**",
 		".goosehints", ".junie/**", ".claude-plugin/**", ".crush.json", "crush.json", ".zed/**",
 	}
 	agentInstructions = []string{

@@ -23,7 +23,7 @@ const (
 	maxBatch = 8 << 20
 	// renameLimit is the number of files that git compares with each other to find renames.
 	renameLimit = 1000
-	// flagsTime bounds the whole look at a diff.
+	// flagsTime bounds one pass over a diff.
 	flagsTime = 2 * time.Minute
 )
 
@@ -57,7 +57,7 @@ func (c *change) diff(format string) []string {
 func listChange(ctx context.Context, repo git.Repo, base, head string) (*change, error) {
 	c := &change{ctx: ctx, repo: repo, base: base, head: head, texts: map[string]string{}, left: maxBlobs}
 	if !git.ValidSHA(base) || !git.ValidSHA(head) {
-		return nil, fmt.Errorf("compare the tests of %q and %q: both have to be full commit ids", base, head)
+		return nil, fmt.Errorf("compare the tests of %q and %q: both must be full commit ids", base, head)
 	}
 	var rec []string
 	err := repo.Each(ctx, func(r string) {

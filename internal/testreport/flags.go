@@ -116,10 +116,10 @@ func (fs *flagger) reported(changes []workorder.TestChange) {
 		}
 	}
 	if len(gone) > 0 {
-		fs.line(workorder.FlagTestDeleted, "", 0, "ran on base and not on head, "+named(gone))
+		fs.line(workorder.FlagTestDeleted, "", 0, named(gone)+" (ran on base, not on head)")
 	}
 	if len(skipped) > 0 {
-		fs.line(workorder.FlagTestSkipped, "", 0, "skipped on head, "+named(skipped))
+		fs.line(workorder.FlagTestSkipped, "", 0, named(skipped)+" (skipped on head)")
 	}
 }
 

@@ -37,8 +37,8 @@ func TestReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"broken: a > TestBad: got 1", "test-deleted: ran on base and not on head, 2 tests: a > TestElsewhere, tap > printed",
-		"test-skipped: skipped on head, 1 test: a > TestQuiet",
+		"broken: a > TestBad: got 1", "test-deleted: 2 tests: a > TestElsewhere, tap > printed (ran on base, not on head)",
+		"test-skipped: 1 test: a > TestQuiet (skipped on head)",
 	}
 	if diff := cmp.Diff(want, kindsOf(flags)); diff != "" {
 		t.Error(diff)

@@ -3,6 +3,7 @@ package testreport
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -91,9 +92,11 @@ type TestFiles struct {
 
 // EditedTests compares the test files of two commits, given as full ids, from objects alone.
 func EditedTests(ctx context.Context, repo git.Repo, base, head string) (*TestFiles, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, flagsTime, fmt.Errorf("the change is too large for %s", flagsTime))
+	defer cancel()
 	c, err := listChange(ctx, repo, base, head)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	sizes, err := c.sizes()
 	if err != nil {
@@ -101,7 +104,7 @@ func EditedTests(ctx context.Context, repo git.Repo, base, head string) (*TestFi
 	}
 	out := &TestFiles{}
 	kept := map[string]bool{}
-	var more workorder.Flag
+	more, rest := workorder.Flag{Kind: workorder.FlagTestEdited}, 0
 	for _, f := range c.files {
 		if !ofTests(f.oldPath) {
 			if f.oldPath == "" && ofTests(f.newPath) {
@@ -118,16 +121,16 @@ func EditedTests(ctx context.Context, repo git.Repo, base, head string) (*TestFi
 		switch {
 		case f.oldID == f.newID && flag.Kind == workorder.FlagTestEdited: // only the name or the mode differs
 		case flag.Kind == workorder.FlagTestEdited && len(out.Flags) >= maxEdited:
-			more.Line++
+			rest++
 			more.Added, more.Deleted = more.Added+flag.Added, more.Deleted+flag.Deleted
 		default:
 			out.Flags = append(out.Flags, flag)
 		}
 	}
 	out.Head = slices.DeleteFunc(out.Head, func(p string) bool { return kept[p] })
-	if more.Line > 0 {
-		text := fmt.Sprintf("%d more files: +%d −%d", more.Line, more.Added, more.Deleted)
-		out.Flags = append(out.Flags, workorder.Flag{Kind: workorder.FlagTestEdited, Text: text, Added: more.Added, Deleted: more.Deleted})
+	if rest > 0 {
+		more.Text = fmt.Sprintf("%d more files: +%d −%d", rest, more.Added, more.Deleted)
+		out.Flags = append(out.Flags, more)
 	}
 	if c.short != "" {
 		return out, fmt.Errorf("compare the test files: %s", c.short)

@@ -52,12 +52,13 @@ func (d *Decoder) scalar(v *Value, n, at *yaml.Node) bool {
 
 func (d *Decoder) text(v *Value, n *yaml.Node) bool {
 	s := v.Schema
+	_, secrets := d.root.Find("secrets") // a file without the key has no other place for a value
 	switch {
 	case strings.ContainsRune(v.Text, 0):
 		d.Report(n, CodeValue, "", "%s holds a NUL byte", v.Path)
-	case token.MatchString(v.Text) && !reference.MatchString(v.Text) && !strings.HasPrefix(v.Path, InSecrets):
+	case secrets && token.MatchString(v.Text) && !reference.MatchString(v.Text) && !strings.HasPrefix(v.Path, InSecrets):
 		d.src.hide(v.Text)
-		d.Report(n, CodeSecret, "put it under `secrets:` as a reference, such as NAME: env://NAME, and withdraw the value: it stood in a file",
+		d.Report(n, CodeSecret, "put it under `secrets:` as a reference, such as NAME: env://NAME, and revoke the value: it was in a file",
 			"%s looks like a secret key or token", v.Path)
 	case len(s.Enum) > 0 && !slices.Contains(s.Enum, v.Text):
 		hint := "use " + strings.Join(s.Enum, " or ")

@@ -21,7 +21,7 @@ func (r *run) editedTests(ctx context.Context) {
 	}
 	files, err := testreport.EditedTests(ctx, r.head.store, r.base.commit, r.head.commit)
 	if err != nil {
-		r.because(workorder.ReasonNotRead, "not all of the change was looked at: %v", err)
+		r.because(workorder.ReasonNotRead, "the list of edited tests is incomplete: %v", err)
 	}
 	if files != nil {
 		r.tests = *files

@@ -270,7 +270,7 @@ func (r *run) both(ctx context.Context) {
 		r.repeat(ctx, r.head, again[1])
 		r.runBaseTests(ctx, r.head, list)
 	case len(list) > 0:
-		r.because(workorder.ReasonCheck, "base's tests were not run on head's code: there is no clean place for it any more")
+		r.because(workorder.ReasonCheck, "base's tests were not run on head's code: head's checkout could not be prepared again")
 	}
 	r.rest(ctx, r.head)
 }

@@ -361,7 +361,7 @@ func (r *sides) removeContainers(ctx context.Context, when string) {
 	defer cancel()
 	if err := r.Containers.Remove(ctx); err != nil {
 		r.because(
-			workorder.ReasonRemains, "the project's extra containers could not be removed %s, and may have changed the results of the checks: %v",
+			workorder.ReasonRemains, "containers other than the project's could not be removed %s, and may have changed the results of the checks: %v",
 			when, err,
 		)
 	}
@@ -384,12 +384,12 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 		return false
 	}
 	if err := r.enter(ctx, s); err != nil {
-		r.warn("checks on %s are not repeated: no clean environment for them: %v", s.name, err)
+		r.warn("checks on %s cannot run again: no clean environment for them: %v", s.name, err)
 		return false
 	}
 	if s.room != nil || s.tree == "" { // a new one, or base was known
 		if err := r.bring(ctx, s); err != nil {
-			r.warn("checks on %s are not repeated: %v", s.name, err)
+			r.warn("checks on %s cannot run again: %v", s.name, err)
 			return false
 		}
 	} else if !s.servers {
@@ -401,7 +401,7 @@ func (r *sides) resume(ctx context.Context, s *side) bool {
 	ok := r.setup(ctx, s, 1)
 	s.setupFailed = "" // it passed when it counted
 	for _, why := range r.reasons[n:] {
-		r.warn("checks on %s are not repeated: %s", s.name, why.Detail)
+		r.warn("checks on %s cannot run again: %s", s.name, why.Detail)
 	}
 	r.reasons = slices.Delete(r.reasons, n, len(r.reasons))
 	return ok

@@ -83,7 +83,7 @@ func (g *Git) serve(w http.ResponseWriter, r *http.Request, do func(*patient) er
 		g.Log.Warn("serve git to the agent", "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, gzip.ErrHeader):
-		http.Error(w, "the request did not arrive completely\n", http.StatusBadRequest)
+		http.Error(w, "the request is incomplete or malformed\n", http.StatusBadRequest)
 	case large:
 		http.Error(w, "the request is too large for a git command\n", http.StatusRequestEntityTooLarge)
 	default:

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// atNightOnly has the rows that repeat a promise of another row with other values, by test.
-var atNightOnly = map[string][]string{
+// nightlyRows has the rows that repeat a promise of another row with other values, by test.
+var nightlyRows = map[string][]string{
 	"TestSecretsAreNotPushed": {
 		"in a branch's name, in hexadecimal", "in a branch's name, with a slash", "in a branch's name that is too long",
 		"in a path, allowed", "in a path of a file whose content is known", "in a path of the base already", "in an uncommitted path",
@@ -25,8 +25,8 @@ var atNightOnly = map[string][]string{
 	"TestSabotagedRepositories":    {"a pipe as config", "a pipe as index", "core.worktree", "garbage as config", "garbage as packed"},
 }
 
-// leftToNight reports whether only `make nightly` runs the row.
-func leftToNight(t *testing.T, row string) bool {
+// nightlyOnly reports whether only `make nightly` runs the row.
+func nightlyOnly(t *testing.T, row string) bool {
 	t.Helper()
-	return slices.Contains(atNightOnly[t.Name()], row)
+	return slices.Contains(nightlyRows[t.Name()], row)
 }

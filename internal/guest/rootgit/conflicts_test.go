@@ -41,7 +41,7 @@ func TestConflictsAreKnown(t *testing.T) {
 		"resolved":       {both + "git merge side; echo both >a; git add a", "", nil},
 		"none":           {"echo x >new", "", nil},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -162,7 +162,7 @@ func TestIfExists(t *testing.T) {
 			end: workorder.Attempt{Status: workorder.StatusError, EndedBy: workorder.ByOrder}, exists: workorder.ExistsTell, runs: true,
 		},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

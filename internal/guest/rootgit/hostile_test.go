@@ -72,7 +72,7 @@ mkdir -p .git/info; echo garbage >.git/info/grafts; echo $h >.git/refs/replace/$
 		"names of files": {`echo x >"--exec=spy"; echo x >-u; echo x >'$(id)'; echo x >'` + "`id`" + `'; echo x >"HEAD"; echo x >"a
 b"`, false},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -247,7 +247,7 @@ func TestResolvedRebase(t *testing.T) {
 			gittest.Git(t, f.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "x")
 		}, why: " main "},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

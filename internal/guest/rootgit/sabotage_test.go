@@ -38,7 +38,7 @@ func TestSabotagedRepositories(t *testing.T) {
 		"garbage as packed":  {work + `git pack-refs --all; printf 'garbage\n\0\0 refs/heads/x\n' >>.git/packed-refs`, nil, []string{"w1", "u"}},
 		"a stale lock":       {work + "touch .git/index.lock .git/HEAD.lock", []string{"w1", "u"}, nil},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func TestSecretsAreNotPushed(t *testing.T) {
 		"in the name of a branch that is the only one moved": {"git checkout -qb '" + slashed + "'; echo y >y" + commit, false, 0, true},
 		"on a branch beside it":                              {"echo x >x; git add .; git commit -qm x; git checkout -qb side; echo " + value + " >a; git add .; git commit -qm s; git checkout -q -", false, 1, true},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

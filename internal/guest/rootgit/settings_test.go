@@ -229,7 +229,7 @@ func TestSettingsThatHide(t *testing.T) {
 		"another case":       {baseSettings, "mkdir .Claude; echo other >.Claude/settings.json", nil, `{"base":1}`},
 		"a parent is a link": {baseSettings, "git mv pkg real; ln -s real pkg", []string{"real/.claude/settings.json"}, `{"base":1}`},
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestGitBesideForeignSettings(t *testing.T) {
 		"soft reset":          "echo a >a; git add a; git commit -qm a; git reset -q --soft HEAD~1; git commit -qm b; git reset -q; git restore README",
 		"throws objects away": "echo a >a; git add a; git commit -qm a; git reflog expire --expire=now --all; git gc -q --prune=now",
 	} {
-		if leftToNight(t, name) {
+		if nightlyOnly(t, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -56,6 +56,8 @@ artifact.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if o.q.Env, o.q.Variables = presetIn(o.env); o.q.Env == "" && len(args) > 0 {
 				o.q.Env, args = args[0], args[1:]
+			} else if len(args) > 1 {
+				return fault.New(workorder.ExitUsage, fmt.Errorf("--env %q is not NAME=value", o.q.Env), runExample)
 			}
 			switch rest = args; {
 			case o.q.Env == "":
@@ -121,7 +123,7 @@ func (o *codeOptions) code(a *App, args []string) (string, error) {
 		defer f.Close()
 		in = f
 	} else if t, ok := a.Stdin.(*os.File); a.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
-		return "", fault.New(workorder.ExitUsage, errors.New("there is no code"), runExample)
+		return "", fault.New(workorder.ExitUsage, errors.New("no code given"), runExample)
 	}
 	b, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
 	if err != nil {
@@ -150,7 +152,7 @@ func (a *App) codeOptions() (code.Options, error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n == 0 {
-			errs = append(errs, fmt.Errorf("%s %q: use seconds, as 300", name, text))
+			errs = append(errs, fmt.Errorf("%s %q: use seconds, such as 300", name, text))
 			continue
 		}
 		*to = time.Duration(n) * time.Second
@@ -250,7 +252,7 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 			fmt.Fprintf(a.Stderr, "note: %s\n", res.LostNote())
 		}
 		if res.Ended && res.Session != "" {
-			fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call starts it anew\n", res.Session)
+			fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call restarts it\n", res.Session)
 		}
 	}
 	return exitOf(sandbox.Result{ExitCode: res.ExitCode, TimedOut: res.TimedOut})

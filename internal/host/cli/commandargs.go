@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var errNoCommand = errors.New("name a sandbox and a command, or a command behind --")
+var errNoCommand = errors.New("name a sandbox and a command, or a command after --")
 
 // oldName lets a flag be given under the name that it had in the previous release.
 func oldName(f *pflag.FlagSet, name, old string) {
@@ -18,7 +18,7 @@ func oldName(f *pflag.FlagSet, name, old string) {
 }
 
 // nameAndCommand splits the arguments of a command whose flags are not interspersed: NAME [FLAGS] [--] COMMAND..., or -- COMMAND... without a name.
-// Flags behind the name are older than flags before it, and count as well.
+// Flags after the name are accepted, too: earlier programs required them there.
 func nameAndCommand(cmd *cobra.Command, args []string) (name string, argv []string, err error) {
 	f := cmd.Flags()
 	if f.ArgsLenAtDash() == 0 {
@@ -28,7 +28,7 @@ func nameAndCommand(cmd *cobra.Command, args []string) (name string, argv []stri
 		return "", nil, nil
 	}
 	if args[0] == "" { // it does not mean the sandbox of the current directory
-		return "", nil, usage("the name is empty")
+		return "", nil, usage("the name must not be empty")
 	}
 	if err := f.Parse(args[1:]); err != nil {
 		return "", nil, cmd.FlagErrorFunc()(cmd, err)

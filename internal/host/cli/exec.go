@@ -43,7 +43,7 @@ func newExecCmd(a *App) *cobra.Command {
 	var name string
 	var argv []string
 	cmd := &cobra.Command{
-		Use: "exec [SANDBOX | TASK] COMMAND...", Short: "Run a command in a sandbox, or in the sandbox of a task",
+		Use: "exec {SANDBOX | TASK | --} COMMAND...", Short: "Run a command in a sandbox, or in the sandbox of a task",
 		Long: `Runs a command and ends with its exit code; 124 means that it reached --timeout,
 125 that the connection was lost. Standard input is passed on unless it is a
 terminal; -i passes on a terminal, too. An interrupt ends the command with all

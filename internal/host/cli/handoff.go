@@ -259,7 +259,7 @@ func newCheckoutCmd(a *App) *cobra.Command {
 commit of a sandbox, which a second checkout updates. It never overwrites
 uncommitted changes, ignored files or commits of yours on that branch. The
 default is the last task of the repository in the current directory. Working
-trees outside of the current directory are never changed.`,
+trees that the current directory is not in are never changed.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name != "" {

@@ -142,7 +142,7 @@ func environmentTopic() string {
 
 const networksTopic = `A sandbox has one of three network modes:
 
-  full        everything but metadata services of clouds
+  full        everything; in a box without metadata services of clouds
   restricted  what the rules of --allow and of the project file name
   none        nothing; ports published with --port or 'ports' still work
 
@@ -154,13 +154,13 @@ const networksTopic = `A sandbox has one of three network modes:
   ...:PORT    one of these at another port
   ...@private a name that may resolve to a private address
 
-A project file has the same under 'network': mode, allow, learn. The model
-gateway, git and the project's own services are reachable in every mode.
+A project file has the same under 'network': mode, allow, learn. In a box the
+model gateway, git and the project's services are reachable in every mode.
 Only sandboxes of the runtime box can be restricted.
 
 Examples:
 
-  sandbox-agent create --task "..." --allow registry.npmjs.org
+  sandbox-agent create --task "..." --network restricted --allow example.com
   sandbox-agent network dev none
   sandbox-agent policy learn TASK     propose rules from what a task used
   sandbox-agent policy check HOST     tell which rule allows a host

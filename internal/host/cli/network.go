@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,7 +28,7 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 'help networks'.`,
 		Example: `  sandbox-agent network dev
   sandbox-agent network dev none
-  sandbox-agent network shop --allow registry.npmjs.org`,
+  sandbox-agent network shop restricted --allow registry.npmjs.org`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
@@ -59,7 +60,7 @@ func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox
 		allow = strings.Split(string(o.allow), ",")
 	}
 	if to == "" && len(allow) > 0 {
-		return usage("--allow without a network: use restricted")
+		return fault.New(workorder.ExitUsage, errors.New("--allow needs the mode restricted"), "for example: sandbox-agent network "+name+" restricted --allow HOST")
 	}
 	if to != "" {
 		if err := sb.SetNetwork(ctx, to, allow...); err != nil {

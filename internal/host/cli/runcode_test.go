@@ -37,6 +37,7 @@ func TestRunArguments(t *testing.T) {
 		"run python 1 2":             workorder.ExitUsage,
 		"run python 1 -f x":          workorder.ExitUsage,
 		"run --env python 1 2":       workorder.ExitUsage,
+		"run -e MYVAR python 1":      workorder.ExitUsage,
 		"run python --session ../ 1": workorder.ExitUsage,
 	} {
 		var errs bytes.Buffer

@@ -56,7 +56,8 @@ func TestFile(t *testing.T) {
 	put(t, file, `
 environments:
   python: {preset: python, timeout_seconds: 1.5, memory_mb: 64}
-  a: {sandbox: art, timeout_seconds: 2}
+  a: &a {sandbox: art, timeout_seconds: 2}
+  merged: {<<: *a, timeout_seconds: 3}
   b:
     interpreter: awk -e
     backend: container
@@ -64,7 +65,7 @@ environments:
     network: full
     cpus: 0.5
     pids: 100
-    env: {K: "${HOME}/$$x", N: 1}
+    env: {K: "${HOME}/$$x", N: 1, TOKEN: ghp_0123456789abcdefghijklmnop} # this file has no other place for it
     inherit_vars: [TOKEN]
     session: none
     project: .
@@ -82,7 +83,7 @@ environments:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(r.Environments()); got != "a b jpy node python shell" {
+	if got := names(r.Environments()); got != "a b jpy merged node python shell" {
 		t.Error(got)
 	}
 	if len(warned) != 8 || r.Problem("unset") == nil || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
@@ -95,7 +96,7 @@ environments:
 		t.Errorf("%+v", e)
 	}
 	e := find(t, r, "b")
-	if strings.Join(e.Env, " ") != "K=/h/$x N=1" || !e.Network || !e.Argument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Backend != sandbox.KindContainer || e.Driver != "" {
+	if strings.Join(e.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !e.Network || !e.Argument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Backend != sandbox.KindContainer || e.Driver != "" {
 		t.Errorf("%+v", e)
 	}
 	if e := find(t, r, "jpy"); e.Driver != sandbox.DriverJupyter || e.Kernel != "ir" {

@@ -69,9 +69,14 @@ func checkSources(d *yamlkeys.Decoder, v *yamlkeys.Value) {
 			has = append(has, name)
 		}
 	}
+	for _, name := range sources { // and those of a merge key
+		if v.Get(name) != nil && !slices.Contains(has, name) {
+			has = append(has, name)
+		}
+	}
 	slices.Sort(has)
 	if len(has) != 1 && !slices.Equal(has, []string{"flake", "interpreter"}) {
-		d.Report(v.Node, yamlkeys.CodeValue, "", "%s: use one of %s, and not %d of them", v.Path, strings.Join(sources, ", "), len(has))
+		d.Report(v.Node, yamlkeys.CodeValue, "", "%s needs exactly one of %s, it has %d", v.Path, strings.Join(sources, ", "), len(has))
 	}
 }
 
@@ -156,17 +161,17 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 	preset, flake, backend, stdin, session := e.text("preset"), e.text("flake"), e.text("backend"), e.text("stdin_mode"), e.text("session")
 	switch {
 	case flake != "":
-		return made, fmt.Errorf("flake %s: references of Nix are not resolved: build it, and name its folder with `sandbox`", flake)
+		return made, fmt.Errorf("flake %s: Nix references are not supported: build it, and set `sandbox` to its directory", flake)
 	case preset != "":
 		all := code.Presets()
 		i := slices.IndexFunc(all, func(p code.Environment) bool { return p.Name == preset })
 		if i < 0 {
-			return made, fmt.Errorf("preset %s: there are node, python and shell", preset)
+			return made, fmt.Errorf("unknown preset %s: use node, python or shell", preset)
 		}
 		made = all[i]
 	case from != "":
 		if strings.Contains(from, "#") || strings.HasPrefix(from, "github:") {
-			return made, fmt.Errorf("sandbox %s: references are not resolved: build it, and name its folder", from)
+			return made, fmt.Errorf("sandbox %s: references are not supported: build it, and use its directory", from)
 		}
 		l.lookIn(absolute(from, file))
 		var err error
@@ -208,7 +213,7 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 		if st, err := os.Stat(made.Project); err != nil {
 			return made, fmt.Errorf("project: %w", err)
 		} else if !st.IsDir() {
-			return made, fmt.Errorf("project %s is no folder", made.Project)
+			return made, fmt.Errorf("project %s is not a directory", made.Project)
 		}
 	}
 	return made, nil

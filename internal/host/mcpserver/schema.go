@@ -56,7 +56,7 @@ func read(raw json.RawMessage, schema *jsonschema.Schema, to any) error {
 	_ = json.Unmarshal(raw, &given) // it has been decoded above
 	for _, name := range schema.Required {
 		if given[name] == nil && name != environmentID { // Environments.Open lists the environments
-			return invalid(fmt.Errorf("arguments: %s is needed", name))
+			return invalid(fmt.Errorf("arguments: %s is missing", name))
 		}
 	}
 	return nil

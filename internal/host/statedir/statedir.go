@@ -24,7 +24,7 @@ func DefaultDir(getenv func(string) string) (string, error) {
 	}
 	home := getenv("HOME")
 	if home == "" {
-		return "", errors.New("find state folder: HOME is not set: set SANDBOX_AGENT_STATE_DIR")
+		return "", errors.New("find state directory: HOME is not set: set SANDBOX_AGENT_STATE_DIR")
 	}
 	return filepath.Join(home, ".local", "state", "sandbox-agent"), nil
 }
@@ -74,7 +74,7 @@ var syncDir = func(dir string) error {
 	defer d.Close()
 	// Some file systems do not support the call: they keep the order themselves, or give no guarantee.
 	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
-		return fmt.Errorf("sync folder %s: %w", dir, err)
+		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
 	return nil
 }
