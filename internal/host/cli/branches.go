@@ -94,7 +94,7 @@ func (a *App) meantBranch(ctx context.Context, args []string) (*branch.Branch, e
 	if len(args) == 1 {
 		b, err := a.branch(ctx, args[0])
 		if errors.Is(err, branch.ErrNone) {
-			err = noneNamed(args[0])
+			err = unknownName(ctx, a, args[0], err)
 		}
 		return b, err
 	}
@@ -432,7 +432,7 @@ func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string, 
 	}
 	b, berr := a.branch(ctx, name)
 	if errors.Is(berr, branch.ErrNone) {
-		return sandboxError(err)
+		return unknownName(ctx, a, name, err)
 	}
 	if berr != nil {
 		return berr

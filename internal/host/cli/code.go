@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -264,7 +265,7 @@ func runError(ctx context.Context, err error) error {
 		return left(ctx)
 	}
 	if e, ok := errors.AsType[*code.UnknownError](err); ok {
-		return notFound(e, "")
+		return notFound(e, didYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent env list"))
 	}
 	if e, ok := errors.AsType[*code.BoundError](err); ok {
 		return fault.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
@@ -347,7 +348,7 @@ func newSessionRmCmd(a *App) *cobra.Command {
 			}
 			err = errors.Join(errs...)
 			if errors.Is(err, sandbox.ErrNotFound) {
-				return notFound(err, "`sandbox-agent session list` lists sessions")
+				return notFound(err, "list sessions with: sandbox-agent session list")
 			}
 			return sandboxError(err)
 		},

@@ -109,7 +109,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 	var errs []error
 	if o.all {
 		all, err := m.List(ctx)
-		errs = append(errs, err) // it has the others
+		errs = append(errs, sandboxError(err)) // it has the others
 		for _, i := range all {
 			if (i.Own || o.allUsers) && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
 				names = append(names, i.Name)
@@ -127,12 +127,12 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 			err = m.Forget(ctx, name)
 		}
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, unknownName(ctx, a, name, err))
 			continue
 		}
 		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
 	}
-	return sandboxError(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // removeSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,9 +32,6 @@ func (a *App) eitherSandbox(ctx context.Context, name string) (sb *sandbox.Sandb
 	}
 	if _, terr := st.Find(name); !errors.Is(terr, store.ErrNotFound) {
 		return nil, nil, nil // its own error is told by who looks for tasks
-	}
-	if errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrOtherOwner) {
-		return nil, nil, notFound(fmt.Errorf("there is neither a task nor a sandbox named %s", name), "`sandbox-agent ps --all` lists them")
 	}
 	return nil, nil, err
 }

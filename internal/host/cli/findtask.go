@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -39,21 +39,12 @@ func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record,
 		rec, err = mended(ctx, a, st, rec)
 	}
 	switch {
-	case errors.Is(err, store.ErrNotFound) && sandbox.ValidName(id):
-		if _, berr := a.branch(ctx, id); berr == nil {
-			return st, nil, notFound(fmt.Errorf("%s is a sandbox, and no task", id), "`sandbox-agent log "+id+"` and `sandbox-agent diff "+id+"` show its work")
-		}
-		return st, nil, noneNamed(id)
+	case errors.Is(err, store.ErrNotFound) && slices.Contains(knownNames(ctx, a), id):
+		return st, nil, notFound(fmt.Errorf("%s is a sandbox, not a task", id), "show its work with: sandbox-agent log "+id)
 	case errors.Is(err, store.ErrNotFound):
-		return st, nil, fault.New(workorder.ExitNotFound, err, "`sandbox-agent ps --all` lists the tasks of "+st.Dir())
+		return st, nil, unknownName(ctx, a, id, err)
 	}
 	return st, rec, err
-}
-
-// noneNamed is the error for a name in small letters, which can be a sandbox's or a task's.
-func noneNamed(name string) error {
-	return notFound(fmt.Errorf("there is neither a task nor a sandbox with a branch named %s", name),
-		"`sandbox-agent ps --all` lists tasks, `sandbox-agent ps --sandboxes` and `sandbox-agent list --all` list sandboxes")
 }
 
 // mended is the record of a task after its output was moved. If a dead command left the

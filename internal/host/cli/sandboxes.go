@@ -35,7 +35,7 @@ func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, do
 		return nil, nil, err
 	}
 	if sb, err = m.Get(ctx, name); err != nil {
-		return nil, nil, errors.Join(sandboxError(err), m.Close())
+		return nil, nil, errors.Join(unknownName(ctx, a, name, err), m.Close())
 	}
 	a.ensureEndpoints(ctx, name)
 	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
@@ -132,9 +132,10 @@ func (a *App) printSandboxes(all []sandboxRow) error {
 
 // sandboxError gives an error of package sandbox its exit code and hint.
 func sandboxError(err error) error {
+	if _, unknown := errors.AsType[*unknownNameError](err); err == nil || unknown {
+		return err
+	}
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, sandbox.ErrName):
 		return fault.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")
 	case errors.Is(err, sandbox.ErrOtherOwner):
@@ -154,7 +155,7 @@ func sandboxError(err error) error {
 	case errors.Is(err, sandbox.ErrInUse):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent reset` or `sandbox-agent down` of that sandbox comes first")
 	case errors.Is(err, sandbox.ErrNotFound):
-		return notFound(err, "`sandbox-agent ps` lists sandboxes, `docker images` the engine's images")
+		return notFound(err, "list sandboxes with: sandbox-agent ps --sandboxes; the engine's images with: docker images")
 	case errors.Is(err, sandbox.ErrUnavailable): // before what another runtime cannot give
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrUnsupported):

@@ -99,6 +99,7 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 				all, err = m.Snapshots(cmd.Context())
 			} else {
 				all, err = m.SnapshotsOf(cmd.Context(), args[0])
+				err = unknownName(cmd.Context(), a, args[0], err)
 			}
 			if err != nil {
 				return sandboxError(err)

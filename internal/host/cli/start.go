@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/agents"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -117,7 +118,7 @@ func (p ofProject) harness(name string) (string, workorder.Harness, error) {
 			names = append(names, h)
 		}
 	}
-	return "", workorder.Harness{}, fault.New(workorder.ExitNotFound, fmt.Errorf("there is no agent %s", text.Clean(name)), "there are "+strings.Join(names, ", "))
+	return "", workorder.Harness{}, fault.New(workorder.ExitNotFound, fmt.Errorf("no agent named %q", text.Clean(name)), didYouMean(diag.Nearest(name, names), "available agents: "+strings.Join(names, ", ")))
 }
 
 // workdirOf is where commands of a sandbox begin.

@@ -68,7 +68,7 @@ history has no arguments and variables of commands, as these may be secret.`,
 		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if history {
-				return a.printHistory(args[0])
+				return a.printHistory(cmd.Context(), args[0])
 			}
 			s, err := a.statusOf(cmd.Context(), args[0])
 			if err != nil {
@@ -81,7 +81,7 @@ history has no arguments and variables of commands, as these may be secret.`,
 	return cmd
 }
 
-func (a *App) printHistory(name string) error {
+func (a *App) printHistory(ctx context.Context, name string) error {
 	if !sandbox.ValidName(name) {
 		return usage("%.80q is not a valid sandbox name", name)
 	}
@@ -94,7 +94,7 @@ func (a *App) printHistory(name string) error {
 		return err
 	}
 	if len(all) == 0 {
-		return notFound(fmt.Errorf("nothing is known of a sandbox %s", name), "`sandbox-agent ps` lists sandboxes")
+		return unknownName(ctx, a, name, fmt.Errorf("no history of sandbox %s: %w", name, sandbox.ErrNotFound))
 	}
 	return a.json(all)
 }

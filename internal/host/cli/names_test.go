@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// A name that neither a task nor a sandbox has gets one sentence and the nearest name, whatever was looked up.
+func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	if err := registry.New(state).Keep("nu-jail", registry.Record{}); err != nil {
+		t.Fatal(err)
+	}
+	rec := &store.Record{TaskID: tid, Collected: true}
+	lock, err := store.New(state).Create(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Unlock()
+	a := &App{dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }}
+	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
+		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNone} {
+			err := unknownName(t.Context(), a, name, fmt.Errorf("look: %w", missing))
+			if unknown, ok := errors.AsType[*unknownNameError](err); !ok || unknown.name != name || exitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if h := hint(sandboxError(err)); strings.Contains(h, "did you mean") != (near != "") || !strings.Contains(h, near) {
+				t.Errorf("%s: hint %q", name, h)
+			}
+		}
+	}
+	for _, err := range []error{
+		unknownName(t.Context(), a, "nu-jail", sandbox.ErrNotFound), // it is known, and its own error says more
+		unknownName(t.Context(), a, "x", errors.Join(sandbox.ErrNotFound, sandbox.ErrUnavailable)),
+		unknownName(t.Context(), a, "x", fmt.Errorf("%w: %w", sandbox.ErrOtherOwner, sandbox.ErrNotFound)),
+	} {
+		if _, ok := errors.AsType[*unknownNameError](err); ok {
+			t.Error(err)
+		}
+	}
+}
