@@ -15,7 +15,7 @@ import (
 func TestBootPlan(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
-	order := u.run("", "create", "--project", u.project("name: plan\nservices: {redis: {image: x}}\nharness: {name: command, command: \"true\"}\n"), "--task", "x", "--dry-run")
+	order := u.run("", "create", "--project", u.project("name: plan\nservices: {redis: {image: x}}\nharness: {name: command, command: \"true\"}\n"), "--task", "x", "--dry-run", "--json")
 	image, err := proc.Output(t.Context(), proc.Spec{Argv: []string{bin, "image", "build"}})
 	if err != nil {
 		t.Fatal(err)

@@ -269,12 +269,12 @@ func TestSandboxBadInput(t *testing.T) {
 		{up("--memory", "512"), workorder.ExitUsage},
 		{up("--memory", "1t"), workorder.ExitUsage},
 		{up("--memory", "0m"), workorder.ExitUsage},
-		{up("--memory", "1m"), workorder.ExitInvalid},
+		{up("--memory", "1m"), workorder.ExitUsage},
 		{up("--cpus", "1.0abc"), workorder.ExitUsage},
 		{up("--cpus", "-1"), workorder.ExitUsage},
-		{up("--pids", "3"), workorder.ExitInvalid},
+		{up("--pids", "3"), workorder.ExitUsage},
 		{up("--network", "restricted"), workorder.ExitInvalid},
-		{up("--env", "A"), workorder.ExitInvalid},
+		{up("--env", "A"), workorder.ExitUsage},
 		{up("--user", "nobody-here"), workorder.ExitGeneral},
 		{up("--oci-runtime", "nope"), workorder.ExitInvalid},
 		{[]string{"exec", name, "--", "true"}, workorder.ExitNotFound},
@@ -317,7 +317,7 @@ func TestSandboxBadInput(t *testing.T) {
 		want int
 	}{
 		{[]string{"exec", ok, "--workdir", "/no/such", "--", "true"}, workorder.ExitNotFound},
-		{[]string{"exec", ok, "--env", "=x", "--", "true"}, workorder.ExitInvalid},
+		{[]string{"exec", ok, "--env", "=x", "--", "true"}, workorder.ExitUsage},
 		{append([]string{"exec", ok, "--", "sh", "-c", "exit $#", "x"}, slices.Repeat([]string{strings.Repeat("x", 5<<10)}, 40)...), 40}, // 200 KB
 	} {
 		if c := u.run("", row.args...); c.code != row.want {

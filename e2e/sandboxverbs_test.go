@@ -210,8 +210,8 @@ func TestSandboxNetwork(t *testing.T) {
 	if c.code != 0 || !strings.Contains(c.stderr, "note:") || links() != "lo" {
 		t.Errorf("after its removal by somebody: exit code %d, %q", c.code, links())
 	}
-	for _, to := range []string{"restricted", "x", ""} {
-		if c := u.run("", "network", name, to); to != "" && c.code != workorder.ExitInvalid || to == "" && c.code != 0 {
+	for to, want := range map[string]int{"restricted": workorder.ExitInvalid, "x": workorder.ExitUsage, "": 0} {
+		if c := u.run("", "network", name, to); c.code != want {
 			t.Errorf("%q: exit code %d", to, c.code)
 		}
 	}
@@ -245,7 +245,7 @@ func TestSandboxBoxVerbs(t *testing.T) {
 			t.Errorf("%q: %+v", to, now)
 		}
 	}
-	if c := u.run("", "network", name, "none", "--allow", "example.com"); c.code != workorder.ExitInvalid {
+	if c := u.run("", "network", name, "none", "--allow", "example.com"); c.code != workorder.ExitUsage {
 		t.Errorf("rules for none: exit code %d", c.code)
 	}
 	if c := u.run("", "snapshot", "create", name); c.code != workorder.ExitInvalid {

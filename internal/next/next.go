@@ -12,19 +12,14 @@ import (
 
 // Task is what a command names.
 type Task struct {
-	ID        string
-	Mode      workorder.Mode
-	Repo      string // address of the remote
-	LocalRepo string // path of a repository on the host; "" means the task has a remote
+	ID   string
+	Mode workorder.Mode
+	Repo string // address of the remote
 }
 
 // Command is ready to be pasted into a shell, whatever the names in it are. res
 // has its final status, and Resumable.
 func Command(t Task, res *workorder.Result) string {
-	from := res.BaseBranch
-	if from == "" {
-		from = res.BaseSHA
-	}
 	cli := func(verb string) string { return "sandbox-agent " + verb + " " + t.ID }
 	x := res.Rebased
 	switch {
@@ -40,12 +35,10 @@ func Command(t Task, res *workorder.Result) string {
 		return cli("continue")
 	case res.Pushed && (pullrequest.Unanswered(res) || lacksPR(res)):
 		return cli("pr open")
-	case !res.Pushed || from == "":
+	case !res.Pushed || res.BaseBranch == "" && res.BaseSHA == "":
 		return cli("logs")
-	case t.LocalRepo != "":
-		return text.Shell("git", "-C", t.LocalRepo, "diff", from+"..."+res.Branch)
 	}
-	return text.Shell("git", "fetch", t.Repo, res.Branch) + " && " + text.Shell("git", "diff", from+"...FETCH_HEAD")
+	return cli("diff")
 }
 
 // lacksPR reports whether a pull request was to be opened and was not.

@@ -13,31 +13,14 @@ func TestCommand(t *testing.T) {
 		change(&r)
 		return r
 	}
-	const repo = "https://git.example/r.git"
 	for _, c := range []struct {
 		name string
 		task Task
 		res  workorder.Result
 		want string
 	}{
-		{
-			"a local repository",
-			Task{LocalRepo: "/home/me/my repo"},
-			pushed(func(r *workorder.Result) { r.Branch = "agent/T-1-it's" }), `git -C '/home/me/my repo' diff 'main...agent/T-1-it'\''s'`,
-		},
-		{"a remote", Task{Repo: repo}, pushed(func(*workorder.Result) {}), "git fetch " + repo + " b && git diff main...FETCH_HEAD"},
-		{
-			"no name of the base",
-			Task{Repo: "r"},
-			pushed(func(r *workorder.Result) { r.BaseBranch = "" }),
-			"git fetch r b && git diff 0123...FETCH_HEAD",
-		},
-		{
-			"a hostile name",
-			Task{Repo: "r"},
-			pushed(func(r *workorder.Result) { r.Branch = "$(id)" }),
-			"git fetch r '$(id)' && git diff main...FETCH_HEAD",
-		},
+		{"done", Task{ID: "T-1", Repo: "r"}, pushed(func(*workorder.Result) {}), "sandbox-agent diff T-1"},
+		{"no name of the base", Task{ID: "T-1"}, pushed(func(r *workorder.Result) { r.BaseBranch = "" }), "sandbox-agent diff T-1"},
 		{"nothing pushed", Task{ID: "T-1", Repo: "r"}, workorder.Result{BaseBranch: "main"}, "sandbox-agent logs T-1"},
 		{
 			"a plan",

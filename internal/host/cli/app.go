@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -85,15 +84,7 @@ func taskFirst(args []string) []string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || !strings.ContainsAny(strings.TrimSpace(args[0]), " \n\t") {
 		return args
 	}
-	if slices.ContainsFunc(args[1:], otherTask) {
-		return append([]string{"create"}, args...) // which says that it takes no argument beside its flags
-	}
-	return append([]string{"create", "--task"}, args...)
-}
-
-// otherTask reports whether an argument is the flag of a task, the last of which would count alone.
-func otherTask(arg string) bool {
-	return arg == "--task" || strings.HasPrefix(arg, "--task=") || strings.HasPrefix(arg, "-t")
+	return append([]string{"create"}, args...)
 }
 
 // Main runs the command line and returns the exit code.

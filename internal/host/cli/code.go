@@ -86,7 +86,7 @@ artifact.`,
 	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
 	f.StringVarP(&o.file, "file", "f", "", "read the code from a file; - is standard input")
 	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
-	f.DurationVar(&o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
+	durationVar(f, &o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
 	f.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
 	f.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
 	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")

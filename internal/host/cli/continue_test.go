@@ -214,7 +214,7 @@ func TestContinue(t *testing.T) {
 	r.want(workorder.ExitUsage, "--out", "continue", tid, "--out", t.TempDir())
 	r.want(workorder.ExitUsage, "--target-branch main", "continue", tid, "--target-branch", "main")
 	r.want(workorder.ExitUsage, " "+r.order(0).TargetBranch, "continue", tid, "--target-branch", "agent/"+tid+"-other")
-	r.want(0, `"mode": "continue"`, "continue", tid, "--dry-run")
+	r.want(0, `"mode": "continue"`, "continue", tid, "--dry-run", "--json")
 	r.boxes(1)
 
 	r.want(0, "1 timeout (timeout)", "continue", "a1b2", "--max-budget-usd", "3")
@@ -379,7 +379,7 @@ func TestElsewhere(t *testing.T) {
 	r.want(workorder.ExitBudget, "", create()...)
 	here := r.state
 	r.state = t.TempDir()
-	r.want(0, `"mode": "continue"`, "continue", tid, "-p", "P", "--dry-run")
+	r.want(0, `"mode": "continue"`, "continue", tid, "-p", "P", "--dry-run", "--json")
 	r.boxes(1)
 	r.want(0, "success", "continue", "-p", "P", "--task", "do it", "--task-id", tid, "--target-branch", "agent/"+tid+"-do-it")
 	second := r.order(1)

@@ -30,7 +30,7 @@ func newCreateCmd(a *App) *cobra.Command { return (&createOptions{}).command(a) 
 
 func (o *createOptions) command(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:        "create [flags]",
+		Use:        "create [TEXT | -]",
 		SuggestFor: []string{"run", "start", "new"},
 		Short:      "Run a task in a new sandbox and push its branch",
 		Long: `Starts a sandbox, clones the repository in it, starts the project's services,
@@ -66,11 +66,15 @@ sandbox; --task then adds to it.`,
   sandbox-agent create --from-plan T-A1B2C3D4
   sandbox-agent create --task "Fix the build" --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] == "-" {
-				o.run.text.in = true
-				return nil
+			switch t := &o.run.text; {
+			case len(args) != 1 || cmd.Flags().Changed("task"):
+				return noArgs(cmd, args)
+			case args[0] == "-":
+				t.in = true
+			default:
+				t.words, t.wordsSet = args[0], true
 			}
-			return noArgs(cmd, args)
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.run.read(cmd.Flags(), a.Getenv); err != nil {

@@ -92,7 +92,7 @@ with the agent's limits.`,
 	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
 	f.StringVarP(&o.dir, "workdir", "w", "", "directory in which the command starts")
 	f.StringVar(&o.shell, "shell", "", "run the words as a script of this shell: "+strings.Join(sandbox.Shells, ", "))
-	f.DurationVar(&o.timeout, "timeout", 0, "end the command and its processes after this long")
+	durationVar(f, &o.timeout, "timeout", 0, "end the command and its processes after this long")
 	f.StringVar(&o.most, "max-output", "", "with --json: limit of each stream, such as 64k, or none (default 1m)")
 	f.StringVar(&o.image, "image", "", "image of the current directory's sandbox, when it is created")
 	f.SetInterspersed(false) // what follows the name is the command's
@@ -127,7 +127,7 @@ func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.
 	c = sandbox.Command{Argv: argv, Dir: o.dir, Env: o.env, Timeout: o.timeout, Background: o.background}
 	var errs []error
 	if o.timeout < 0 {
-		errs = append(errs, fmt.Errorf("--timeout %s is less than nothing", o.timeout))
+		errs = append(errs, errors.New("--timeout must not be negative"))
 	}
 	if c.MaxOutput, err = parseOutput(o.most); err != nil {
 		errs = append(errs, err)

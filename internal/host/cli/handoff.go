@@ -157,8 +157,6 @@ where that is on this machine; otherwise run it in your clone.`,
 			}
 			options := []string{"--binary"}
 			switch {
-			case stat && names:
-				return usage("give --stat or --name-only, not both")
 			case stat:
 				options = []string{"--stat"}
 			case names:
@@ -172,6 +170,7 @@ where that is on this machine; otherwise run it in your clone.`,
 		},
 	}
 	cmd.Flags().BoolVar(&stat, "stat", false, "print only the number of changed lines per file")
+	defer cmd.MarkFlagsMutuallyExclusive("stat", "name-only")
 	cmd.Flags().BoolVar(&names, "name-only", false, "print only the names of changed files")
 	return cmd
 }

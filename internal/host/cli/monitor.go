@@ -49,7 +49,7 @@ that double up to half an hour. It does not restart what a command, --idle or
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.interval, "interval", monitorInterval, "time between two checks")
+	durationVar(f, &o.interval, "interval", monitorInterval, "time between two checks")
 	f.BoolVar(&o.restart, "auto-restart", false, "restart sandboxes that ended unexpectedly")
 	f.BoolVar(&o.json, "json", false, "print each change as JSON")
 	f.BoolVar(&o.once, "once", false, "check once and end")

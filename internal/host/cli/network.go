@@ -60,7 +60,7 @@ func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox
 		allow = strings.Split(string(o.allow), ",")
 	}
 	if to == "" && len(allow) > 0 {
-		return fault.New(workorder.ExitUsage, errors.New("--allow needs the mode restricted"), "for example: sandbox-agent network "+name+" restricted --allow HOST")
+		to = sandbox.NetworkRestricted
 	}
 	if to != "" {
 		if err := sb.SetNetwork(ctx, to, allow...); err != nil {

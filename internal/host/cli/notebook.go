@@ -67,7 +67,7 @@ kernel that the notebook names, by the sandbox's jupyter_client.`,
 	_ = f.MarkHidden("env") // the name of --preset until the previous release
 	f.StringVar(&o.session, "session", "", "run in this session and keep it; needs --sandbox or --preset")
 	f.StringVarP(&o.out, "out", "o", "", "write to this file; - is standard output (default: the notebook)")
-	f.DurationVar(&o.timeout, "timeout", notebookTimeout, "interrupt a cell after this long; 0 never does")
+	durationVar(f, &o.timeout, "timeout", notebookTimeout, "interrupt a cell after this long; 0 never does")
 	f.BoolVar(&o.allowErrors, "allow-errors", false, "continue after a cell that failed")
 	f.BoolVar(&o.json, "json", false, "print JSON about the cells that ran")
 	// They can only fail for flags that do not exist.

@@ -89,25 +89,21 @@ func (p *taskJob) report(out tasks.Outcome) error {
 // sayWait prints the reason of a wait.
 func sayWait(a *App, id string, w tasks.Action) {
 	if w.Unknown {
-		fmt.Fprintf(a.Stderr, "nobody knows when the provider's limit of %s resets: it is tried again now and then\n", id)
+		fmt.Fprintf(a.Stderr, "reset time of %s's rate limit unknown; retrying periodically\n", id)
 	}
 	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, text.Clock(w.Until, time.Now()))
 }
 
-// rehearse prints what a run would be, and everything that would refuse it before a sandbox starts. Nothing is changed, and no remote is asked.
+// rehearse prints the plan of a run, or with --json its work order, and everything that would refuse it before a sandbox starts. Nothing is changed, and no
+// remote is asked.
 func (p *taskJob) rehearse(ctx context.Context) error {
 	a, r := p.a, p.r
-	order := r.Job.Order
-	order.AttemptID = "" // only a started box has one
-	if err := a.json(order); err != nil {
-		return err
-	}
 	for _, w := range r.Job.Warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}
 	advise(a.Stderr, r.Project)
 	a.notes(r.Job.Notes)
-	if _, err := io.WriteString(a.Stderr, job.PlanText(r.Job)); err != nil {
+	if err := p.printPlan(); err != nil {
 		return err
 	}
 	var first error
@@ -125,6 +121,21 @@ func (p *taskJob) rehearse(ctx context.Context) error {
 		return &ending{exitCode(first)}
 	}
 	return nil
+}
+
+// printPlan prints the plan of a run. With --json the work order takes its place on standard output.
+func (p *taskJob) printPlan() error {
+	to := p.a.Stdout
+	if p.o.json {
+		to = p.a.Stderr
+		order := p.r.Job.Order
+		order.AttemptID = "" // only a started box has one
+		if err := p.a.json(order); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(to, job.PlanText(p.r.Job))
+	return err
 }
 
 // engineRefuses says why the engine would not run the job.

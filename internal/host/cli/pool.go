@@ -291,7 +291,7 @@ exit code; 124 means that it reached --timeout.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
 	f.StringArrayVarP(&o.exec.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
-	f.DurationVar(&o.timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
+	durationVar(f, &o.timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
 	f.StringVar(&o.most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
 	f.SetInterspersed(false) // what follows the lease is the command's
 	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
@@ -345,7 +345,7 @@ const maxPoolInput = 16 << 20
 
 func negative(d time.Duration) error {
 	if d < 0 {
-		return fmt.Errorf("--timeout %s is less than nothing", d)
+		return fmt.Errorf("--timeout must not be negative")
 	}
 	return nil
 }

@@ -59,12 +59,12 @@ which is built when it is missing.`,
 	f := cmd.Flags()
 	f.IntVar(&o.pool.Max, "max", pool.DefaultMax, "maximum number of sandboxes, lent or idle")
 	f.IntVar(&o.pool.Warm, "warm", 0, "idle sandboxes to keep ready for each kind that was asked for")
-	f.DurationVar(&o.pool.Wait, "wait", 0, "time that a request waits for a free sandbox (default: it fails at once)")
+	durationVar(f, &o.pool.Wait, "wait", 0, "time that a request waits for a free sandbox (default: it fails at once)")
 	f.StringVar(&o.image, "image", "", "image of leases without one (default: a small one)")
 	f.StringVar(&o.socket, "socket", "", "path of the socket (default: in the state directory)")
 	f.StringVar(&o.listen, "listen", "", "also listen at this loopback address, such as 127.0.0.1:7070")
 	f.StringArrayVar(&o.allow, "allow-mount", nil, "directory that leases may mount, with all below: `DIR[:ro]` (repeatable)")
-	f.DurationVar(&o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease after this long without use")
+	durationVar(f, &o.idle, "lease-idle", poolserver.DefaultLeaseIdle, "end a lease after this long without use")
 	return cmd
 }
 

@@ -33,6 +33,9 @@ func newRootCmd(a *App) *cobra.Command {
 		if err := noEmptyFlag(cmd.Flags()); err != nil {
 			return err
 		}
+		if err := cmd.ValidateFlagGroups(); err != nil {
+			return usage("%w", err)
+		}
 		_, err := fromEnvironment(cmd.Flags(), a.Getenv, "verbose")
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // A task that is given in a way that is not understood is answered with the one that is.
 func TestHowATaskIsGiven(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"refactor"}, {"create", "mend it"}, {"--dry-run", "mend it"}, {"--harness", "codex", "mend it"}} {
+	for _, args := range [][]string{{"refactor"}, {"create", "mend it", "--task", "and that"}, {"create", "mend", "it"}, {"--dry-run", "mend it"}, {"--harness", "codex", "mend it"}} {
 		var errs bytes.Buffer
 		a := &App{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs, Getenv: func(string) string { return "" }}
 		if code := Main(t.Context(), a, args); code != workorder.ExitUsage || !strings.Contains(errs.String(), "--task") {

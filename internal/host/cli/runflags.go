@@ -67,7 +67,7 @@ func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f.StringVar(&o.projectsDir, "projects-dir", "", "another directory with project files")
 	f.BoolVar(&o.keep, "keep", false, "keep the stopped container for inspection")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the task id and return once the sandbox has started")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the work order and the plan, and start nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan, or with --json the work order; start nothing")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
 	a.completeFlags(cmd)
 }
@@ -91,8 +91,11 @@ func (l *ruleList) Set(s string) error {
 
 // read reads the settings from the command line and the environment.
 func (o *runOptions) read(f *pflag.FlagSet, getenv func(string) string) (err error) {
-	o.text.wordsSet, o.text.fileSet = f.Changed("task"), f.Changed("task-file")
+	o.text.wordsSet, o.text.fileSet = o.text.wordsSet || f.Changed("task"), f.Changed("task-file")
 	o.sources, err = fromEnvironment(f, getenv, settings()...)
+	if by := o.sources["allow"]; by != "" && o.sources["network"] == "" { // rules without a mode mean the one that has rules
+		o.network, o.sources["network"] = string(workorder.NetworkRestricted), by
+	}
 	return err
 }
 

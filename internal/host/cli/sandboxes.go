@@ -155,13 +155,13 @@ func sandboxError(err error) error {
 	case errors.Is(err, sandbox.ErrInUse):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent reset` or `sandbox-agent down` of that sandbox comes first")
 	case errors.Is(err, sandbox.ErrNotFound):
-		return notFound(err, "list sandboxes with: sandbox-agent ps --sandboxes; the engine's images with: docker images")
+		return notFound(err, "")
 	case errors.Is(err, sandbox.ErrUnavailable): // before what another runtime cannot give
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrUnsupported):
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
-	case errors.Is(err, sandbox.ErrSpec):
-		return fault.New(workorder.ExitInvalid, err, "")
+	case errors.Is(err, sandbox.ErrSpec): // it comes from the command line: project files are checked before
+		return fault.New(workorder.ExitUsage, err, "")
 	case errors.Is(err, sandbox.ErrPort), errors.Is(err, porter.ErrPort):
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrLost):

@@ -38,7 +38,7 @@ and the next command starts them again.`,
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", runtime.StopTimeout, "time that a task has to push its work; 0 kills it")
+	durationVar(cmd.Flags(), &o.timeout, "timeout", runtime.StopTimeout, "time that a task has to push its work; 0 kills it")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the state of each as JSON")
 	return cmd
 }

@@ -55,7 +55,7 @@ func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) e
 // New makes the job of a new task. If it fails, there is no task.
 func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
 	if p.r, err = p.o.resolve(ctx, p.a); err == nil {
-		if !p.o.json {
+		if !p.o.json || s.DryRun {
 			showFound(p.a.Stderr, p.r.Found, s.DryRun)
 		}
 		err = p.r.FromBase(ctx)

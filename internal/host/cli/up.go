@@ -85,8 +85,8 @@ command starts it again.`,
 	f.StringVar(&o.cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 2)")
 	f.StringVar(&o.pids, "pids", "", "limit of processes and threads, or none (default 4096)")
 	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "OCI runtime of the engine, such as runsc or kata")
-	f.DurationVar(&o.idle, "idle", 0, "stop after this long without use (files are kept)")
-	f.DurationVar(&o.life, "ttl", 0, "stop after this long (files are kept)")
+	durationVar(f, &o.idle, "idle", 0, "stop after this long without use (files are kept)")
+	durationVar(f, &o.life, "ttl", 0, "stop after this long (files are kept)")
 	f.StringArrayVar(&o.ports, "port", nil, "publish a port on this machine's loopback: `[LOCAL:]PORT` (repeatable)")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	a.completeProjectFlag(cmd)
@@ -137,7 +137,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		return err
 	}
 	if o.allow != "" {
-		s.Allow = strings.Split(string(o.allow), ",")
+		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
 	}
 	s.Title = o.title
 	if err := o.of(ctx, a, &s); err != nil {
@@ -150,6 +150,9 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	defer m.Close()
 	start := time.Now()
 	sb, err := m.Create(ctx, s)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return notFound(err, "list the engine's images with: docker images")
+	}
 	if err != nil {
 		return sandboxError(err)
 	}

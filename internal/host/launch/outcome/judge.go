@@ -176,5 +176,5 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 
 // NextCommand builds the next command on the host: a command from a box is never shown.
 func NextCommand(rec *store.Record, res *workorder.Result) string {
-	return next.Command(next.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo, LocalRepo: rec.LocalRepo}, res)
+	return next.Command(next.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo}, res)
 }
