@@ -317,11 +317,7 @@ func Landed(r *workorder.Result, l Landing) {
 	}
 }
 
-// nextCommand returns the next command for the user, with the repository as the user names it.
+// nextCommand returns the next command for the user.
 func nextCommand(o *workorder.Order, r *workorder.Result) string {
-	t := next.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}
-	if o.Repo != o.CloneURL {
-		t.LocalRepo = o.Repo
-	}
-	return next.Command(t, r)
+	return next.Command(next.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}, r)
 }
