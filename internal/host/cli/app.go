@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,10 +79,16 @@ type Images interface {
 	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
 }
 
-// taskFirst makes a `create` of a command line that begins with a task: `sandbox-agent "fix the flaky test"`. No command's name has a
-// space.
-func taskFirst(args []string) []string {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") || !strings.ContainsAny(strings.TrimSpace(args[0]), " \n\t") {
+// taskFirst inserts `create` where the command line names no command but has a task: `sandbox-agent "fix the flaky test"`,
+// `sandbox-agent --plan "split the parser"`. A task has a space, and no command's name does.
+func taskFirst(root *cobra.Command, args []string) []string {
+	isTask := func(arg string) bool {
+		return !strings.HasPrefix(arg, "-") && strings.ContainsAny(strings.TrimSpace(arg), " \n\t")
+	}
+	if len(args) == 0 || !strings.HasPrefix(args[0], "-") && !isTask(args[0]) {
+		return args
+	}
+	if cmd, _, _ := root.Find(args); cmd != root || !slices.ContainsFunc(args, isTask) { // its error is that of an unknown command
 		return args
 	}
 	return append([]string{"create"}, args...)
@@ -90,7 +97,7 @@ func taskFirst(args []string) []string {
 // Main runs the command line and returns the exit code.
 func Main(ctx context.Context, a *App, args []string) int {
 	root := newRootCmd(a)
-	root.SetArgs(taskFirst(args))
+	root.SetArgs(taskFirst(root, args))
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)

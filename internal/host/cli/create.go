@@ -58,13 +58,13 @@ runs, resumes it where it stopped, and prints its result where it is done.
 With --plan the agent writes a plan and changes nothing. The plan is plan.md in
 the task's directory, where you can edit it. --from-plan runs it in another
 sandbox; --task then adds to it.`,
-		Example: `  sandbox-agent create --project my-app --task "Add pagination to the users API"
+		Example: `  sandbox-agent create "Add pagination to the users API" --project my-app
   sandbox-agent create --repo . --task-file task.md
   echo "Fix the flaky test" | sandbox-agent create -p ./project.yaml -
   sandbox-agent create -p my-app --issue 42
-  sandbox-agent create --task "Split the parser" --plan
+  sandbox-agent create "Split the parser" --plan
   sandbox-agent create --from-plan T-A1B2C3D4
-  sandbox-agent create --task "Fix the build" --dry-run`,
+  sandbox-agent create "Fix the build" --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch t := &o.run.text; {
 			case len(args) != 1 || cmd.Flags().Changed("task"):

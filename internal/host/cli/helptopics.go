@@ -146,7 +146,7 @@ const networksTopic = `A sandbox has one of three network modes:
   restricted  what the rules of --allow and of the project file name
   none        nothing; ports published with --port or 'ports' still work
 
---allow needs --network restricted. A rule is
+--allow alone means --network restricted. A rule is
 
   HOST        a host name, at ports 80 and 443
   *.DOMAIN    all subdomains of a domain, but not the domain itself
@@ -160,7 +160,7 @@ Only sandboxes of the runtime box can be restricted.
 
 Examples:
 
-  sandbox-agent create --task "..." --network restricted --allow example.com
+  sandbox-agent create "..." --allow example.com
   sandbox-agent network dev none
   sandbox-agent policy learn TASK     propose rules from what a task used
   sandbox-agent policy check HOST     tell which rule allows a host

@@ -92,7 +92,7 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 		fmt.Fprintln(a.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
 		return nil
 	}
-	fmt.Fprintf(a.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent create --task \"...\"\n", o.output)
+	fmt.Fprintf(a.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent \"...\"\n", o.output)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func newRootCmd(a *App) *cobra.Command {
 		}
 		hint := "see `" + cmd.CommandPath() + " --help`"
 		if !cmd.HasParent() {
-			hint = "a task's flags come behind it, or behind `create --task`; " + hint
+			hint = "to start a task, put its text in quotes; " + hint
 		}
 		return fault.New(workorder.ExitUsage, err, hint)
 	})
@@ -97,7 +97,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if cmd.HasSubCommands() {
 		hint := "see `" + cmd.CommandPath() + " --help`"
 		if !cmd.HasParent() {
-			hint += "; a task of one word is given by `sandbox-agent create --task`"
+			hint += "; a task of one word needs `sandbox-agent create`"
 		}
 		const slips, short = 2, 4 // letters that a name may be off by; in a short word one slip is a third of it: run is not rm
 		cmd.SuggestionsMinimumDistance = slips

@@ -11,11 +11,22 @@ import (
 // A task that is given in a way that is not understood is answered with the one that is.
 func TestHowATaskIsGiven(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"refactor"}, {"create", "mend it", "--task", "and that"}, {"create", "mend", "it"}, {"--dry-run", "mend it"}, {"--harness", "codex", "mend it"}} {
+	for _, args := range [][]string{{"refactor"}, {"create", "mend it", "--task", "and that"}, {"create", "mend", "it"}, {"--harness", "codex", "mend"}} {
 		var errs bytes.Buffer
 		a := &App{Stdin: strings.NewReader(""), Stdout: &errs, Stderr: &errs, Getenv: func(string) string { return "" }}
-		if code := Main(t.Context(), a, args); code != workorder.ExitUsage || !strings.Contains(errs.String(), "--task") {
+		if code := Main(t.Context(), a, args); code != workorder.ExitUsage {
 			t.Errorf("%q: exit %d, %s", args, code, errs.String())
+		}
+	}
+	root := newRootCmd(&App{})
+	for _, args := range [][]string{{"mend it"}, {"mend it", "--dry-run"}, {"--dry-run", "mend it"}, {"--harness", "codex", "mend it"}} {
+		if got := taskFirst(root, args); len(got) != len(args)+1 || got[0] != "create" {
+			t.Errorf("%q: %q", args, got)
+		}
+	}
+	for _, args := range [][]string{{"--debug", "run", "python", "print(1, 2)"}, {"exec", "dev", "ls -la"}, {"--help"}} {
+		if got := taskFirst(root, args); got[0] != args[0] {
+			t.Errorf("%q: %q", args, got)
 		}
 	}
 }
