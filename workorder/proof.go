@@ -104,7 +104,7 @@ const (
 	FlagTestDeleted   = "test-deleted"   // a test file, or a test that only base's report has
 	FlagTestSkipped   = "test-skipped"   // by the reports
 	FlagReportMissing = "report-missing" // a check that passes leaves no test report on head, and left one on base
-	FlagCheckEdited   = "check-edited"   // a script or configuration of a validate command
+	FlagCheckEdited   = "check-edited"   // a file that a command names, or that decides what checks run
 	FlagBrokenOnHead  = "broken"         // passed on base, fails on head
 	FlagNothingProven = "not-proven"     // no check shows a difference between base and head
 

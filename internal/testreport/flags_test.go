@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	texts "github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -23,8 +22,7 @@ func kindsOf(flags []workorder.Flag) (out []string) {
 // Flags from the reports alone.
 func TestReported(t *testing.T) {
 	t.Parallel()
-	r, ids := commits(t, map[string]string{"a": "b"}, map[string]string{"a": "c"})
-	flags, err := Flags(t.Context(), r, ids[0], ids[1], Observed{Tests: []workorder.TestChange{
+	flags := Reported([]workorder.TestChange{
 		{Suite: "a", Name: "TestBad", Transition: workorder.Broken, Text: "got 1\nand more"},
 		{Suite: "a", Name: "TestElsewhere", Transition: workorder.Gone},
 		{Suite: "a", Name: "TestT/old_name", Transition: workorder.Gone},
@@ -32,10 +30,7 @@ func TestReported(t *testing.T) {
 		{Suite: "a", Name: "TestQuiet", Transition: workorder.NowSkipped},
 		{Suite: "tap", Name: "printed", Transition: workorder.Gone}, // another of the same program is no new name of it
 		{Suite: "tap", Name: "instead", Transition: workorder.NewPasses},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	want := []string{
 		"broken: a > TestBad: got 1", "test-deleted: 2 tests: a > TestElsewhere, tap > printed (ran on base, not on head)",
 		"test-skipped: 1 test: a > TestQuiet (skipped on head)",
@@ -50,7 +45,7 @@ func TestOnlyFullIDs(t *testing.T) {
 	t.Parallel()
 	r, ids := commits(t, map[string]string{"a": "b"})
 	for _, bad := range []string{"", "HEAD", "--help", ids[0][:12], strings.Repeat("0", 40)} {
-		if _, err := Flags(t.Context(), r, bad, ids[0], Observed{}); err == nil {
+		if _, err := FindEdited(t.Context(), r, bad, ids[0], Commands{}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
@@ -64,7 +59,7 @@ func TestOddTrees(t *testing.T) {
 		t.Fatal(err)
 	}
 	test := "package a\n\nfunc TestA(t *testing.T) { t.Error(1) }\n"
-	big := test + strings.Repeat("// x\n", maxBlob/4)
+	big := test + strings.Repeat("// x\n", (1<<18))
 	var in strings.Builder
 	commit := func(n int, files string) {
 		fmt.Fprintf(&in, "commit refs/heads/c%d\ncommitter A <a@example.org> 1 +0000\ndata 0\ndeleteall\n%s\n", n, files)
@@ -81,11 +76,7 @@ func TestOddTrees(t *testing.T) {
 	}
 	base, _ := r.Resolve(t.Context(), "refs/heads/c0")
 	head, _ := r.Resolve(t.Context(), "refs/heads/c1")
-	flags, err := Flags(t.Context(), r, base, head, Observed{Commands: map[string]string{"test": "go test ./..."}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := EditedTests(t.Context(), r, base, head)
+	files, err := FindEdited(t.Context(), r, base, head, Commands{Checks: map[string]string{"test": "go test ./..."}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +85,7 @@ func TestOddTrees(t *testing.T) {
 			t.Errorf("%s: %+v", p, files.Flags)
 		}
 	}
-	for _, f := range append(flags, files.Flags...) {
+	for _, f := range files.Flags {
 		if strings.ContainsAny(f.Path+f.Text, "\n\x00") {
 			t.Errorf("%+v", f)
 		}
@@ -114,9 +105,9 @@ func TestLinkedConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags, err := Flags(t.Context(), r, ids[0], head, Observed{Commands: map[string]string{"test": "npm test"}})
-	if err != nil || !slices.ContainsFunc(flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagCheckEdited && f.Path == ".npmrc" }) {
-		t.Errorf("%+v, %v", flags, err)
+	edited, err := FindEdited(t.Context(), r, ids[0], head, Commands{Checks: map[string]string{"test": "npm test"}})
+	if err != nil || !slices.ContainsFunc(edited.Flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagCheckEdited && f.Path == ".npmrc" }) {
+		t.Errorf("%+v, %v", edited.Flags, err)
 	}
 }
 
@@ -134,7 +125,7 @@ func TestEditedTests(t *testing.T) {
 			"web/a.spec.ts": "2\n", "pkg/testdata/in.txt": "2\n", "conftest.py": "2\n", "snapshots/a.snap": "2\n",
 			"snapshots/code.go": "2\n", "main.go": "2\n", "kept_test.go": "1\n", "new_test.go": "other\nlines\n", "docs/test.md": "2\n",
 		})
-	files, err := EditedTests(t.Context(), r, ids[0], ids[1])
+	files, err := FindEdited(t.Context(), r, ids[0], ids[1], Commands{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,100 +146,58 @@ func TestEditedTests(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	slices.Sort(files.Base)
-	slices.Sort(files.Head)
+	slices.Sort(files.BaseTests)
+	slices.Sort(files.HeadTests)
 	if diff := cmp.Diff([]string{
 		"a_test.go", "away_test.go", "conftest.py", "gone_test.go", "moved_test.go", "pkg/testdata/in.txt", "same_test.go", "snapshots/a.snap", "web/a.spec.ts",
-	}, files.Base); diff != "" {
+	}, files.BaseTests); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"new_test.go", "sub/moved_test.go", "sub/same_test.go", "testdata/away.go"}, files.Head); diff != "" {
+	if diff := cmp.Diff([]string{"new_test.go", "sub/moved_test.go", "sub/same_test.go", "testdata/away.go"}, files.HeadTests); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestFlagsAreBounded(t *testing.T) {
 	t.Parallel()
-	const n = 2 * maxFlags
+	const n = 2 * maxCheckEdits
 	sides := []map[string]string{{}, {}, {}}
 	for i := range n {
 		p := fmt.Sprintf("p%d/a_test.go", i)
 		sides[0][p], sides[1][p] = "1\n", "2\n"
 	}
 	for i := range n {
-		sides[0][fmt.Sprintf("x%d.txt", i)], sides[2][fmt.Sprintf("x%d.txt", i)] = "1\n", "2\n"
+		p := fmt.Sprintf("p%d/Makefile", i)
+		sides[0][p], sides[1][p], sides[2][p] = "1\n", "1\n", "2\n"
 	}
 	r, ids := commits(t, sides...)
-	files, err := EditedTests(t.Context(), r, ids[0], ids[1])
-	if err != nil || len(files.Flags) != maxEdited+1 || len(files.Base) != n {
-		t.Fatalf("%d flags, %d paths, %v", len(files.Flags), len(files.Base), err)
+	files, err := FindEdited(t.Context(), r, ids[0], ids[1], Commands{})
+	if err != nil || len(files.Flags) != maxEdited+1 || len(files.BaseTests) != n {
+		t.Fatalf("%d flags, %d paths, %v", len(files.Flags), len(files.BaseTests), err)
 	}
 	if last := files.Flags[maxEdited]; last.Path != "" || last.Added != n-maxEdited || last.Deleted != n-maxEdited {
 		t.Errorf("%+v", last)
 	}
-	flags, err := Flags(t.Context(), r, ids[0], ids[2], Observed{Commands: map[string]string{"test": "cat x*.txt"}})
-	if err != nil || len(flags) != maxFlags {
-		t.Errorf("%d %v", len(flags), err)
+	files, err = FindEdited(t.Context(), r, ids[0], ids[2], Commands{})
+	edits := slices.DeleteFunc(files.Flags, func(f workorder.Flag) bool { return f.Kind != workorder.FlagCheckEdited })
+	if err != nil || len(edits) != maxCheckEdits {
+		t.Errorf("%d %v", len(edits), err)
 	}
 }
 
-func TestSegments(t *testing.T) {
+func TestNamedBy(t *testing.T) {
 	t.Parallel()
-	got := segments(`cd web && CI=1 npx jest --ci "a b" | tee x; bash -c 'make test' # no
-./scripts/a.sh`)
-	want := [][]string{{"cd", "web"}, {"CI=1", "npx", "jest", "--ci", "a b"}, {"tee", "x"}, {"bash", "-c", "make test"}, {"./scripts/a.sh"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+	c := Commands{
+		Checks: map[string]string{"test": "cd web && sh ./check.sh 'data.txt'; bash -c \"scripts/verify.py --fast >main.py\"", "unit": "go test main.go"},
+		Setup:  map[string]string{"setup": "cp .env.example .env && ./install.sh"},
 	}
-	if got := unwrapped(want[1]); got[0] != "jest" {
-		t.Error(got)
-	}
-}
-
-// Input that an agent can make large costs time by its lines only: each of these took minutes once.
-func TestLargeChecks(t *testing.T) {
-	t.Parallel()
-	less := 1
-	if testing.Short() {
-		less = 20 // with the race detector, which has nothing to find here and makes it slow
-	}
-	many := func(n int, line string) string {
-		var b strings.Builder
-		for i := range n / less {
-			fmt.Fprintf(&b, line, i)
-		}
-		return b.String()
-	}
-	files := func(content string, n int) map[string]string {
-		m := map[string]string{}
-		for i := range n / less {
-			m[fmt.Sprintf("x%d", i)] = content
-		}
-		return m
-	}
-	for name, c := range map[string]struct {
-		base, head map[string]string
-		check      string
-	}{
-		"recipes": {
-			map[string]string{"justfile": many(40_000, "a%d:\n  true\n")},
-			map[string]string{"justfile": many(40_000, "a%d:\n  false\n")},
-			"just " + many(40_000, "a%d "),
-		},
-		"patterns": {files("1", 2000), files("2", 2000), "sh " + many(20_000, "x%d* ")},
-		"targets": {
-			map[string]string{"Makefile": many(20_000, "a%d ") + ":\n" + many(20_000, "\techo %d\n")},
-			map[string]string{"Makefile": "a0:\n"},
-			"make a0",
-		},
+	for p, want := range map[string]string{
+		"web/check.sh": "test", "check.sh": "", "web/data.txt": "test", "web/scripts/verify.py": "test", "web/main.py": "", "main.go": "",
+		".env.example": "", "install.sh": "setup", "": "", "web/tests/data.txt": "",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, ids := commits(t, c.base, c.head)
-			if _, err := Flags(t.Context(), r, ids[0], ids[1], Observed{Commands: map[string]string{"test": c.check}}); err != nil {
-				t.Error(err)
-			}
-		})
+		if got := c.namedBy(p); got != want {
+			t.Errorf("%s: %q, want %q", p, got, want)
+		}
 	}
 }
 
@@ -265,20 +214,12 @@ func FuzzSources(f *testing.F) {
 	}
 	f.Add("justfile", ":\ntest:\n  pytest\n", ":\n:test\n")
 	f.Fuzz(func(t *testing.T, p, was, is string) {
-		fs := &flagger{ctx: t.Context(), have: map[workorder.Flag]bool{}}
-		fc := &fileChange{oldPath: p, newPath: p, oldID: "a", newID: "b", oldText: was, newText: is}
-		c := &change{ctx: t.Context(), files: []*fileChange{fc}}
-		e := &editedChecks{
-			fs: fs, c: c, changed: map[string]*fileChange{p: fc}, done: map[string]bool{}, left: 100,
-			paths: []string{p},
-			texts: [2]map[string]string{{p: was}, {p: is}},
-		}
-		for _, file := range []string{"Makefile", "package.json", "justfile", "Taskfile.yml", "deno.json", "composer.json"} {
-			e.texts[0][file], e.texts[1][file] = was, is
-		}
-		e.command("make && npm test && "+texts.Short(p, 100)+" && pytest && just test && task test && deno task test && composer test && sh t*", "", 0)
-		for _, fl := range append(fs.bounded(), fc.edited([2]int{1, 1})) {
-			if printable(fl.Text) != fl.Text || len(fl.Text) > maxFlagText || strings.Contains(fl.Text, "\n") || fl.Line < 0 {
+		fc := &fileChange{oldPath: p, newPath: p, oldID: "a", newID: "b"}
+		_ = changedKeys(was, is)
+		_ = checkSettings(was)
+		text := Commands{Checks: map[string]string{"test": was}}.namedBy(p) + is
+		for _, fl := range []workorder.Flag{fc.testFlag(), fc.flag(workorder.FlagCheckEdited, text)} {
+			if printable(fl.Text) != fl.Text || len(fl.Text) > maxFlagText || strings.Contains(fl.Text, "\n") {
 				t.Fatalf("%+v", fl)
 			}
 		}

@@ -1,19 +1,15 @@
 package testreport
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+// re is short, for tables of patterns.
+var re = pattern.New
 
 // testNames are how the files of a language's tests are called: file matches their base name, dir a directory on the way to them.
 type testNames struct{ file, dir *pattern.Pattern }
@@ -77,111 +73,4 @@ var (
 // ofTests reports whether a file is a test or belongs to tests.
 func ofTests(p string) bool {
 	return p != "" && (isTest(p) || testData.MatchString(p) || !isProgram(p) && expectation.MatchString(p))
-}
-
-// maxEdited bounds the edited test files that are named; those beyond it are one flag.
-const maxEdited = 50
-
-// TestFiles are the files of tests that differ between two commits.
-type TestFiles struct {
-	// Flags are one for each file of base that is edited or deleted.
-	Flags []workorder.Flag
-	// Base are the paths of these files on base, Head the paths on head that base does not have.
-	Base, Head []string
-}
-
-// EditedTests compares the test files of two commits, given as full ids, from objects alone.
-func EditedTests(ctx context.Context, repo git.Repo, base, head string) (*TestFiles, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, flagsTime, fmt.Errorf("the change is too large for %s", flagsTime))
-	defer cancel()
-	c, err := listChange(ctx, repo, base, head)
-	if err != nil {
-		return nil, errors.Join(err, context.Cause(ctx))
-	}
-	sizes, err := c.sizes()
-	if err != nil {
-		return nil, err
-	}
-	out := &TestFiles{}
-	kept := map[string]bool{}
-	more, rest := workorder.Flag{Kind: workorder.FlagTestEdited}, 0
-	for _, f := range c.files {
-		if !ofTests(f.oldPath) {
-			if f.oldPath == "" && ofTests(f.newPath) {
-				out.Head = append(out.Head, f.newPath)
-			}
-			continue
-		}
-		out.Base = append(out.Base, f.oldPath)
-		kept[f.oldPath] = true
-		if f.newPath != "" {
-			out.Head = append(out.Head, f.newPath)
-		}
-		flag := f.edited(sizes[cmp.Or(f.newPath, f.oldPath)])
-		switch {
-		case f.oldID == f.newID && flag.Kind == workorder.FlagTestEdited: // only the name or the mode differs
-		case flag.Kind == workorder.FlagTestEdited && len(out.Flags) >= maxEdited:
-			rest++
-			more.Added, more.Deleted = more.Added+flag.Added, more.Deleted+flag.Deleted
-		default:
-			out.Flags = append(out.Flags, flag)
-		}
-	}
-	out.Head = slices.DeleteFunc(out.Head, func(p string) bool { return kept[p] })
-	if rest > 0 {
-		more.Text = fmt.Sprintf("%d more files: +%d −%d", rest, more.Added, more.Deleted)
-		out.Flags = append(out.Flags, more)
-	}
-	if c.short != "" {
-		return out, fmt.Errorf("compare the test files: %s", c.short)
-	}
-	return out, nil
-}
-
-// edited is the flag for a test file of base.
-func (f *fileChange) edited(size [2]int) workorder.Flag {
-	flag := workorder.Flag{Kind: workorder.FlagTestEdited, Path: f.newPath, Added: size[0], Deleted: size[1]}
-	flag.Text = fmt.Sprintf("+%d −%d", size[0], size[1])
-	switch {
-	case f.newPath == "":
-		flag.Kind, flag.Path, flag.Text = workorder.FlagTestDeleted, f.oldPath, "the file is deleted: "+flag.Text
-	case isTest(f.oldPath) && !isTest(f.newPath):
-		flag.Kind, flag.Path = workorder.FlagTestDeleted, f.oldPath
-		flag.Text = fmt.Sprintf("the file is now %s, where no test runner looks: %s", f.newPath, flag.Text)
-	case f.newPath != f.oldPath:
-		flag.Text += ", renamed from " + f.oldPath
-	}
-	flag.Path, flag.Text = oneLine(flag.Path, 4*maxFlagText), oneLine(flag.Text, maxFlagText)
-	return flag
-}
-
-// sizes are the lines added and deleted in each file, by its path on head, or on base where head does not have it.
-func (c *change) sizes() (map[string][2]int, error) {
-	all := map[string][2]int{}
-	var size [2]int
-	names := 0 // of a rename, which are still to come
-	err := c.repo.Each(c.ctx, func(rec string) {
-		if names > 0 {
-			if names--; names == 0 {
-				all[rec] = size
-			}
-			return
-		}
-		f := strings.SplitN(rec, "\t", 3)
-		if len(f) != 3 {
-			return
-		}
-		for i := range size {
-			size[i], _ = strconv.Atoi(f[i]) // "-" of a binary file is 0
-		}
-		if f[2] == "" {
-			names = 2
-			return
-		}
-		all[f[2]] = size
-	}, c.diff("--numstat")...)
-	if err != nil {
-		return nil, fmt.Errorf("count the lines that differ between %.12s and %.12s: %w", c.base, c.head, err)
-	}
-	return all, nil
 }

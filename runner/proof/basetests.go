@@ -14,23 +14,28 @@ import (
 // withBaseTests ends the name of the log of a run with base's test files.
 const withBaseTests = "-base-tests"
 
-// editedTests finds the test files that differ, where both commits are there.
-func (r *run) editedTests(ctx context.Context) {
+// findEdited finds the files of tests and checks that differ, where both commits are there.
+func (r *run) findEdited(ctx context.Context) {
 	if r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
 		return
 	}
-	files, err := testreport.EditedTests(ctx, r.head.store, r.base.commit, r.head.commit)
+	commands := testreport.Commands{Checks: map[string]string{}, Setup: map[string]string{}}
+	for _, c := range r.checks {
+		commands.Checks[c.Name] = c.Run
+	}
+	for i, s := range r.Order.Setup { // they decide what the checks run with
+		commands.Setup[setupName(i)] = s
+	}
+	edited, err := testreport.FindEdited(ctx, r.head.store, r.base.commit, r.head.commit, commands)
 	if err != nil {
-		r.because(workorder.ReasonNotRead, "the list of edited tests is incomplete: %v", err)
+		r.because(workorder.ReasonNotRead, "the list of edited tests and checks is incomplete: %v", err)
 	}
-	if files != nil {
-		r.tests = *files
-	}
+	r.edited = *edited
 }
 
 // judgedByTests returns the checks that pass on head and run tests, as their reports tell. If no check has a report, all may run tests.
 func (r *run) judgedByTests() (list []*check) {
-	if len(r.tests.Base) == 0 {
+	if len(r.edited.BaseTests) == 0 {
 		return nil
 	}
 	reports := func(c *workorder.CheckRun) bool { return c != nil && c.Tests != nil }
@@ -72,8 +77,8 @@ func (r *run) putBaseTests(ctx context.Context, s *side) error {
 		paths []string
 		args  []string
 	}{
-		{r.tests.Head, []string{"rm", "--quiet", "--force", "--ignore-unmatch"}},
-		{r.tests.Base, []string{"checkout", "--quiet", "--force", r.base.commit}},
+		{r.edited.HeadTests, []string{"rm", "--quiet", "--force", "--ignore-unmatch"}},
+		{r.edited.BaseTests, []string{"checkout", "--quiet", "--force", r.base.commit}},
 	} {
 		if len(step.paths) == 0 {
 			continue

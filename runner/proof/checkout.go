@@ -106,7 +106,6 @@ func (r *stores) fill(ctx context.Context) error {
 			return fmt.Errorf("nothing was run: read the files of %s: %w", s.name, err)
 		}
 	}
-	r.readable = true
 	return nil
 }
 

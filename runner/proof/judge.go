@@ -83,7 +83,7 @@ func (r *run) forgetResults(ctx context.Context, s *side) {
 }
 
 // judge compares the runs and fills the proof.
-func (r *run) judge(ctx context.Context) {
+func (r *run) judge() {
 	var changes []workorder.TestChange
 	for _, c := range r.checks {
 		p := r.checkProof(c)
@@ -106,7 +106,7 @@ func (r *run) judge(ctx context.Context) {
 	if r.base.ready && r.head.setupFailed != "" {
 		r.flag(workorder.FlagBrokenOnHead, "setup passed on base and fails on head: "+r.head.setupFailed)
 	}
-	r.sources(ctx, changes)
+	r.proof.Flags = slices.Concat(r.proof.Flags, r.edited.Flags, testreport.Reported(changes))
 	if text := r.unproven(); text != "" {
 		r.flag(workorder.FlagNothingProven, text)
 	}
@@ -136,26 +136,6 @@ func deaf(c *workorder.CheckRun) int {
 
 func (r *run) flag(kind, text string) {
 	r.proof.Flags = append(r.proof.Flags, workorder.Flag{Kind: kind, Text: text})
-}
-
-// sources adds findings from the diff itself.
-func (r *run) sources(ctx context.Context, changes []workorder.TestChange) {
-	if !r.readable || r.base.commit == "" || r.base.missing || r.base.commit == r.head.commit {
-		return
-	}
-	seen := testreport.Observed{Commands: map[string]string{}, Setup: map[string]string{}, Tests: changes}
-	for _, c := range r.checks {
-		seen.Commands[c.Name] = c.Run
-	}
-	for i, s := range r.Order.Setup { // they decide what the checks run with
-		seen.Setup[setupName(i)] = s
-	}
-	r.proof.Flags = append(r.proof.Flags, r.tests.Flags...)
-	flags, err := testreport.Flags(ctx, r.head.store, r.base.commit, r.head.commit, seen)
-	r.proof.Flags = append(r.proof.Flags, flags...)
-	if err != nil {
-		r.because(workorder.ReasonNotRead, "the change was not inspected completely: %v", err)
-	}
 }
 
 func (r *run) checkProof(c *check) workorder.CheckProof {

@@ -177,7 +177,6 @@ type notes struct {
 type stores struct {
 	*notes
 	mirrored   bool // the sides' stores have everything from the mirror
-	readable   bool // they have both commits, whose trees are not too large
 	base, head *side
 }
 
@@ -186,7 +185,7 @@ type sides struct {
 	*stores
 	checks []*check
 	first  *Free // resources that were free for the first side
-	tests  testreport.TestFiles
+	edited testreport.Edited
 }
 
 // Run runs the order's checks on both commits, given by full ids, and compares them. An empty base means that
@@ -224,10 +223,10 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	if err := r.fill(work); err != nil {
 		r.because(workorder.ReasonCheckout, "%v", err)
 	} else {
-		r.editedTests(work)
+		r.findEdited(work)
 		r.both(work)
 	}
-	r.judge(ctx)
+	r.judge()
 	return r.proof, nil
 }
 
