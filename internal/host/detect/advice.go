@@ -46,7 +46,7 @@ func (d *detector) advice() {
 }
 
 // suggest adds a check that the draft does not have, under any name.
-func (d *detector) suggest(at Place, name, command string) {
+func (d *collector) suggest(at Place, name, command string) {
 	for _, c := range append(d.Validate, d.Suggested...) {
 		if c.Command == command || c.Name == name {
 			return

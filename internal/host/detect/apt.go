@@ -6,12 +6,14 @@ import (
 )
 
 var (
-	aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]*[a-z0-9+.])*)$`) // a hyphen at its end removes a package
-	ands       = regexp.MustCompile(`\s*&&\s*`)
+	// A package with a hyphen at its end would be removed.
+	aptCommand = regexp.MustCompile(`^(?:sudo\s+)?(?:DEBIAN_FRONTEND=\S+\s+)?apt(?:-get)?\s+(?:-\S+\s+)*(?:update|install)` +
+		`((?:\s+-\S+|\s+[a-z0-9][a-z0-9+.-]*[a-z0-9+.])*)$`)
+	ands = regexp.MustCompile(`\s*&&\s*`)
 )
 
 // apt takes lines that only install packages of the distribution out of a command, and returns the rest.
-func (d *detector) apt(at Place, command string) string {
+func (d *collector) apt(at Place, command string) string {
 	packages, rest := Apt(command)
 	d.need(at, packages...)
 	return rest

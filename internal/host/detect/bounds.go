@@ -33,7 +33,7 @@ func plainName(name string) bool { return utf8.ValidString(name) && text.Printab
 func shown(name string) string { return text.Printable(fmt.Sprintf("%q", name)) }
 
 // plainNames leaves out what has a name that cannot be shown, and says so.
-func (d *detector) plainNames(folder string, entries []fs.DirEntry) (plain []fs.DirEntry) {
+func (d *files) plainNames(folder string, entries []fs.DirEntry) (plain []fs.DirEntry) {
 	for _, e := range entries {
 		if plainName(e.Name()) {
 			plain = append(plain, e)

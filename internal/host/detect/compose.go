@@ -42,9 +42,12 @@ type Health struct {
 // composeNames are the files that `docker compose` looks for, in its order, and the one that it puts over them.
 var composeNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
-func (d *detector) compose() {
+// composeFiles reads the services of compose files.
+type composeFiles struct{ *detector }
+
+func (d composeFiles) read() {
 	if f := d.first(composeNames...); f != nil {
-		d.composeFile(f, func(string) bool { return true })
+		d.file(f, func(string) bool { return true })
 	}
 }
 
@@ -54,12 +57,12 @@ var composeKeys = []string{"image", "command", "environment", "ports", "expose",
 
 // composeHost are keys of a service that reach other files or the machine that it runs on.
 var composeHost = []string{
-	"cap_add", "configs", "credential_spec", "device_cgroup_rules", "devices", "env_file", "extends", "ipc", "label_file", "network_mode", "pid", "privileged",
-	"secrets", "security_opt", "userns_mode", "volumes_from",
+	"cap_add", "configs", "credential_spec", "device_cgroup_rules", "devices", "env_file", "extends", "ipc", "label_file",
+	"network_mode", "pid", "privileged", "secrets", "security_opt", "userns_mode", "volumes_from",
 }
 
-// composeFile takes the services of a file, each on its own: one that cannot be used costs no other.
-func (d *detector) composeFile(f *file, wanted func(string) bool) {
+// file takes the services of a file, each on its own: one that cannot be used costs no other.
+func (d composeFiles) file(f *file, wanted func(string) bool) {
 	var doc yaml.Node
 	var all struct {
 		Services map[string]map[string]any `yaml:"services"`
@@ -90,7 +93,7 @@ func (d *detector) composeFile(f *file, wanted func(string) bool) {
 			return
 		}
 		if wanted(name.Value) {
-			d.composeService(at, name.Value, all.Services[name.Value], look)
+			d.service(at, name.Value, all.Services[name.Value], look)
 		}
 	}
 }
@@ -115,7 +118,7 @@ func serviceOrder(doc *yaml.Node) (names []*yaml.Node) {
 const maxExample = 1000
 
 // examples are the variables that a repository shows how to set. Its .env is the user's own and not read.
-func (d *detector) examples(folder string) map[string]string {
+func (d composeFiles) examples(folder string) map[string]string {
 	for _, n := range []string{".env.example", ".env.sample", ".env.template"} {
 		if f := d.open(path.Join(folder, n)); f != nil {
 			if vars, err := dotenv.UnmarshalWithLookup(withoutVariables(f.text), nil); err == nil {
@@ -132,7 +135,7 @@ var imageForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
 // unset stands for a variable without a value: no text of a file contains it.
 const unset = "\x00"
 
-func (d *detector) composeService(at Place, name string, raw map[string]any, vars map[string]string) {
+func (d composeFiles) service(at Place, name string, raw map[string]any, vars map[string]string) {
 	skip := func(why string) { d.leave(at, "services."+name, why) }
 	if profiles, _ := raw["profiles"].([]any); len(profiles) > 0 {
 		return // not of those that start unasked
@@ -165,7 +168,7 @@ func (d *detector) composeService(at Place, name string, raw map[string]any, var
 		return
 	}
 	s := Service{Name: name, Image: c.Image, Command: c.Command, At: at, Ports: d.published(composePorts(c), hostPorts(raw["ports"], vars))}
-	s.Env = d.serviceEnv(at, name, c.Environment)
+	s.Env = d.env(at, name, c.Environment)
 	for _, v := range c.Volumes {
 		switch {
 		case v.Type == types.VolumeTypeVolume && v.Source != "" && strings.HasPrefix(v.Target, "/") && !strings.ContainsAny(v.Target, ": \n"):
@@ -174,16 +177,24 @@ func (d *detector) composeService(at Place, name string, raw map[string]any, var
 			d.leave(at, "services."+name+".volumes", "folders of the host do not exist in the sandbox: "+v.Source)
 		}
 	}
-	if h := c.HealthCheck; h != nil && !h.Disable && len(h.Test) > 1 && h.Test[0] != "NONE" && !strings.Contains(strings.Join(h.Test, " "), unset) {
-		s.Health = Health{Test: h.Test, Interval: span(h.Interval), Timeout: span(h.Timeout)}
-		if h.Retries != nil {
-			s.Health.Retries = int(min(*h.Retries, 1000))
-		}
+	if c.HealthCheck != nil {
+		s.Health = healthOf(c.HealthCheck)
 	}
 	d.Services = append(d.Services, s)
 	if unused := slices.DeleteFunc(slices.Clone(composeHost), func(key string) bool { return raw[key] == nil }); len(unused) > 0 {
 		d.leave(at, "services."+name, "not used of it, as it would reach other files or this machine: "+strings.Join(unused, ", "))
 	}
+}
+
+func healthOf(h *types.HealthCheckConfig) Health {
+	if h.Disable || len(h.Test) < 2 || h.Test[0] == "NONE" || strings.Contains(strings.Join(h.Test, " "), unset) {
+		return Health{}
+	}
+	health := Health{Test: h.Test, Interval: span(h.Interval), Timeout: span(h.Timeout)}
+	if h.Retries != nil {
+		health.Retries = int(min(*h.Retries, 1000))
+	}
+	return health
 }
 
 func span(t *types.Duration) string {
@@ -194,7 +205,7 @@ func span(t *types.Duration) string {
 }
 
 // built takes the port of a service that is built here: its development server's.
-func (d *detector) built(raw map[string]any) {
+func (d composeFiles) built(raw map[string]any) {
 	ports, _ := raw["ports"].([]any)
 	for _, p := range ports {
 		if port := portOf(containerPart(fmt.Sprint(p))); port != 0 {
@@ -269,7 +280,7 @@ func hostPorts(raw any, vars map[string]string) map[string]string {
 
 // published puts in front of ports those that lead there: a project's tests often look for its services at localhost. Each counts
 // once: services of several jobs never run at the same time.
-func (d *detector) published(ports []string, lead map[string]string) (all []string) {
+func (d *collector) published(ports []string, lead map[string]string) (all []string) {
 	for _, p := range ports {
 		outer := lead[strings.TrimSuffix(p, "/tcp")]
 		taken := slices.ContainsFunc(d.Services, func(s Service) bool {
@@ -337,8 +348,8 @@ func composePorts(c *types.ServiceConfig) (ports []string) {
 	return ports
 }
 
-// serviceEnv keeps plain values.
-func (d *detector) serviceEnv(at Place, service string, env types.MappingWithEquals) []Var {
+// env keeps plain values.
+func (d composeFiles) env(at Place, service string, env types.MappingWithEquals) []Var {
 	return d.variablesOf(service, func(add addVariable) {
 		for _, k := range sortedKeys(env) {
 			if v := env[k]; v != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -99,19 +100,33 @@ const (
 	maxPackages = 200
 )
 
-// detector looks at one tree.
-type detector struct {
+// collector adds findings to a draft: each once, and within bounds.
+type collector struct {
 	*Draft
-	ctx   context.Context // of the one call of Detect
-	tree  fs.FS
-	read  map[string]*file
 	ports []int    // that the repository says it serves on
 	hints []Tool   // versions that count where no version file has one
 	aside []Tool   // those of jobs beside the checks, which count where nothing else has one
 	many  []string // tools that a job of a workflow has in several versions
-	node  *packageJSON
+}
+
+// files reads a tree.
+type files struct {
+	*collector
+	tree  fs.FS
+	cache map[string]*file
+}
+
+// detector looks at one tree. The types that embed it read one kind of file each.
+type detector struct {
+	files
+	ctx  context.Context // of the one call of Detect
+	node *packageJSON
 	// targets are those of the Makefile; nil until they were asked for.
 	targets map[string]Place
+}
+
+func newDetector(ctx context.Context, tree fs.FS, draft *Draft) *detector {
+	return &detector{ctx: ctx, files: files{collector: &collector{Draft: draft}, tree: tree, cache: map[string]*file{}}}
 }
 
 type file struct {
@@ -122,10 +137,13 @@ type file struct {
 
 // Detect looks at the files of a repository. name is the repository's, for the project.
 func Detect(ctx context.Context, tree fs.FS, name string) *Draft {
-	d := &detector{ctx: ctx, Draft: &Draft{Name: ProjectName(name)}, tree: tree, read: map[string]*file{}}
+	d := newDetector(ctx, tree, &Draft{Name: ProjectName(name)})
 	d.git()
 	// A later input only fills what the earlier ones left open.
-	for _, input := range []func(){d.devcontainer, d.compose, d.workflows, d.gitlab, d.manifests, d.member, d.advice, d.activate} {
+	for _, input := range []func(){
+		devContainer{d}.read, composeFiles{d}.read, githubActions{d}.read, gitlabCI{d}.read, d.manifests, d.member, d.advice,
+		pythonFiles{d}.activate,
+	} {
 		input()
 	}
 	for _, t := range d.aside {
@@ -151,12 +169,12 @@ func ProjectName(folder string) string {
 }
 
 // open reads a file; nil if it is absent, no regular file or too large, and the last is said.
-func (d *detector) open(name string) *file {
-	if f, known := d.read[name]; known {
+func (d *files) open(name string) *file {
+	if f, known := d.cache[name]; known {
 		return f
 	}
 	f, err := readFile(d.tree, name)
-	d.read[name] = f
+	d.cache[name] = f
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.leave(Place{File: name}, name, err.Error())
 	}
@@ -197,7 +215,7 @@ func readFile(tree fs.FS, name string) (*file, error) {
 }
 
 // first is the first of several files that is there.
-func (d *detector) first(names ...string) *file {
+func (d *files) first(names ...string) *file {
 	for _, n := range names {
 		if f := d.open(n); f != nil {
 			return f
@@ -207,13 +225,13 @@ func (d *detector) first(names ...string) *file {
 }
 
 // has reports whether a regular file is there, of any size.
-func (d *detector) has(name string) bool {
+func (d *files) has(name string) bool {
 	st, err := fs.Stat(d.tree, name)
 	return err == nil && st.Mode().IsRegular()
 }
 
 // names lists the files of a folder that end so, sorted.
-func (d *detector) names(folder string, ends ...string) (names []string) {
+func (d *files) names(folder string, ends ...string) (names []string) {
 	entries, err := fs.ReadDir(d.tree, folder)
 	if err != nil {
 		return nil
@@ -248,7 +266,7 @@ func (f *file) find(re *regexp.Regexp) Place {
 	return Place{File: f.name}
 }
 
-func (d *detector) leave(at Place, what, why string) {
+func (d *collector) leave(at Place, what, why string) {
 	if len(d.Left) < maxList {
 		d.Left = append(d.Left, Left{What: said(what), Why: said(why), At: at})
 	}
@@ -260,7 +278,7 @@ func said(s string) string {
 	return text.Words(text.Name(s, longest))
 }
 
-func (d *detector) setup(at Place, commands ...string) {
+func (d *collector) setup(at Place, commands ...string) {
 	for _, c := range commands {
 		c = d.apt(at, c)
 		if len(d.Setup) < maxList && usable(c) {
@@ -269,7 +287,7 @@ func (d *detector) setup(at Place, commands ...string) {
 	}
 }
 
-func (d *detector) need(at Place, packages ...string) {
+func (d *collector) need(at Place, packages ...string) {
 	for _, p := range packages {
 		if slices.ContainsFunc(d.Packages, func(i Item) bool { return i.Text == p }) {
 			continue
@@ -283,8 +301,9 @@ func (d *detector) need(at Place, packages ...string) {
 }
 
 // check adds a command that judges, unless one of that name is there.
-func (d *detector) check(at Place, name, command string) {
-	if len(d.Validate) < maxList && usable(command) && !slices.ContainsFunc(d.Validate, func(c Check) bool { return c.Name == name || c.Command == command }) {
+func (d *collector) check(at Place, name, command string) {
+	known := func(c Check) bool { return c.Name == name || c.Command == command }
+	if len(d.Validate) < maxList && usable(command) && !slices.ContainsFunc(d.Validate, known) {
 		d.Validate = append(d.Validate, Check{name, command, at})
 	}
 }
@@ -298,3 +317,6 @@ func usable(command string) bool {
 		return r != '\n' && r != '\t' && text.Acts(r) || r == '\uFFFD'
 	})
 }
+
+// sortedKeys are the keys of a map in an order that does not change.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// devcontainer is what is used of a devcontainer.json (containers.dev/implementors/json_reference).
-type devcontainer struct {
+// devcontainerJSON is what is used of a devcontainer.json (containers.dev/implementors/json_reference).
+type devcontainerJSON struct {
 	Image                string                     `json:"image"`
 	DockerFile           string                     `json:"dockerFile"`
 	Build                json.RawMessage            `json:"build"`
@@ -36,7 +36,10 @@ type devcontainer struct {
 // devcontainerFiles are the places that the specification names, in its order.
 var devcontainerFiles = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
 
-func (d *detector) devcontainer() {
+// devContainer reads the description of a development container.
+type devContainer struct{ *detector }
+
+func (d devContainer) read() {
 	f := d.first(devcontainerFiles...)
 	if f == nil {
 		return
@@ -58,7 +61,7 @@ func (d *detector) devcontainer() {
 	}
 	plain := root.Clone()
 	plain.Standardize()
-	var c devcontainer
+	var c devcontainerJSON
 	if err := json.Unmarshal(plain.Pack(), &c); err != nil {
 		d.leave(Place{File: f.name}, f.name, err.Error())
 		return
@@ -69,7 +72,10 @@ func (d *detector) devcontainer() {
 	}{
 		{"the sandbox has an image of its own", []string{"image", "dockerFile", "build"}},
 		{"it would run on this machine", []string{"initializeCommand"}},
-		{"the sandbox is held by its own rules, and no folder of this machine is in it", []string{"mounts", "workspaceMount", "runArgs", "privileged", "capAdd", "securityOpt"}},
+		{
+			"the sandbox has its own rules, and no directory of this machine is in it",
+			[]string{"mounts", "workspaceMount", "runArgs", "privileged", "capAdd", "securityOpt"},
+		},
 	} {
 		for _, key := range unused.keys {
 			if root.Find("/"+key) != nil {
@@ -83,8 +89,8 @@ func (d *detector) devcontainer() {
 	}{{"onCreateCommand", c.OnCreateCommand}, {"updateContentCommand", c.UpdateContentCommand}, {"postCreateCommand", c.PostCreateCommand}} {
 		d.lifecycle(at(step.key), step.key, step.raw)
 	}
-	d.devcontainerEnv(at("containerEnv"), c.ContainerEnv)
-	d.devcontainerEnv(at("remoteEnv"), c.RemoteEnv)
+	d.env(at("containerEnv"), c.ContainerEnv)
+	d.env(at("remoteEnv"), c.RemoteEnv)
 	d.features(at("features"), c.Features)
 	for _, p := range c.ForwardPorts {
 		// One of another host is a service's.
@@ -92,11 +98,11 @@ func (d *detector) devcontainer() {
 			d.ports = append(d.ports, port)
 		}
 	}
-	d.devcontainerCompose(f, &c, at("dockerComposeFile"))
+	d.compose(f, &c, at("dockerComposeFile"))
 }
 
 // lifecycle takes a command: a text for a shell, a list of arguments, or several by name.
-func (d *detector) lifecycle(at Place, key string, raw json.RawMessage) {
+func (d devContainer) lifecycle(at Place, key string, raw json.RawMessage) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return
 	}
@@ -128,12 +134,13 @@ func (d *detector) lifecycle(at Place, key string, raw json.RawMessage) {
 var devVariable = regexp.MustCompile(`\$\{(localEnv|containerEnv|localWorkspaceFolder|containerWorkspaceFolder|devcontainerId)`)
 
 // theirTree is where editors put the repository. Codespaces keeps its own things in a folder with a dot.
-var theirTree = regexp.MustCompile(`(^|[^A-Za-z0-9._/-])(?:\$\{containerWorkspaceFolder\}|/workspaces/(?:\$\{localWorkspaceFolderBasename\}|[A-Za-z0-9_][A-Za-z0-9._-]*))`)
+var theirTree = regexp.MustCompile(`(^|[^A-Za-z0-9._/-])` +
+	`(?:\$\{containerWorkspaceFolder\}|/workspaces/(?:\$\{localWorkspaceFolderBasename\}|[A-Za-z0-9_][A-Za-z0-9._-]*))`)
 
 // here puts the sandbox's work tree in its place.
 func here(s string) string { return theirTree.ReplaceAllString(s, "${1}"+workorder.Workspace) }
 
-func (d *detector) devcontainerEnv(at Place, env map[string]*string) {
+func (d devContainer) env(at Place, env map[string]*string) {
 	for _, name := range sortedKeys(env) {
 		if env[name] == nil {
 			continue
@@ -156,7 +163,7 @@ var (
 
 // variable adds one of the environment where its value is plain; a value that the host fills in may be a secret, and is the user's
 // to decide.
-func (d *detector) variable(at Place, what, name, value string) {
+func (d *collector) variable(at Place, what, name, value string) {
 	switch {
 	case !workorder.ValidEnvName(name), len(d.Env) >= maxList:
 	case strings.Contains(value, "${"), strings.Contains(value, unset), !plainName(value), len(value) > maxServiceText:
@@ -173,7 +180,7 @@ func (d *detector) variable(at Place, what, name, value string) {
 type addVariable func(at Place, name, value string)
 
 // variablesOf are the variables of a service that add takes: by the same rules as those of the project, and apart from them.
-func (d *detector) variablesOf(service string, all func(add addVariable)) []Var {
+func (d *collector) variablesOf(service string, all func(add addVariable)) []Var {
 	kept := d.Env
 	d.Env = nil
 	all(func(at Place, name, value string) { d.variable(at, "services."+service+".env."+name, name, value) })
@@ -193,7 +200,7 @@ var featureTools = map[string]string{
 }
 
 // features takes the versions that the features name.
-func (d *detector) features(at Place, features map[string]json.RawMessage) {
+func (d devContainer) features(at Place, features map[string]json.RawMessage) {
 	for _, id := range sortedKeys(features) {
 		name, _, _ := strings.Cut(path.Base(id), ":")
 		tool := featureTools[name]
@@ -218,8 +225,8 @@ func (d *detector) features(at Place, features map[string]json.RawMessage) {
 	}
 }
 
-// devcontainerCompose takes the services of the compose files that it names.
-func (d *detector) devcontainerCompose(f *file, c *devcontainer, at Place) {
+// compose takes the services of the compose files that it names.
+func (d devContainer) compose(f *file, c *devcontainerJSON, at Place) {
 	var names []string
 	one := ""
 	if json.Unmarshal(c.DockerComposeFile, &one) == nil && one != "" {
@@ -242,7 +249,7 @@ func (d *detector) devcontainerCompose(f *file, c *devcontainer, at Place) {
 			d.leave(at, n, "there is no such file")
 			continue
 		}
-		d.composeFile(file, func(service string) bool {
+		composeFiles(d).file(file, func(service string) bool {
 			return service != c.Service && (len(c.RunServices) == 0 || slices.Contains(c.RunServices, service))
 		})
 	}

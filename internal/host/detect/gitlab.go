@@ -14,7 +14,10 @@ import (
 const gitlabFile = ".gitlab-ci.yml"
 
 // gitlabKeys are the top-level keys that are no job.
-var gitlabKeys = []string{"default", "include", "stages", "variables", "workflow", "image", "services", "cache", "before_script", "after_script", "spec", "pages"}
+var gitlabKeys = []string{
+	"default", "include", "stages", "variables", "workflow", "image", "services", "cache", "before_script", "after_script",
+	"spec", "pages",
+}
 
 // gitlabJob is what is used of a job of GitLab CI, or of the settings for all of them.
 type gitlabJob struct {
@@ -24,9 +27,11 @@ type gitlabJob struct {
 	When      yaml.Node `yaml:"when"`
 }
 
-// gitlab reads the pipeline of GitLab CI: services, and commands of jobs that test, lint or build. Other files that it includes, its
+// gitlabCI reads the pipeline of GitLab CI: services, and commands of jobs that test, lint or build. Other files that it includes, its
 // images and what is set up for all jobs are not read.
-func (d *detector) gitlab() {
+type gitlabCI struct{ *detector }
+
+func (d gitlabCI) read() {
 	f := d.open(gitlabFile)
 	if f == nil {
 		return
@@ -59,8 +64,8 @@ func (d *detector) gitlab() {
 			_ = top[i+1].Decode(&settings)
 		}
 	}
-	d.gitlabServices(&all.Services, &all.Variables)
-	d.gitlabServices(&settings.Services, &all.Variables)
+	d.services(&all.Services, &all.Variables)
+	d.services(&settings.Services, &all.Variables)
 	for i := 0; i+1 < len(top); i += 2 {
 		name := top[i].Value
 		if slices.Contains(gitlabKeys, name) || strings.HasPrefix(name, ".") || !checkJobs.MatchString(name) {
@@ -70,17 +75,17 @@ func (d *detector) gitlab() {
 		if top[i+1].Decode(&job) != nil || job.When.Value == "manual" {
 			continue
 		}
-		d.gitlabServices(&job.Services, &job.Variables, &all.Variables)
-		d.gitlabScript(&job.Script)
+		d.services(&job.Services, &job.Variables, &all.Variables)
+		d.script(&job.Script)
 	}
 }
 
-// gitlabScript takes the commands of known kinds. One shell runs a script, so that after a line that changes the folder or the environment
+// script takes the commands of known kinds. One shell runs a script, so that after a line that changes the folder or the environment
 // none means what it says.
-func (d *detector) gitlabScript(script *yaml.Node) {
-	lines := script.Content
-	if script.Kind == yaml.ScalarNode {
-		lines = []*yaml.Node{script}
+func (d gitlabCI) script(node *yaml.Node) {
+	lines := node.Content
+	if node.Kind == yaml.ScalarNode {
+		lines = []*yaml.Node{node}
 	}
 	for _, l := range lines {
 		command := strings.TrimSpace(l.Value)
@@ -96,8 +101,8 @@ func (d *detector) gitlabScript(script *yaml.Node) {
 // ownShell are commands that change the shell for those behind them.
 var ownShell = regexp.MustCompile(`(?m)^\s*(?:cd|pushd|export|source|\.|set|eval)\s`)
 
-// gitlabServices takes the containers beside a job, by the names that GitLab gives them, with the variables that are meant for them.
-func (d *detector) gitlabServices(services *yaml.Node, variables ...*yaml.Node) {
+// services takes the containers beside a job, by the names that GitLab gives them, with the variables that are meant for them.
+func (d gitlabCI) services(services *yaml.Node, variables ...*yaml.Node) {
 	for _, s := range services.Content {
 		at := Place{gitlabFile, s.Line}
 		var long struct{ Name, Alias string }
@@ -121,13 +126,14 @@ func (d *detector) gitlabServices(services *yaml.Node, variables ...*yaml.Node) 
 		case !imageForm.MatchString(long.Name) || !workorder.ValidServiceName(name) || len(d.Services) >= maxList:
 			d.leave(at, "services."+name, "its image is not a plain name")
 		default:
-			d.Services = append(d.Services, Service{Name: name, Image: long.Name, At: at, Env: d.gitlabEnv(path.Base(base), variables)})
+			d.Services = append(d.Services, Service{Name: name, Image: long.Name, At: at, Env: d.env(path.Base(base), variables)})
 		}
 	}
 }
 
-// gitlabEnv is the variables of an image: those that begin with its name, as POSTGRES_DB does. GitLab gives a service all variables of its job.
-func (d *detector) gitlabEnv(image string, variables []*yaml.Node) []Var {
+// env is the variables of an image: those that begin with its name, as POSTGRES_DB does. GitLab gives a service all
+// variables of its job.
+func (d gitlabCI) env(image string, variables []*yaml.Node) []Var {
 	prefix := strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(image)) + "_"
 	return d.variablesOf(image, func(add addVariable) {
 		for _, v := range variables {

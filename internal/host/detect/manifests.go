@@ -7,15 +7,18 @@ import (
 
 // manifests reads what package managers and version managers go by.
 func (d *detector) manifests() {
-	d.versions()
+	versions := toolVersions{d}
+	versions.read()
 	given := d.Setup // by an input that says all of it
-	for _, ecosystem := range []func(){d.npmWorkspaces, d.goWork, d.python, d.rust, d.jvm, d.ruby, d.php} {
+	for _, ecosystem := range []func(){
+		nodeFiles{d}.read, goFiles{d}.read, pythonFiles{d}.read, d.rust, d.jvm, d.ruby, d.php,
+	} {
 		ecosystem()
 	}
 	if len(given) > 0 {
 		d.Setup = given
 	}
-	d.needs()
+	versions.needs()
 	if len(d.Validate) == 0 {
 		d.makefile()
 	}
@@ -39,12 +42,20 @@ var (
 	toolLine   = regexp.MustCompile(`(?m)^([a-z][a-z-]*)[ \t]+(\S+)`)
 	miseLine   = regexp.MustCompile(`(?m)^"?([a-z][a-z0-9-]*)"?\s*=\s*"([^"\n]+)"`)
 	rustTOML   = regexp.MustCompile(`(?m)^\s*channel\s*=\s*"([^"\n]+)"`)
-	toolNames  = map[string]string{"nodejs": "node", "node": "node", "golang": "go", "go": "go", "python": "python", "ruby": "ruby", "java": "java", "rust": "rust", "php": "php", "pnpm": "pnpm", "yarn": "yarn", "bun": "bun", "uv": "uv", "poetry": "poetry", "npm": "npm", "deno": "deno", "maven": "maven", "gradle": "gradle"}
 	miseTables = regexp.MustCompile(`(?m)^\[([^\]\n]+)\]`)
 )
 
-// versions reads the files that name versions, those of all tools first.
-func (d *detector) versions() {
+// toolNames are the tools of version managers, by the names that these use.
+var toolNames = map[string]string{
+	"nodejs": "node", "node": "node", "golang": "go", "go": "go", "python": "python", "ruby": "ruby", "java": "java", "rust": "rust",
+	"php": "php", "pnpm": "pnpm", "yarn": "yarn", "bun": "bun", "uv": "uv", "poetry": "poetry", "npm": "npm", "deno": "deno",
+	"maven": "maven", "gradle": "gradle",
+}
+
+// toolVersions reads the files that name versions, those of all tools first.
+type toolVersions struct{ *detector }
+
+func (d toolVersions) read() {
 	if f := d.open(".tool-versions"); f != nil {
 		for _, m := range toolLine.FindAllStringSubmatchIndex(f.text, maxLines) {
 			if tool := toolNames[f.text[m[2]:m[3]]]; tool != "" {
@@ -71,7 +82,7 @@ func (d *detector) versions() {
 }
 
 // mise reads the table [tools] of a file of mise.
-func (d *detector) mise(f *file) {
+func (d toolVersions) mise(f *file) {
 	tables := miseTables.FindAllStringSubmatchIndex(f.text, maxLines)
 	for i, t := range tables {
 		if f.text[t[2]:t[3]] != "tools" {

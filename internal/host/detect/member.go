@@ -11,7 +11,8 @@ import (
 
 // manifestFiles are files that make a folder the root of something to be built.
 var manifestFiles = []string{
-	"package.json", "go.mod", "go.work", "pyproject.toml", "requirements.txt", "setup.py", "Pipfile", "Cargo.toml", "pom.xml", "build.gradle", "build.gradle.kts", "Gemfile", "composer.json",
+	"package.json", "go.mod", "go.work", "pyproject.toml", "requirements.txt", "setup.py", "Pipfile", "Cargo.toml",
+	"pom.xml", "build.gradle", "build.gradle.kts", "Gemfile", "composer.json",
 }
 
 // member takes what the manifests of the one folder say that has any, where the root has none. Its commands run there, and its checks
@@ -31,7 +32,9 @@ func (d *detector) member() {
 		}
 	}
 	if len(found) > 1 {
-		d.leave(Place{File: found[0]}, "manifests", "several folders have one and the root has none ("+strings.Join(found[:min(len(found), shown)], ", ")+"): a project file says which count")
+		names := strings.Join(found[:min(len(found), shown)], ", ")
+		d.leave(Place{File: found[0]}, "manifests",
+			"several folders have one and the root has none ("+names+"): a project file says which count")
 	}
 	if len(found) != 1 {
 		return
@@ -45,7 +48,8 @@ func (d *detector) below(dir string) {
 		d.leave(Place{File: dir}, "manifests", "the name of their folder is no argument of cd")
 		return
 	}
-	in := &detector{ctx: d.ctx, Draft: &Draft{}, tree: folder{d.tree, dir}, read: map[string]*file{}, ports: d.ports}
+	in := newDetector(d.ctx, folder{d.tree, dir}, &Draft{})
+	in.ports = d.ports
 	in.manifests()
 	at := func(p Place) Place { p.File = path.Join(dir, p.File); return p }
 	there := text.Shell("cd", dir) + " && "

@@ -51,8 +51,11 @@ var nodeManagers = []struct{ lock, name, install string }{
 	{"npm-shrinkwrap.json", "npm", "npm ci"},
 }
 
+// nodeFiles takes what package.json and the files of its package managers say.
+type nodeFiles struct{ *detector }
+
 // npm takes what package.json and its lock file say.
-func (d *detector) npm() {
+func (d nodeFiles) npm() {
 	f := d.open("package.json")
 	if f == nil {
 		return
@@ -103,7 +106,7 @@ func scriptLine(name string) *regexp.Regexp {
 var managerDefaults = map[string]string{"pnpm": "10", "yarn": "1", "bun": "1"}
 
 // manager asks for the package manager that setup is written for.
-func (d *detector) manager(f *file, lock Place, name, version string) {
+func (d nodeFiles) manager(f *file, lock Place, name, version string) {
 	if version != "" {
 		d.tool(f.find(regexp.MustCompile(`"packageManager"`)), name, version)
 		return
@@ -116,7 +119,7 @@ func (d *detector) manager(f *file, lock Place, name, version string) {
 }
 
 // engines takes the versions that package.json says it works with, of what is used.
-func (d *detector) engines(f *file, p *packageJSON, manager string) {
+func (d nodeFiles) engines(f *file, p *packageJSON, manager string) {
 	for _, from := range []struct {
 		key  string
 		says any
@@ -136,7 +139,7 @@ var nodePorts = []struct {
 	port       int
 }{{"vite", 5173}, {"@sveltejs/kit", 5173}, {"astro", 4321}, {"@angular/cli", 4200}, {"gatsby", 8000}, {"vue-cli-service", 8080}}
 
-func (d *detector) nodeDev(f *file, p *packageJSON, run string) {
+func (d nodeFiles) nodeDev(f *file, p *packageJSON, run string) {
 	for _, name := range []string{"dev", "start"} {
 		if p.Scripts[name] == "" {
 			continue

@@ -107,9 +107,10 @@ type composerJSON struct {
 
 // extensions are PHP's that the distribution has in packages of their own, by the name that composer.json has for them.
 var extensions = map[string]string{
-	"apcu": "php-apcu", "bcmath": "php-bcmath", "bz2": "php-bz2", "curl": "php-curl", "gd": "php-gd", "gmp": "php-gmp", "imagick": "php-imagick", "intl": "php-intl",
-	"ldap": "php-ldap", "memcached": "php-memcached", "mongodb": "php-mongodb", "mysqli": "php-mysql", "pdo_mysql": "php-mysql", "pdo_pgsql": "php-pgsql",
-	"pdo_sqlite": "php-sqlite3", "pgsql": "php-pgsql", "redis": "php-redis", "soap": "php-soap", "sqlite3": "php-sqlite3", "tidy": "php-tidy", "yaml": "php-yaml", "zip": "php-zip",
+	"mysqli": "php-mysql", "pdo_mysql": "php-mysql", "pdo_pgsql": "php-pgsql", "pdo_sqlite": "php-sqlite3", "sqlite3": "php-sqlite3",
+	"apcu": "php-apcu", "bcmath": "php-bcmath", "bz2": "php-bz2", "curl": "php-curl", "gd": "php-gd", "gmp": "php-gmp",
+	"imagick": "php-imagick", "intl": "php-intl", "ldap": "php-ldap", "memcached": "php-memcached", "mongodb": "php-mongodb",
+	"pgsql": "php-pgsql", "redis": "php-redis", "soap": "php-soap", "tidy": "php-tidy", "yaml": "php-yaml", "zip": "php-zip",
 }
 
 // php takes what Composer's files say.

@@ -27,8 +27,10 @@ var requirementFiles = []string{
 	"requirements/tests.txt", "requirements/test.txt", "tests/requirements.txt", "test/requirements.txt",
 }
 
-// python takes what the manifests of pip, uv and poetry say.
-func (d *detector) python() {
+// pythonFiles takes what the manifests of pip, uv and poetry say.
+type pythonFiles struct{ *detector }
+
+func (d pythonFiles) read() {
 	project, lists := d.open("pyproject.toml"), []*file{}
 	for _, n := range requirementFiles {
 		if f := d.open(n); f != nil {
@@ -59,7 +61,8 @@ func (d *detector) python() {
 		d.unlocked("uv.lock", "uv pip install --quiet --python "+venv+"/bin/python ", all)
 	case project != nil && d.has("poetry.lock"):
 		d.hint(Place{File: "poetry.lock"}, "poetry", "*")
-		d.setup(Place{File: "poetry.lock"}, "python3 -m venv "+venv, "VIRTUAL_ENV="+venv+` PATH="`+venv+`/bin:$PATH" poetry install --no-interaction --all-extras`)
+		d.setup(Place{File: "poetry.lock"}, "python3 -m venv "+venv,
+			"VIRTUAL_ENV="+venv+` PATH="`+venv+`/bin:$PATH" poetry install --no-interaction --all-extras`)
 		d.unlocked("poetry.lock", venv+"/bin/pip install --quiet ", all)
 	default:
 		d.pip(project, legacy, lists, all)
@@ -84,7 +87,7 @@ func (d *detector) python() {
 }
 
 // pytest reports whether pytest runs the tests, by what is written of it (all) and by where they lie.
-func (d *detector) pytest(all string) bool {
+func (d pythonFiles) pytest(all string) bool {
 	return usesPytest.MatchString(all) || d.has("pytest.ini") || d.has("conftest.py") || len(d.names("tests", ".py")) > 0 ||
 		slices.ContainsFunc(d.names(".", ".py"), func(n string) bool { return strings.HasPrefix(n, "test_") || strings.HasSuffix(n, "_test.py") })
 }
@@ -93,7 +96,7 @@ func (d *detector) pytest(all string) bool {
 var locksPytest = regexp.MustCompile(`(?m)^name = "pytest"`)
 
 // unlocked sets up what the tests need where the lock file has no pytest, by what tox.ini says.
-func (d *detector) unlocked(lock, install, all string) {
+func (d pythonFiles) unlocked(lock, install, all string) {
 	f := d.open(lock)
 	if f == nil || locksPytest.MatchString(f.text) || !d.pytest(all) {
 		return
@@ -129,7 +132,7 @@ var (
 
 // activate lets checks that pipelines and texts name run in the virtual environment that setup makes: they were written for one that is
 // active, or that uv or Poetry finds by itself.
-func (d *detector) activate() {
+func (d pythonFiles) activate() {
 	if !slices.ContainsFunc(d.Setup, func(i Item) bool { return strings.Contains(i.Text, venv) }) {
 		return
 	}
@@ -142,7 +145,7 @@ func (d *detector) activate() {
 }
 
 // pip sets a virtual environment up.
-func (d *detector) pip(project, legacy *file, lists []*file, all string) {
+func (d pythonFiles) pip(project, legacy *file, lists []*file, all string) {
 	at := Place{}
 	for _, f := range append([]*file{project, legacy}, lists...) {
 		if f != nil {
@@ -224,7 +227,7 @@ func groups(project *file) (at Place, needs []string) {
 
 // tox is what the tests need beside the project, as arguments of pip, by the environment of tox.ini that all others start from. Lines with
 // conditions and variables are for other environments than ours.
-func (d *detector) tox() (at Place, needs []string) {
+func (d pythonFiles) tox() (at Place, needs []string) {
 	f := d.open("tox.ini")
 	if f == nil {
 		return at, nil

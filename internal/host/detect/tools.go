@@ -18,7 +18,7 @@ var (
 )
 
 // tool adds a version, unless one of that tool is there.
-func (d *detector) tool(at Place, name, version string) {
+func (d *collector) tool(at Place, name, version string) {
 	version = blank.ReplaceAllString(strings.TrimSpace(version), " ")
 	version = maker.ReplaceAllString(zulu.ReplaceAllString(version, "$1"), "$1")
 	if version == "" || !workorder.ValidTool(name) || slices.ContainsFunc(d.Tools, func(t Tool) bool { return t.Name == name }) {
@@ -32,7 +32,7 @@ func (d *detector) tool(at Place, name, version string) {
 }
 
 // hint is a version that counts where no file of the repository's own names one.
-func (d *detector) hint(at Place, tool, version string) { hintTo(&d.hints, at, tool, version) }
+func (d *collector) hint(at Place, tool, version string) { hintTo(&d.hints, at, tool, version) }
 
 func hintTo(to *[]Tool, at Place, tool, version string) {
 	if len(*to) < maxList {
@@ -41,7 +41,7 @@ func hintTo(to *[]Tool, at Place, tool, version string) {
 }
 
 // matched adds a hint of what a file says by the first group of an expression, behind a prefix.
-func (d *detector) matched(f *file, re *regexp.Regexp, tool, prefix string) {
+func (d toolVersions) matched(f *file, re *regexp.Regexp, tool, prefix string) {
 	if f == nil {
 		return
 	}
@@ -52,14 +52,14 @@ func (d *detector) matched(f *file, re *regexp.Regexp, tool, prefix string) {
 
 var (
 	rustNeeds   = regexp.MustCompile(`(?m)^rust-version\s*=\s*"([0-9][^"\n]*)"`)
-	pomRelease  = regexp.MustCompile(`<(?:maven\.compiler\.release|java\.version|maven\.compiler\.target|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
+	pomRelease  = regexp.MustCompile(`<(?:maven\.compiler\.(?:release|target)|java\.version|release)>\s*(?:1\.)?([0-9]{1,2})\s*</`)
 	gradleJava  = regexp.MustCompile(`JavaLanguageVersion\.of\(\s*"?([0-9]{1,2})"?\s*\)|jvmToolchain\(\s*([0-9]{1,2})\s*\)`)
 	gemfileRuby = regexp.MustCompile(`(?m)^ruby\s*\(?\s*["']([^"'\n]+)["']`)
 	runtimeText = regexp.MustCompile(`(?m)^python-([0-9][0-9.]*)\s*$`)
 )
 
 // needs takes what manifests say of the versions that they work with.
-func (d *detector) needs() {
+func (d toolVersions) needs() {
 	d.matched(d.open("runtime.txt"), runtimeText, "python", "")
 	d.matched(d.open("Cargo.toml"), rustNeeds, "rust", ">=")
 	d.matched(d.open("pom.xml"), pomRelease, "java", ">=")

@@ -23,8 +23,10 @@ const setupSteps = "copilot-setup-steps"
 // maxWorkflow bounds one workflow; the parser takes more memory than the file.
 const maxWorkflow = 256 << 10
 
-// workflows reads the workflows of GitHub Actions: versions, services, environment and checks.
-func (d *detector) workflows() {
+// githubActions reads the workflows of GitHub Actions: versions, services, environment and checks.
+type githubActions struct{ *detector }
+
+func (d githubActions) read() {
 	names := d.names(".github/workflows", ".yml", ".yaml")
 	if len(names) > maxWorkflows {
 		d.leave(Place{File: ".github/workflows"}, "workflows", "only the first 40 are read")
@@ -71,7 +73,7 @@ type flow struct {
 	*actionlint.Workflow
 }
 
-func (d *detector) workflow(name string) *actionlint.Workflow {
+func (d githubActions) workflow(name string) *actionlint.Workflow {
 	f := d.open(name)
 	if f == nil {
 		return nil
@@ -98,7 +100,9 @@ func (f flow) checksChanges() bool {
 
 // jobs are in the order of the file.
 func (f flow) jobs() []*actionlint.Job {
-	jobs := slices.DeleteFunc(slices.Collect(maps.Values(f.Jobs)), func(j *actionlint.Job) bool { return j == nil || j.ID == nil || j.Pos == nil })
+	jobs := slices.DeleteFunc(slices.Collect(maps.Values(f.Jobs)), func(j *actionlint.Job) bool {
+		return j == nil || j.ID == nil || j.Pos == nil
+	})
 	slices.SortFunc(jobs, func(a, b *actionlint.Job) int { return cmp.Compare(a.Pos.Line, b.Pos.Line) })
 	return jobs
 }
@@ -119,7 +123,7 @@ func plain(s *actionlint.String) (string, bool) {
 }
 
 // setupJob takes the commands as they are.
-func (d *detector) setupJob(name string, job *actionlint.Job) {
+func (d githubActions) setupJob(name string, job *actionlint.Job) {
 	for _, step := range job.Steps {
 		switch exec := step.Exec.(type) {
 		case *actionlint.ExecRun:
@@ -146,16 +150,22 @@ func within(exec *actionlint.ExecRun, command string) string {
 
 // actionTools are actions that bring a tool: which, and the input with its version.
 var actionTools = map[string]struct{ tool, input string }{
-	"actions/setup-node": {"node", "node-version"}, "actions/setup-go": {"go", "go-version"}, "actions/setup-python": {"python", "python-version"},
-	"actions/setup-java": {"java", "java-version"}, "pnpm/action-setup": {"pnpm", "version"}, "oven-sh/setup-bun": {"bun", "bun-version"},
-	"ruby/setup-ruby": {"ruby", "ruby-version"}, "shivammathur/setup-php": {"php", "php-version"}, "astral-sh/setup-uv": {"uv", "version"},
+	"actions/setup-node":     {"node", "node-version"},
+	"actions/setup-go":       {"go", "go-version"},
+	"actions/setup-python":   {"python", "python-version"},
+	"actions/setup-java":     {"java", "java-version"},
+	"pnpm/action-setup":      {"pnpm", "version"},
+	"oven-sh/setup-bun":      {"bun", "bun-version"},
+	"ruby/setup-ruby":        {"ruby", "ruby-version"},
+	"shivammathur/setup-php": {"php", "php-version"},
+	"astral-sh/setup-uv":     {"uv", "version"},
 }
 
 // ofMatrix is a value that differs from run to run of a job.
 var ofMatrix = regexp.MustCompile(`\$\{\{\s*matrix\.`)
 
 // action adds the version that an action is given to some hints.
-func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.ExecAction, to *[]Tool) {
+func (d githubActions) action(name string, step *actionlint.Step, exec *actionlint.ExecAction, to *[]Tool) {
 	uses, ok := plain(exec.Uses)
 	if !ok {
 		return
@@ -178,9 +188,10 @@ func (d *detector) action(name string, step *actionlint.Step, exec *actionlint.E
 }
 
 // checkJobs are names of jobs whose commands judge the work.
-var checkJobs = regexp.MustCompile(`(?i)(^|[^a-z])(tests?|unit|lint(er)?|check(s)?|build|typecheck|types|ci|verify|quality|validate)([^a-z]|$)`)
+var checkJobs = regexp.MustCompile(`(?i)(^|[^a-z])` +
+	`(tests?|unit|lint(er)?|check(s)?|build|typecheck|types|ci|verify|quality|validate)([^a-z]|$)`)
 
-func (d *detector) job(f flow, job *actionlint.Job) {
+func (d githubActions) job(f flow, job *actionlint.Job) {
 	label := job.ID.Value
 	if !checkJobs.MatchString(label) && (job.Name == nil || !checkJobs.MatchString(job.Name.Value)) {
 		return
@@ -203,9 +214,10 @@ func (d *detector) job(f flow, job *actionlint.Job) {
 	}
 }
 
-// asideJobs are names of jobs, and of workflows, that use the code for something else than to say whether it works: the versions in them are
-// those that their tools want.
-var asideJobs = regexp.MustCompile(`(?i)(^|[^a-z])(coverage|codecov|coveralls|codeql|scorecard|bench(marks?)?|docs?|fuzz(ing)?|nightly|release)([^a-z]|$)`)
+// asideJobs are names of jobs, and of workflows, that use the code for something else than to say whether it works: the
+// versions in them are those that their tools want.
+var asideJobs = regexp.MustCompile(`(?i)(^|[^a-z])` +
+	`(coverage|codecov|coveralls|codeql|scorecard|bench(marks?)?|docs?|fuzz(ing)?|nightly|release)([^a-z]|$)`)
 
 func (f flow) aside(job *actionlint.Job) bool {
 	return slices.ContainsFunc([]*actionlint.String{{Value: path.Base(f.name)}, f.Name, job.ID, job.Name}, func(s *actionlint.String) bool {
@@ -224,7 +236,7 @@ func linux(job *actionlint.Job) bool {
 }
 
 // jobCommand takes a step that is one plain command of a known kind, and that needs nothing of the workflow.
-func (d *detector) jobCommand(name string, step *actionlint.Step, exec *actionlint.ExecRun) {
+func (d githubActions) jobCommand(name string, step *actionlint.Step, exec *actionlint.ExecRun) {
 	command, ok := plain(exec.Run)
 	if !ok || strings.Contains(command, "GITHUB_") || step.If != nil {
 		return
@@ -245,7 +257,7 @@ func (d *detector) jobCommand(name string, step *actionlint.Step, exec *actionli
 }
 
 // jobServices takes the containers beside a job.
-func (d *detector) jobServices(file string, job *actionlint.Job) {
+func (d githubActions) jobServices(file string, job *actionlint.Job) {
 	if job.Services == nil {
 		return
 	}

@@ -11,63 +11,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-var (
-	goUseBlock = regexp.MustCompile(`(?ms)^use\s*\((.*?)^\s*\)`)
-	goUseLine  = regexp.MustCompile(`(?m)^use\s+([^\s(]\S*)`)
-	goUseAny   = regexp.MustCompile(`(?m)^use\b`)
-	goWorkLine = regexp.MustCompile(`(?m)^go\s+(\S+)`)
-	memberForm = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
-)
+var memberForm = regexp.MustCompile(`^[A-Za-z0-9._@/-]+$`)
 
-// goWork takes a workspace of several Go modules: one setup, and checks of all its modules, which `./...` at its root is not.
-func (d *detector) goWork() {
-	f := d.open("go.work")
-	if f == nil {
-		d.golang()
-		return
-	}
-	text := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(f.text, "")
-	var uses []string
-	for _, m := range goUseBlock.FindAllStringSubmatch(text, -1) {
-		uses = append(uses, strings.Fields(m[1])...)
-	}
-	for _, m := range goUseLine.FindAllStringSubmatch(text, -1) {
-		uses = append(uses, m[1])
-	}
-	var modules []string
-	if len(uses) > maxList {
-		d.leave(f.find(goUseAny), f.name, "only its first 40 modules are looked at")
-		uses = uses[:maxList]
-	}
-	for _, u := range uses {
-		dir := path.Clean(strings.Trim(u, `"`))
-		if memberForm.MatchString(dir) && fs.ValidPath(dir) && d.has(path.Join(dir, "go.mod")) {
-			modules = append(modules, "./"+path.Join(dir, "..."))
-		}
-	}
-	if len(modules) == 0 {
-		d.golang()
-		return
-	}
-	at := f.find(goWorkLine)
-	if m := goWorkLine.FindStringSubmatch(text); m != nil {
-		d.tool(at, "go", m[1])
-	}
-	d.check(at, "test", "go test "+strings.Join(modules, " "))
-	d.check(at, "vet", "go vet "+strings.Join(modules, " "))
-	d.openAs("go.mod", f) // what a module needs, a workspace needs
-	d.golang()
-}
-
-// openAs makes the detector read a file under another name too.
-func (d *detector) openAs(name string, f *file) {
-	if d.open(name) == nil {
-		d.read[name] = f
-	}
-}
-
-// npmWorkspaces takes the checks of a workspace of npm's kind whose root has none of its own: one install at the root is its setup.
-func (d *detector) npmWorkspaces() {
+// read takes the checks of a workspace of npm's kind whose root has none of its own: one install at the root is its setup.
+func (d nodeFiles) read() {
 	d.npm()
 	f := d.open("package.json")
 	if f == nil || d.manifest().broken {
@@ -113,13 +60,14 @@ func (d *detector) npmWorkspaces() {
 // workspaceRun and workspaceRest run a script in every member that has it.
 var (
 	workspaceRun = map[string]string{
-		"npm": "npm run", "pnpm": "pnpm --recursive --if-present run", "yarn": "yarn workspaces run", "yarn 2": "yarn workspaces foreach --all run", "bun": "bun run --filter '*'",
+		"npm": "npm run", "pnpm": "pnpm --recursive --if-present run", "bun": "bun run --filter '*'",
+		"yarn": "yarn workspaces run", "yarn 2": "yarn workspaces foreach --all run",
 	}
 	workspaceRest = map[string]string{"npm": " --workspaces --if-present"}
 )
 
 // members are the manifests of a workspace's members, and where they are listed. Patterns are those of one folder level, as `packages/*`.
-func (d *detector) members(f *file) (members []packageJSON, at Place) {
+func (d nodeFiles) members(f *file) (members []packageJSON, at Place) {
 	var doc struct {
 		Workspaces json.RawMessage `json:"workspaces"`
 	}
@@ -170,7 +118,7 @@ func (d *detector) members(f *file) (members []packageJSON, at Place) {
 }
 
 // folders are the folders in a folder, without hidden ones, at most maxFolders.
-func (d *detector) folders(in string) (dirs []string) {
+func (d *files) folders(in string) (dirs []string) {
 	const maxFolders = 200
 	entries, err := fs.ReadDir(d.tree, in)
 	if err != nil {
