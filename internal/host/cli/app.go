@@ -20,7 +20,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
@@ -67,7 +67,7 @@ type Backend struct {
 
 // Images builds the images of boxes.
 type Images interface {
-	start.Images
+	launch.Images
 	upkeep.Images
 	// Build builds the default image; with rebuild, again and without the cache.
 	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)

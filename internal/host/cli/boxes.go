@@ -75,7 +75,7 @@ func (b *boxes) Stop(ctx context.Context, rec *store.Record, grace time.Duration
 	if err := b.open(); err != nil {
 		return false, err
 	}
-	return b.a.launcher(b.be, b.st, nil).Host().Stop(ctx, rec, grace)
+	return b.a.launcher(b.be, b.st, nil).Stop(ctx, rec, grace)
 }
 
 // Collect collects the result of a box that has ended.
@@ -89,7 +89,8 @@ func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
 
 func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
 	return &launch.Launcher{
-		Engine: be.Engine, Store: st, Images: be.Images, Log: a.log(), Show: show, CacheVolume: a.cacheVolume(),
+		Host:   launch.Host{Engine: be.Engine, Store: st, Log: a.log(), Show: show},
+		Images: be.Images, CacheVolume: a.cacheVolume(),
 		ImportBundle: localrepo.ImportBundle,
 		StartCompanion: func(ctx context.Context, cfg companion.Config) (companion.Ready, error) {
 			exe, err := a.Executable()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -144,8 +144,8 @@ func (p *taskJob) engineRefuses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := start.LookAtEngine(ctx, be.Engine, p.r.Job); err != nil {
+	if _, err := launch.LookAtEngine(ctx, be.Engine, p.r.Job); err != nil {
 		return err
 	}
-	return start.LookAtImage(ctx, be.Engine, p.r.Job.Order.Image)
+	return launch.LookAtImage(ctx, be.Engine, p.r.Job.Order.Image)
 }

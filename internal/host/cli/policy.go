@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
@@ -123,7 +122,7 @@ func recorded(rec *store.Record) policy.Run {
 	if res, err := outcome.ReadResult(rec); err == nil {
 		run.Result = res
 	}
-	_ = journal.Events(rec.Dir, func(e workorder.Event) {
+	_ = outcome.Events(rec.Dir, func(e workorder.Event) {
 		if e.Type == workorder.EventNetwork {
 			run.Events = append(run.Events, e)
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 
 	"github.com/spf13/cobra"
 
@@ -67,16 +67,16 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 			return err
 		}
 		l := a.launcher(be, st, nil)
-		left, err := l.Host().Discard(ctx, rec, o.force)
+		left, err := l.Discard(ctx, rec, o.force)
 		if err != nil {
-			if errors.Is(err, attempt.ErrRunning) {
+			if errors.Is(err, launch.ErrRunning) {
 				return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
 			}
 			return err
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder is removed after that.
-			if _, err := a.stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, attempt.ErrElsewhere)) {
+			if _, err := a.stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
 				return err
 			}
 		}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -19,90 +17,91 @@ import (
 
 // finish follows the box to its end and collects it.
 func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
-	end := &outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}
-	out, err := journal.OpenRecorder(rec.Dir, end.Event)
+	end := &outcome.Held{Show: outcome.Judged(rec, l.emit)}
+	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
 	if err != nil {
 		return l.unfollowed(rec, err)
 	}
 	// Following goes on after the user's wish to stop: a stopped run has a result too.
 	base := context.WithoutCancel(ctx)
 	followCtx, cancel := context.WithCancel(base)
-	stopped := make(chan attempt.StopKind, 1)
-	go func() { stopped <- l.follower().Stops(followCtx, ctx, hard, rec) }()
-	err = l.follower().Run(followCtx, rec, out)
+	stopped := make(chan StopKind, 1)
+	go func() { stopped <- follower{l}.stops(followCtx, ctx, hard, rec) }()
+	err = follower{l}.follow(followCtx, rec, out)
 	cancel()
 	kind := <-stopped
 	if err = errors.Join(err, out.Close()); err != nil {
 		return l.unfollowed(rec, err)
 	}
-	res, err := l.collector().Run(base, rec, kind)
-	end.Release(l.Host().Emit, l.Host().Time, rec, res)
+	res, err := collector{l}.collect(base, rec, kind)
+	end.Release(l.emit, l.now, rec, res)
 	return res, err
 }
 
 // unfollowed is the result of a run whose box may still live. It has what is known now; a
 // later collection replaces it.
 func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
-	res := outcome.Synthesise(rec, l.collector().Recorded(rec), outcome.LostTo(workorder.ReasonUnseen, err.Error()), l.Host().Time())
+	res := outcome.Synthesise(rec, collector{l}.recorded(rec), outcome.LostTo(workorder.ReasonUnseen, err.Error()), l.now())
 	return l.publish(rec, res), errors.Join(err, outcome.WriteResult(rec, res))
 }
 
 // Attach follows a run that another process started, or collects one that has ended.
 // Signals do not stop the run: the caller may detach again.
 func (l *Launcher) Attach(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	return l.home(ctx, rec, true, attempt.NotStopped)
+	return l.home(ctx, rec, true, NotStopped)
 }
 
 // Collect collects a box that has ended. The caller holds the task's lock.
 func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	box, err := l.Host().Find(ctx, rec)
+	box, err := l.Find(ctx, rec)
 	switch {
 	case errors.Is(err, runtime.ErrUnavailable):
 		return nil, fault.New(workorder.ExitBox, err, "the result is collected when the engine answers again")
 	case err != nil:
 		return nil, err
 	case box == nil:
-		box = l.Host().Late(ctx, rec)
+		box = l.late(ctx, rec)
 	}
 	if box != nil && box.Live() {
-		return nil, fmt.Errorf("task %s: %w", rec.TaskID, attempt.ErrRunning)
+		return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 	}
 	if rec.Box == "" && box == nil {
 		return l.neverStarted(rec)
 	}
-	return l.home(ctx, rec, box != nil, attempt.FoundEnded)
+	return l.home(ctx, rec, box != nil, FoundEnded)
 }
 
 // home records the events that a box still has, if there is a box, and collects it.
-func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kind attempt.StopKind) (*workorder.Result, error) {
+func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kind StopKind) (*workorder.Result, error) {
 	l = l.noting(rec)
-	end := &outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}
-	out, err := journal.OpenRecorder(rec.Dir, end.Event)
+	end := &outcome.Held{Show: outcome.Judged(rec, l.emit)}
+	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
 	if err != nil {
 		return nil, err
 	}
 	if follow {
-		err = l.follower().Run(ctx, rec, out)
+		err = follower{l}.follow(ctx, rec, out)
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return nil, err
 	}
-	res, err := l.collector().Run(ctx, rec, kind)
-	end.Release(l.Host().Emit, l.Host().Time, rec, res)
+	res, err := collector{l}.collect(ctx, rec, kind)
+	end.Release(l.emit, l.now, rec, res)
 	return res, err
 }
 
 // neverStarted ends the record of a CLI that died before it made a box.
 func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
-	res := outcome.Synthesise(rec, l.collector().Recorded(rec), outcome.LostTo(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.Host().Time())
-	l.collector().Done(rec, res)
+	res := outcome.Synthesise(rec, collector{l}.recorded(rec),
+		outcome.LostTo(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.now())
+	collector{l}.done(rec, res)
 	return res, errors.Join(outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
 
 // publish shows a result that the host made.
 func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.Result {
-	collect.Complete(res, rec)
-	l.Host().Emit(workorder.Event{Time: l.Host().Time(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
+	Complete(res, rec)
+	l.emit(workorder.Event{Type: workorder.EventResult, Status: string(res.Status), Result: res})
 	return res
 }
 
@@ -114,22 +113,23 @@ func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error
 	case ctx.Err() != nil:
 		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonByUser
 		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
-	case errors.Is(cause, follow.ErrStopped):
+	case errors.Is(cause, ErrStopped):
 		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonOnRequest
-	case errors.Is(cause, start.ErrOther):
+	case errors.Is(cause, ErrOther):
 		by, code = workorder.ByLease, workorder.ReasonLease
 	case fault.Code(cause) == workorder.ExitGit:
 		by, code = workorder.ByGit, workorder.ReasonClone
 	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
 		by, code = workorder.ByOrder, workorder.ReasonOrder
 	}
-	res := outcome.Synthesise(rec, func(func(workorder.Event)) error { return nil }, workorder.Ending{Status: status, EndedBy: by, Reasons: workorder.Because(code, "%v", cause)}, l.Host().Time())
+	res := outcome.Synthesise(rec, func(func(workorder.Event)) error { return nil },
+		workorder.Ending{Status: status, EndedBy: by, Reasons: workorder.Because(code, "%v", cause)}, l.now())
 	res = l.publish(rec, res)
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), collect.CollectTimeout)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), CollectTimeout)
 	defer cancel()
 	rec.Unsure = l.mayLive(clean, rec)
-	l.collector().EndCompanion(clean, rec, false)
-	l.collector().Done(rec, res)
+	collector{l}.endCompanion(clean, rec, false)
+	collector{l}.done(rec, res)
 	return res, errors.Join(cause, outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
 
@@ -138,6 +138,66 @@ func (l *Launcher) mayLive(ctx context.Context, rec *store.Record) bool {
 	if rec.Box == "" {
 		return false
 	}
-	box, err := l.Host().Find(ctx, rec)
+	box, err := l.Find(ctx, rec)
 	return err != nil || box != nil && box.Live()
+}
+
+// footprint is what a run makes on this machine before its box: of folders that were there before nothing else may go.
+type footprint struct {
+	parent, dir bool // whether they are the run's own
+	// files are the names of those in the folder that are the run's own. Others may be of a task whose record is on another machine.
+	files []string
+}
+
+// before tells what of the output folder a run will make.
+func before(rec *store.Record) footprint {
+	absent := func(path string) bool {
+		_, err := os.Lstat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	made := footprint{parent: rec.Dir != "" && absent(filepath.Dir(rec.Dir)), dir: rec.Dir == "" || absent(rec.Dir)}
+	for _, name := range []string{workorder.OrderFile, outcome.HostEventsFile} {
+		if absent(filepath.Join(rec.Dir, name)) {
+			made.files = append(made.files, name)
+		}
+	}
+	return made
+}
+
+// refused tells whether a first attempt ended because it may or can not have a box, and has none: what has to be mended is not in the
+// task. What the remote said of it, who stopped it, and a box that may live are worth a record.
+func (l *Launcher) refused(ctx context.Context, rec *store.Record, cause error) bool {
+	return rec.Number() == 1 && ctx.Err() == nil && fault.Code(cause) != workorder.ExitGit &&
+		!errors.Is(cause, ErrStopped) && !errors.Is(cause, ErrOther) && !l.mayLive(ctx, rec)
+}
+
+// refuse ends a run for which no box was started. Where it was refused, nothing is left of it: no record, no output. The caller holds
+// the task's lock.
+func (l *Launcher) refuse(ctx context.Context, rec *store.Record, made footprint, cause error) (*workorder.Result, error) {
+	looked, cancel := context.WithTimeout(ctx, CollectTimeout)
+	defer cancel()
+	if !l.refused(looked, rec, cause) {
+		return l.stillborn(ctx, rec, cause)
+	}
+	collector{l}.endCompanion(looked, rec, false)
+	return nil, errors.Join(cause, l.forget(rec, made))
+}
+
+// forget removes a task that had no box.
+func (l *Launcher) forget(rec *store.Record, made footprint) error {
+	if made.dir {
+		err := l.Store.Remove(rec)
+		if made.parent {
+			_ = os.Remove(filepath.Dir(rec.Dir)) // only when it is empty
+		}
+		return err
+	}
+	// Somebody's output lies there: only our files go.
+	var errs []error
+	for _, name := range made.files {
+		if err := os.Remove(filepath.Join(rec.Dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, l.Store.Remove(&store.Record{TaskID: rec.TaskID}))...)
 }

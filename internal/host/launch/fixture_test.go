@@ -125,14 +125,16 @@ func setup(t *testing.T, p runtimetest.Program) *fixture {
 func (f *fixture) launcher(t *testing.T, st *store.Store) *launch.Launcher {
 	t.Helper()
 	return &launch.Launcher{
-		Engine: f.fake, Store: st, Images: images{}, Remote: remote{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		EngineGone: 2 * time.Second,
-		Show: func(e workorder.Event) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.seen = append(f.seen, e)
-			f.ready <- e
+		Host: launch.Host{
+			Engine: f.fake, Store: st, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Show: func(e workorder.Event) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.seen = append(f.seen, e)
+				f.ready <- e
+			},
 		},
+		Images: images{}, Remote: remote{}, EngineGone: 2 * time.Second,
 		StartCompanion: func(context.Context, companion.Config) (companion.Ready, error) {
 			return companion.Ready{}, errors.New("no companion in this test")
 		},

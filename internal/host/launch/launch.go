@@ -7,16 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -25,39 +22,17 @@ import (
 
 // Launcher carries out jobs.
 type Launcher struct {
-	Engine runtime.Runtime
-	Store  *store.Store
-	Images start.Images
-	Remote start.Remote
+	Host
+	Images Images
+	Remote Remote
 	// StartCompanion starts the detached process that serves a local repository to the box.
 	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
 	// ImportBundle imports commits that could not be pushed into a local repository, and returns the branch's commit after that.
 	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
-	Log          *slog.Logger
-	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a time.
-	Show func(workorder.Event)
-	Now  func() time.Time
-	// EngineGone overrides how long to wait for an engine that is away.
+	// EngineGone, if positive, overrides how long to wait for an engine that is away.
 	EngineGone time.Duration
-	// CacheVolume overrides the name of the volume with the layer cache.
+	// CacheVolume, if set, overrides the name of the volume with the layer cache.
 	CacheVolume string
-}
-
-// Host is the machine's engine and state, as the launcher uses them.
-func (l *Launcher) Host() *attempt.Host {
-	return &attempt.Host{Engine: l.Engine, Store: l.Store, Log: l.Log, Show: l.Show, Now: l.Now}
-}
-
-func (l *Launcher) starter() *start.Starter {
-	return &start.Starter{Host: l.Host(), Images: l.Images, Remote: l.Remote, StartCompanion: l.StartCompanion, CacheVolume: l.CacheVolume}
-}
-
-func (l *Launcher) follower() *follow.Follower {
-	return &follow.Follower{Host: l.Host(), EngineGone: l.EngineGone}
-}
-
-func (l *Launcher) collector() *collect.Collector {
-	return &collect.Collector{Host: l.Host(), ImportBundle: l.ImportBundle}
 }
 
 // Run carries out the job as the first attempt at its task that this state folder knows.
@@ -80,11 +55,11 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 	l.announce(job, rec)
 	var info runtime.Info
 	if cause = errors.Join(cause, noDir); cause == nil {
-		cause = l.starter().SaveOrder(rec, &job.Order)
+		cause = starter{l}.saveOrder(rec, &job.Order)
 	}
 	if cause == nil {
-		cause = l.follower().UnlessStopped(ctx, rec.TaskID, func(ctx context.Context) (err error) {
-			info, err = l.starter().Ground(ctx, job, rec)
+		cause = follower{l}.unlessStopped(ctx, rec.TaskID, func(ctx context.Context) (err error) {
+			info, err = starter{l}.check(ctx, job, rec)
 			return err
 		})
 	}
@@ -99,7 +74,7 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 
 // begin starts the box.
 func (l *Launcher) begin(ctx context.Context, job *job.Job, rec *store.Record, info runtime.Info) error {
-	return l.follower().UnlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return l.starter().Begin(ctx, job, rec, info) })
+	return follower{l}.unlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return starter{l}.begin(ctx, job, rec, info) })
 }
 
 // carryOn follows the box to its end.
@@ -109,19 +84,24 @@ func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.J
 		l.Log.Warn("save the record of the task", "task", rec.TaskID, "error", err)
 	}
 	if job.Detach {
-		if grace, asked := l.Host().Noted(rec.TaskID); asked {
-			return nil, l.Host().StopBox(ctx, rec, grace) // the box has no follower that would stop it
+		grace, asked := l.noted(rec.TaskID)
+		if !asked {
+			return nil, nil
 		}
-		return nil, nil
+		box, err := l.Find(ctx, rec) // the box has no follower that would stop it
+		if err == nil && box != nil {
+			err = l.Engine.Stop(ctx, box.ID, grace)
+		}
+		return nil, err
 	}
 	return l.finish(ctx, hard, rec)
 }
 
 // announce is the first event: it names the task and its output folder.
 func (l *Launcher) announce(job *job.Job, rec *store.Record) {
-	l.Host().Emit(workorder.Event{Time: l.Host().Time(), Type: workorder.EventTask, ID: rec.TaskID, Path: rec.Dir, Name: rec.TargetBranch})
+	l.emit(workorder.Event{Type: workorder.EventTask, ID: rec.TaskID, Path: rec.Dir, Name: rec.TargetBranch})
 	for _, w := range job.Warnings {
-		l.Host().Emit(workorder.Event{Time: l.Host().Time(), Type: workorder.EventWarning, Text: w})
+		l.emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
 }
 
@@ -144,7 +124,7 @@ func (l *Launcher) record(rec *store.Record) (lock *store.Lock, noDir, err error
 func (l *Launcher) newRecord(job *job.Job) *store.Record {
 	o := &job.Order
 	rec := &store.Record{
-		TaskID: o.TaskID, Project: o.Project, Task: shorten(cmp.Or(job.Title, o.Task)), CreatedAt: l.Host().Time().UTC(), StartedAt: l.Host().Time().UTC(),
+		TaskID: o.TaskID, Project: o.Project, Task: shorten(cmp.Or(job.Title, o.Task)), CreatedAt: l.now().UTC(), StartedAt: l.now().UTC(),
 		AttemptID: o.AttemptID, Attempt: max(job.Attempt, 1), Request: job.Request,
 		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
 		Mode: o.Mode, Repo: o.Repo, Branch: o.Branch, Limits: o.Limits,
@@ -160,4 +140,75 @@ func (l *Launcher) newRecord(job *job.Job) *store.Record {
 func shorten(task string) string {
 	const most = 120
 	return text.Runes(text.Words(task), most)
+}
+
+// noting returns the launcher with recording of its own events: they are the only record
+// of a run that never had a box.
+func (l *Launcher) noting(rec *store.Record) *Launcher {
+	c := *l
+	c.Show = func(e workorder.Event) {
+		if e.Seq == 0 {
+			l.note(rec, e)
+		}
+		l.emit(e)
+	}
+	return &c
+}
+
+func (l *Launcher) note(rec *store.Record, e workorder.Event) {
+	if err := outcome.NoteHostEvent(rec.Dir, e); err != nil {
+		l.Log.Debug("record an event of the host", "task", rec.TaskID, "error", err)
+	}
+}
+
+// Resume carries out the job as the next attempt at a task whose last one is collected. The
+// caller holds the task's lock until it returns. It ends like Run, with one exception: if
+// engine or remote cannot do it, there is no attempt and the output stays that of the last one.
+func (l *Launcher) Resume(ctx context.Context, hard <-chan struct{}, job *job.Job, last *store.Record) (*workorder.Result, error) {
+	job.Order.Ended = nil
+	for _, a := range last.Attempts() {
+		if workorder.ValidAttemptID(a.ID) && !a.Unsure {
+			job.Order.Ended = append(job.Order.Ended, a.ID)
+		}
+	}
+	if err := job.Check(); err != nil {
+		return nil, err
+	}
+	next := l.newRecord(job)
+	next.Task, next.Dir = cmp.Or(last.Task, next.Task), last.Dir
+	var early []workorder.Event
+	looking := *l
+	looking.Show = func(e workorder.Event) {
+		early = append(early, e) // recorded when their attempt exists
+		l.emit(e)
+	}
+	looking.announce(job, next)
+	info, err := starter{&looking}.check(ctx, job, next)
+	if ctx.Err() != nil {
+		err = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Store.NextAttempt(last, next); err != nil {
+		return nil, err
+	}
+	for _, e := range early {
+		l.note(next, e)
+	}
+	l = l.noting(next)
+	if job.Bundle, err = outcome.LastBundle(next); err == nil {
+		job.Archive, err = outcome.LastArchive(next)
+	}
+	if err != nil {
+		return l.stillborn(ctx, next, err)
+	}
+	job.Order.Bundle, job.Order.Archive = job.Bundle != "", job.Archive != ""
+	if err := (starter{l}).saveOrder(next, &job.Order); err != nil {
+		return l.stillborn(ctx, next, err)
+	}
+	if err := l.begin(ctx, job, next, info); err != nil {
+		return l.stillborn(ctx, next, err)
+	}
+	return l.carryOn(ctx, hard, job, next)
 }

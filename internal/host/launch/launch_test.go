@@ -18,9 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -246,7 +245,7 @@ func TestBrokenStream(t *testing.T) {
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
 	var got []int64
-	if err := journal.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil {
+	if err := outcome.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != n+2 || !slices.IsSorted(got) || !slices.Equal(got, slices.Compact(slices.Clone(got))) || !slices.Equal(got, f.seqs()) {
@@ -270,7 +269,7 @@ func TestLostOnTheWay(t *testing.T) {
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
 	var got []int64
-	if err := journal.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil || !slices.Equal(got, []int64{1, 2, 3}) {
+	if err := outcome.Events(rec.Dir, func(e workorder.Event) { got = append(got, e.Seq) }); err != nil || !slices.Equal(got, []int64{1, 2, 3}) {
 		t.Errorf("recorded %v, %v", got, err)
 	}
 }
@@ -311,7 +310,7 @@ func TestEngineDies(t *testing.T) {
 		t.Errorf("collect without an engine: %v", err)
 	}
 	f.fake.SetDown(false)
-	if _, err := f.Collect(t.Context(), rec); !errors.Is(err, attempt.ErrRunning) {
+	if _, err := f.Collect(t.Context(), rec); !errors.Is(err, launch.ErrRunning) {
 		t.Errorf("collect a box that runs: %v", err)
 	}
 	close(on)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -54,7 +54,7 @@ func TestRefusedLeavesOthersAlone(t *testing.T) {
 		t.Errorf("tasks %v, %v", list, err)
 	}
 	// Files of the run's names that were there are somebody's, too: of a task whose record is on another machine.
-	theirs := []string{journal.OwnEvents, "mine", workorder.ResultFile, workorder.OrderFile}
+	theirs := []string{outcome.HostEventsFile, "mine", workorder.ResultFile, workorder.OrderFile}
 	for _, name := range theirs {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(mine), name), []byte("{}\n"), 0o600); err != nil {
 			t.Fatal(err)

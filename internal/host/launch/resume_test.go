@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -90,7 +90,7 @@ func TestResume(t *testing.T) {
 			t.Errorf("attempt %d begins with %+v and says %q", attempt, first, said)
 		}
 	}
-	if _, err := f.Host().Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
+	if _, err := f.Discard(t.Context(), rec, false); err != nil || f.fake.Count() != 0 {
 		t.Errorf("%d boxes are left, %v", f.fake.Count(), err)
 	}
 }
@@ -179,10 +179,10 @@ func TestMayLive(t *testing.T) {
 		t.Errorf("told %q and %q", second.Ended, third.Ended)
 	}
 	rec, _ := onDisk(t, f.Store, j.Order.TaskID)
-	if _, err := f.Host().Discard(t.Context(), rec, false); !errors.Is(err, attempt.ErrRunning) {
+	if _, err := f.Discard(t.Context(), rec, false); !errors.Is(err, launch.ErrRunning) {
 		t.Errorf("discarding: %v", err)
 	}
-	if left, err := f.Host().Discard(t.Context(), rec, true); err != nil || len(left) > 0 || f.fake.Count() != 0 {
+	if left, err := f.Discard(t.Context(), rec, true); err != nil || len(left) > 0 || f.fake.Count() != 0 {
 		t.Errorf("%d boxes, left %q, %v", f.fake.Count(), left, err)
 	}
 }

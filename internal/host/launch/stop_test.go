@@ -56,7 +56,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if stopped, err := f.Host().Stop(t.Context(), rec, runtime.StopTimeout); err != nil || stopped {
+			if stopped, err := f.Stop(t.Context(), rec, runtime.StopTimeout); err != nil || stopped {
 				t.Errorf("stopped %v, %v", stopped, err)
 			}
 			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/follow"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -18,26 +16,26 @@ import (
 // Replay shows the events so far of a run that is not collected. It does not write the
 // record: the run's own CLI may be writing it.
 func (l *Launcher) Replay(ctx context.Context, rec *store.Record) error {
-	host, err := journal.Own(rec.Dir)
+	host, err := outcome.HostEvents(rec.Dir)
 	if err != nil {
 		return err
 	}
-	show, rest := journal.Among(host, outcome.Judged(rec, l.Host().Emit))
+	show, rest := outcome.Among(host, outcome.Judged(rec, l.emit))
 	defer rest()
-	box, err := l.Host().Find(ctx, rec)
+	box, err := l.Find(ctx, rec)
 	if err != nil {
 		return err
 	}
 	if box == nil {
-		return journal.Events(rec.Dir, show)
+		return outcome.Events(rec.Dir, show)
 	}
-	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: journal.OnlyShown(show)})
+	return l.Engine.Logs(ctx, box.ID, runtime.LogOptions{Stdout: outcome.OnlyShown(show)})
 }
 
 // Watch follows a run to its end from any process. The process that holds the task's lock
 // records and collects; every other one only watches, and takes over when the holder dies.
 func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	seen := &watcher{show: l.Host().Emit}
+	seen := &watcher{show: l.emit}
 	w := *l
 	w.Show = seen.event
 	if err := seen.own(rec.Dir); err != nil {
@@ -61,19 +59,20 @@ func (l *Launcher) Watch(ctx context.Context, rec *store.Record) (*workorder.Res
 		if err != nil {
 			return nil, err
 		}
-		switch now := l.Host().Time(); {
+		switch now := l.now(); {
 		case live:
 			ended = time.Time{}
 		case ended.IsZero():
 			ended = now
 		case now.Sub(ended) > holderLimit:
-			return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("follow task %s: its sandbox has ended, and the process that holds the task has not collected the result for %s", rec.TaskID, holderLimit),
+			return nil, fault.New(workorder.ExitGeneral, fmt.Errorf("follow task %s: its sandbox has ended, and the process that holds the task "+
+				"has not collected the result for %s", rec.TaskID, holderLimit),
 				"end that process: it may be stopped or hang; then `sandbox-agent result "+rec.TaskID+"` collects it")
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(follow.ReconnectPause):
+		case <-time.After(ReconnectPause):
 		}
 	}
 }
@@ -92,10 +91,10 @@ func (l *Launcher) take(ctx context.Context, was *store.Record, seen *watcher) (
 		return l.past(was, rec, seen, err)
 	}
 	// This watcher has not seen the events that a former holder recorded.
-	if err := errors.Join(journal.Events(rec.Dir, (&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event), seen.own(rec.Dir)); err != nil {
+	if err := errors.Join(outcome.Events(rec.Dir, (&outcome.Held{Show: outcome.Judged(rec, l.emit)}).Event), seen.own(rec.Dir)); err != nil {
 		return nil, err
 	}
-	box, err := l.Host().Find(ctx, rec)
+	box, err := l.Find(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -114,22 +113,23 @@ func (l *Launcher) past(was, now *store.Record, seen *watcher, err error) (*work
 	if err != nil {
 		return nil, err
 	}
-	end := &outcome.Held{Show: outcome.Judged(now, l.Host().Emit)}
-	if err := errors.Join(journal.Events(now.Dir, end.Event), seen.own(now.Dir)); err != nil {
+	end := &outcome.Held{Show: outcome.Judged(now, l.emit)}
+	if err := errors.Join(outcome.Events(now.Dir, end.Event), seen.own(now.Dir)); err != nil {
 		return nil, err
 	}
 	res, err := outcome.ReadResult(now)
-	end.Release(l.Host().Emit, l.Host().Time, now, res)
+	end.Release(l.emit, l.now, now, res)
 	return res, err
 }
 
 // peek shows the box's events while another process holds the lock. It reports whether there was a live one.
 func (l *Launcher) peek(ctx context.Context, rec *store.Record) (live bool, err error) {
-	box, err := l.Host().Find(ctx, rec)
+	box, err := l.Find(ctx, rec)
 	if err != nil || box == nil {
 		return false, err
 	}
-	err = runtime.Follow(ctx, l.Host().Ours(rec), rec.TaskID, runtime.LogOptions{Stdout: journal.OnlyShown((&outcome.Held{Show: outcome.Judged(rec, l.Host().Emit)}).Event)})
+	err = runtime.Follow(ctx, l.ours(rec), rec.TaskID,
+		runtime.LogOptions{Stdout: outcome.OnlyShown((&outcome.Held{Show: outcome.Judged(rec, l.emit)}).Event)})
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrStuck) {
 		err = nil // it was collected and removed meanwhile, or is about to be
 	}
@@ -145,7 +145,7 @@ type watcher struct {
 
 // own shows the host's own new events. It skips the ending: the result has it.
 func (w *watcher) own(dir string) error {
-	list, err := journal.Own(dir)
+	list, err := outcome.HostEvents(dir)
 	for _, e := range list[min(w.host, len(list)):] {
 		if e.Type != workorder.EventResult {
 			w.event(e)

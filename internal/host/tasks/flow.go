@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -30,7 +30,7 @@ type Boxes interface {
 	Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error)
 	// Watch follows the box of the last attempt to its end.
 	Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error)
-	// Collect collects the result of a box that has ended. It returns attempt.ErrRunning for one that has not.
+	// Collect collects the result of a box that has ended. It returns launch.ErrRunning for one that has not.
 	Collect(ctx context.Context, rec *store.Record) error
 }
 
@@ -174,7 +174,7 @@ func (t *turn) prepare(ctx context.Context, a Action) (out Outcome, over bool, e
 		return out, false, t.awaitLimit(ctx, a)
 	case Collect:
 		err = t.Boxes.Collect(ctx, t.s.Record)
-		if t.s.Runs = errors.Is(err, attempt.ErrRunning); t.s.Runs {
+		if t.s.Runs = errors.Is(err, launch.ErrRunning); t.s.Runs {
 			err = nil
 		}
 		return out, false, err

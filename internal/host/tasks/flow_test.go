@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -51,7 +51,7 @@ func (w *world) Watch(context.Context, *store.Record) (*workorder.Result, error)
 func (w *world) Collect(_ context.Context, rec *store.Record) error {
 	w.did = append(w.did, "collect")
 	if w.live {
-		return attempt.ErrRunning
+		return launch.ErrRunning
 	}
 	rec.Collected, rec.Status, rec.EndedBy, rec.Box = true, workorder.StatusTimeout, workorder.ByTimeout, "box"
 	return nil

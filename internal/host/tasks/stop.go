@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
@@ -70,7 +70,7 @@ func (s *Stopping) Run(ctx context.Context, rec *store.Record, grace time.Durati
 // EndBox stops the box of a task and waits until its result is collected: by the command that follows it if that lives,
 // else by this one.
 func (s *Stopping) EndBox(ctx context.Context, rec *store.Record, grace time.Duration) (*store.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, grace+collect.CollectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, grace+launch.CollectTimeout)
 	defer cancel()
 	stopped := false
 	for {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/collect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
@@ -21,7 +21,7 @@ import (
 
 // doTime bounds one action, for an engine that starts it and never ends it. The longest action is collecting, which
 // has a bound of its own; the next one is removing gigabytes on a slow disk.
-const doTime = collect.CollectTimeout + time.Minute
+const doTime = launch.CollectTimeout + time.Minute
 
 // Engine is the part of an engine that a sweep needs.
 type Engine interface {

@@ -75,3 +75,42 @@ func ReadResult(rec *store.Record) (*workorder.Result, error) {
 	}
 	return workorder.DecodeResult(b)
 }
+
+// Recorded shows all of a collected run: the host's events, the box's, and at last the
+// stored result.
+func Recorded(rec *store.Record, show func(workorder.Event)) error {
+	host, err := HostEvents(rec.Dir)
+	if err != nil {
+		return err
+	}
+	var last workorder.Event
+	box, rest := Among(host, func(e workorder.Event) {
+		if e.Type == workorder.EventResult {
+			last = e
+			return
+		}
+		show(e)
+	})
+	if err := Events(rec.Dir, box); err != nil {
+		return err
+	}
+	rest()
+	res, err := ReadResult(rec)
+	switch {
+	case err == nil:
+		show(ending(last, rec, res))
+	case last.Type != "":
+		Judged(rec, show)(last)
+	}
+	return nil
+}
+
+// ending is the last event of a run: the box's own if it sent one, with the result as the
+// host wrote it.
+func ending(e workorder.Event, rec *store.Record, res *workorder.Result) workorder.Event {
+	if e.Type == "" {
+		e = workorder.Event{Time: rec.FinishedAt, Type: workorder.EventResult}
+	}
+	e.Result, e.Status = res, string(res.Status)
+	return e
+}

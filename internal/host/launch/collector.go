@@ -1,29 +1,27 @@
 // Package collect copies an ended box's output to the host, completes the result and removes the box.
-package collect
+package launch
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/start"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Collector collects ended runs.
-type Collector struct {
-	Host *attempt.Host
-	// ImportBundle imports commits that could not be pushed into a local repository, and returns the branch's commit after that.
-	ImportBundle func(ctx context.Context, repo, bundle, taskID, branch string) (head string, err error)
-}
+// collector copies an ended box's output to this machine, completes the result and removes the box.
+type collector struct{ *Launcher }
 
 const (
 	// CollectTimeout bounds copying out and removing: evidence can be gigabytes, and a stuck
@@ -35,10 +33,10 @@ const (
 
 // Run copies the output of an ended box, completes the result and removes the box. If ctx is cancelled during the copy, the
 // box stays complete for the next collection; the steps after the copy are short and are not interrupted.
-func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.StopKind) (*workorder.Result, error) {
+func (c collector) collect(ctx context.Context, rec *store.Record, kind StopKind) (*workorder.Result, error) {
 	copying, cancel := context.WithTimeout(ctx, CollectTimeout)
 	defer cancel()
-	box, err := c.Host.Find(copying, rec)
+	box, err := c.Find(copying, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +78,7 @@ func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.Sto
 		return res, errors.Join(err, outcome.WriteResult(rec, res))
 	}
 	if box != nil {
-		said, err := c.salvage(ctx, rec, res, box.ID, out.result == nil && c.Host.Asked(rec.TaskID, kind) != attempt.Killed)
+		said, err := c.salvage(ctx, rec, res, box.ID, out.result == nil && c.askedTo(rec.TaskID, kind) != Killed)
 		if err != nil {
 			err = keptBox(rec, err)
 			res.Warnings = append(append(res.Warnings, warnings...), err.Error())
@@ -95,62 +93,65 @@ func (c *Collector) Run(ctx context.Context, rec *store.Record, kind attempt.Sto
 		return res, err // the box stays: it holds the only copy of the work
 	}
 	if err := outcome.WriteReport(rec, res); err != nil {
-		c.Host.Log.Warn("collect", "task", rec.TaskID, "error", err) // all of it is in the result
+		c.Log.Warn("collect", "task", rec.TaskID, "error", err) // all of it is in the result
 	}
 	if box != nil && !rec.Keep {
-		if err := c.Host.Engine.Remove(ctx, box.ID); err != nil {
+		if err := c.Engine.Remove(ctx, box.ID); err != nil {
 			return res, err
 		}
 	}
-	c.EndCompanion(ctx, rec, box != nil)
-	c.Done(rec, res)
-	return res, c.Host.Store.Save(rec)
+	c.endCompanion(ctx, rec, box != nil)
+	c.done(rec, res)
+	return res, c.Store.Save(rec)
 }
 
 // recordedResult is the result in the run's last event: it arrives even if the box's file system does not.
-func (c *Collector) recordedResult(rec *store.Record) *workorder.Result {
+func (c collector) recordedResult(rec *store.Record) *workorder.Result {
 	var res *workorder.Result
-	if err := journal.Events(rec.Dir, func(e workorder.Event) {
+	if err := outcome.Events(rec.Dir, func(e workorder.Event) {
 		if e.Type == workorder.EventResult && e.Result != nil {
 			res = e.Result
 		}
 	}); err != nil {
-		c.Host.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
+		c.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
 	}
 	return res
 }
 
-// Recorded reads the events of a record.
-func (c *Collector) Recorded(rec *store.Record) func(func(workorder.Event)) error {
-	return func(fn func(workorder.Event)) error { return journal.Events(rec.Dir, fn) }
+// recorded reads the events of a record.
+func (c collector) recorded(rec *store.Record) func(func(workorder.Event)) error {
+	return func(fn func(workorder.Event)) error { return outcome.Events(rec.Dir, fn) }
 }
 
-func (c *Collector) lost(rec *store.Record, box *runtime.Box, kind attempt.StopKind) *workorder.Result {
-	where := outcome.LastStep(c.Recorded(rec))
-	e, end := outcome.LostTo(workorder.ReasonVanished, "the sandbox vanished "+where), c.Host.Time()
+func (c collector) lost(rec *store.Record, box *runtime.Box, kind StopKind) *workorder.Result {
+	where := outcome.LastStep(c.recorded(rec))
+	e, end := outcome.LostTo(workorder.ReasonVanished, "the sandbox vanished "+where), c.now()
 	if box != nil {
 		e.Reasons[0].Detail = fmt.Sprintf("the sandbox ended without a result %s (%s)", where, box.Status)
 	}
 	vanished := e.Reasons
-	switch c.Host.Asked(rec.TaskID, kind) {
-	case attempt.Killed:
-		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal, workorder.Because(workorder.ReasonKilled, "killed on request %s", where)
-	case attempt.StoppedSoftly:
-		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal, append(workorder.Because(workorder.ReasonOnRequest, "stopped on request"), vanished...)
-	case attempt.Overdue:
-		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.ByHost, append(workorder.Because(workorder.ReasonOverdue, "stopped from outside, long after its timeout"), vanished...)
-	case attempt.NotStopped:
-	case attempt.FoundEnded:
+	switch c.askedTo(rec.TaskID, kind) {
+	case Killed:
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal,
+			workorder.Because(workorder.ReasonKilled, "killed on request %s", where)
+	case StoppedSoftly:
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal,
+			append(workorder.Because(workorder.ReasonOnRequest, "stopped on request"), vanished...)
+	case Overdue:
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.ByHost,
+			append(workorder.Because(workorder.ReasonOverdue, "stopped from outside, long after its timeout"), vanished...)
+	case NotStopped:
+	case FoundEnded:
 		end = time.Time{}
 	}
 	if loss := c.loss(rec); loss != "" {
 		e.Reasons = e.Reasons.And(workorder.ReasonUnsaved, "%s", loss)
 	}
-	return outcome.Synthesise(rec, c.Recorded(rec), e, end)
+	return outcome.Synthesise(rec, c.recorded(rec), e, end)
 }
 
 // bundle imports work that the box could not push into the local repository.
-func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorder.Result) []string {
+func (c collector) bundle(ctx context.Context, rec *store.Record, res *workorder.Result) []string {
 	path := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(path); err != nil {
 		return nil
@@ -159,7 +160,8 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 		return []string{"work that could not be pushed is in " + path + ": git fetch it into a clone"}
 	}
 	if res.Reasons.Has(workorder.ReasonSecret) {
-		return []string{"commits with the value of a secret were not brought into " + rec.LocalRepo + "; they are in " + path + ": git fetch it into a clone to look at them"}
+		return []string{"commits with the value of a secret were not brought into " + rec.LocalRepo + "; they are in " + path +
+			": git fetch it into a clone to look at them"}
 	}
 	head, err := c.ImportBundle(ctx, rec.LocalRepo, path, rec.TaskID, rec.TargetBranch)
 	if err != nil {
@@ -172,7 +174,8 @@ func (c *Collector) bundle(ctx context.Context, rec *store.Record, res *workorde
 	// Only this case is repaired. Changes that could not be committed are not in the bundle. A box of an older version gives no code and does
 	// not say which of the two cases it is.
 	before := res.Reasons.Of(workorder.ReasonAsBefore)
-	if len(res.Reasons) == 1+len(before) && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError && res.EndedBy == workorder.ByGit {
+	if len(res.Reasons) == 1+len(before) && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError &&
+		res.EndedBy == workorder.ByGit {
 		end := workorder.Succeeded()
 		if len(before) > 0 { // a box gives this reason beside a failed push only for what is unproven
 			end = workorder.Ending{Status: workorder.StatusUnproven, EndedBy: workorder.ByValidation, Reasons: before}
@@ -195,32 +198,98 @@ func Complete(res *workorder.Result, rec *store.Record) {
 		res.Host.CgroupVersion = h.CgroupVersion
 	}
 	// The run began with the command, before the box.
-	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < start.StartTimeout+CollectTimeout {
+	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < StartTimeout+CollectTimeout {
 		res.StartedAt, res.DurationMS = rec.Begun(), res.DurationMS+lead.Milliseconds()
 	}
 	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
 }
 
-// Done notes in the record how the attempt ended.
-func (c *Collector) Done(rec *store.Record, res *workorder.Result) {
+// done notes in the record how the attempt ended.
+func (c collector) done(rec *store.Record, res *workorder.Result) {
 	rec.Collected, rec.Status, rec.EndedBy, rec.Reasons = true, res.Status, res.EndedBy, res.Reasons
-	rec.FinishedAt, rec.ResumeAt = c.Host.Time().UTC(), res.ResumeAt
+	rec.FinishedAt, rec.ResumeAt = c.now().UTC(), res.ResumeAt
 }
 
 // tellStop adds to the result of a run that landed after a stop who requested the stop:
 // the box knows only of a signal.
-func (c *Collector) tellStop(res *workorder.Result, taskID string, kind attempt.StopKind) {
+func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind) {
 	if res.Status != workorder.StatusInterrupted {
 		return
 	}
 	var who workorder.Reasons
 	switch {
-	case kind == attempt.StoppedSoftly:
+	case kind == StoppedSoftly:
 		who = workorder.Because(workorder.ReasonByUser, "you interrupted it")
-	case c.Host.Asked(taskID, kind) == attempt.StoppedSoftly:
+	case c.askedTo(taskID, kind) == StoppedSoftly:
 		who = workorder.Because(workorder.ReasonOnRequest, "stopped on request (sandbox-agent stop)")
 	default:
 		return
 	}
 	res.Reasons = append(who, res.Reasons.Without(workorder.ReasonSignal)...)
+}
+
+// companionPoll is how often the companion's end is looked for.
+const companionPoll = 20 * time.Millisecond
+
+// endCompanion waits until the companion sees that the box is gone, and ends it if it
+// does not leave by itself.
+func (c collector) endCompanion(ctx context.Context, rec *store.Record, hadBox bool) {
+	p := rec.Companion
+	if p == nil {
+		return
+	}
+	if !hadBox || !waitGone(ctx, p, companionExit) {
+		// It may have ended long ago and its id may be reused: then it is gone, as wanted.
+		_ = p.Signal(unix.SIGTERM)
+		if !waitGone(ctx, p, companionExit) {
+			_ = p.Signal(unix.SIGKILL)
+		}
+	}
+	rec.Companion = nil
+}
+
+func waitGone(ctx context.Context, p *statedir.Process, most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	t := time.NewTicker(companionPoll)
+	defer t.Stop()
+	for p.Alive() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+	}
+	return true
+}
+
+// loss says how much work a vanished box can have lost since its last save. It is empty
+// if that is not known.
+func (c collector) loss(rec *store.Record) string {
+	var s outcome.Saves
+	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)
+	if err := outcome.Events(rec.Dir, func(e workorder.Event) { s.Event(e, branch, state) }); err != nil {
+		return ""
+	}
+	// A save holds the state at the time it began.
+	took, why := time.Duration(s.Good.DurationMS)*time.Millisecond, s.Bad.Text
+	why, _, _ = strings.Cut(why, "\n") // it becomes part of a sentence
+	switch {
+	case s.Bad.Type != "" && s.Good.Type == "":
+		return "nothing of it could be saved: " + why
+	case s.Bad.Type != "":
+		since := s.Good.Time.Add(-took)
+		return fmt.Sprintf("nothing could be saved since %s, in its last %.0f s: %s", since.UTC().Format(time.RFC3339),
+			math.Ceil(s.End.Sub(since).Seconds()), why)
+	case s.Good.Type == "":
+		return ""
+	}
+	o, err := outcome.ReadOrder(rec.Dir)
+	if err != nil {
+		return ""
+	}
+	// Unchanged work leaves no event, so the interval counts and not the time since the last
+	// event. A run cannot lose more than its whole duration.
+	most := min(o.CheckpointInterval()+took, c.now().Sub(rec.Begun()))
+	return fmt.Sprintf("at most the work of the last %.0f s is lost", math.Ceil(most.Seconds()))
 }

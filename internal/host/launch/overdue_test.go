@@ -1,4 +1,4 @@
-package follow
+package launch
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -39,14 +38,14 @@ func TestOverdue(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				engine := &stubborn{Fake: runtimetest.NewFake(nil)}
-				f := &Follower{Host: &attempt.Host{
+				f := follower{&Launcher{Host: Host{
 					Engine: engine, Store: store.New(state), Log: slog.New(slog.DiscardHandler), Now: time.Now, Show: func(workorder.Event) {},
-				}}
+				}}}
 				const limit = time.Minute
 				rec := &store.Record{TaskID: "T-A1B2C3D4", Dir: dir, Deadline: time.Now().Add(limit)}
 				following, end := context.WithCancel(t.Context())
-				kinds := make(chan attempt.StopKind, 1)
-				go func() { kinds <- f.Stops(following, t.Context(), nil, rec) }()
+				kinds := make(chan StopKind, 1)
+				go func() { kinds <- f.stops(following, t.Context(), nil, rec) }()
 				stops := func(after time.Duration, want ...time.Duration) {
 					t.Helper()
 					time.Sleep(after)
@@ -62,7 +61,7 @@ func TestOverdue(t *testing.T) {
 				stops(killAfter, runtime.StopTimeout, 0)
 				stops(killAfter, runtime.StopTimeout, 0, 0)
 				end()
-				if got := <-kinds; got != attempt.Overdue {
+				if got := <-kinds; got != Overdue {
 					t.Errorf("%v", got)
 				}
 			})

@@ -1,5 +1,5 @@
 // Package start brings a job to the point where its box has the order.
-package start
+package launch
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/attempt"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
@@ -24,16 +24,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Starter starts boxes.
-type Starter struct {
-	Host   *attempt.Host
-	Images Images
-	Remote Remote
-	// StartCompanion starts the detached process that serves a local repository to the box.
-	StartCompanion func(context.Context, companion.Config) (companion.Ready, error)
-	// CacheVolume overrides the name of the volume with the layer cache.
-	CacheVolume string
-}
+// starter brings a job to the point where its box has the order.
+type starter struct{ *Launcher }
 
 const (
 	// StartTimeout bounds creating and starting a container: it takes seconds on a loaded
@@ -49,28 +41,30 @@ type Images interface {
 	// Ensure returns the image's identity. It builds the CLI's own image if it is missing,
 	// and never builds an image under a name that the user chose.
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
-	// Prepare returns an image that is img with packages, and tools by version, installed. It is made once for all sandboxes that want the same.
-	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event)) (workorder.Image, error)
+	// Prepare returns an image that is img with packages, and tools by version, installed. It is made once for all
+	// sandboxes that want the same.
+	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string,
+		progress func(workorder.Event)) (workorder.Image, error)
 }
 
 // Remote checks the repository before a container is started for it.
 type Remote interface {
-	// Check verifies that the repository answers, accepts the credential, has the base (any branch if it is empty) and can have the branch target. It
-	// returns the full name of the base.
+	// Check verifies that the repository answers, accepts the credential, has the base (any branch if it is empty) and can
+	// have the branch target. It returns the full name of the base.
 	Check(ctx context.Context, url, base, target string, cred *workorder.GitCredential) (name string, err error)
 	// Answers verifies that the repository answers and accepts the credential, whatever its branches are.
 	Answers(ctx context.Context, url string, cred *workorder.GitCredential) error
 }
 
-// Ground checks, before anything is made, whether engine and remote can carry out the job.
-func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (info runtime.Info, err error) {
+// check checks, before anything is made, whether engine and remote can carry out the job.
+func (st starter) check(ctx context.Context, j *job.Job, rec *store.Record) (info runtime.Info, err error) {
 	o := &j.Order
 	err = st.step(ctx, rec, workorder.StepPreflight, func() error {
 		var err error
 		if info, err = st.preflight(ctx, j); err != nil {
 			return err
 		}
-		o.HostImages = runtime.HostImages(ctx, st.Host.Engine, o.Services)
+		o.HostImages = runtime.HostImages(ctx, st.Engine, o.Services)
 		return nil
 	})
 	o.MTU = runtime.OuterMTU(info)
@@ -78,10 +72,10 @@ func (st *Starter) Ground(ctx context.Context, j *job.Job, rec *store.Record) (i
 	return info, err
 }
 
-// Begin does everything until the box has its order.
-func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
+// begin does everything until the box has its order.
+func (st starter) begin(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
 	err := st.step(ctx, rec, workorder.StepImage, func() error {
-		img, err := st.Images.Ensure(ctx, j.Order.Image, st.Host.Emit)
+		img, err := st.Images.Ensure(ctx, j.Order.Image, st.emit)
 		if err == nil {
 			img = st.prepared(ctx, j, img)
 		}
@@ -106,53 +100,54 @@ func (st *Starter) Begin(ctx context.Context, j *job.Job, rec *store.Record, inf
 		}
 	}
 	rec.Box = job.BoxName(rec.TaskID, rec.Number())
-	rec.Deadline = st.Host.Time().Add(longest(&j.Order)).UTC()
+	rec.Deadline = st.now().Add(longest(&j.Order)).UTC()
 	return st.step(ctx, rec, workorder.StepStart, func() error { return st.start(ctx, j, rec, info, secrets) })
 }
 
-// prepared is the image with the project's packages and tools installed. Without it the box installs them and reports those that are unavailable.
-func (st *Starter) prepared(ctx context.Context, j *job.Job, img workorder.Image) workorder.Image {
+// prepared is the image with the project's packages and tools installed. Without it the box installs them and reports
+// those that are unavailable.
+func (st starter) prepared(ctx context.Context, j *job.Job, img workorder.Image) workorder.Image {
 	o := &j.Order
 	if len(o.Packages)+len(o.Tools) == 0 {
 		return img
 	}
-	p, err := st.Images.Prepare(ctx, img, o.Packages, o.Tools, st.Host.Emit)
+	p, err := st.Images.Prepare(ctx, img, o.Packages, o.Tools, st.emit)
 	if err != nil && ctx.Err() != nil {
 		return img // the next step says that the run was stopped
 	}
 	if err != nil {
-		st.Host.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", err)
+		st.Log.Warn("packages and tools are installed in the sandbox, not in an image for all", "error", err)
 		return img
 	}
 	return p
 }
 
 // leaveOut takes secrets from the order that turned out not to be there: they are optional, or they would be an error.
-func (st *Starter) leaveOut(j *job.Job, secrets map[string]string) {
+func (st starter) leaveOut(j *job.Job, secrets map[string]string) {
 	gone := slices.DeleteFunc(slices.Clone(j.Order.SecretNames), func(name string) bool { _, there := secrets[name]; return there })
 	if len(gone) > 0 {
 		j.Order.LeaveOut(gone)
-		st.Host.Emit(workorder.Event{Time: st.Host.Time(), Type: workorder.EventWarning, Text: "left out, as they are not there: " + strings.Join(gone, ", ")})
+		st.emit(workorder.Event{Type: workorder.EventWarning, Text: "left out, as they are not there: " + strings.Join(gone, ", ")})
 	}
 }
 
-// longest is the longest time a run within its own bounds needs to land: its timeout starts with the box, and an ordinary landing follows when
-// that has run out. The steps after a landing have workorder.AfterLimit more.
+// longest is the longest time a run within its own bounds needs to land: its timeout starts with the box, and an
+// ordinary landing follows when that has run out. The steps after a landing have workorder.AfterLimit more.
 func longest(o *workorder.Order) time.Duration {
 	return StartTimeout + o.Timeout() + workorder.AgentGrace + workorder.LandLimit + endReserve
 }
 
-func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info, secrets map[string]string) error {
+func (st starter) start(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	if err := st.companionFor(ctx, j, rec, info); err != nil {
 		return err
 	}
 	// Saved before the box exists, so that each box that is found has its record.
-	if err := st.Host.Store.Save(rec); err != nil {
+	if err := st.Store.Save(rec); err != nil {
 		return err
 	}
-	if err := st.SaveOrder(rec, &j.Order); err != nil {
+	if err := st.saveOrder(rec, &j.Order); err != nil {
 		return err
 	}
 	env, err := json.Marshal(workorder.Envelope{Order: j.Order, Secrets: secrets, Git: j.Git, ForgeToken: j.ForgeToken, App: j.App})
@@ -161,7 +156,7 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 	}
 	spec := boxSpec(j, rec, info)
 	spec.CacheVolume = cmp.Or(st.CacheVolume, runtime.CacheVolume)
-	_, err = st.Host.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
+	_, err = st.Engine.Run(ctx, spec, bytes.NewReader(append(env, '\n')))
 	switch {
 	case errors.Is(err, runtime.ErrConflict):
 		return st.conflict(ctx, j, rec, err)
@@ -177,10 +172,10 @@ func (st *Starter) start(ctx context.Context, j *job.Job, rec *store.Record, inf
 var ErrOther = errors.New("another sandbox works on the task")
 
 // conflict finds out which task owns the box with the record's name.
-func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
+func (st starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, err error) error {
 	name := rec.Box
 	rec.Box = "" // another container has the name
-	boxes, lerr := st.Host.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	boxes, lerr := st.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if lerr != nil {
 		return fault.New(workorder.ExitBox, errors.Join(err, lerr), "")
 	}
@@ -189,9 +184,11 @@ func (st *Starter) conflict(ctx context.Context, j *job.Job, rec *store.Record, 
 	case i < 0:
 		return fault.New(workorder.ExitBox, err, "if it is none of this program's, choose another --task-id; else it is gone by now: try again")
 	case boxes[i].Labels[workorder.LabelOwner] == j.Owner && !boxes[i].Live():
-		return fault.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name), "`sandbox-agent gc` removes it")
+		return fault.New(workorder.ExitBox, fmt.Errorf("%w: %s is left of a run that this state folder does not know any more", err, name),
+			"`sandbox-agent gc` removes it")
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrOther, name, boxes[i].Labels[workorder.LabelOwner]),
+	return fault.New(workorder.ExitGit, fmt.Errorf("%w: %s runs on this engine, started from another state folder (%s)", ErrOther, name,
+		boxes[i].Labels[workorder.LabelOwner]),
 		"wait for its end, or follow it there: `sandbox-agent logs -f "+rec.TaskID+"` with that state folder")
 }
 
@@ -222,7 +219,8 @@ func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 		Name:  rec.Box,
 		Image: cmp.Or(rec.Image.Name, j.Order.Image),
 		Labels: map[string]string{
-			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: j.Owner, workorder.LabelProject: rec.Project,
+			workorder.LabelTask: rec.TaskID, workorder.LabelAttempt: rec.AttemptID, workorder.LabelOwner: j.Owner,
+			workorder.LabelProject: rec.Project,
 		},
 		Isolation: j.Order.Isolation, OCIRuntime: j.Order.OCIRuntime, Limits: limits, DNS: j.Order.Network.DNS,
 		Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp,
@@ -233,11 +231,11 @@ func boxSpec(j *job.Job, rec *store.Record, info runtime.Info) runtime.BoxSpec {
 const cutShort = "interrupted"
 
 // step runs one of the host's own steps with its events and its record.
-func (st *Starter) step(ctx context.Context, rec *store.Record, name workorder.StepName, do func() error) error {
-	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: st.Host.Time().UTC()}
-	st.Host.Emit(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: string(name)})
+func (st starter) step(ctx context.Context, rec *store.Record, name workorder.StepName, do func() error) error {
+	s := workorder.Step{Name: name, Status: workorder.StepDone, StartedAt: st.now().UTC()}
+	st.emit(workorder.Event{Time: s.StartedAt, Type: workorder.EventStepStarted, Name: string(name)})
 	err := do()
-	end := st.Host.Time()
+	end := st.now()
 	s.DurationMS = end.Sub(s.StartedAt).Milliseconds()
 	if err != nil {
 		s.Status, s.Error = workorder.StepFailed, err.Error()
@@ -246,15 +244,45 @@ func (st *Starter) step(ctx context.Context, rec *store.Record, name workorder.S
 		}
 	}
 	rec.Steps = append(rec.Steps, s)
-	st.Host.Emit(workorder.Event{Time: end, Type: workorder.EventStepFinished, Name: string(name), Status: string(s.Status), DurationMS: s.DurationMS, Text: s.Error})
+	st.emit(workorder.Event{
+		Time: end, Type: workorder.EventStepFinished, Name: string(name), Status: string(s.Status),
+		DurationMS: s.DurationMS, Text: s.Error,
+	})
 	return err
 }
 
-// SaveOrder keeps the order beside the output.
-func (st *Starter) SaveOrder(rec *store.Record, o *workorder.Order) error {
+// saveOrder keeps the order beside the output.
+func (st starter) saveOrder(rec *store.Record, o *workorder.Order) error {
 	b, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the work order: %w", err)
 	}
 	return statedir.WriteFile(filepath.Join(rec.Dir, workorder.OrderFile), append(text.EscapeControls(b), '\n'), 0o600)
+}
+
+func (st starter) companionFor(ctx context.Context, j *job.Job, rec *store.Record, info runtime.Info) error {
+	o := &j.Order
+	if j.LocalRepo == "" && len(o.HostImages) == 0 {
+		return nil
+	}
+	cfg := companion.Config{
+		TaskID: rec.TaskID, AttemptID: rec.AttemptID, Dir: st.Store.TaskDir(rec.TaskID), Images: slices.Sorted(maps.Keys(o.HostImages)),
+		Repo: j.LocalRepo, TargetBranch: o.TargetBranch, Listen: "127.0.0.1:0",
+	}
+	if info.Local && info.Gateway != "" {
+		cfg.Listen = info.Gateway + ":0"
+	}
+	ready, err := st.StartCompanion(ctx, cfg)
+	if err != nil && info.Rootless && j.LocalRepo != "" {
+		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), runtime.RootlessHint)
+	}
+	if err != nil {
+		return fault.New(workorder.ExitBox, fmt.Errorf("start companion: %w", err), "its log is "+filepath.Join(cfg.Dir, companion.LogFile))
+	}
+	rec.Companion = statedir.ProcessOf(ready.PID)
+	if j.LocalRepo != "" {
+		o.CloneURL = fmt.Sprintf("https://%s:%d/repo.git", companion.BoxName, ready.Port)
+		j.Git = &workorder.GitCredential{Username: "sandbox", Token: ready.Token, CA: ready.CA}
+	}
+	return nil
 }

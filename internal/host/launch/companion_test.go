@@ -1,4 +1,4 @@
-package collect
+package launch
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ func TestCompanionsID(t *testing.T) {
 			was := statedir.ProcessOf(stranger.PID())
 			was.Start += "1"
 			rec := &store.Record{TaskID: "T-AAAA0001", Companion: was}
-			(&Collector{}).EndCompanion(t.Context(), rec, hadBox)
+			collector{}.endCompanion(t.Context(), rec, hadBox)
 			// It ends at the first signal.
 			stranger.Signal(unix.SIGUSR1)
 			if err, ok := errors.AsType[*proc.ExitError](stranger.Wait()); !ok || err.Signal != unix.SIGUSR1 {
@@ -35,7 +35,7 @@ func TestCompanionsID(t *testing.T) {
 				t.Fatal(err)
 			}
 			rec.Companion = statedir.ProcessOf(own.PID())
-			(&Collector{}).EndCompanion(t.Context(), rec, false)
+			collector{}.endCompanion(t.Context(), rec, false)
 			if err, ok := errors.AsType[*proc.ExitError](own.Wait()); !ok || err.Signal != unix.SIGTERM || rec.Companion != nil {
 				t.Errorf("the companion was not ended: %v", err)
 			}

@@ -1,22 +1,126 @@
-package collect
+package launch
 
 import (
 	"archive/tar"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/journal"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+const (
+	// boxLogTail bounds the kept end of the guest's own log, in bytes.
+	boxLogTail = 8 << 20
+	boxLog     = "box.log"
+)
+
+// output is what was copied out of a box.
+type output struct {
+	result   []byte // nil if the box left none
+	warnings []string
+}
+
+// copyOut copies the box's output into the task's folder. After an error the box still
+// holds the only copy of something.
+func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) {
+	in, err := newIntake(dir)
+	if err != nil {
+		return output{}, err
+	}
+	err = c.empty(ctx, id, in)
+	in.Close()
+	out := output{in.result, in.warnings}
+	if err != nil {
+		return out, err
+	}
+	return out, c.saveBoxLog(ctx, id, dir, &out)
+}
+
+// empty copies everything that the box left.
+func (c collector) empty(ctx context.Context, id string, in *intake) error {
+	// The most important files come first: a full disk then costs logs, not the work.
+	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
+		err := c.read(ctx, id, path.Join(workorder.OutDir, name), func(r io.Reader) error { return in.file(r, name) })
+		if err != nil {
+			return err
+		}
+	}
+	return c.read(ctx, id, workorder.OutDir, in.folder)
+}
+
+// read hands a tar of a path in the box to fn. A missing path is not an error.
+func (c collector) read(ctx context.Context, id, name string, fn func(io.Reader) error) error {
+	r, err := runtime.CopierOf(c.Engine).CopyOut(ctx, id, name)
+	if errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return fn(r)
+}
+
+// saveBoxLog keeps the guest's own log beside the run's logs.
+func (c collector) saveBoxLog(ctx context.Context, id, dir string, out *output) error {
+	var tail tail
+	if err := c.Engine.Logs(ctx, id, runtime.LogOptions{Stderr: &tail}); errors.Is(err, runtime.ErrUnavailable) {
+		return err
+	} else if err != nil {
+		// An engine that cannot read a log now will not read it later.
+		out.warnings = append(out.warnings, err.Error())
+	}
+	if tail.Len() == 0 {
+		return nil
+	}
+	logs := filepath.Join(dir, workorder.LogsDir)
+	if err := os.MkdirAll(logs, 0o700); err != nil {
+		return fmt.Errorf("keep the sandbox's log: %w", err)
+	}
+	var kept bytes.Buffer
+	if err := text.Copy(&kept, &tail); err != nil {
+		return fmt.Errorf("keep the sandbox's log: %w", err)
+	}
+	return statedir.WriteFile(filepath.Join(logs, boxLog), kept.Bytes(), 0o600)
+}
+
+// tail keeps the end of what is written to it and rarely moves it: the log of a box is
+// far longer than the part that is kept.
+type tail struct{ bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	n, err := t.Buffer.Write(p)
+	if over := t.Len() - 2*boxLogTail; over > 0 {
+		t.Next(t.Len() - boxLogTail)
+	}
+	return n, err
+}
+
+// keptBox is the error for an output that could not be copied; it says how to try again.
+func keptBox(rec *store.Record, err error) error {
+	code := workorder.ExitGeneral
+	if errors.Is(err, runtime.ErrUnavailable) {
+		code = workorder.ExitBox
+	}
+	return fault.New(code, fmt.Errorf("copy the output of task %s out of its sandbox: %w", rec.TaskID, err),
+		"the sandbox is kept with all of it: when the cause is mended, `sandbox-agent result "+rec.TaskID+"` collects it")
+}
 
 const (
 	// maxUnpack bounds what is copied out of a box, in bytes, and maxEntries in files and folders:
@@ -30,7 +134,7 @@ const (
 // reserved are the names in a task's folder that belong to the host; the box cannot replace them.
 var reserved = map[string]bool{
 	workorder.OrderFile: true, "task.json": true, "lock": true, "companion.log": true, "tmp": true,
-	journal.OwnEvents: true, "stop": true, store.AttemptsDir: true,
+	outcome.HostEventsFile: true, "stop": true, store.AttemptsDir: true,
 }
 
 // intake writes a box's output into the task's folder. It takes only plain files and folders, and
@@ -58,7 +162,8 @@ func newIntake(dir string) (*intake, error) {
 
 func (in *intake) Close() {
 	if in.skipped > 0 {
-		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the sandbox's output cannot be kept here, the first: %v", in.skipped, in.first))
+		in.warnings = append(in.warnings, fmt.Sprintf("%d files of the sandbox's output cannot be kept here, the first: %v", in.skipped,
+			in.first))
 		in.skipped = 0
 	}
 	in.root.Close()
@@ -106,7 +211,8 @@ func (in *intake) each(r io.Reader, fn func(*tar.Header, io.Reader) error) error
 			return err
 		}
 		if in.entries--; in.entries < 0 {
-			in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox has more than %d files: %q and what follows is not copied", maxEntries, h.Name))
+			in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox has more than %d files: %q and what follows is not copied",
+				maxEntries, h.Name))
 			return errBounds
 		}
 		if err := fn(h, tr); err != nil {
@@ -132,12 +238,13 @@ func (in *intake) entry(h *tar.Header, name string, r io.Reader) error {
 		}
 		return err
 	case h.Size > in.left:
-		in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox is larger than %d bytes: %q and what follows is not copied", int64(maxUnpack), name))
+		in.warnings = append(in.warnings, fmt.Sprintf("output of the sandbox is larger than %d bytes: %q and what follows is not copied",
+			int64(maxUnpack), name))
 		return errBounds
 	}
 	in.left -= h.Size
 	if name == workorder.EventsFile {
-		return journal.MergeEvents(in.root, r)
+		return outcome.MergeEvents(in.root, r)
 	}
 	return in.blame(in.write(name, r))
 }

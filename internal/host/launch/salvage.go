@@ -1,4 +1,4 @@
-package collect
+package launch
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // salvage copies out of a stopped box the work that its result says is still in it. With all, it copies every commit, since a killed box
 // gives no result. After an error the box still holds the only copy.
-func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
+func (c collector) salvage(ctx context.Context, rec *store.Record, res *workorder.Result, box string, all bool) (said []string, err error) {
 	left := res.Reasons.Has(workorder.ReasonLeft)
 	bundle := filepath.Join(rec.Dir, workorder.BundleFile)
 	if _, err := os.Stat(bundle); err != nil && (left || all) && rec.TargetBranch != "" {
@@ -24,7 +24,7 @@ func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workord
 		} else if res.Pushed {
 			w.Known = append(w.Known, res.HeadSHA)
 		}
-		switch head, err := salvage.Commits(ctx, runtime.CopierOf(c.Host.Engine), box, w, bundle); {
+		switch head, err := salvage.Commits(ctx, runtime.CopierOf(c.Engine), box, w, bundle); {
 		case errors.Is(err, salvage.ErrNothing) && !left:
 		case err != nil && archived(rec):
 			said = append(said, err.Error()) // its objects are damaged: the box has kept all of its files
@@ -42,13 +42,17 @@ func (c *Collector) salvage(ctx context.Context, rec *store.Record, res *workord
 	}
 	archive := filepath.Join(rec.Dir, filepath.FromSlash(workorder.ArchiveFile))
 	if res.Uncommitted && !archived(rec) {
-		if err := salvage.Files(ctx, runtime.CopierOf(c.Host.Engine), box, archive); errors.Is(err, salvage.ErrNothing) {
+		if err := salvage.Files(ctx, runtime.CopierOf(c.Engine), box, archive); errors.Is(err, salvage.ErrNothing) {
 			return append(said, "the sandbox has no work tree any more"), nil
 		} else if err != nil {
 			return said, err
 		}
-		res.Evidence = append(res.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: workorder.ArchiveFile, Kind: "tar+gzip"})
-		said = append(said, "files that could not be committed were taken out of the sandbox after it had stopped: they are in "+workorder.ArchiveFile)
+		res.Evidence = append(res.Evidence, workorder.Evidence{
+			Name: "files that could not be committed", Path: workorder.ArchiveFile,
+			Kind: "tar+gzip",
+		})
+		said = append(said, "files that could not be committed were taken out of the sandbox after it had stopped: "+
+			"they are in "+workorder.ArchiveFile)
 	}
 	return said, nil
 }

@@ -1,4 +1,4 @@
-package start
+package launch
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (st *Starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, error) {
+func (st starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, error) {
 	o := &j.Order
 	remote := make(chan error, 1)
 	go func() {
@@ -31,11 +31,12 @@ func (st *Starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, err
 		}
 		base, err := st.Remote.Check(ctx, o.CloneURL, o.Branch, o.TargetBranch, j.Git)
 		if err == nil && o.PR != nil && !strings.HasPrefix(base, workorder.BranchRef("")) {
-			err = fault.New(workorder.ExitGit, fmt.Errorf("a pull request goes into a branch, and %s is none", o.Branch), "start from a branch, or take pr out of the project file")
+			err = fault.New(workorder.ExitGit, fmt.Errorf("a pull request goes into a branch, and %s is none", o.Branch),
+				"start from a branch, or take pr out of the project file")
 		}
 		remote <- err
 	}()
-	info, err := LookAtEngine(ctx, st.Host.Engine, j)
+	info, err := LookAtEngine(ctx, st.Engine, j)
 	// Both are awaited: no goroutine outlives the call, and the engine's error wins.
 	return info, errors.Join(err, <-remote)
 }
@@ -48,15 +49,19 @@ func LookAtEngine(ctx context.Context, engine runtime.Runtime, j *job.Job) (runt
 	case err != nil:
 		err = fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case info.OSType != "" && info.OSType != "linux":
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType), "a sandbox needs Linux containers")
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s runs %s containers", info.Host, info.OSType),
+			"a sandbox needs Linux containers")
 	case tooOld(info.APIVersion):
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is too old: it has version %s of the Docker API (engine %s), a sandbox needs 1.%d", info.Host, info.APIVersion, info.Version, leastAPI),
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is too old: it has version %s of the Docker API (engine %s), a "+
+			"sandbox needs 1.%d", info.Host, info.APIVersion, info.Version, leastAPI),
 			"install Docker 20.10 or newer, or point DOCKER_HOST at such an engine")
-	case runsIn != "" && !strings.ContainsAny(runsIn, "./") && len(info.Runtimes) > 0 && !slices.Contains(info.Runtimes, runsIn): // a shim needs no entry
+	// a shim needs no entry
+	case runsIn != "" && !strings.ContainsAny(runsIn, "./") && len(info.Runtimes) > 0 && !slices.Contains(info.Runtimes, runsIn):
 		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s has no OCI runtime %s", info.Host, runsIn),
 			"it has "+strings.Join(info.Runtimes, ", ")+"; without --oci-runtime its default one is used")
 	case j.LocalRepo != "" && !reachesUs(info):
-		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host, j.LocalRepo),
+		err = fault.New(workorder.ExitBox, fmt.Errorf("the engine at %s is on another machine and cannot reach the repository %s", info.Host,
+			j.LocalRepo),
 			"push the repository to a remote and give --repo URL")
 	}
 	return info, err
@@ -85,7 +90,8 @@ func LookAtImage(ctx context.Context, engine runtime.Runtime, name string) error
 		return fault.New(workorder.ExitBox, err, "")
 	case id == "":
 		return fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
-			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the default image", name))
+			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the "+
+				"default image", name))
 	}
 	return nil
 }

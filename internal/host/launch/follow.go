@@ -1,0 +1,183 @@
+// Package follow records a box's events until the box has ended, and stops the box on request.
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// follower records a box's events until the box has ended, and stops the box on request.
+type follower struct{ *Launcher }
+
+const (
+	// engineGone is how long to wait for an engine that stopped answering: a restart of the
+	// engine takes seconds, and a person should not wait longer than this.
+	engineGone = 30 * time.Second
+	// ReconnectPause is the time between two connections, so that a stream that breaks at
+	// once causes no busy loop.
+	ReconnectPause = 300 * time.Millisecond
+)
+
+// Run records the box's events until it has ended, over broken streams and
+// restarts of the engine. A box that is gone has ended too.
+func (f follower) follow(ctx context.Context, run *store.Record, rec *outcome.Recorder) error {
+	taskID := run.TaskID
+	w := &runtime.Watcher{
+		Find: func(ctx context.Context) (*runtime.Box, error) { return f.Find(ctx, run) },
+		Read: func(ctx context.Context, box *runtime.Box) (bool, error) {
+			rec.Restart()
+			o := runtime.LogOptions{Since: rec.At, Stdout: rec}
+			if !box.Live() {
+				return true, errors.Join(f.Engine.Logs(ctx, box.ID, o), rec.Err)
+			}
+			if err := runtime.Follow(ctx, f.ours(run), taskID, o); err != nil && rec.Err == nil {
+				f.Log.Debug("the stream of the sandbox broke", "task", taskID, "error", err)
+			}
+			if rec.Err != nil {
+				return false, fmt.Errorf("write the record of the run: %w", rec.Err)
+			}
+			return false, nil
+		},
+		Away: func(err error) {
+			f.Log.Warn("the engine stopped answering", "task", taskID, "error", err)
+		},
+		Patience: cmp.Or(f.EngineGone, engineGone), Pause: ReconnectPause, Now: f.now,
+	}
+	err := w.Watch(ctx)
+	if errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil {
+		return fault.New(workorder.ExitBox, fmt.Errorf("follow task %s: %w", taskID, err),
+			"the run is not forgotten: when the engine is back, `sandbox-agent result "+taskID+"` collects it")
+	}
+	return err
+}
+
+// stops turns the user's signals, and a run that exceeds its own timeout, into stops of
+// the box. It returns when followCtx ends.
+func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}, rec *store.Record) StopKind {
+	late := time.NewTimer(max(0, rec.Deadline.Sub(f.now())))
+	defer late.Stop()
+	after := true // the steps after a landing still have their time
+	kind := NotStopped
+	soft := userCtx.Done()
+	box := &runtime.Stopper{
+		Find: func(ctx context.Context) (*runtime.Box, error) { return f.Find(ctx, rec) },
+		Stop: f.Engine.Stop,
+		Failed: func(err error) {
+			f.Log.Warn("stop the sandbox", "task", rec.TaskID, "error", err)
+		},
+	}
+	defer box.Wait()
+	// A stop that was requested before there was a box is carried out by the process that
+	// started the box.
+	if grace, asked := f.noted(rec.TaskID); asked {
+		box.Ask(followCtx, grace)
+	}
+	for {
+		select {
+		case <-followCtx.Done():
+			return kind
+		case <-soft:
+			soft, kind = nil, StoppedSoftly
+			f.emit(workorder.Event{Type: workorder.EventWarning, Text: stopping(userCtx)})
+			box.Ask(followCtx, runtime.StopTimeout)
+		case <-late.C:
+			switch {
+			case kind == NotStopped && after && f.hasLanded(rec):
+				after = false
+				late.Reset(workorder.AfterLimit)
+			case kind == NotStopped:
+				kind, soft = Overdue, nil
+				f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the run outlived its timeout and is stopped from outside"})
+				box.Ask(followCtx, runtime.StopTimeout)
+				late.Reset(killAfter)
+			case kind == Overdue:
+				f.Log.Warn("the sandbox outlived its stop and is killed", "task", rec.TaskID)
+				box.Ask(followCtx, 0)
+				late.Reset(killAfter)
+			}
+		case <-hard:
+			kind, soft, hard = Killed, nil, nil
+			f.emit(workorder.Event{Type: workorder.EventWarning, Text: "the sandbox is killed: what was not saved yet is lost"})
+			box.Ask(followCtx, 0)
+		}
+	}
+}
+
+// stopping says what a signal does, and what else the user can do.
+func stopping(ctx context.Context) string {
+	const what = "the agent is ended and its work saved"
+	by, told := errors.AsType[*signals.Stopped](context.Cause(ctx))
+	switch {
+	case !told:
+		return "stopping: " + what
+	case !by.Terminal:
+		return fmt.Sprintf("%s: %s", by, what)
+	case by.Signal == syscall.SIGINT:
+		return "stopping: " + what + "; Ctrl-C again, after 2 s, kills the sandbox at once"
+	}
+	return fmt.Sprintf("%s: %s; Ctrl-C, after 2 s, kills the sandbox at once", by, what)
+}
+
+// killAfter is the time from the stop of an overdue box to its kill, and between kills: an engine that carries a stop out has killed
+// the box by then.
+const killAfter = 2 * runtime.StopTimeout
+
+// hasLanded reports whether the box has said that its landing is over.
+func (f follower) hasLanded(rec *store.Record) (landed bool) {
+	if err := outcome.Events(rec.Dir, func(e workorder.Event) {
+		landed = landed || e.Type == workorder.EventStepFinished && e.Step() == workorder.StepPush
+	}); err != nil {
+		f.Log.Warn("read the record of the run", "task", rec.TaskID, "error", err)
+	}
+	return landed
+}
+
+// stopPoll is how often a command that is starting a box looks for a request to stop.
+const stopPoll = 100 * time.Millisecond
+
+// ErrStopped ends a start that another command asked to end.
+var ErrStopped = errors.New("stopped on request (sandbox-agent stop)")
+
+// unlessStopped runs the work before the box lives, and cancels it when a stop of the
+// task is requested. A box that was started nevertheless is stopped by stops.
+func (f follower) unlessStopped(ctx context.Context, taskID string, do func(context.Context) error) error {
+	starting, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	look := func() {
+		if _, asked := f.noted(taskID); asked {
+			cancel()
+		}
+	}
+	look() // a request from before must be seen first, whichever goroutine is faster
+	wg.Go(func() {
+		tick := time.NewTicker(stopPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-starting.Done():
+				return
+			case <-tick.C:
+				look()
+			}
+		}
+	})
+	err := do(starting)
+	if err != nil && starting.Err() != nil && ctx.Err() == nil {
+		return fault.New(workorder.ExitInterrupted, fmt.Errorf("%w before its sandbox was started", ErrStopped), "")
+	}
+	return err
+}

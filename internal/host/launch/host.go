@@ -1,0 +1,232 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Host is the machine's engine and state: it finds, stops and discards the boxes of recorded attempts.
+type Host struct {
+	Engine runtime.Runtime
+	Store  *store.Store
+	Log    *slog.Logger
+	// Show is called for every event, also the host's own (Seq 0), from one goroutine at a
+	// time. If nil, events are dropped.
+	Show func(workorder.Event)
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+func (h *Host) now() time.Time {
+	if h.Now != nil {
+		return h.Now()
+	}
+	return time.Now()
+}
+
+// emit shows an event. The host's own get the present time.
+func (h *Host) emit(e workorder.Event) {
+	if e.Seq == 0 && e.Time.IsZero() {
+		e.Time = h.now()
+	}
+	if h.Show != nil {
+		h.Show(e)
+	}
+}
+
+// Find finds the container of the record's attempt. It returns nil if the record's own engine has none.
+func (h *Host) Find(ctx context.Context, rec *store.Record) (*runtime.Box, error) {
+	box, err := runtime.Find(ctx, h.ours(rec), rec.TaskID)
+	if box != nil || err != nil || rec.Box == "" || rec.EngineID == "" {
+		return box, err
+	}
+	info, err := h.Engine.Info(ctx)
+	if err == nil && rec.Elsewhere(info.Identity()) {
+		err = elsewhere(rec, info)
+	}
+	return nil, err
+}
+
+// ErrElsewhere is returned for a task whose box is on another engine than the launcher's:
+// its state cannot be known here.
+var ErrElsewhere = errors.New("its sandbox is on another engine")
+
+func elsewhere(rec *store.Record, here runtime.Info) error {
+	where, hint := rec.Engine+", and this is "+here.Host, "set DOCKER_HOST="+rec.Engine+", or take its context with `docker context use`"
+	if rec.Engine == here.Host {
+		where = fmt.Sprintf("%s was %s, and is %s now", here.Host, rec.EngineID, here.Identity())
+		hint = "do it where that engine is (on another machine with the same state folder?)"
+	}
+	return fault.New(workorder.ExitBox, fmt.Errorf("task %s: %w: %s", rec.TaskID, ErrElsewhere, where),
+		hint+"; if it is gone for good, `sandbox-agent rm --force "+rec.TaskID+"` forgets the task here, and `sandbox-agent continue "+rec.TaskID+
+			" --project P` goes on from the remote then")
+}
+
+// ours is the engine restricted to the boxes of the record's attempt.
+func (h *Host) ours(rec *store.Record) runtime.Follower {
+	return runtime.OfAttempt{Follower: h.Engine, ID: rec.AttemptID}
+}
+
+// ErrRunning is returned by Collect for a box that has not ended.
+var ErrRunning = errors.New("the run has not ended")
+
+const (
+	// createTime is how long after its beginning a run may still get a container: the image is there by then.
+	createTime = 2 * time.Minute
+	// lateTime is how long the engine may take to make a container after its client has gone; a busy engine took over a second.
+	lateTime = 3 * time.Second
+	latePoll = 100 * time.Millisecond
+)
+
+// late looks again for a container that the engine may still be making for a command that was killed while it asked for it:
+// no other process would remove it. It returns nil if none comes.
+func (h *Host) late(ctx context.Context, rec *store.Record) *runtime.Box {
+	began := false
+	if err := outcome.Events(rec.Dir, func(e workorder.Event) { began = began || e.Type == workorder.EventReady }); err == nil && began ||
+		h.now().Sub(rec.Begun()) > createTime {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lateTime)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(latePoll):
+		}
+		if box, err := h.Find(ctx, rec); err == nil && box != nil {
+			return box
+		}
+	}
+}
+
+// StopKind is how a run was ended from outside.
+type StopKind int
+
+// The ways a run ends, as far as its follower knows.
+const (
+	NotStopped StopKind = iota
+	StoppedSoftly
+	Killed
+	Overdue
+	FoundEnded // it had ended before this process looked
+)
+
+// Stop ends a run within grace, or at once if grace is 0. The process that collects the run
+// learns that a stop was requested; a process that is starting its box does not start it, or
+// stops it. Stop reports false if there is no box to stop yet; the caller should retry.
+func (h *Host) Stop(ctx context.Context, rec *store.Record, grace time.Duration) (bool, error) {
+	kind := store.StopSoft
+	if grace == 0 {
+		kind = store.StopKill
+	}
+	box, err := h.Find(ctx, rec)
+	if err != nil {
+		return false, err
+	}
+	live := box != nil && box.Live()
+	if !live && !h.Store.Held(rec.TaskID) {
+		return true, nil // it ended without a request to stop
+	}
+	if h.Store.Stopped(rec.TaskID) != kind {
+		if err := h.Store.NoteStop(rec.TaskID, kind); err != nil && !live {
+			return false, err
+		} else if err != nil {
+			h.Log.Warn("note that the task is stopped", "task", rec.TaskID, "error", err)
+		}
+	}
+	if !live {
+		return false, nil
+	}
+	return true, h.Engine.Stop(ctx, box.ID, grace)
+}
+
+// noted returns the stop that another process requested, and the grace that it left. A
+// request with a shorter grace is carried out by its own process.
+func (h *Host) noted(taskID string) (grace time.Duration, asked bool) {
+	switch h.Store.Stopped(taskID) {
+	case store.StopKill:
+		return 0, true
+	case store.StopSoft:
+		return runtime.StopTimeout, true
+	}
+	return 0, false
+}
+
+// askedTo is the kind of an end that this process did not watch or cause.
+func (h *Host) askedTo(taskID string, kind StopKind) StopKind {
+	if kind == StoppedSoftly || kind == Killed {
+		return kind
+	}
+	switch h.Store.Stopped(taskID) {
+	case store.StopKill:
+		return Killed
+	case store.StopSoft:
+		return StoppedSoftly
+	}
+	return kind
+}
+
+// Discard removes all boxes of a task, also those kept of former attempts. It removes
+// live ones only with force. With force it also gives up boxes on other engines that may
+// live: left names them. The task cannot be collected any more.
+func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left []string, err error) {
+	boxes, err := h.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
+	if err != nil {
+		return nil, err
+	}
+	if left, err = h.outOfReach(ctx, rec, boxes, force); err != nil {
+		return nil, err
+	}
+	boxes = slices.DeleteFunc(boxes, func(b runtime.Box) bool {
+		id := b.Labels[workorder.LabelAttempt]
+		return id != "" && !rec.Knows(id) // it belongs to another state folder
+	})
+	if slices.ContainsFunc(boxes, runtime.Box.Live) {
+		if !force {
+			return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
+		}
+		if err := h.Store.NoteStop(rec.TaskID, store.StopKill); err != nil {
+			return nil, err
+		}
+	}
+	if !force && !rec.Collected && len(boxes) == 0 && h.Store.Held(rec.TaskID) {
+		return nil, fmt.Errorf("task %s is being started: %w", rec.TaskID, ErrRunning)
+	}
+	var errs []error
+	for _, b := range boxes {
+		errs = append(errs, h.Engine.Remove(ctx, b.ID))
+	}
+	return left, errors.Join(errs...)
+}
+
+// outOfReach names the task's boxes on other engines. Without force, one that may live is
+// an error.
+func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Box, force bool) (left []string, err error) {
+	info, err := h.Engine.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range rec.Attempts() {
+		open := a.ID == rec.AttemptID && !rec.Collected || a.Unsure
+		if !open && !a.Keep || !a.Elsewhere(info.Identity()) ||
+			slices.ContainsFunc(here, func(b runtime.Box) bool { return b.Labels[workorder.LabelAttempt] == a.ID }) {
+			continue
+		}
+		if open && !force {
+			return nil, elsewhere(rec, info)
+		}
+		left = append(left, a.Box+" on "+a.Engine)
+	}
+	return left, nil
+}

@@ -1,0 +1,294 @@
+// Package journal keeps the events of a run in its output folder: each event of the box once, and the host's own in a
+// second file.
+package outcome
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// maxLine bounds one line of the record. The largest event carries a whole
+// result; a longer line is dropped, so that memory stays bounded whatever the box prints.
+const maxLine = 16 << 20
+
+// Recorder writes the run's events to events.jsonl as they arrive, each once,
+// and shows them. It can be opened again on the file of a dead predecessor.
+type Recorder struct {
+	f      *os.File  // nil if events are only shown
+	last   int64     // highest Seq in the file
+	At     time.Time // of that event
+	result *workorder.Result
+	Show   func(workorder.Event)
+	lines  *text.Lines
+	Err    error
+}
+
+// OnlyShown shows events and keeps none.
+func OnlyShown(show func(workorder.Event)) *Recorder {
+	r := &Recorder{Show: show}
+	r.lines = text.WholeLines(maxLine, r.line)
+	return r
+}
+
+// OpenRecorder opens the record in a folder and continues after its last whole line. It calls show for each new event.
+func OpenRecorder(dir string, show func(workorder.Event)) (*Recorder, error) {
+	// A folder that was deleted meanwhile must not prevent that the box is stopped or collected.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the output folder: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, workorder.EventsFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the record of the run: %w", err)
+	}
+	r := OnlyShown(func(workorder.Event) {})
+	r.f = f
+	end, err := readEvents(f, r.note)
+	if err == nil {
+		// The rest after the last whole line is a line that the dead writer cut off.
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		_, err = f.Seek(end, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("read the record of the run: %w", err)
+	}
+	if show != nil {
+		r.Show = show
+	}
+	return r, nil
+}
+
+// note keeps what a restart and the result need.
+func (r *Recorder) note(e workorder.Event) {
+	if e.Seq > r.last {
+		r.last, r.At = e.Seq, e.Time
+	}
+	if e.Type == workorder.EventResult && e.Result != nil {
+		r.result = e.Result
+	}
+}
+
+// Write takes any piece of the box's standard output.
+func (r *Recorder) Write(p []byte) (int, error) {
+	n, _ := r.lines.Write(p)
+	return n, r.Err
+}
+
+// Restart drops half a line: the next stream begins with a whole one.
+func (r *Recorder) Restart() { r.lines.Restart() }
+
+func (r *Recorder) line(b []byte) {
+	e, err := workorder.DecodeEvent(b)
+	if err != nil || e.Seq <= r.last || e.Type == "" {
+		return // not an event, or a duplicate
+	}
+	r.note(e)
+	if r.Err == nil && r.f != nil {
+		_, r.Err = r.f.Write(append(text.EscapeControls(b), '\n'))
+	}
+	r.Show(e)
+}
+
+// Close flushes the record to the disk.
+func (r *Recorder) Close() error {
+	err := errors.Join(r.Err, r.f.Sync(), r.f.Close())
+	if err != nil {
+		return fmt.Errorf("write the record of the run: %w", err)
+	}
+	return nil
+}
+
+// readEvents calls fn for every whole line of r and returns where the last one ends.
+func readEvents(r io.Reader, fn func(workorder.Event)) (end int64, err error) {
+	br := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := br.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return end, err
+		}
+		end += int64(len(line))
+		if e, err := workorder.DecodeEvent(line); err == nil && e.Type != "" {
+			fn(e)
+		}
+	}
+}
+
+// Events calls fn for every event recorded in the task's output folder. A missing record has no events.
+func Events(dir string, fn func(workorder.Event)) error {
+	f, err := os.Open(filepath.Join(dir, workorder.EventsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the record of the run: %w", err)
+	}
+	defer f.Close()
+	if _, err := readEvents(f, fn); err != nil {
+		return fmt.Errorf("read the record of the run: %w", err)
+	}
+	return nil
+}
+
+// HostEventsFile is the file of the host's own events. They are not in the box's record: its
+// numbers have no gaps, and the box's own copy is merged into it.
+const HostEventsFile = "host-events.jsonl"
+
+// Note records an event of the host.
+func NoteHostEvent(dir string, e workorder.Event) error {
+	if e.Type == workorder.EventResult {
+		e.Result = nil // it is beside the record, in result.json
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, HostEventsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text.EscapeControls(b), '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// Own reads the host's own events.
+func HostEvents(dir string) (list []workorder.Event, err error) {
+	f, err := os.Open(filepath.Join(dir, HostEventsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record of the host: %w", err)
+	}
+	defer f.Close()
+	if _, err := readEvents(f, func(e workorder.Event) { list = append(list, e) }); err != nil {
+		return nil, fmt.Errorf("read the record of the host: %w", err)
+	}
+	return list, nil
+}
+
+// Among shows the host's own events at their places between those of the box. The
+// function rest shows the remaining ones.
+func Among(host []workorder.Event, show func(workorder.Event)) (box func(workorder.Event), rest func()) {
+	box = func(e workorder.Event) {
+		for len(host) > 0 && !host[0].Time.After(e.Time) {
+			show(host[0])
+			host = host[1:]
+		}
+		show(e)
+	}
+	return box, func() {
+		for _, e := range host {
+			show(e)
+		}
+	}
+}
+
+// MergeEvents adds to the record in root the events that only the box's own copy has: a stream
+// without a reader, or one that broke, loses some. Both are sorted by number, so one pass with
+// one line of each in memory is enough.
+func MergeEvents(root *os.Root, box io.Reader) (err error) {
+	const merged = ".events.merged"
+	have, err := root.OpenFile(workorder.EventsFile, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("merge the record of the run: %w", err)
+	}
+	defer have.Close()
+	f, err := root.OpenFile(merged, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("merge the record of the run: %w", err)
+	}
+	w := bufio.NewWriterSize(f, 64<<10)
+	added, err := mergeLines(w, newEventLines(have), newEventLines(box))
+	if err = errors.Join(err, w.Flush(), f.Sync(), f.Close()); err == nil && added {
+		err = root.Rename(merged, workorder.EventsFile)
+	} else {
+		err = errors.Join(err, root.Remove(merged))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("merge the record of the run: %w", err)
+	}
+	return nil
+}
+
+// mergeLines merges both in order. Of an event in both it writes the one of have.
+func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
+	err = errors.Join(have.next(), box.next())
+	for err == nil && (have.seq > 0 || box.seq > 0) {
+		switch {
+		case have.seq > 0 && (box.seq == 0 || have.seq <= box.seq):
+			same := have.seq == box.seq
+			_, err = w.Write(have.line)
+			err = errors.Join(err, have.next())
+			if same {
+				err = errors.Join(err, box.next())
+			}
+		default:
+			added = true
+			_, err = w.Write(text.EscapeControls(box.line))
+			err = errors.Join(err, box.next())
+		}
+	}
+	return added, err
+}
+
+// eventLines reads the events of a record with rising numbers. It skips lines that are no
+// event, too long or cut off.
+type eventLines struct {
+	br   *bufio.Reader
+	line []byte // with its line feed
+	seq  int64  // 0 at the end
+}
+
+func newEventLines(r io.Reader) *eventLines { return &eventLines{br: bufio.NewReaderSize(r, 64<<10)} }
+
+func (l *eventLines) next() error {
+	last := l.seq
+	for {
+		err := l.read()
+		if errors.Is(err, io.EOF) {
+			l.seq = 0
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e, err := workorder.DecodeEvent(l.line); err == nil && e.Type != "" && e.Seq > last {
+			l.seq = e.Seq
+			return nil
+		}
+	}
+}
+
+// read reads a line; one that is too long is read as empty.
+func (l *eventLines) read() error {
+	l.line = l.line[:0]
+	over := false
+	for {
+		part, err := l.br.ReadSlice('\n')
+		if over = over || len(l.line)+len(part) > maxLine; !over {
+			l.line = append(l.line, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if over {
+			l.line = l.line[:0]
+		}
+		return err
+	}
+}
