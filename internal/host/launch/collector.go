@@ -1,4 +1,3 @@
-// Package collect copies an ended box's output to the host, completes the result and removes the box.
 package launch
 
 import (

@@ -1,4 +1,3 @@
-// Package follow records a box's events until the box has ended, and stops the box on request.
 package launch
 
 import (

@@ -1,5 +1,5 @@
-// Package launch takes a resolved job through its life on the host: the checks before a container exists (start), one box, its events
-// as they come (follow), the output copied out, and the box removed (collect). Any later process can finish what it begins: all state is
+// Package launch takes a resolved job through its life on the host: the checks before a container exists, one box, its events
+// as they come, the output copied out, and the box removed. Any later process can finish what it begins: all state is
 // in the engine's labels and in the state folder. It prints nothing.
 package launch
 

@@ -1,4 +1,3 @@
-// Package start brings a job to the point where its box has the order.
 package launch
 
 import (

@@ -1,5 +1,3 @@
-// Package journal keeps the events of a run in its output folder: each event of the box once, and the host's own in a
-// second file.
 package outcome
 
 import (
@@ -148,7 +146,7 @@ func Events(dir string, fn func(workorder.Event)) error {
 // numbers have no gaps, and the box's own copy is merged into it.
 const HostEventsFile = "host-events.jsonl"
 
-// Note records an event of the host.
+// NoteHostEvent records an event of the host.
 func NoteHostEvent(dir string, e workorder.Event) error {
 	if e.Type == workorder.EventResult {
 		e.Result = nil // it is beside the record, in result.json
@@ -165,7 +163,7 @@ func NoteHostEvent(dir string, e workorder.Event) error {
 	return errors.Join(err, f.Close())
 }
 
-// Own reads the host's own events.
+// HostEvents reads the host's own events.
 func HostEvents(dir string) (list []workorder.Event, err error) {
 	f, err := os.Open(filepath.Join(dir, HostEventsFile))
 	if errors.Is(err, fs.ErrNotExist) {

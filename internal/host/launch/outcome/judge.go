@@ -1,5 +1,5 @@
-// Package outcome decides how a run ended: it accepts from a box's result only what a box can know, and makes the result of a run that left
-// none.
+// Package outcome keeps an attempt's events and result in its output folder. It accepts from a box's result only what a box can know, and
+// makes the result of an attempt that left none.
 package outcome
 
 import (
