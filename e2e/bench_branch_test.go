@@ -34,12 +34,12 @@ func TestBenchBranch(t *testing.T) {
 	}
 	gittest.Git(t, repo, "add", ".")
 	gittest.Git(t, repo, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "base")
-	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir()})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	sb, err := m.Create(ctx, sandbox.Spec{Name: fmt.Sprintf("bench-branch-%d", os.Getpid()), Runtime: sandbox.KindJail, Repo: repo})
+	sb, err := m.Create(ctx, sandbox.Spec{Name: fmt.Sprintf("bench-branch-%d", os.Getpid()), Runtime: sandbox.RuntimeJail, Repo: repo})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +64,14 @@ func TestBenchBranch(t *testing.T) {
 	}
 	save := func(commits bool) func() error {
 		return func() error {
-			s, err := sb.Save(ctx, sandbox.Ran{Command: "x", Started: time.Now()})
+			s, err := sb.Save(ctx, sandbox.CommandRecord{Command: "x", Started: time.Now()})
 			if err == nil && (s.Commit != "") != commits {
 				err = fmt.Errorf("%+v", s)
 			}
 			return err
 		}
 	}
-	if _, err := sb.Save(ctx, sandbox.Ran{}); err != nil {
+	if _, err := sb.Save(ctx, sandbox.CommandRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range rounds * 2 {

@@ -34,13 +34,13 @@ func TestBenchCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.image = small.Name
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	leases := pool.New(m, pool.Options{Max: 1})
-	runner := code.Open(m, code.Options{Image: func(context.Context) (string, error) { return b.image, nil }})
+	runner := code.NewRunner(m, code.Options{Image: func(context.Context) (string, error) { return b.image, nil }})
 	defer func() {
 		if err := errors.Join(leases.Close(context.WithoutCancel(ctx)), runner.Close(context.WithoutCancel(ctx))); err != nil {
 			t.Error(err)
@@ -53,7 +53,7 @@ func TestBenchCode(t *testing.T) {
 			b.command("bwrap python", slices.Concat(bwrapLine, []string{systemPython, "-c", "pass"})...)
 			b.command("python", systemPython, "-c", "pass")
 			b.command("cli jail", bin, "run", "--runtime", "jail", "--env", "python", "pass")
-			b.run("jail", runner, sandbox.KindJail)
+			b.run("jail", runner, sandbox.RuntimeJail)
 			b.lease(leases, b.samples)
 		}
 		b.command("docker run", "docker", "run", "--rm", "--network", "none", b.image, "true")
@@ -88,7 +88,7 @@ func (b *codeBench) command(name string, argv ...string) {
 }
 
 // run runs Python in a fresh place.
-func (b *codeBench) run(name string, r *code.Runner, kind sandbox.Kind) {
+func (b *codeBench) run(name string, r *code.Runner, kind sandbox.Runtime) {
 	b.t.Helper()
 	b.timed(name, func() error {
 		res, err := r.Run(b.t.Context(), code.Request{Env: "python", Code: "pass", Backend: kind})
@@ -126,12 +126,12 @@ func (b *codeBench) lease(p *pool.Pool, samples map[string][]time.Duration) {
 func (b *codeBench) session(m *sandbox.Manager) {
 	b.t.Helper()
 	ctx := b.t.Context()
-	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
+	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.RuntimeJail, Network: sandbox.NetworkNone, Lifetime: sandbox.LifetimeEphemeral})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
-	var s *sandbox.Interpreter
+	var s *sandbox.Session
 	cell := func(text string) error {
 		r, err := s.Run(ctx, sandbox.Cell{Code: text})
 		if err == nil && !r.OK {
@@ -140,7 +140,7 @@ func (b *codeBench) session(m *sandbox.Manager) {
 		return err
 	}
 	b.timed("session", func() (err error) {
-		if s, err = sb.Session(ctx, sandbox.SessionOptions{Driver: sandbox.DriverPython}); err != nil {
+		if s, err = sb.OpenSession(ctx, sandbox.SessionOptions{Driver: sandbox.DriverPython}); err != nil {
 			return err
 		}
 		return cell("x = 1")

@@ -21,7 +21,7 @@ import (
 // TestBenchSandboxes prints what sandboxes without a task cost beside the engine's own commands, in the same minutes. It asserts nothing about time.
 func TestBenchSandboxes(t *testing.T) {
 	ctx := t.Context()
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestBenchSandboxes(t *testing.T) {
 		for range 5 {
 			timed("bwrap", command(slices.Concat(bwrapLine, []string{"true"})...))
 			timed("jail", func() error {
-				sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
+				sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.RuntimeJail, Network: sandbox.NetworkNone, Lifetime: sandbox.LifetimeEphemeral})
 				if err != nil {
 					return err
 				}
@@ -69,7 +69,7 @@ func TestBenchSandboxes(t *testing.T) {
 		}
 		timed("docker run", command("docker", "run", "--rm", "--network", "none", plainImage, "true"))
 		timed("up", func() error {
-			sb, err := m.Create(ctx, sandbox.Spec{Image: plainImage, Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
+			sb, err := m.Create(ctx, sandbox.Spec{Image: plainImage, Network: sandbox.NetworkNone, Lifetime: sandbox.LifetimeEphemeral})
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ func TestLeaseAttack(t *testing.T) {
 	t.Parallel()
 	program := buildAttack(t)
 	// The kernel counts watches for each user of the machine: a user of their own takes none from other tests.
-	for trust, user := range map[pool.Trust]string{pool.Sandboxed: "4711:4711", pool.Trusted: "4712:4712"} {
+	for trust, user := range map[pool.Access]string{pool.AccessNone: "4711:4711", pool.AccessNetwork: "4712:4712"} {
 		t.Run(string(trust), func(t *testing.T) {
 			t.Parallel()
 			name := "a lease, " + string(trust)
@@ -58,7 +58,7 @@ func TestLeaseAttack(t *testing.T) {
 			release(first.ID)
 			second := u.acquire(spec...)
 			// Of the network of a trusted one traces stay, and it is thrown away.
-			if again := second.Sandbox == first.Sandbox; again != (trust == pool.Sandboxed) {
+			if again := second.Sandbox == first.Sandbox; again != (trust == pool.AccessNone) {
 				t.Errorf("lent again: %t", again)
 			}
 			next := attack(second.ID, "look")

@@ -15,7 +15,7 @@ import (
 
 // A thousand leases, one after the other, leave nothing in the container and nothing in the program that has them.
 func TestPoolCycles(t *testing.T) {
-	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir()})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

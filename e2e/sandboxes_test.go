@@ -392,36 +392,45 @@ import (
 
 func main() {
 	ctx := context.Background()
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	part, kind, image := os.Args[1], os.Args[2], os.Args[3]
 	for i := range 3 {
-		x := sandbox.NewExecutor(m, sandbox.Spec{Name: fmt.Sprintf(part+"-%d", i), Runtime: sandbox.Kind(kind), Image: image, Silence: 4 * time.Second})
+		spec := sandbox.Spec{
+			Name: fmt.Sprintf(part+"-%d", i), Runtime: sandbox.Runtime(kind), Image: image,
+			Lifetime: sandbox.LifetimeEphemeral, OwnerTimeout: 4 * time.Second,
+		}
 		for again := range 2 {
-			command := sandbox.Command{Argv: []string{"sh", "-c", "ls $HOME/gone; sleep 900 >/dev/null 2>&1 & touch $HOME/gone; echo $((i + 1))"}, Env: []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute}
-			r, err := x.Run(ctx, command)
-			if errors.Is(err, sandbox.ErrLost) {
-				r, err = x.Run(ctx, command) // the connection's end was not seen yet
+			sb, err := m.Create(ctx, spec)
+			if err != nil {
+				log.Fatal(err)
 			}
+			r, err := sb.Run(ctx, sandbox.Command{
+				Argv: []string{"sh", "-c", "ls $HOME/gone; sleep 900 >/dev/null 2>&1 & touch $HOME/gone; echo $((i + 1))"},
+				Env:  []string{fmt.Sprintf("i=%d", i)}, Timeout: time.Minute,
+			})
 			if err != nil || r.ExitCode != 0 || string(r.Stdout) != fmt.Sprintln(i+1) {
 				log.Fatalf("%q %+v %v", r.Stdout, r, err)
 			}
 			if again > 0 || i > 0 {
 				break
 			}
-			// Somebody removes it: the next command has another one.
-			sb, err := m.Get(ctx, fmt.Sprintf(part+"-%d", i))
+			// Another handle removes it: the next one of that name has none of its files.
+			other, err := m.Get(ctx, spec.Name)
 			if err != nil {
 				log.Fatal(err)
 			}
-			if err := sb.Remove(ctx); err != nil {
+			if err := other.Remove(ctx); err != nil {
+				log.Fatal(err)
+			}
+			if err := sb.Close(ctx); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 				log.Fatal(err)
 			}
 		}
 	}
-	time.Sleep(6 * time.Second) // longer than the silence: signs of life keep them
+	time.Sleep(6 * time.Second) // longer than the owner timeout: keep-alive signals keep them
 	fmt.Println("ready")
 	select {}
 }

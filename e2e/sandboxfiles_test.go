@@ -205,7 +205,7 @@ func TestSandboxFilesOfOthers(t *testing.T) {
 
 	// A name that is the user's file and the guest's in turn.
 	u.exec(name, "", "--background", "--", "sh", "-c", "while :; do ln -sfn /.sandbox-agent/config.json race; ln -sfn /tmp/own race; ln -sfn /.sandbox-agent d; ln -sfn /tmp d; done")
-	m, err := sandbox.Open(sandbox.Options{StateDir: u.state})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: u.state})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 func TestSandboxManyCommands(t *testing.T) {
 	u := newCarefulUser(t)
 	name := u.sandbox("many", "--network", "none")
-	m, err := sandbox.Open(sandbox.Options{StateDir: u.state})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: u.state})
 	if err != nil {
 		t.Fatal(err)
 	}

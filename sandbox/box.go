@@ -83,7 +83,7 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand,
 		Project: s.Name, Author: git.DefaultAuthor(),
-		Stand: &workorder.Stand{IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(), SilenceMS: s.Silence.Milliseconds()},
+		Stand: &workorder.Stand{IdleMS: s.IdleTimeout.Milliseconds(), LifeMS: s.TTL.Milliseconds(), SilenceMS: s.OwnerTimeout.Milliseconds()},
 	}
 	if s.Box != nil {
 		o.Spec = *s.Box

@@ -13,35 +13,35 @@ import (
 )
 
 // Action is an action of Collect.
-type Action string
+type GCKind string
 
 // Actions of Collect.
 const (
 	// RemoveSandbox removes a container that was created and never started, or a session that has ended.
-	RemoveSandbox Action = "remove sandbox"
+	GCRemoveSandbox GCKind = "remove sandbox"
 	// KeepRecord rewrites the record of an existing sandbox.
-	KeepRecord Action = "keep record"
+	GCWriteRecord GCKind = "keep record"
 	// ForgetSandbox forgets a sandbox whose container was removed. It needs Force, since the next use would recreate
 	// the sandbox.
-	ForgetSandbox Action = "forget sandbox"
+	GCForgetSandbox GCKind = "forget sandbox"
 	// EndEndpoints closes the endpoints of an unknown sandbox.
-	EndEndpoints Action = "end endpoints"
+	GCCloseEndpoints GCKind = "end endpoints"
 	// RemoveVolume removes a volume whose container was removed without it.
-	RemoveVolume Action = "remove volume"
+	GCRemoveVolume GCKind = "remove volume"
 	// RemoveFork removes the image of a fork that no longer exists.
-	RemoveFork Action = "remove image of fork"
+	GCRemoveForkImage GCKind = "remove image of fork"
 )
 
 // Collected is an action that was, or with DryRun would be, carried out.
-type Collected struct {
-	Action Action `json:"action"`
+type GCAction struct {
+	Action GCKind `json:"action"`
 	Target string `json:"target"`
 	// NeedsForce reports that the action is carried out only with Force.
 	NeedsForce bool `json:"needs_force,omitempty"`
 }
 
 // CollectOptions are options of Collect.
-type CollectOptions struct {
+type GCOptions struct {
 	DryRun bool // report actions without carrying them out
 	Force  bool // also forget sandboxes that could be recreated
 }
@@ -55,8 +55,8 @@ const (
 
 // Collect removes leftovers of dead programs and repairs the records of sandboxes, for the Manager's state directory
 // and engine. It skips what a running program uses. On error it also returns the actions carried out so far.
-func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, error) {
-	c := &collector{m: m, o: o, done: []Collected{}, forgotten: map[string]bool{}, used: map[string]bool{}}
+func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
+	c := &collector{m: m, o: o, done: []GCAction{}, forgotten: map[string]bool{}, used: map[string]bool{}}
 	if m.state == "" {
 		return c.done, errNoState
 	}
@@ -86,8 +86,8 @@ func (m *Manager) Collect(ctx context.Context, o CollectOptions) ([]Collected, e
 
 type collector struct {
 	m    *Manager
-	o    CollectOptions
-	done []Collected
+	o    GCOptions
+	done []GCAction
 	errs []error
 	// forgotten are the sandboxes forgotten by this call.
 	forgotten map[string]bool
@@ -96,26 +96,26 @@ type collector struct {
 }
 
 // do carries out an action, or only reports it in a dry run.
-func (c *collector) do(a Action, target string, f func() error) {
+func (c *collector) do(a GCKind, target string, f func() error) {
 	if !c.o.DryRun {
 		if err := f(); err != nil {
 			c.errs = append(c.errs, fmt.Errorf("%s %s: %w", a, target, err))
 			return
 		}
 	}
-	c.done = append(c.done, Collected{Action: a, Target: target})
+	c.done = append(c.done, GCAction{Action: a, Target: target})
 }
 
 // sandbox checks an existing sandbox.
 func (c *collector) sandbox(ctx context.Context, sb *Sandbox, b runtime.Box) {
-	session := sb.spec.Lifetime == Session
+	session := sb.spec.Lifetime == LifetimeEphemeral
 	switch {
 	case b.State == "created" && time.Since(b.Created) > neverStarted, session && b.State != "created" && !b.Live():
-		c.do(RemoveSandbox, sb.spec.Name, func() error { return sb.Discard(ctx) })
+		c.do(GCRemoveSandbox, sb.spec.Name, func() error { return sb.Discard(ctx) })
 	case session, b.State == "created":
 	default:
 		if _, err := c.m.kept.Load(sb.spec.Name); err != nil { // missing or damaged: the labels are authoritative
-			c.do(KeepRecord, sb.spec.Name, func() error { return c.m.keep(ctx, sb) })
+			c.do(GCWriteRecord, sb.spec.Name, func() error { return c.m.keep(ctx, sb) })
 		}
 	}
 }
@@ -145,10 +145,10 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if made, begun := c.m.kept.Begun(name); begun && made.New {
-			c.do(RemoveSandbox, name, func() error { return c.m.abandon(ctx, name) })
+			c.do(GCRemoveSandbox, name, func() error { return c.m.abandon(ctx, name) })
 		}
 		if c.m.hasEndpoints(name) {
-			c.do(EndEndpoints, name, func() error { return c.m.endpoints(ctx, name) })
+			c.do(GCCloseEndpoints, name, func() error { return c.m.endpoints(ctx, name) })
 		}
 		return
 	case err != nil: // its engine is unknown
@@ -157,7 +157,7 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 	}
 	here, ok := engines[rec.Runtime]
 	if !ok {
-		if here, err = c.m.engine(ctx, Kind(rec.Runtime)); err != nil {
+		if here, err = c.m.engine(ctx, Runtime(rec.Runtime)); err != nil {
 			c.errs = append(c.errs, err)
 			return
 		}
@@ -181,7 +181,7 @@ func (c *collector) volumes(ctx context.Context, owner string) {
 	c.errs = append(c.errs, public(err))
 	for _, left := range list {
 		if time.Since(left.Created) > neverStarted { // a new container's volume is created first
-			c.do(RemoveVolume, left.Name, func() error { return public(v.RemoveVolume(ctx, left.Name)) })
+			c.do(GCRemoveVolume, left.Name, func() error { return public(v.RemoveVolume(ctx, left.Name)) })
 		}
 	}
 }
@@ -189,12 +189,12 @@ func (c *collector) volumes(ctx context.Context, owner string) {
 // forget forgets a missing sandbox, only with Force.
 func (c *collector) forget(ctx context.Context, name string) {
 	if !c.o.Force {
-		c.done = append(c.done, Collected{Action: ForgetSandbox, Target: name, NeedsForce: true})
+		c.done = append(c.done, GCAction{Action: GCForgetSandbox, Target: name, NeedsForce: true})
 		return
 	}
 	c.forgotten[name] = true
-	c.do(ForgetSandbox, name, func() error {
-		c.m.note(registry.Event{Sandbox: name, Event: registry.Removed})
+	c.do(GCForgetSandbox, name, func() error {
+		c.m.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
 		return errors.Join(c.m.endpoints(ctx, name), c.m.kept.Forget(name))
 	})
 }
@@ -224,11 +224,11 @@ func (c *collector) images(ctx context.Context, owner string) {
 				continue
 			}
 			if c.o.DryRun {
-				c.done = append(c.done, Collected{Action: RemoveFork, Target: name})
+				c.done = append(c.done, GCAction{Action: GCRemoveForkImage, Target: name})
 			} else if err := s.RemoveSnapshot(ctx, i.Ref); err == nil {
-				c.done = append(c.done, Collected{Action: RemoveFork, Target: name})
+				c.done = append(c.done, GCAction{Action: GCRemoveForkImage, Target: name})
 			} else if !errors.Is(err, runtime.ErrInUse) {
-				c.errs = append(c.errs, fmt.Errorf("%s %s: %w", RemoveFork, name, public(err)))
+				c.errs = append(c.errs, fmt.Errorf("%s %s: %w", GCRemoveForkImage, name, public(err)))
 			}
 		}
 	}

@@ -50,7 +50,7 @@ type Command struct {
 type Size struct{ Rows, Cols uint16 }
 
 // Result is the outcome of a command.
-type Result struct {
+type RunResult struct {
 	Stdout []byte // set by Run; with a Terminal all output
 	Stderr []byte
 	// Truncated reports that the output exceeded MaxOutput.
@@ -85,10 +85,10 @@ func (c Command) wire() wire.Command {
 
 // Run runs a command to its end. A failing command is not an error: see Result.ExitCode. The end of ctx ends the
 // command, unless Background is set.
-func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
+func (sb *Sandbox) Run(ctx context.Context, c Command) (RunResult, error) {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
-		return Result{}, err
+		return RunResult{}, err
 	}
 	most := c.MaxOutput
 	if most == 0 {
@@ -97,7 +97,7 @@ func (sb *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	out, errOut := text.NewEnds(most), text.NewEnds(most)
 	r, err := p.Wait(ctx, out, errOut)
 	if err != nil {
-		return Result{}, err
+		return RunResult{}, err
 	}
 	r.Stdout, r.Stderr, r.Truncated = out.Bytes(), errOut.Bytes(), out.Cut() || errOut.Cut()
 	return r, nil
@@ -125,7 +125,7 @@ func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	switch {
 	case c.Unrecorded:
 	case c.Background:
-		sb.note(registry.Event{Event: registry.Executed, Program: c.Argv[0], Background: true})
+		sb.note(registry.Event{Event: registry.EventExecuted, Program: c.Argv[0], Background: true})
 	default:
 		p.sb, p.program = sb, c.Argv[0]
 	}
@@ -228,7 +228,7 @@ func (p *Process) ID() string { return p.p.ID() }
 
 // Wait copies output to the writers until the command ends; a nil writer discards its stream. The end of ctx, or a
 // failing writer, ends a command that Start started, unless Background is set. Call Wait once.
-func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, error) {
+func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (RunResult, error) {
 	var lost int64
 	var exit wire.Exit
 	var err error
@@ -241,15 +241,15 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (Result, e
 		})
 	}
 	if p.late || errors.Is(err, wireclient.ErrLate) {
-		return Result{ID: p.ID(), ExitCode: lateCode, TimedOut: true, Truncated: lost > 0, Duration: time.Since(p.began), Reason: lateReason}, nil
+		return RunResult{ID: p.ID(), ExitCode: lateCode, TimedOut: true, Truncated: lost > 0, Duration: time.Since(p.began), Reason: lateReason}, nil
 	}
 	if err != nil {
-		return Result{}, public(err)
+		return RunResult{}, public(err)
 	}
 	if p.sb != nil {
-		p.sb.note(registry.Event{Event: registry.Executed, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
+		p.sb.note(registry.Event{Event: registry.EventExecuted, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
 	}
-	return Result{
+	return RunResult{
 		ID: p.ID(), ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,
 		Duration: time.Duration(exit.DurationMS) * time.Millisecond, Reason: exit.Error, Truncated: lost > 0,
 	}, nil

@@ -23,7 +23,7 @@ const (
 )
 
 // Copied is the outcome of a copy.
-type Copied struct {
+type CopyResult struct {
 	Files int64 `json:"files"` // including links
 	Bytes int64 `json:"bytes"` // in files
 	// Left counts skipped entries: devices, pipes, sockets and, in CopyOut, links that lead out of the copied
@@ -61,9 +61,9 @@ func targetOf(source string, folder bool, path string, there *fs.FileMode) (targ
 	case there != nil && there.IsDir():
 		return target{path, base(source)}, nil
 	case there != nil && folder:
-		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is not a directory, but %s is", path, source)}
+		return target{}, &kindError{ErrFileType, fmt.Errorf("%s is not a directory, but %s is", path, source)}
 	case there != nil && !there.IsRegular():
-		return target{}, &kindError{ErrFileKind, fmt.Errorf("%s is a device, a pipe or a socket", path)}
+		return target{}, &kindError{ErrFileType, fmt.Errorf("%s is a device, a pipe or a socket", path)}
 	case there == nil && (trimmed != path && !folder || name == "."):
 		return target{}, &kindError{ErrNotFound, fmt.Errorf("no directory %s", path)}
 	}
@@ -74,18 +74,18 @@ func targetOf(source string, folder bool, path string, there *fs.FileMode) (targ
 // links. If path is a directory, the copy goes into it under the source's name, or with local ending in "/." as its
 // content. Otherwise path names the copy, in an existing directory. Existing files are replaced, existing directories
 // are merged.
-func (f *Files) CopyIn(ctx context.Context, local, path string) (Copied, error) {
+func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, error) {
 	info, err := os.Stat(local)
 	if err != nil {
-		return Copied{}, hostError(err)
+		return CopyResult{}, hostError(err)
 	}
 	there, err := f.lookFor(ctx, path)
 	if err != nil {
-		return Copied{}, err
+		return CopyResult{}, err
 	}
 	to, err := targetOf(local, info.IsDir(), path, there)
 	if err != nil {
-		return Copied{}, f.of(err)
+		return CopyResult{}, f.of(err)
 	}
 	if !info.IsDir() {
 		if there == nil || there.IsDir() {
@@ -113,18 +113,18 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (Copied, error) 
 	if err == nil {
 		err = hostError(perr)
 	}
-	return Copied{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + e.Left, FirstLeft: sum.FirstLeft}, err
+	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + e.Left, FirstLeft: sum.FirstLeft}, err
 }
 
-func (f *Files) fileIn(ctx context.Context, local, path string) (Copied, error) {
+func (f *Files) fileIn(ctx context.Context, local, path string) (CopyResult, error) {
 	file, err := tree.Open(local)
 	if err != nil {
-		return Copied{}, hostError(err)
+		return CopyResult{}, hostError(err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return Copied{}, hostError(err)
+		return CopyResult{}, hostError(err)
 	}
 	perm := info.Mode().Perm()
 	src := &source{r: file}
@@ -133,23 +133,23 @@ func (f *Files) fileIn(ctx context.Context, local, path string) (Copied, error) 
 		err = hostError(src.err)
 	}
 	if err != nil {
-		return Copied{}, err
+		return CopyResult{}, err
 	}
-	return Copied{Files: 1, Bytes: src.n}, nil
+	return CopyResult{Files: 1, Bytes: src.n}, nil
 }
 
 // CopyOut copies a file or directory of the sandbox to the host. The destination follows the rules of CopyIn; the umask
 // applies. It does not trust the sandbox: it writes nothing outside of the copy and skips links that lead out of it.
 // More than MaxCopyFiles files or MaxCopyBytes bytes are an ErrTooMuch. After an error the copy may be incomplete, but
 // has no partial file.
-func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error) {
+func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, error) {
 	info, err := f.Stat(ctx, path)
 	if err != nil {
-		return Copied{}, err
+		return CopyResult{}, err
 	}
 	there, err := lookHere(local)
 	if err != nil {
-		return Copied{}, hostError(err)
+		return CopyResult{}, hostError(err)
 	}
 	to, err := targetOf(path, info.Mode.IsDir(), local, there)
 	if err == nil && there != nil && !there.IsDir() { // through a link on the host
@@ -159,7 +159,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error)
 		}
 	}
 	if err != nil {
-		return Copied{}, hostError(err)
+		return CopyResult{}, hostError(err)
 	}
 	var sum tree.Sum
 	var left int64
@@ -174,7 +174,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (Copied, error)
 		left = content.End().Left
 		return unpacked(err, src.err)
 	})
-	return Copied{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + left, FirstLeft: sum.FirstLeft}, err
+	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + left, FirstLeft: sum.FirstLeft}, err
 }
 
 // lookFor returns the type of a path in the sandbox; nil if it does not exist.
@@ -209,7 +209,7 @@ func hostError(err error) error {
 	}
 	for from, to := range map[error]error{
 		fs.ErrNotExist: ErrNotFound, fs.ErrPermission: ErrPermission, fs.ErrExist: ErrExists,
-		tree.ErrNoFile: ErrFileKind, syscall.ENOTDIR: ErrFileKind, syscall.EISDIR: ErrFileKind,
+		tree.ErrNoFile: ErrFileType, syscall.ENOTDIR: ErrFileType, syscall.EISDIR: ErrFileType,
 	} {
 		if errors.Is(err, from) {
 			err = &kindError{to, err}
@@ -225,7 +225,7 @@ func unpacked(err, read error) error {
 	case err == nil || read != nil:
 		return read
 	case errors.Is(err, tree.ErrBounds):
-		return &kindError{ErrTooMuch, err}
+		return &kindError{ErrTooLarge, err}
 	case errors.Is(err, tree.ErrOutside) || errors.Is(err, tree.ErrArchive):
 		return fmt.Errorf("unpack the sandbox's archive: %w", err)
 	}

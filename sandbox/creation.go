@@ -43,7 +43,7 @@ func (m *Manager) incomplete(name string) error {
 }
 
 func (sb *Sandbox) incomplete() error {
-	if sb.making || sb.foreign || sb.spec.Lifetime == Session {
+	if sb.making || sb.foreign || sb.spec.Lifetime == LifetimeEphemeral {
 		return nil
 	}
 	return sb.m.incomplete(sb.spec.Name)
@@ -168,7 +168,7 @@ func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 				return nil, errors.Join(err, m.kept.Complete(name))
 			}
 		}
-		s, c = half.spec, registry.Creation{Snapshot: half.from, Restore: true, Event: registry.Renewed, Detail: half.spec.Image}
+		s, c = half.spec, registry.Creation{Snapshot: half.from, Restore: true, Event: registry.EventRecreated, Detail: half.spec.Image}
 		if err := m.begin(s, c); err != nil {
 			return nil, err
 		}
@@ -256,10 +256,10 @@ func (m *Manager) again(ctx context.Context, name string) (now *Sandbox, c *wire
 		if c, err = now.connect(ctx, true); !errors.Is(err, runtime.ErrUnfinished) {
 			return now, c, err
 		}
-		err = m.begin(now.spec, registry.Creation{Snapshot: now.from, Event: registry.Created, Detail: now.spec.Image})
+		err = m.begin(now.spec, registry.Creation{Snapshot: now.from, Event: registry.EventCreated, Detail: now.spec.Image})
 	} else if errors.Is(err, ErrNotFound) {
 		if now, err = m.remember(ctx, name, err); err == nil {
-			err = m.begin(now.spec, registry.Creation{Restore: true, Event: registry.Renewed, Detail: now.spec.Image})
+			err = m.begin(now.spec, registry.Creation{Restore: true, Event: registry.EventRecreated, Detail: now.spec.Image})
 		}
 	}
 	if err != nil {
@@ -280,7 +280,7 @@ func connected(sb *Sandbox, err error) (*Sandbox, *wireclient.Client, error) {
 // filesGone reports whether the directory on the host with the sandbox's files was deleted.
 func (sb *Sandbox) filesGone() bool {
 	r, id := sb.at()
-	if id == "" || sb.making || sb.spec.Lifetime == Session {
+	if id == "" || sb.making || sb.spec.Lifetime == LifetimeEphemeral {
 		return false
 	}
 	if sb.spec.Worktree != "" && worktree.Of(sb.m.state, sb.spec.Name, sb.spec.Worktree).Gone() {
@@ -348,7 +348,7 @@ func (sb *Sandbox) refill(ctx context.Context) error {
 		if err := sb.m.cloned(ctx, s, base); err != nil {
 			return err
 		}
-		if err := sb.m.begin(s, registry.Creation{Snapshot: sb.from, Restore: true, Event: registry.Renewed, Detail: s.Image}); err != nil {
+		if err := sb.m.begin(s, registry.Creation{Snapshot: sb.from, Restore: true, Event: registry.EventRecreated, Detail: s.Image}); err != nil {
 			return err
 		}
 	}
@@ -368,6 +368,6 @@ func (sb *Sandbox) refill(ctx context.Context) error {
 			return err
 		}
 	}
-	sb.note(registry.Event{Event: registry.Renewed, Detail: s.Image})
+	sb.note(registry.Event{Event: registry.EventRecreated, Detail: s.Image})
 	return nil
 }

@@ -50,7 +50,7 @@ type Endpoint struct {
 const highestPort = 65535
 
 // ErrPort means that a port of the host is unavailable.
-var ErrPort = errors.New("port unavailable")
+var ErrPortUnavailable = errors.New("port unavailable")
 
 // Expose serves a port of the sandbox on the host's loopback, in any network mode. A local port of 0 means any free
 // one. While nothing listens in the sandbox, or it is stopped, connections are closed at once. ctx bounds the call, not
@@ -61,7 +61,7 @@ func (sb *Sandbox) Expose(ctx context.Context, port, local int) (*Endpoint, erro
 	}
 	e, err := endpoint.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return sb.Reach(ctx, port) })
 	if err != nil {
-		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, sb.spec.Name, ErrPort, err)
+		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, sb.spec.Name, ErrPortUnavailable, err)
 	}
 	return &Endpoint{Port: port, Local: e.Addr(), e: e}, nil
 }

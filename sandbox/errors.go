@@ -50,7 +50,7 @@ func public(err error) error {
 		{wireclient.ErrNoLease, ErrUnsupported},
 		{wireclient.ErrLost, ErrLost},
 		{runtime.ErrEnded, ErrLost},
-		{wireclient.ErrMany, ErrTooMuch},
+		{wireclient.ErrMany, ErrTooLarge},
 	} {
 		if errors.Is(err, row.from) {
 			return &kindError{row.to, err}
@@ -71,9 +71,9 @@ func public(err error) error {
 		case wire.CodeExists:
 			return &kindError{ErrExists, err}
 		case wire.CodeKind:
-			return &kindError{ErrFileKind, err}
+			return &kindError{ErrFileType, err}
 		case wire.CodeExhausted:
-			return &kindError{ErrFull, err}
+			return &kindError{ErrLimitReached, err}
 		}
 	}
 	return err

@@ -14,12 +14,12 @@ import (
 // A sandbox for as long as the program needs it.
 func Example() {
 	ctx := context.Background()
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	sb, err := m.Create(ctx, sandbox.Spec{Image: "debian:trixie", Network: sandbox.NetworkNone, Lifetime: sandbox.Session})
+	sb, err := m.Create(ctx, sandbox.Spec{Image: "debian:trixie", Network: sandbox.NetworkNone, Lifetime: sandbox.LifetimeEphemeral})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func Example() {
 // A command that outlives whoever started it.
 func ExampleSandbox_Attach() {
 	ctx := context.Background()
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func ExampleSandbox_Attach() {
 // Files go in, and what a command made of them comes out.
 func ExampleSandbox_Files() {
 	ctx := context.Background()
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func ExampleSandbox_Files() {
 // Files that are kept under a name are brought back, and had by a second sandbox.
 func ExampleSandbox_Snapshot() {
 	ctx := context.Background()
-	m, err := sandbox.Open(sandbox.Options{})
+	m, err := sandbox.NewManager(sandbox.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func newFake(t *testing.T) *fake {
 
 func (f *fake) newManager(state string) *Manager {
 	return &Manager{
-		all:   []*place{{KindContainer, namePrefix, func() (runtime.Stander, error) { return f, nil }}},
+		all:   []*place{{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return f, nil }}},
 		state: state, kept: registry.New(state), close: func() error { return nil },
 	}
 }

@@ -19,11 +19,11 @@ var (
 	ErrPermission = errors.New("permission denied for the sandbox's user")
 	// ErrFileKind means that a file is of the wrong type, such as a directory instead of a file, or a device, pipe or
 	// socket.
-	ErrFileKind = errors.New("wrong file type")
+	ErrFileType = errors.New("wrong file type")
 	// ErrFull means that the sandbox's disk is full or its process limit is reached.
-	ErrFull = errors.New("disk or process limit of the sandbox reached")
+	ErrLimitReached = errors.New("disk or process limit of the sandbox reached")
 	// ErrTooMuch means that a limit of this package is exceeded: MaxList, MaxCopyFiles or MaxCopyBytes.
-	ErrTooMuch = errors.New("more files or bytes than allowed from a sandbox")
+	ErrTooLarge = errors.New("more files or bytes than allowed from a sandbox")
 )
 
 // MaxList is the limit of List, in entries.
@@ -223,12 +223,12 @@ type ChangeType string
 
 // Types of changes.
 const (
-	Made    ChangeType = "made"    // or moved here
-	Written ChangeType = "written" // content changed
-	Gone    ChangeType = "gone"    // or moved away
-	Rights  ChangeType = "rights"  // permissions, owner or times
+	ChangeCreated ChangeType = "made"    // or moved here
+	ChangeWritten ChangeType = "written" // content changed
+	ChangeRemoved ChangeType = "gone"    // or moved away
+	ChangeMode    ChangeType = "rights"  // permissions, owner or times
 	// Missed means that changes were dropped: read everything again.
-	Missed ChangeType = "missed"
+	ChangeOverflow ChangeType = "missed"
 )
 
 // Change is a change of a watched file.
@@ -264,7 +264,7 @@ func (w *Watch) Next() (Change, error) {
 		return Change{}, public(err)
 	}
 	kind := map[wire.ChangeType]ChangeType{
-		wire.ChangeMade: Made, wire.ChangeWritten: Written, wire.ChangeGone: Gone, wire.ChangeRights: Rights, wire.ChangeLost: Missed,
+		wire.ChangeCreated: ChangeCreated, wire.ChangeWritten: ChangeWritten, wire.ChangeRemoved: ChangeRemoved, wire.ChangeMode: ChangeMode, wire.ChangeOverflow: ChangeOverflow,
 	}[c.Type]
 	return Change{kind, string(c.Path), c.Folder}, nil
 }

@@ -73,17 +73,17 @@ func TestCopy(t *testing.T) {
 		"a link's file":                  {"link", "new", []string{"new=f"}, nil},
 		"a file into no folder":          {"file", "none/", nil, ErrNotFound},
 		"a file into none's":             {"file", "none/new", nil, ErrNotFound},
-		"a file below a file":            {"file", "old/new", nil, ErrFileKind},
+		"a file below a file":            {"file", "old/new", nil, ErrFileType},
 		"a folder to a new name":         {"src", "new", []string{"new/", "new/d/", "new/d/f=in", "new/l->d"}, nil},
 		"a folder to a new name, said":   {"src/", "new/", []string{"new/", "new/d/", "new/d/f=in", "new/l->d"}, nil},
 		"a folder into a folder":         {"src", "there", []string{"there/src/", "there/src/d/", "there/src/d/f=in", "there/src/l->d"}, nil},
 		"a folder's content":             {"src/.", "there", []string{"there/d/", "there/d/f=in", "there/l->d"}, nil},
 		"a folder's content to new name": {"src/.", "new", []string{"new/", "new/d/", "new/d/f=in", "new/l->d"}, nil},
-		"a folder over a file":           {"src", "old", nil, ErrFileKind},
+		"a folder over a file":           {"src", "old", nil, ErrFileType},
 		"a folder into none's":           {"src", "none/new", nil, ErrNotFound},
 		"a folder whose name is a file":  {"src", "has", nil, ErrExists},
 		"nothing":                        {"none", "new", nil, ErrNotFound},
-		"something over a device":        {"file", "/dev/null", nil, ErrFileKind},
+		"something over a device":        {"file", "/dev/null", nil, ErrFileType},
 	} {
 		for _, out := range []bool{false, true} {
 			dir := t.TempDir()
@@ -177,7 +177,7 @@ func TestFiles(t *testing.T) {
 	if err := f.RemoveAll(ctx, dir+"/t"); err != nil {
 		t.Error(err)
 	}
-	for c := (Change{}); c != (Change{Gone, "t", true}); {
+	for c := (Change{}); c != (Change{ChangeRemoved, "t", true}); {
 		if c, err = w.Next(); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("a lost watch: %v", err)
 	}
 	for want, err := range map[error]error{
-		ErrNotFound: f.Remove(ctx, dir+"/none"), ErrExists: f.Remove(ctx, dir+"/a"), ErrFileKind: f.Write(ctx, dir, strings.NewReader(""),
+		ErrNotFound: f.Remove(ctx, dir+"/none"), ErrExists: f.Remove(ctx, dir+"/a"), ErrFileType: f.Write(ctx, dir, strings.NewReader(""),
 			WriteOptions{}), ErrSpec: f.RemoveAll(ctx, "/"),
 	} {
 		if !errors.Is(err, want) {
@@ -229,7 +229,7 @@ func TestHostileCopy(t *testing.T) {
 		"a link beside": {archive(folder, tar.Header{Typeflag: tar.TypeSymlink, Name: "x/l", Linkname: "../beside"},
 			tar.Header{Typeflag: tar.TypeReg, Name: "x/l/evil"}), whole, nil, true},
 		"a link to the home":      {archive(tar.Header{Typeflag: tar.TypeSymlink, Name: "x", Linkname: "/root"}), whole, nil, true},
-		"more than may be":        {huge, whole, ErrTooMuch, false},
+		"more than may be":        {huge, whole, ErrTooLarge, false},
 		"cut":                     {archive(folder), "", ErrLost, false},
 		"cut in a file":           {append(archive(tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: 1000}), "half"...), "", ErrLost, false},
 		"half of one, well ended": {append(archive(tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: 1000}), "half"...), whole, nil, false},
@@ -287,7 +287,7 @@ func ofHandler(t *testing.T, guest http.Handler) *Sandbox {
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{Handler: guest, Protocols: protocols}
 	go func() { _ = s.Serve(l) }()
-	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "hostile", Lifetime: Named}}
+	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "hostile", Lifetime: LifetimeNamed}}
 	t.Cleanup(func() {
 		if err := errors.Join(sb.Close(t.Context()), s.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, err)

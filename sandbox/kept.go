@@ -83,7 +83,7 @@ func (m *Manager) Forget(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	m.note(registry.Event{Sandbox: name, Event: registry.Removed})
+	m.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
 	return m.kept.Forget(name)
 }
 
@@ -177,7 +177,7 @@ func (m *Manager) recall(i *Info) {
 	i.Created = rec.Created
 	var spec Spec
 	if json.Unmarshal(rec.Spec, &spec) == nil && spec.Name == i.Name {
-		i.Spec, i.Image, i.Runtime = spec, spec.Image, Kind(rec.Runtime)
+		i.Spec, i.Image, i.Runtime = spec, spec.Image, Runtime(rec.Runtime)
 	}
 }
 
@@ -202,12 +202,12 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 		}
 		here, ok := engines[rec.Runtime]
 		if !ok && lookErr == nil {
-			if here, err = m.engine(ctx, Kind(rec.Runtime)); err != nil {
+			if here, err = m.engine(ctx, Runtime(rec.Runtime)); err != nil {
 				lookErr = err
 			}
 			engines[rec.Runtime] = here
 		}
-		i := Info{Name: name, State: StateGone, Runtime: Kind(rec.Runtime), Created: rec.Created, Own: true}
+		i := Info{Name: name, State: StateMissing, Runtime: Runtime(rec.Runtime), Created: rec.Created, Own: true}
 		if err := json.Unmarshal(rec.Spec, &i.Spec); err != nil {
 			i.Spec = Spec{} // of another version
 		}
@@ -216,7 +216,7 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 		case lookErr != nil && (rec.Engine != "" || !errors.Is(lookErr, ErrUnavailable)):
 			i.State = StateUnknown
 		case lookErr == nil && here != rec.Engine:
-			i.State, i.Engine = StateElsewhere, rec.Host
+			i.State, i.Engine = StateOtherEngine, rec.Host
 		}
 		all = append(all, i)
 	}
@@ -224,7 +224,7 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 }
 
 // engine returns the id of the engine of a kind; "" if it has none.
-func (m *Manager) engine(ctx context.Context, k Kind) (string, error) {
+func (m *Manager) engine(ctx context.Context, k Runtime) (string, error) {
 	for _, p := range m.all {
 		if p.kind != k {
 			continue
@@ -284,7 +284,7 @@ func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wirecl
 
 // note adds to the history of a named sandbox. It ignores errors: a full disk must not stop the user's work.
 func (sb *Sandbox) note(e registry.Event) {
-	if sb.spec.Lifetime != Session {
+	if sb.spec.Lifetime != LifetimeEphemeral {
 		e.Sandbox = sb.spec.Name
 		sb.m.note(e)
 	}
@@ -309,7 +309,7 @@ func (sb *Sandbox) Info() Info {
 	case sb.damaged != nil:
 		i.State, i.Error = StateDamaged, sb.damaged.Error()
 	case sb.id == "":
-		i.State = StateGone
+		i.State = StateMissing
 	case sb.running || sb.c != nil:
 		i.State = StateRunning
 	}

@@ -11,7 +11,7 @@ import (
 // Lease is a nested sandbox. The outer sandbox's Spec has Leases. The nested sandbox has the same image and shares its
 // limits, with its own files, processes, shared memory and loopback. Its end discards them all. Methods are those of a
 // Sandbox and may be called concurrently.
-type Lease struct {
+type Nested struct {
 	l  *wireclient.Lease
 	in *Sandbox
 }
@@ -21,7 +21,7 @@ const leaseTime = 15 * time.Second
 
 // Lease creates a nested sandbox in some milliseconds. It ends with End, with this program or with the connection. A
 // sandbox that cannot nest returns ErrUnsupported.
-func (sb *Sandbox) Lease(ctx context.Context) (*Lease, error) {
+func (sb *Sandbox) NewNested(ctx context.Context) (*Nested, error) {
 	var l *wireclient.Lease
 	err := sb.use(ctx, func(c *wireclient.Client) (err error) {
 		l, err = c.Lease(ctx)
@@ -31,28 +31,28 @@ func (sb *Sandbox) Lease(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	spec := sb.Spec()
-	spec.Lifetime = Session // never restarted and not in the history
+	spec.Lifetime = LifetimeEphemeral // never restarted and not in the history
 	r, _ := sb.at()
-	return &Lease{l, &Sandbox{m: sb.m, r: r, spec: spec, c: l.Client}}, nil
+	return &Nested{l, &Sandbox{m: sb.m, r: r, spec: spec, c: l.Client}}, nil
 }
 
 // End ends the nested sandbox and all its processes. After an error remains may be left: remove the outer sandbox.
-func (l *Lease) End(ctx context.Context) error {
+func (l *Nested) End(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTime)
 	defer cancel()
 	return public(l.l.End(ctx))
 }
 
 // Run is Sandbox.Run.
-func (l *Lease) Run(ctx context.Context, c Command) (Result, error) { return l.in.Run(ctx, c) }
+func (l *Nested) Run(ctx context.Context, c Command) (RunResult, error) { return l.in.Run(ctx, c) }
 
 // Start is Sandbox.Start.
-func (l *Lease) Start(ctx context.Context, c Command) (*Process, error) { return l.in.Start(ctx, c) }
+func (l *Nested) Start(ctx context.Context, c Command) (*Process, error) { return l.in.Start(ctx, c) }
 
 // Files accesses the files of the lease.
-func (l *Lease) Files() *Files { return l.in.Files() }
+func (l *Nested) Files() *Files { return l.in.Files() }
 
 // Dial is Sandbox.Dial.
-func (l *Lease) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (l *Nested) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return l.in.Dial(ctx, network, address)
 }

@@ -31,7 +31,7 @@ func TestGone(t *testing.T) {
 	sbs := []*Sandbox{find(t, m, "a"), find(t, f.newManager(state), "a"), find(t, m, "a")}
 	for _, sb := range sbs {
 		wg.Go(func() {
-			if r, err := sb.Run(t.Context(), Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Renewed() {
+			if r, err := sb.Run(t.Context(), Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Recreated() {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -43,7 +43,7 @@ func TestGone(t *testing.T) {
 	if s := find(t, m, "a").Spec(); s.Network != NetworkNone || s.Limits.PIDs != 100 || len(s.Env) != 1 {
 		t.Errorf("it is another one: %+v", s)
 	}
-	if sb := find(t, m, "b"); run(t, sb, "echo x") != "x" || sb.Renewed() {
+	if sb := find(t, m, "b"); run(t, sb, "echo x") != "x" || sb.Recreated() {
 		t.Error("one that was there")
 	}
 	// One that was seen before.
@@ -57,7 +57,7 @@ func TestGone(t *testing.T) {
 		if errors.Is(err, ErrLost) { // the connection's end was not seen yet
 			continue
 		}
-		if err != nil || r.ExitCode != 0 || !sb.Renewed() {
+		if err != nil || r.ExitCode != 0 || !sb.Recreated() {
 			t.Errorf("%+v, %v", r, err)
 		}
 		break
@@ -112,7 +112,7 @@ func TestElsewhere(t *testing.T) {
 	if got := states(t, other); got != "a elsewhere" {
 		t.Errorf("%s", got)
 	}
-	if done, err := other.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 0 {
+	if done, err := other.GC(t.Context(), GCOptions{Force: true}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if got := states(t, f.newManager(state)); got != "a running" {
@@ -149,7 +149,7 @@ func TestOfOthers(t *testing.T) {
 	}
 	for _, get := range []func() (*Sandbox, error){
 		func() (*Sandbox, error) { return others.Get(t.Context(), "a") },
-		func() (*Sandbox, error) { return others.Peek(t.Context(), "a") },
+		func() (*Sandbox, error) { return others.GetRunning(t.Context(), "a") },
 	} {
 		_, err := get()
 		whose(err, ErrNotFound)
@@ -167,7 +167,7 @@ func TestOfOthers(t *testing.T) {
 	if err := others.Forget(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
-	if done, err := others.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 0 {
+	if done, err := others.GC(t.Context(), GCOptions{Force: true}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	// With AllUsers it can be looked at and discarded.
@@ -230,7 +230,7 @@ func TestInvalidNames(t *testing.T) {
 	m.allUsers = true
 	for _, name := range []string{"", " ", "-", ".", "..", "a/b", "../a", "A", "a\n", "a b", "ä", "a=b", strings.Repeat("a", 64)} {
 		_, get := m.Get(t.Context(), name)
-		_, peek := m.Peek(t.Context(), name)
+		_, peek := m.GetRunning(t.Context(), name)
 		_, created := m.Create(t.Context(), Spec{Name: name, Image: "i"})
 		_, fork := find(t, m, "a").Fork(t.Context(), name)
 		_, list := m.SnapshotsOf(t.Context(), name)
@@ -264,12 +264,12 @@ func TestInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	half("a", registry.Creation{New: true, Event: registry.Created})
+	half("a", registry.Creation{New: true, Event: registry.EventCreated})
 	sb := find(t, m, "a")
 	if s, err := sb.Status(t.Context()); err != nil || s.Since != nil {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if peek, err := m.Peek(t.Context(), "a"); err != nil {
+	if peek, err := m.GetRunning(t.Context(), "a"); err != nil {
 		t.Error(err)
 	} else if _, err := peek.Run(t.Context(), Command{Argv: []string{"true"}}); !errors.Is(err, errIncomplete) {
 		t.Errorf("%v", err)
@@ -278,7 +278,7 @@ func TestInterrupted(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, one := range []*Sandbox{sb, find(t, f.newManager(state), "a")} {
 		wg.Go(func() {
-			if r, err := one.Run(t.Context(), Command{Argv: []string{"ls"}}); err != nil || len(r.Stdout) > 0 || one.Renewed() {
+			if r, err := one.Run(t.Context(), Command{Argv: []string{"ls"}}); err != nil || len(r.Stdout) > 0 || one.Recreated() {
 				t.Errorf("%s, %v", r.Stdout, err)
 			}
 		})
@@ -288,18 +288,18 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("it was made %d times", f.stands-stands)
 	}
 	// One that is being made anew is its owner's; a new one that is not complete is nobody's.
-	half("b", registry.Creation{Restore: true, Event: registry.Renewed})
+	half("b", registry.Creation{Restore: true, Event: registry.EventRecreated})
 	if _, err := m.Create(t.Context(), Spec{Name: "b", Image: "i"}); !errors.Is(err, ErrExists) {
 		t.Errorf("%v", err)
 	}
-	if again := find(t, m, "b"); run(t, again, "ls") != "" || !again.Renewed() {
+	if again := find(t, m, "b"); run(t, again, "ls") != "" || !again.Recreated() {
 		t.Error("it was not made anew")
 	}
-	half("c", registry.Creation{New: true, Event: registry.Created})
+	half("c", registry.Creation{New: true, Event: registry.EventCreated})
 	if again := create(t, m, Spec{Name: "c"}); run(t, again, "ls") != "" || again.Spec().Title != "" {
 		t.Error("it was not made anew")
 	}
-	half("d", registry.Creation{New: true, Event: registry.Created})
+	half("d", registry.Creation{New: true, Event: registry.EventCreated})
 	f.lose(t, "d")
 	if err := m.Forget(t.Context(), "d"); err != nil || m.incomplete("d") != nil {
 		t.Errorf("%v", err)
@@ -312,7 +312,7 @@ func TestInterrupted(t *testing.T) {
 	if again := find(t, m, "e"); run(t, again, "ls") != "" || again.Spec().Title != "first" {
 		t.Error("it was not made anew")
 	}
-	half("f", registry.Creation{New: true, Event: registry.Created})
+	half("f", registry.Creation{New: true, Event: registry.EventCreated})
 	if err := find(t, m, "f").Remove(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -375,7 +375,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 	if err != nil || len(audit) == 0 || strings.Contains(string(audit), "canary") || strings.Contains(string(audit), "exit 3") {
 		t.Errorf("%s, %v", audit, err)
 	}
-	session := create(t, m, Spec{Name: "s", Lifetime: Session})
+	session := create(t, m, Spec{Name: "s", Lifetime: LifetimeEphemeral})
 	if run(t, session, "echo x") != "x" || session.Close(t.Context()) != nil || events(t, m, "s") != "" {
 		t.Errorf("a session has a history: %s", events(t, m, "s"))
 	}
@@ -388,7 +388,7 @@ func TestSetNetwork(t *testing.T) {
 	m := f.newManager(t.TempDir())
 	create(t, m, Spec{Name: "a"})
 	for _, c := range []struct {
-		to    Network
+		to    NetworkMode
 		allow []string
 		want  error
 	}{
@@ -527,7 +527,7 @@ func TestCollect(t *testing.T) {
 	f, state := newFake(t), t.TempDir()
 	m, others := f.newManager(state), f.newManager(t.TempDir())
 	create(t, m, Spec{Name: "lives"})
-	session := create(t, m, Spec{Name: "session", Lifetime: Session})
+	session := create(t, m, Spec{Name: "session", Lifetime: LifetimeEphemeral})
 	create(t, others, Spec{Name: "other"})
 	create(t, m, Spec{Name: "gone"})
 	create(t, m, Spec{Name: "unknown"})
@@ -553,14 +553,14 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	f.mu.Unlock()
-	want := map[Collected]bool{
-		{RemoveSandbox, "unstarted", false}: true, {KeepRecord, "unknown", false}: true, {KeepRecord, "damaged", false}: true,
-		{ForgetSandbox, "gone", true}: true, {ForgetSandbox, "forked", true}: true, {RemoveVolume, "of-gone", false}: true,
-		{RemoveVolume, "of-forked", false}: true,
+	want := map[GCAction]bool{
+		{GCRemoveSandbox, "unstarted", false}: true, {GCWriteRecord, "unknown", false}: true, {GCWriteRecord, "damaged", false}: true,
+		{GCForgetSandbox, "gone", true}: true, {GCForgetSandbox, "forked", true}: true, {GCRemoveVolume, "of-gone", false}: true,
+		{GCRemoveVolume, "of-forked", false}: true,
 	}
-	for _, o := range []CollectOptions{{DryRun: true}, {DryRun: true}, {}} {
-		done, err := m.Collect(t.Context(), o)
-		got := map[Collected]bool{}
+	for _, o := range []GCOptions{{DryRun: true}, {DryRun: true}, {}} {
+		done, err := m.GC(t.Context(), o)
+		got := map[GCAction]bool{}
 		for _, c := range done {
 			got[c] = true
 		}
@@ -573,10 +573,10 @@ func TestCollect(t *testing.T) {
 			}
 		}
 	}
-	if done, err := m.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 3 || len(f.images) != 0 {
+	if done, err := m.GC(t.Context(), GCOptions{Force: true}); err != nil || len(done) != 3 || len(f.images) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if done, err := m.Collect(t.Context(), CollectOptions{Force: true}); err != nil || len(done) != 0 {
+	if done, err := m.GC(t.Context(), GCOptions{Force: true}); err != nil || len(done) != 0 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 	if run(t, session, "echo x") != "x" {
@@ -629,7 +629,7 @@ func TestBeingRemoved(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if r, err := sb.Run(ctx, Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Renewed() {
-		t.Errorf("%+v, %v, renewed: %v", r, err, sb.Renewed())
+	if r, err := sb.Run(ctx, Command{Argv: []string{"true"}}); err != nil || r.ExitCode != 0 || !sb.Recreated() {
+		t.Errorf("%+v, %v, renewed: %v", r, err, sb.Recreated())
 	}
 }

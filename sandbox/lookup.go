@@ -24,7 +24,7 @@ func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
 }
 
 // Peek finds a running sandbox, as Get does. No method of the result starts the sandbox, even if it stops meanwhile.
-func (m *Manager) Peek(ctx context.Context, name string) (*Sandbox, error) {
+func (m *Manager) GetRunning(ctx context.Context, name string) (*Sandbox, error) {
 	sb, err := m.find(ctx, name)
 	if err == nil {
 		sb.asItIs = true
@@ -131,7 +131,7 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 }
 
 // local reports whether a runtime's sandboxes are processes of this machine.
-func local(k Kind) bool { return k == KindJail || k == KindHost }
+func local(k Runtime) bool { return k == RuntimeJail || k == RuntimeHost }
 
 // clash adds to an error of a new sandbox whose name is taken who owns the name.
 func (m *Manager) clash(ctx context.Context, name string, err error) error {
@@ -198,9 +198,9 @@ type State string
 const (
 	StateRunning State = "running"
 	StateStopped State = "stopped" // the next use restarts it, with its files
-	StateGone    State = "gone"    // its container was removed: the next use recreates it, without unsaved files
+	StateMissing State = "gone"    // its container was removed: the next use recreates it, without unsaved files
 	// StateElsewhere means that it is on another engine: see Info.Engine.
-	StateElsewhere State = "elsewhere"
+	StateOtherEngine State = "elsewhere"
 	// StateUnknown means that its engine does not answer.
 	StateUnknown State = "unknown"
 	// StateDamaged means that its record cannot be read: see Info.Error.
@@ -211,7 +211,7 @@ const (
 type Info struct {
 	Name    string    `json:"name"`
 	State   State     `json:"state"`
-	Runtime Kind      `json:"runtime"`
+	Runtime Runtime   `json:"runtime"`
 	Image   string    `json:"image,omitempty"`
 	Created time.Time `json:"created"`
 	// Own reports that it belongs to this state directory. Others are listed only with Options.AllUsers.
@@ -249,8 +249,8 @@ func known(b runtime.Box) Spec {
 		s = Spec{}
 	}
 	s.Name = b.Labels[labelName]
-	if s.Runtime == Auto {
-		s.Runtime = KindContainer
+	if s.Runtime == RuntimeAuto {
+		s.Runtime = RuntimeContainer
 	}
 	return s
 }

@@ -41,11 +41,11 @@ func TestMountSwapped(t *testing.T) {
 	}
 	f := newFake(t)
 	m := f.newManager(t.TempDir())
-	asked := []Mount{{Host: link, Inside: "/w"}}
+	asked := []Mount{{Source: link, Target: "/w"}}
 	create(t, m, Spec{Name: "a", Mounts: asked})
 	sb := find(t, m, "a")
-	if got := sb.Spec().Mounts[0].Host; got != work || asked[0].Host != link {
-		t.Errorf("it has %s, and was asked for %s", got, asked[0].Host)
+	if got := sb.Spec().Mounts[0].Source; got != work || asked[0].Source != link {
+		t.Errorf("it has %s, and was asked for %s", got, asked[0].Source)
 	}
 	if err := errors.Join(sb.Stop(t.Context()), os.Remove(work), os.Symlink("other", work)); err != nil {
 		t.Fatal(err)

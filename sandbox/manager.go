@@ -56,8 +56,8 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 const boxStopGrace = 25 * time.Second
 
 // grace returns the time a sandbox of the kind has to stop.
-func (k Kind) grace() time.Duration {
-	if k == KindBox {
+func (k Runtime) grace() time.Duration {
+	if k == RuntimeBox {
 		return boxStopGrace
 	}
 	return stopGrace
@@ -103,7 +103,7 @@ type Manager struct {
 }
 
 // Open returns a Manager. It contacts nothing.
-func Open(o Options) (*Manager, error) {
+func NewManager(o Options) (*Manager, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
@@ -148,16 +148,16 @@ func Open(o Options) (*Manager, error) {
 		return errors.Join(errs...)
 	}
 	m.all = []*place{
-		{KindJail, "", local(jail.New)},
-		{KindContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
-		{KindBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
+		{RuntimeJail, "", local(jail.New)},
+		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
+		{RuntimeBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
 			e, err := engine()
 			if err != nil {
 				return nil, err
 			}
 			return m.boxes(e, o), nil
 		})},
-		{KindHost, "", local(jail.NewMachine)},
+		{RuntimeHost, "", local(jail.NewMachine)},
 	}
 	return m, nil
 }
@@ -201,7 +201,7 @@ func (m *Manager) Healthy(ctx context.Context) error {
 
 // ImageID returns the id of an image of the engine. The image's name may move to another image later.
 func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
-	r, err := m.place(KindContainer).open()
+	r, err := m.place(RuntimeContainer).open()
 	if err != nil {
 		return "", err
 	}
@@ -234,12 +234,12 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	}
 	s.Runtime = p.kind
 	s.Limits.hold(has)
-	if s.Lifetime != Named {
+	if s.Lifetime != LifetimeNamed {
 		sb, err := m.make(ctx, r, s, "")
 		if err != nil {
 			return nil, err
 		}
-		if s.Silence != NoLimit {
+		if s.OwnerTimeout != NoLimit {
 			sb.own = true
 			sb.live(context.WithoutCancel(ctx))
 		}
@@ -250,7 +250,7 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	return m.createNamed(ctx, p, r, s, registry.Creation{Event: registry.Created, Detail: s.Image})
+	return m.createNamed(ctx, p, r, s, registry.Creation{Event: registry.EventCreated, Detail: s.Image})
 }
 
 // make creates a sandbox from a complete spec, or from a snapshot if one is named, and waits until it answers. With an
@@ -276,7 +276,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	if err != nil {
 		return nil, err
 	}
-	owner, err := m.owner(s.Lifetime == Named)
+	owner, err := m.owner(s.Lifetime == LifetimeNamed)
 	if err != nil {
 		return nil, err
 	}
@@ -284,10 +284,10 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	stand.Bundle = file
 	stand.Name, stand.Image = m.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
-	stand.Root, stand.NetworkNone, stand.OCIRuntime, stand.Throwaway = s.Root, s.Network == NetworkNone, s.OCIRuntime, s.Lifetime == Session
+	stand.Root, stand.NetworkNone, stand.OCIRuntime, stand.Throwaway = s.Root, s.Network == NetworkNone, s.OCIRuntime, s.Lifetime == LifetimeEphemeral
 	stand.MemoryBytes, stand.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
 	stand.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
-	if s.Runtime == KindBox {
+	if s.Runtime == RuntimeBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
 		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -311,7 +311,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 		}
 		return nil, err
 	}
-	sb.making = s.Lifetime == Named // until the caller has stored its record
+	sb.making = s.Lifetime == LifetimeNamed // until the caller has stored its record
 	return sb, nil
 }
 
@@ -321,20 +321,20 @@ func (m *Manager) guestOf(s Spec) runtime.StandSpec {
 		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv,
-			IdleMS: s.Idle.Milliseconds(), LifeMS: s.Life.Milliseconds(),
+			IdleMS: s.IdleTimeout.Milliseconds(), LifeMS: s.TTL.Milliseconds(),
 		},
 	}
 	for _, b := range s.Mounts {
 		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
 	}
-	if s.Lifetime == Session {
-		stand.Config.SilenceMS = max(s.Silence, 0).Milliseconds()
+	if s.Lifetime == LifetimeEphemeral {
+		stand.Config.SilenceMS = max(s.OwnerTimeout, 0).Milliseconds()
 	}
-	if s.Leases {
+	if s.Nested {
 		stand.Config.User = "" // the process that makes leases is root
 		l := &wire.Leases{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
 		for _, b := range s.Mounts {
-			l.Mounts = append(l.Mounts, b.Inside)
+			l.Mounts = append(l.Mounts, b.Target)
 		}
 		stand.Config.Dir, stand.Config.Leases = "", l
 	}

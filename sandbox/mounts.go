@@ -18,8 +18,8 @@ import (
 // Mount is a directory or file of the host in a sandbox; both paths are absolute. Repositories in a directory are
 // read-only, even if the mount is writable.
 type Mount struct {
-	Host     string `json:"host"`
-	Inside   string `json:"inside"`
+	Source   string `json:"host"`
+	Target   string `json:"inside"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
@@ -39,12 +39,12 @@ var engineSockets = []string{"/var/run/docker.sock", "/run/docker.sock", "/run/p
 func checkMounts(all []Mount) error {
 	var errs []error
 	wrong := func(m Mount, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("mount of %s at %s: %w: %s", m.Host, m.Inside, runtime.ErrMount, fmt.Sprintf(format, args...)))
+		errs = append(errs, fmt.Errorf("mount of %s at %s: %w: %s", m.Source, m.Target, runtime.ErrMount, fmt.Sprintf(format, args...)))
 	}
 	inside := map[string]bool{}
 	for _, m := range all {
-		in := filepath.Clean(m.Inside)
-		if !filepath.IsAbs(m.Inside) || slices.Contains(taken, in) ||
+		in := filepath.Clean(m.Target)
+		if !filepath.IsAbs(m.Target) || slices.Contains(taken, in) ||
 			slices.ContainsFunc(taken[1:], func(t string) bool { return below(in, t) }) {
 			wrong(m, "use an absolute path in the sandbox outside of the guest's and the kernel's directories")
 		}
@@ -52,11 +52,11 @@ func checkMounts(all []Mount) error {
 			wrong(m, "another mount has this path")
 		}
 		inside[in] = true
-		if !filepath.IsAbs(m.Host) {
+		if !filepath.IsAbs(m.Source) {
 			wrong(m, "use an absolute path of this machine")
 			continue
 		}
-		target, err := filepath.EvalSymlinks(m.Host)
+		target, err := filepath.EvalSymlinks(m.Source)
 		if err != nil {
 			wrong(m, "%s", errors.Unwrap(err))
 			continue
@@ -88,11 +88,11 @@ func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 	}
 	inside := map[string]string{}
 	for _, m := range all {
-		inside[filepath.Clean(m.Inside)] = m.Host
+		inside[filepath.Clean(m.Target)] = m.Source
 	}
 	for _, m := range slices.Clone(all) {
 		for _, path := range found {
-			own, err := filepath.Rel(m.Host, path)
+			own, err := filepath.Rel(m.Source, path)
 			if m.ReadOnly || err != nil || !filepath.IsLocal(own) {
 				continue
 			}
@@ -100,7 +100,7 @@ func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 				var part string
 				part, rest, _ = strings.Cut(rest, "/")
 				at = filepath.Join(at, part)
-				in, host := filepath.Join(m.Inside, at), filepath.Join(m.Host, at)
+				in, host := filepath.Join(m.Target, at), filepath.Join(m.Source, at)
 				if inside[in] == "" {
 					inside[in] = host
 					all = append(all, Mount{host, in, rest == ""})
@@ -117,7 +117,7 @@ func guarded(ctx context.Context, all []Mount) ([]Mount, error) {
 func writable(all []Mount) (paths []string) {
 	for _, m := range all {
 		if !m.ReadOnly {
-			paths = append(paths, m.Host)
+			paths = append(paths, m.Source)
 		}
 	}
 	return paths
@@ -127,7 +127,7 @@ func writable(all []Mount) (paths []string) {
 func protected(all []Mount) (paths []string) {
 	for _, m := range all {
 		if m.ReadOnly {
-			paths = append(paths, m.Host)
+			paths = append(paths, m.Source)
 		}
 	}
 	return paths
@@ -155,7 +155,7 @@ func (s *Spec) guard(ctx context.Context) error {
 
 // named returns the mounts without those of the worktree.
 func (s *Spec) named() []Mount {
-	return slices.DeleteFunc(slices.Clone(s.Mounts), func(m Mount) bool { return s.Worktree != "" && worktree.IsPart(m.Inside) })
+	return slices.DeleteFunc(slices.Clone(s.Mounts), func(m Mount) bool { return s.Worktree != "" && worktree.IsPart(m.Target) })
 }
 
 // mountable returns an error if the mounts of a stopped sandbox have changed on the host.
@@ -189,8 +189,8 @@ func stillGuarded(ctx context.Context, all []Mount) error {
 func resolved(all []Mount) []Mount {
 	all = slices.Clone(all)
 	for i, m := range all {
-		if target, err := filepath.EvalSymlinks(m.Host); err == nil {
-			all[i].Host = target
+		if target, err := filepath.EvalSymlinks(m.Source); err == nil {
+			all[i].Source = target
 		}
 	}
 	return all
@@ -202,9 +202,9 @@ func resolved(all []Mount) []Mount {
 func sameMounts(all []Mount) error {
 	errs := []error{checkMounts(all)}
 	for i, now := range resolved(all) {
-		if was := all[i]; now.Host != was.Host {
+		if was := all[i]; now.Source != was.Source {
 			errs = append(errs, fmt.Errorf("mount of %s at %s: %w: since the sandbox was created a link leads to %s",
-				was.Host, was.Inside, runtime.ErrMount, now.Host))
+				was.Source, was.Target, runtime.ErrMount, now.Source))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -75,8 +75,8 @@ func TestGuarded(t *testing.T) {
 	}
 	var got []string
 	for _, m := range all[2:] {
-		rel, _ := filepath.Rel("/w", m.Inside)
-		if m.Host != filepath.Join(dir, rel) {
+		rel, _ := filepath.Rel("/w", m.Target)
+		if m.Source != filepath.Join(dir, rel) {
 			t.Errorf("%+v", m)
 		}
 		if m.ReadOnly {
@@ -106,13 +106,13 @@ func TestGuarded(t *testing.T) {
 func TestParseKind(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct {
-		kind Kind
+		kind Runtime
 		err  error
 	}{
-		"auto": {Auto, nil}, "container": {KindContainer, nil}, "docker": {KindContainer, nil},
+		"auto": {RuntimeAuto, nil}, "container": {RuntimeContainer, nil}, "docker": {RuntimeContainer, nil},
 		"nope": {"", ErrSpec}, "": {"", ErrSpec}, "nspawn": {"", ErrUnsupported}, "podman": {"", ErrUnsupported},
 	} {
-		if got, err := ParseKind(name); got != want.kind || !errors.Is(err, want.err) {
+		if got, err := ParseRuntime(name); got != want.kind || !errors.Is(err, want.err) {
 			t.Errorf("%q: %q, %v", name, got, err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestWishes(t *testing.T) {
 	has := []Capability{CapNetworkNone, CapPIDs}
 	var unsupported *UnsupportedError
 	err := lacks("k", has, Spec{Network: NetworkNone, User: "u", Limits: Limits{PIDs: 100, CPUs: NoLimit, MemoryBytes: 1 << 30}}.wishes())
-	if !errors.As(err, &unsupported) || !errors.Is(err, ErrUnsupported) || len(unsupported.Wishes) != 2 {
+	if !errors.As(err, &unsupported) || !errors.Is(err, ErrUnsupported) || len(unsupported.Missing) != 2 {
 		t.Errorf("%v", err)
 	}
 	if err := lacks("k", has, Spec{Network: NetworkNone}.wishes()); err != nil {
@@ -150,16 +150,16 @@ func TestEngineAway(t *testing.T) {
 	t.Parallel()
 	jail := capable{all: []runtime.Capability{runtime.CapPersistent, runtime.CapNetworkFull, runtime.CapMemory, runtime.CapPIDs}}
 	m := &Manager{all: []*place{
-		{KindJail, "", func() (runtime.Stander, error) { return jail, nil }},
-		{KindContainer, namePrefix, func() (runtime.Stander, error) { return capable{err: runtime.ErrUnavailable}, nil }},
+		{RuntimeJail, "", func() (runtime.Stander, error) { return jail, nil }},
+		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return capable{err: runtime.ErrUnavailable}, nil }},
 	}}
 	for name, row := range map[string]struct {
 		s    Spec
 		want error
 	}{
 		"an image":           {Spec{Image: "i"}, ErrUnavailable},
-		"a jail of an image": {Spec{Image: "i", Runtime: KindJail}, ErrUnsupported},
-		"a container":        {Spec{Image: "i", Runtime: KindContainer}, ErrUnavailable},
+		"a jail of an image": {Spec{Image: "i", Runtime: RuntimeJail}, ErrUnsupported},
+		"a container":        {Spec{Image: "i", Runtime: RuntimeContainer}, ErrUnavailable},
 	} {
 		_, _, err := m.choose(t.Context(), row.s)
 		if !errors.Is(err, row.want) || errors.Is(err, ErrUnsupported) && errors.Is(err, ErrUnavailable) {

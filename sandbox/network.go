@@ -14,21 +14,21 @@ import (
 )
 
 // Network is a network mode.
-type Network string
+type NetworkMode string
 
 // Network modes.
 const (
 	// NetworkFull reaches everything that the engine's containers reach.
-	NetworkFull = Network(workorder.NetworkFull)
+	NetworkFull = NetworkMode(workorder.NetworkFull)
 	// NetworkRestricted reaches only the hosts of Spec.Allow.
-	NetworkRestricted = Network(workorder.NetworkRestricted)
+	NetworkRestricted = NetworkMode(workorder.NetworkRestricted)
 	// NetworkNone reaches nothing. Dial still works.
-	NetworkNone = Network(workorder.NetworkNone)
+	NetworkNone = NetworkMode(workorder.NetworkNone)
 )
 
-var networks = map[Network]Capability{NetworkFull: CapNetworkFull, NetworkRestricted: CapNetworkRestricted, NetworkNone: CapNetworkNone}
+var networks = map[NetworkMode]Capability{NetworkFull: CapNetworkFull, NetworkRestricted: CapNetworkRestricted, NetworkNone: CapNetworkNone}
 
-func (n Network) check() error {
+func (n NetworkMode) check() error {
 	if _, ok := networks[n]; !ok {
 		return fmt.Errorf("network %q: use %s, %s or %s", n, NetworkFull, NetworkRestricted, NetworkNone)
 	}
@@ -38,7 +38,7 @@ func (n Network) check() error {
 // SetNetwork changes the network policy of a running sandbox at once, including open connections if the runtime can cut
 // them. The allow rules are for NetworkRestricted and replace Spec.Allow. Endpoints, Dial and running commands are not
 // affected. The policy survives Stop and Reset.
-func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) error {
+func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...string) error {
 	err := n.check()
 	if len(allow) > 0 && n != NetworkRestricted {
 		err = errors.Join(err, fmt.Errorf("rules for network %s: only %s has rules", n, NetworkRestricted))
@@ -80,10 +80,10 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 	sb.mu.Lock()
 	sb.spec.Network, sb.spec.Allow = n, allow
 	sb.mu.Unlock()
-	if sb.spec.Lifetime == Session || sb.m.state == "" {
+	if sb.spec.Lifetime == LifetimeEphemeral || sb.m.state == "" {
 		return nil
 	}
-	sb.note(registry.Event{Event: registry.Switched, Detail: string(n)})
+	sb.note(registry.Event{Event: registry.EventNetworkChanged, Detail: string(n)})
 	return sb.m.keep(ctx, sb)
 }
 
@@ -91,7 +91,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network, allow ...string) e
 func (m *Manager) networkNow(sb *Sandbox, b runtime.Box) {
 	if _, ok := sb.r.(runtime.Networker); ok {
 		if b.Network != "" {
-			sb.spec.Network = Network(b.Network)
+			sb.spec.Network = NetworkMode(b.Network)
 		}
 		return
 	}

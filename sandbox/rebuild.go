@@ -34,10 +34,10 @@ func (sb *Sandbox) RestoreWork(ctx context.Context) (bool, error) {
 // creation fails nevertheless, it recreates the sandbox from its old Spec. The returned sandbox replaces sb.
 func (sb *Sandbox) Rebuild(ctx context.Context, s Spec) (*Sandbox, error) {
 	old := sb.Spec()
-	if !filepath.IsAbs(old.Repo) || old.Lifetime != Named {
+	if !filepath.IsAbs(old.Repo) || old.Lifetime != LifetimeNamed {
 		return nil, fmt.Errorf("sandbox %s: %w", old.Name, ErrNoClone)
 	}
-	s.Name, s.Runtime, s.Repo, s.Ref, s.Worktree, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, old.Worktree, Named
+	s.Name, s.Runtime, s.Repo, s.Ref, s.Worktree, s.Lifetime = old.Name, old.Runtime, old.Repo, old.Ref, old.Worktree, LifetimeNamed
 	s, err := sb.m.rebuildable(ctx, s)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 			return s, err
 		}
 	}
-	if s.Runtime == KindBox {
+	if s.Runtime == RuntimeBox {
 		if _, err := m.envelope(ctx, s, workorder.NewTaskID()); err != nil {
 			return s, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
@@ -90,5 +90,5 @@ func (m *Manager) rebuildable(ctx context.Context, asked Spec) (Spec, error) {
 
 // replaceWithWork recreates the sandbox with its saved work.
 func (sb *Sandbox) replaceWithWork(ctx context.Context, s Spec) (*Sandbox, error) {
-	return sb.replace(ctx, s, registry.Creation{Restore: true, Event: registry.Created, Detail: s.Image})
+	return sb.replace(ctx, s, registry.Creation{Restore: true, Event: registry.EventCreated, Detail: s.Image})
 }

@@ -92,7 +92,7 @@ func newHere(t *testing.T) (*Sandbox, *here) {
 			OOMKills: func() int { return 0 },
 		}).Serve(ctx, l)
 	}()
-	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: Named}}
+	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: LifetimeNamed}}
 	t.Cleanup(func() {
 		err := sb.Close(ctx)
 		cancel()

@@ -12,27 +12,27 @@ import (
 )
 
 // Kind is a runtime: it isolates a sandbox.
-type Kind string
+type Runtime string
 
 // Runtimes.
 const (
 	// Auto is the first kind that meets a Spec.
-	Auto Kind = ""
+	RuntimeAuto Runtime = ""
 	// KindJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no
 	// image.
-	KindJail Kind = "jail"
+	RuntimeJail Runtime = "jail"
 	// KindContainer is a container of the engine, from any image.
-	KindContainer Kind = "container"
+	RuntimeContainer Runtime = "container"
 	// KindBox is the box of tasks for a standalone sandbox: our image with a Docker engine inside, services, a network
 	// by host names and a gateway to models.
-	KindBox Kind = "box"
+	RuntimeBox Runtime = "box"
 	// KindHost is the machine itself without isolation. Auto never chooses it, and it is refused unless
 	// Options.AllowHost or the configuration allows it.
-	KindHost Kind = "host"
+	RuntimeHost Runtime = "host"
 )
 
 // aliases are other names of the kinds.
-var aliases = map[string]Kind{"auto": Auto, "docker": KindContainer, "dind": KindBox, "bwrap": KindJail, "noop": KindHost}
+var aliases = map[string]Runtime{"auto": RuntimeAuto, "docker": RuntimeContainer, "dind": RuntimeBox, "bwrap": RuntimeJail, "noop": RuntimeHost}
 
 // refused are known isolation methods that are not supported, with the reason.
 var refused = map[string]string{
@@ -44,28 +44,28 @@ var refused = map[string]string{
 
 // ParseKind parses a kind or an alias. The error is an ErrUnsupported for a known name without support, otherwise an
 // ErrSpec.
-func ParseKind(name string) (Kind, error) {
+func ParseRuntime(name string) (Runtime, error) {
 	if k, ok := aliases[name]; ok {
 		return k, nil
 	}
-	if slices.Contains(kinds, Kind(name)) {
-		return Kind(name), nil
+	if slices.Contains(allRuntimes, Runtime(name)) {
+		return Runtime(name), nil
 	}
 	if why, ok := refused[name]; ok {
 		return "", fmt.Errorf("runtime %s: %w: %s", name, ErrUnsupported, why)
 	}
-	return "", fmt.Errorf("runtime %q is %w: use %s", name, ErrSpec, strings.Join(kindNames(), ", "))
+	return "", fmt.Errorf("runtime %q is %w: use %s", name, ErrSpec, strings.Join(runtimeNames(), ", "))
 }
 
 // kinds are all kinds in the order in which Auto tries them; the last must be named.
-var kinds = []Kind{KindJail, KindContainer, KindBox, KindHost}
+var allRuntimes = []Runtime{RuntimeJail, RuntimeContainer, RuntimeBox, RuntimeHost}
 
 // Kinds returns all kinds in the order in which Auto tries them.
-func Kinds() []Kind { return slices.Clone(kinds) }
+func AllRuntimes() []Runtime { return slices.Clone(allRuntimes) }
 
-func kindNames() []string {
-	names := make([]string, 0, len(kinds))
-	for _, k := range kinds {
+func runtimeNames() []string {
+	names := make([]string, 0, len(allRuntimes))
+	for _, k := range allRuntimes {
 		names = append(names, string(k))
 	}
 	return names
@@ -94,21 +94,21 @@ const (
 	CapDocker            = Capability(runtime.CapDocker)            // a Docker engine inside
 	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo on this machine
 	CapRemote            = Capability(runtime.CapRemote)            // Spec.Repo on another machine
-	CapLeases            = Capability(runtime.CapLeases)            // Spec.Leases
+	CapNested            = Capability(runtime.CapLeases)            // Spec.Leases
 )
 
 // UnsupportedError lists the capabilities that a Spec requires and a runtime lacks here. It is an ErrUnsupported.
 type UnsupportedError struct {
-	Kind   Kind
-	Wishes []Capability
+	Runtime Runtime
+	Missing []Capability
 }
 
 func (e *UnsupportedError) Error() string {
-	wishes := make([]string, 0, len(e.Wishes))
-	for _, w := range e.Wishes {
+	wishes := make([]string, 0, len(e.Missing))
+	for _, w := range e.Missing {
 		wishes = append(wishes, string(w))
 	}
-	return fmt.Sprintf("runtime %s does not support %s here", e.Kind, strings.Join(wishes, ", "))
+	return fmt.Sprintf("runtime %s does not support %s here", e.Runtime, strings.Join(wishes, ", "))
 }
 
 // Unwrap returns ErrUnsupported.
@@ -116,28 +116,30 @@ func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }
 
 // RuntimeInfo describes a runtime on this machine.
 type RuntimeInfo struct {
-	Kind    Kind `json:"kind"`
-	Healthy bool `json:"healthy"`
+	Runtime Runtime `json:"kind"`
+	Healthy bool    `json:"healthy"`
 	// Reason is why the runtime is unavailable; "" if it is available.
 	Reason       string       `json:"reason,omitempty"`
 	Capabilities []Capability `json:"capabilities,omitempty"`
 }
 
 // Runtimes returns for each kind whether it is available here, and its capabilities. It checks the kinds concurrently.
-func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo { return m.RuntimesOf(ctx, kinds...) }
+func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo {
+	return m.RuntimesOf(ctx, allRuntimes...)
+}
 
 // RuntimesOf is Runtimes for some kinds.
-func (m *Manager) RuntimesOf(ctx context.Context, some ...Kind) []RuntimeInfo {
+func (m *Manager) RuntimesOf(ctx context.Context, some ...Runtime) []RuntimeInfo {
 	all := make([]RuntimeInfo, 0, len(some))
 	for _, p := range m.all {
 		if slices.Contains(some, p.kind) {
-			all = append(all, RuntimeInfo{Kind: p.kind})
+			all = append(all, RuntimeInfo{Runtime: p.kind})
 		}
 	}
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			caps, err := m.place(all[i].Kind).capabilities(ctx)
+			caps, err := m.place(all[i].Runtime).capabilities(ctx)
 			if err != nil {
 				all[i].Reason = err.Error()
 				return
@@ -151,7 +153,7 @@ func (m *Manager) RuntimesOf(ctx context.Context, some ...Kind) []RuntimeInfo {
 
 // place has the sandboxes of one kind. It opens the runtime at its first use.
 type place struct {
-	kind Kind
+	kind Runtime
 	// prefix distinguishes our sandboxes from other containers.
 	prefix string
 	open   func() (runtime.Stander, error)
@@ -179,7 +181,7 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 	var errs []error
 	wishes := s.wishes()
 	for _, p := range m.all {
-		if s.Runtime != p.kind && (s.Runtime != Auto || p.kind == KindHost) {
+		if s.Runtime != p.kind && (s.Runtime != RuntimeAuto || p.kind == RuntimeHost) {
 			continue
 		}
 		if why := p.imageError(s); why != nil {
@@ -187,7 +189,7 @@ func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, err
 			continue
 		}
 		// An image in the spec means a container: a box has its own image.
-		if s.Image != "" && s.Runtime == Auto && p.kind == KindBox && !s.wantsBox() {
+		if s.Image != "" && s.Runtime == RuntimeAuto && p.kind == RuntimeBox && !s.wantsBox() {
 			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapAnyImage}})
 			continue
 		}
@@ -221,19 +223,19 @@ func rank(err error) int {
 // imageError returns an error for a container without an image. It also keeps Auto from choosing a box for another
 // image, or only because no jail is available.
 func (p *place) imageError(s Spec) error {
-	boxless := s.Runtime == Auto && !s.wantsBox() && s.Repo == ""
+	boxless := s.Runtime == RuntimeAuto && !s.wantsBox() && s.Repo == ""
 	switch {
-	case p.kind == KindContainer && s.Image == "":
+	case p.kind == RuntimeContainer && s.Image == "":
 		return fmt.Errorf("runtime %s: %w spec: no image", p.kind, ErrSpec)
-	case p.kind == KindBox && boxless && s.Image != "":
+	case p.kind == RuntimeBox && boxless && s.Image != "":
 		return fmt.Errorf("runtime %s: %w: name the runtime if %s is the image of a box", p.kind, ErrUnsupported, s.Image)
-	case p.kind == KindBox && boxless && s.Network != NetworkRestricted:
+	case p.kind == RuntimeBox && boxless && s.Network != NetworkRestricted:
 		return fmt.Errorf("runtime %s: %w: name the runtime, or use a repository or a network with rules", p.kind, ErrUnsupported)
 	}
 	return nil
 }
 
-func lacks(k Kind, has, wishes []Capability) error {
+func lacks(k Runtime, has, wishes []Capability) error {
 	wishes = slices.DeleteFunc(slices.Clone(wishes), func(w Capability) bool { return slices.Contains(has, w) })
 	if len(wishes) == 0 {
 		return nil
@@ -242,7 +244,7 @@ func lacks(k Kind, has, wishes []Capability) error {
 }
 
 // place returns the place of a kind; nil if the kind is not available.
-func (m *Manager) place(k Kind) *place {
+func (m *Manager) place(k Runtime) *place {
 	if i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == k }); i >= 0 {
 		return m.all[i]
 	}

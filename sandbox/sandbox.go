@@ -75,7 +75,7 @@ func (sb *Sandbox) at() (r runtime.Stander, id string) {
 
 // Renewed reports whether the sandbox was recreated since Get because its container was missing. Files outside of
 // mounts are lost then.
-func (sb *Sandbox) Renewed() bool {
+func (sb *Sandbox) Recreated() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.renewed
@@ -99,7 +99,7 @@ func (sb *Sandbox) Stop(ctx context.Context) error {
 	sb.mu.Lock()
 	sb.running, sb.ended = false, true
 	sb.mu.Unlock()
-	sb.note(registry.Event{Event: registry.Stopped})
+	sb.note(registry.Event{Event: registry.EventStopped})
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
 		return errors.Join(public(r.Remove(ctx, id)), sb.m.removeForks(ctx, r, sb.spec.Name, sb.owner))
 	}
 	sb.drop()
-	if sb.spec.Lifetime == Session || sb.m.state == "" {
+	if sb.spec.Lifetime == LifetimeEphemeral || sb.m.state == "" {
 		r, id := sb.at()
 		return public(r.Remove(ctx, id))
 	}
@@ -188,7 +188,7 @@ func (sb *Sandbox) discard(ctx context.Context, after func() error) error {
 	if err := errors.Join(left, sb.m.kept.Forget(sb.spec.Name)); err != nil {
 		return err
 	}
-	sb.note(registry.Event{Event: registry.Removed})
+	sb.note(registry.Event{Event: registry.EventRemoved})
 	return after()
 }
 
@@ -198,7 +198,7 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	if err := sb.usable(); err != nil {
 		return nil, err
 	}
-	if sb.spec.Lifetime == Session {
+	if sb.spec.Lifetime == LifetimeEphemeral {
 		if err := sb.Remove(ctx); err != nil {
 			return nil, err
 		}
@@ -210,7 +210,7 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 			return nil, err
 		}
 	}
-	return sb.replace(ctx, sb.Spec(), registry.Creation{Event: registry.Created, Detail: sb.spec.Image})
+	return sb.replace(ctx, sb.Spec(), registry.Creation{Event: registry.EventCreated, Detail: sb.spec.Image})
 }
 
 func (sb *Sandbox) replace(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
@@ -275,7 +275,7 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 	if c != nil { // the previous holder of the turn has connected
 		return c, nil
 	}
-	wake = wake && sb.spec.Lifetime != Session
+	wake = wake && sb.spec.Lifetime != LifetimeEphemeral
 	if err := sb.usable(); err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (sb *Sandbox) client(ctx context.Context, wake bool) (*wireclient.Client, e
 		return nil, public(fmt.Errorf("sandbox %s: %w", sb.spec.Name, err))
 	}
 	if wake && ended {
-		sb.note(registry.Event{Event: registry.Started})
+		sb.note(registry.Event{Event: registry.EventStarted})
 	}
 	return sb.connected(c), nil
 }
@@ -420,7 +420,7 @@ func (sb *Sandbox) live(ctx context.Context) {
 	sb.stop = cancel
 	sb.mu.Unlock()
 	go func() {
-		signEvery := sb.spec.Silence / 4 // the next signal makes up for a lost one
+		signEvery := sb.spec.OwnerTimeout / 4 // the next signal makes up for a lost one
 		tick := time.NewTicker(signEvery)
 		defer tick.Stop()
 		for {

@@ -19,16 +19,16 @@ func TestSpec(t *testing.T) {
 	t.Parallel()
 	got, err := Spec{Name: "a", Image: "i"}.complete()
 	want := Limits{MemoryBytes: DefaultMemoryBytes, CPUs: DefaultCPUs, PIDs: DefaultPIDs}
-	if err != nil || got.Limits != want || got.Network != NetworkFull || got.Lifetime != Named || got.Silence != 0 {
+	if err != nil || got.Limits != want || got.Network != NetworkFull || got.Lifetime != LifetimeNamed || got.OwnerTimeout != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	got, err = Spec{Image: "i", Lifetime: Session, Limits: Limits{NoLimit, NoLimit, NoLimit}}.complete()
-	if err != nil || got.Name == "" || got.Silence != DefaultSilence || limit(got.Limits.PIDs) != 0 {
+	got, err = Spec{Image: "i", Lifetime: LifetimeEphemeral, Limits: Limits{NoLimit, NoLimit, NoLimit}}.complete()
+	if err != nil || got.Name == "" || got.OwnerTimeout != DefaultOwnerTimeout || limit(got.Limits.PIDs) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// Every mistake is told, all at once.
 	_, err = Spec{
-		Name: "A b", Runtime: KindContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, Idle: -1,
+		Name: "A b", Runtime: RuntimeContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, IdleTimeout: -1,
 		Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
 	}.complete()
 	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 9 {
@@ -63,8 +63,8 @@ func TestPublicErrors(t *testing.T) {
 		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrRefused,
 		&wire.Error{Code: wire.CodeBadRequest}: ErrSpec,
 		&wire.Error{Code: wire.CodeDenied}:     ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists,
-		&wire.Error{Code: wire.CodeKind}: ErrFileKind, &wire.Error{Code: wire.CodeExhausted}: ErrFull,
-		wireclient.ErrMany: ErrTooMuch, runtime.ErrEnded: ErrLost,
+		&wire.Error{Code: wire.CodeKind}: ErrFileType, &wire.Error{Code: wire.CodeExhausted}: ErrLimitReached,
+		wireclient.ErrMany: ErrTooLarge, runtime.ErrEnded: ErrLost,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v is %v, want %v", from, err, to)
@@ -85,7 +85,7 @@ func TestWriter(t *testing.T) {
 			t.Skip("the owner of a directory cannot be changed")
 		}
 	}
-	write, read := Spec{Mounts: []Mount{{Host: dir, ReadOnly: true}, {Host: dir}}}, Spec{Mounts: []Mount{{Host: dir, ReadOnly: true}}}
+	write, read := Spec{Mounts: []Mount{{Source: dir, ReadOnly: true}, {Source: dir}}}, Spec{Mounts: []Mount{{Source: dir, ReadOnly: true}}}
 	for got, want := range map[string]string{
 		write.writer(0, 0): want, write.writer(5, 6): "5:6", "-" + read.writer(0, 0): "-", "--" + read.writer(5, 6): "--",
 		"---" + (Spec{Worktree: "/r"}).writer(5, 6): "---5:6",

@@ -50,7 +50,7 @@ type SessionOptions struct {
 
 // Interpreter is an interpreter session in a sandbox, which keeps its state from cell to cell. It ends with Close, when
 // its code exits, and with the sandbox. Its methods may be called concurrently.
-type Interpreter struct {
+type Session struct {
 	on   guest
 	info wire.Session
 }
@@ -62,16 +62,16 @@ type guest interface {
 
 // Session returns the session of an ID and starts it if it does not exist: see Fresh. A session of that ID with another
 // driver is an ErrExists.
-func (sb *Sandbox) Session(ctx context.Context, o SessionOptions) (*Interpreter, error) {
+func (sb *Sandbox) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
 	return openSession(ctx, sb, o)
 }
 
 // Session is Sandbox.Session.
-func (l *Lease) Session(ctx context.Context, o SessionOptions) (*Interpreter, error) {
+func (l *Nested) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
 	return openSession(ctx, l.in, o)
 }
 
-func openSession(ctx context.Context, on guest, o SessionOptions) (*Interpreter, error) {
+func openSession(ctx context.Context, on guest, o SessionOptions) (*Session, error) {
 	if o.ID == "" {
 		o.ID = strings.ToLower(rand.Text())
 	}
@@ -79,7 +79,7 @@ func openSession(ctx context.Context, on guest, o SessionOptions) (*Interpreter,
 	if err := spec.Check(); err != nil {
 		return nil, &kindError{ErrSpec, err}
 	}
-	s := &Interpreter{on: on}
+	s := &Session{on: on}
 	err := on.use(ctx, func(c *wireclient.Client) (err error) {
 		s.info, err = c.OpenSession(ctx, spec)
 		return err
@@ -115,13 +115,13 @@ func (sb *Sandbox) Sessions(ctx context.Context) ([]SessionInfo, error) {
 }
 
 // ID returns the session's id, which is unique in its sandbox.
-func (s *Interpreter) ID() string { return s.info.ID }
+func (s *Session) ID() string { return s.info.ID }
 
 // Driver returns the session's driver.
-func (s *Interpreter) Driver() Driver { return Driver(s.info.Driver) }
+func (s *Session) Driver() Driver { return Driver(s.info.Driver) }
 
 // Fresh reports whether the call that returned the session started it.
-func (s *Interpreter) Fresh() bool { return s.info.Fresh }
+func (s *Session) Created() bool { return s.info.Fresh }
 
 // Cell is code to run in a session.
 type Cell struct {
@@ -167,7 +167,7 @@ type CellResult struct {
 }
 
 // Run runs a cell to its end. Cells of a session run one at a time; others wait. The end of ctx interrupts the cell.
-func (s *Interpreter) Run(ctx context.Context, c Cell) (CellResult, error) {
+func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
 	most := c.MaxOutput
 	if most == 0 {
 		most = DefaultMaxOutput
@@ -199,11 +199,11 @@ func (s *Interpreter) Run(ctx context.Context, c Cell) (CellResult, error) {
 }
 
 // Interrupt interrupts the running cell, as Ctrl-C does. It is not an error if none runs.
-func (s *Interpreter) Interrupt(ctx context.Context) error {
+func (s *Session) Interrupt(ctx context.Context) error {
 	return s.on.use(ctx, func(c *wireclient.Client) error { return c.InterruptSession(ctx, s.info.ID) })
 }
 
 // Close ends the session with every process that it started. An ended session is an ErrNotFound.
-func (s *Interpreter) Close(ctx context.Context) error {
+func (s *Session) Close(ctx context.Context) error {
 	return s.on.use(ctx, func(c *wireclient.Client) error { return c.EndSession(ctx, s.info.ID) })
 }

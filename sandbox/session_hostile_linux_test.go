@@ -114,7 +114,7 @@ func TestSessionsThatEnded(t *testing.T) {
 	t.Parallel()
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	for i := range 130 {
-		s, err := sb.Session(t.Context(), SessionOptions{ID: fmt.Sprint(i), Driver: DriverBash})
+		s, err := sb.OpenSession(t.Context(), SessionOptions{ID: fmt.Sprint(i), Driver: DriverBash})
 		if err != nil {
 			t.Fatal(i, err)
 		}
@@ -168,7 +168,7 @@ func TestSessionHostileDriver(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, time.Second)
 				defer cancel()
 			}
-			s, err := sb.Session(ctx, SessionOptions{Driver: DriverBash, Argv: []string{"bash", "-c", row.says}})
+			s, err := sb.OpenSession(ctx, SessionOptions{Driver: DriverBash, Argv: []string{"bash", "-c", row.says}})
 			if (err == nil) != row.opens {
 				t.Fatal(err)
 			}

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-func session(t *testing.T, sb *Sandbox, d Driver) *Interpreter {
+func session(t *testing.T, sb *Sandbox, d Driver) *Session {
 	t.Helper()
 	program := map[Driver]string{DriverPython: "python3", DriverNode: "node", DriverBash: "bash"}[d]
 	if _, err := exec.LookPath(program); err != nil {
 		t.Fatalf("install %s: %v", program, err)
 	}
-	s, err := sb.Session(t.Context(), SessionOptions{Driver: d})
+	s, err := sb.OpenSession(t.Context(), SessionOptions{Driver: d})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func cell(t *testing.T, s *Interpreter, c Cell) CellResult {
+func cell(t *testing.T, s *Session, c Cell) CellResult {
 	t.Helper()
 	r, err := s.Run(t.Context(), c)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestSessions(t *testing.T) {
 		t.Run(string(driver), func(t *testing.T) {
 			t.Parallel()
 			s := session(t, sb, driver)
-			if !s.Fresh() {
+			if !s.Created() {
 				t.Error("it was there")
 			}
 			for _, w := range cells {
@@ -248,26 +248,26 @@ func TestSessionIDs(t *testing.T) {
 	t.Parallel()
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	for _, id := range []string{"../x", "a/b", "-a", strings.Repeat("a", 65), "a b"} {
-		if _, err := sb.Session(t.Context(), SessionOptions{ID: id, Driver: DriverBash}); !errors.Is(err, ErrSpec) {
+		if _, err := sb.OpenSession(t.Context(), SessionOptions{ID: id, Driver: DriverBash}); !errors.Is(err, ErrSpec) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	if _, err := sb.Session(t.Context(), SessionOptions{Driver: "cobol"}); !errors.Is(err, ErrSpec) {
+	if _, err := sb.OpenSession(t.Context(), SessionOptions{Driver: "cobol"}); !errors.Is(err, ErrSpec) {
 		t.Error(err)
 	}
-	if _, err := sb.Session(t.Context(), SessionOptions{Driver: DriverBash, Argv: []string{"no-such-program"}}); err == nil {
+	if _, err := sb.OpenSession(t.Context(), SessionOptions{Driver: DriverBash, Argv: []string{"no-such-program"}}); err == nil {
 		t.Error("a program that is not there was started")
 	}
-	first, err := sb.Session(t.Context(), SessionOptions{ID: "one", Driver: DriverBash})
+	first, err := sb.OpenSession(t.Context(), SessionOptions{ID: "one", Driver: DriverBash})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cell(t, first, Cell{Code: "x=1"})
-	again, err := sb.Session(t.Context(), SessionOptions{ID: "one", Driver: DriverBash})
-	if err != nil || again.Fresh() || string(cell(t, again, Cell{Code: "printf $x"}).Stdout) != "1" {
+	again, err := sb.OpenSession(t.Context(), SessionOptions{ID: "one", Driver: DriverBash})
+	if err != nil || again.Created() || string(cell(t, again, Cell{Code: "printf $x"}).Stdout) != "1" {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := sb.Session(t.Context(), SessionOptions{ID: "one", Driver: DriverPython}); !errors.Is(err, ErrExists) {
+	if _, err := sb.OpenSession(t.Context(), SessionOptions{ID: "one", Driver: DriverPython}); !errors.Is(err, ErrExists) {
 		t.Error(err)
 	}
 }
@@ -280,7 +280,7 @@ func TestSessionsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range many {
 		wg.Go(func() {
-			s, err := sb.Session(t.Context(), SessionOptions{ID: fmt.Sprint(i), Driver: DriverBash})
+			s, err := sb.OpenSession(t.Context(), SessionOptions{ID: fmt.Sprint(i), Driver: DriverBash})
 			if err != nil {
 				t.Error(err)
 				return

@@ -25,7 +25,7 @@ func pythonWith(t *testing.T, modules ...string) string {
 }
 
 // shown runs a cell and returns what it shows.
-func shown(t *testing.T, s *Interpreter, code string, timeout time.Duration) (CellResult, []Display) {
+func shown(t *testing.T, s *Session, code string, timeout time.Duration) (CellResult, []Display) {
 	t.Helper()
 	var all []Display
 	r := cell(t, s, Cell{Code: code, Timeout: timeout, Display: func(d Display) { all = append(all, d) }})
@@ -46,7 +46,7 @@ func TestSessionIPython(t *testing.T) {
 	t.Parallel()
 	python := pythonWith(t, "IPython", "matplotlib.pyplot", "matplotlib_inline")
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
-	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverIPython, Argv: []string{python}, Env: []string{"TMPDIR=" + t.TempDir()}})
+	s, err := sb.OpenSession(t.Context(), SessionOptions{Driver: DriverIPython, Argv: []string{python}, Env: []string{"TMPDIR=" + t.TempDir()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,13 +130,13 @@ func TestSessionJupyter(t *testing.T) {
 	python := pythonWith(t, "jupyter_client", "ipykernel")
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	env := []string{"TMPDIR=" + t.TempDir()} // what a driver that is killed leaves is the test's
-	if _, err := sb.Session(t.Context(), SessionOptions{
+	if _, err := sb.OpenSession(t.Context(), SessionOptions{
 		Driver: DriverJupyter, Kernel: "no-such", Argv: []string{python},
 		Env: env,
 	}); err == nil || !strings.Contains(err.Error(), "No such kernel") {
 		t.Errorf("a kernel that is not there: %v", err)
 	}
-	s, err := sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env})
+	s, err := sb.OpenSession(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestSessionJupyter(t *testing.T) {
 	if r := cell(t, s, Cell{Code: "import os; os._exit(3)", Timeout: most}); !r.Ended || r.OK {
 		t.Errorf("%+v", r)
 	}
-	if s, err = sb.Session(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env}); err != nil {
+	if s, err = sb.OpenSession(t.Context(), SessionOptions{Driver: DriverJupyter, Argv: []string{python}, Env: env}); err != nil {
 		t.Fatal(err)
 	}
 	if r := cell(t, s, Cell{Code: "exit", Timeout: most}); !r.Ended || r.OK || r.ExitCode != 0 {

@@ -77,7 +77,7 @@ func (sb *Sandbox) snapshot(ctx context.Context, name string) (Snapshot, error) 
 	if err != nil {
 		return Snapshot{}, err
 	}
-	sb.note(registry.Event{Event: registry.Snapshot, Detail: name})
+	sb.note(registry.Event{Event: registry.EventSnapshot, Detail: name})
 	return Snapshot{
 		Sandbox: sb.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted,
 		id: s.ID, ref: s.Ref, spec: sb.Spec(),
@@ -242,7 +242,7 @@ func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, 
 	if err != nil {
 		return nil, err
 	}
-	again, err := sb.replace(ctx, sb.Spec(), registry.Creation{Snapshot: s.ref, Event: registry.Restored, Detail: name})
+	again, err := sb.replace(ctx, sb.Spec(), registry.Creation{Snapshot: s.ref, Event: registry.EventRestored, Detail: name})
 	if err == nil && earlier.id != "" {
 		_ = m.removeImage(ctx, earlier.id) // it lost its name, and often no sandbox uses it
 	}
@@ -259,13 +259,13 @@ func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	return m.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.Restored, Detail: s.Name})
+	return m.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.EventRestored, Detail: s.Name})
 }
 
 // Fork creates another sandbox with the same files and Spec. It has no endpoints. Both share mounted directories.
 func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	s := sb.Spec()
-	s.Name, s.Lifetime = name, Named
+	s.Name, s.Lifetime = name, LifetimeNamed
 	if err := errors.Join(checkName("sandbox", name), sb.ready(ctx)); err != nil {
 		return nil, err
 	}
@@ -299,7 +299,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	fork, err := sb.m.of(ctx, s, registry.Creation{Snapshot: img.Ref, Event: registry.Forked, Detail: sb.spec.Name})
+	fork, err := sb.m.of(ctx, s, registry.Creation{Snapshot: img.Ref, Event: registry.EventForked, Detail: sb.spec.Name})
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
@@ -323,7 +323,7 @@ func (m *Manager) of(ctx context.Context, s Spec, c registry.Creation) (*Sandbox
 
 // removeVolumes removes volumes of a sandbox whose container was removed without them. The caller holds the name's
 // lock.
-func (m *Manager) removeVolumes(ctx context.Context, k Kind, name, owner string) error {
+func (m *Manager) removeVolumes(ctx context.Context, k Runtime, name, owner string) error {
 	if p := m.place(k); p == nil || !p.onEngine() {
 		return nil
 	}
@@ -341,7 +341,7 @@ func (m *Manager) removeVolumes(ctx context.Context, k Kind, name, owner string)
 
 // volumes returns the engine's volumes; nil if there is no engine.
 func (m *Manager) volumes() (runtime.Volumes, error) {
-	p := m.place(KindContainer)
+	p := m.place(RuntimeContainer)
 	if p == nil {
 		return nil, nil
 	}

@@ -24,16 +24,16 @@ type Lifetime string
 // Lifetimes.
 const (
 	// Named sandboxes stay until Remove.
-	Named Lifetime = "named"
+	LifetimeNamed Lifetime = "named"
 	// Session sandboxes end with the program that created them.
-	Session Lifetime = "session"
+	LifetimeEphemeral Lifetime = "session"
 )
 
 // NoLimit lifts a limit; a limit of 0 means the default.
 const NoLimit = -1
 
 // DefaultSilence is the default of Spec.Silence: four keep-alive intervals.
-const DefaultSilence = time.Minute
+const DefaultOwnerTimeout = time.Minute
 
 // Default limits.
 const (
@@ -58,7 +58,7 @@ type Spec struct {
 	// replaced by a random one.
 	Name string `json:"name"`
 	// Runtime defaults to Auto. In the spec of an existing sandbox it is the chosen runtime.
-	Runtime Kind `json:"runtime,omitempty"`
+	Runtime Runtime `json:"runtime,omitempty"`
 	// Image is a reference of an image on the engine. A jail has none.
 	Image string `json:"image,omitempty"`
 	// Root is a directory of the host from which a jail takes its programs instead of the host's own: usr, bin, sbin,
@@ -77,7 +77,7 @@ type Spec struct {
 	// sign.
 	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// Network defaults to NetworkFull.
-	Network Network `json:"network"`
+	Network NetworkMode `json:"network"`
 	// Allow has the rules of NetworkRestricted: a host, *.domain or address, with :port for ports other than 80 and
 	// 443.
 	Allow []string `json:"allow,omitempty"`
@@ -102,16 +102,16 @@ type Spec struct {
 	// OCIRuntime is an OCI runtime of the engine; "" means its default.
 	OCIRuntime string `json:"oci_runtime,omitempty"`
 	// Leases enables Sandbox.Lease. Its commands run as User, which defaults to 1000:1000 and must not be root.
-	Leases bool `json:"leases,omitempty"`
+	Nested bool `json:"leases,omitempty"`
 	// Lifetime defaults to Named.
 	Lifetime Lifetime `json:"lifetime"`
 	// Silence ends a Session whose program has sent no keep-alive signal for so long; 0 means DefaultSilence. With
 	// NoLimit the sandbox outlives the program until Idle or Life, and others find it by Name.
-	Silence time.Duration `json:"silence,omitempty"`
+	OwnerTimeout time.Duration `json:"silence,omitempty"`
 	// Idle stops the sandbox after so long without use and keeps its files; 0 means never.
-	Idle time.Duration `json:"idle,omitempty"`
+	IdleTimeout time.Duration `json:"idle,omitempty"`
 	// Life stops the sandbox after so long and keeps its files; 0 means never.
-	Life time.Duration `json:"life,omitempty"`
+	TTL time.Duration `json:"life,omitempty"`
 }
 
 // wishes returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce
@@ -137,7 +137,7 @@ func (s Spec) wishes() []Capability {
 	want(CapMemory, s.Limits.MemoryBytes > 0)
 	want(CapCPUs, s.Limits.CPUs > 0)
 	want(CapPIDs, s.Limits.PIDs > 0)
-	want(CapLeases, s.Leases)
+	want(CapNested, s.Nested)
 	return all
 }
 
@@ -150,9 +150,9 @@ func (s Spec) Check() error {
 // complete returns the spec with defaults, or an error with all mistakes.
 func (s Spec) complete() (Spec, error) {
 	if s.Lifetime == "" {
-		s.Lifetime = Named
+		s.Lifetime = LifetimeNamed
 	}
-	if s.Name == "" && s.Lifetime == Session {
+	if s.Name == "" && s.Lifetime == LifetimeEphemeral {
 		s.Name = "session-" + strings.ToLower(rand.Text())
 	}
 	if s.Network == "" {
@@ -161,18 +161,18 @@ func (s Spec) complete() (Spec, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	errs = append(errs, checkName("sandbox", s.Name))
-	if s.Runtime != Auto && !slices.Contains(kinds, s.Runtime) {
-		wrong("runtime %q: use %s", s.Runtime, strings.Join(kindNames(), ", "))
+	if s.Runtime != RuntimeAuto && !slices.Contains(allRuntimes, s.Runtime) {
+		wrong("runtime %q: use %s", s.Runtime, strings.Join(runtimeNames(), ", "))
 	}
-	if s.Image == "" && s.Runtime == KindContainer && !s.wantsBox() {
+	if s.Image == "" && s.Runtime == RuntimeContainer && !s.wantsBox() {
 		wrong("no image")
 	}
 	errs = append(errs, s.Network.check())
 	if len(s.Allow) > 0 && s.Network != NetworkRestricted {
 		wrong("allow rules with network %s: only %s has rules", s.Network, NetworkRestricted)
 	}
-	if s.Lifetime != Named && s.Lifetime != Session {
-		wrong("lifetime %q: use %s or %s", s.Lifetime, Named, Session)
+	if s.Lifetime != LifetimeNamed && s.Lifetime != LifetimeEphemeral {
+		wrong("lifetime %q: use %s or %s", s.Lifetime, LifetimeNamed, LifetimeEphemeral)
 	}
 	errs = append(errs, s.checkTimes())
 	errs = append(errs, s.completeFolders())
@@ -180,8 +180,8 @@ func (s Spec) complete() (Spec, error) {
 		s.User = s.writer(os.Getuid(), os.Getgid())
 	}
 	errs = append(errs, s.completeLeases())
-	if s.Silence == 0 && s.Lifetime == Session {
-		s.Silence = DefaultSilence
+	if s.OwnerTimeout == 0 && s.Lifetime == LifetimeEphemeral {
+		s.OwnerTimeout = DefaultOwnerTimeout
 	}
 	if err := (wire.Command{Argv: []string{"x"}, Env: s.Env}).Check(); err != nil {
 		errs = append(errs, err)
@@ -205,7 +205,7 @@ func (s Spec) writer(uid, gid int) string {
 	case uid != 0 || i < 0:
 		return ""
 	}
-	st, err := os.Stat(s.Mounts[i].Host)
+	st, err := os.Stat(s.Mounts[i].Source)
 	if err != nil {
 		return "" // the error is reported later
 	}
@@ -220,7 +220,7 @@ func (s Spec) writer(uid, gid int) string {
 func (s *Spec) completeFolders() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != Named) {
+	if s.Worktree != "" && (s.Repo != "" || s.Lifetime != LifetimeNamed) {
 		wrong("a worktree is for a named sandbox without a clone")
 	}
 	if s.Ref != "" && s.Repo == "" && s.Worktree == "" {
@@ -238,7 +238,7 @@ func (s *Spec) completeFolders() error {
 	if s.Worktree != "" && s.Dir == "" {
 		s.Dir = CloneDir
 	}
-	if s.Repo != "" && s.Runtime != KindBox && s.Box == nil && s.Dir == "" {
+	if s.Repo != "" && s.Runtime != RuntimeBox && s.Box == nil && s.Dir == "" {
 		s.Dir, s.OwnDir = CloneDir, true
 	}
 	return errors.Join(errs...)
@@ -246,16 +246,16 @@ func (s *Spec) completeFolders() error {
 
 func (s Spec) checkTimes() error {
 	switch {
-	case s.Idle < 0 || s.Life < 0 || s.Silence < 0 && s.Silence != NoLimit:
-		return fmt.Errorf("durations must not be negative: idle %s, life %s, silence %s", s.Idle, s.Life, s.Silence)
-	case s.Silence == NoLimit && s.Idle == 0 && s.Life == 0:
+	case s.IdleTimeout < 0 || s.TTL < 0 || s.OwnerTimeout < 0 && s.OwnerTimeout != NoLimit:
+		return fmt.Errorf("durations must not be negative: idle %s, life %s, silence %s", s.IdleTimeout, s.TTL, s.OwnerTimeout)
+	case s.OwnerTimeout == NoLimit && s.IdleTimeout == 0 && s.TTL == 0:
 		return errors.New("a session without keep-alive signals needs an idle or life limit")
 	}
 	return nil
 }
 
 func (s *Spec) completeLeases() error {
-	if !s.Leases {
+	if !s.Nested {
 		return nil
 	}
 	s.User, s.Dir = cmp.Or(s.User, leaseUser), cmp.Or(s.Dir, CloneDir)

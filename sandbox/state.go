@@ -19,17 +19,17 @@ import (
 )
 
 // Ran is the command whose changes are saved.
-type Ran struct {
+type CommandRecord struct {
 	Command  string // as typed in a shell; "" if none
 	ExitCode int
 	Started  time.Time
 	Duration time.Duration
-	Why      string // the caller's reason
+	Reason   string // the caller's reason
 	Subject  string // first line of the commit message if no command ran
 }
 
 // Saved is the outcome of Save.
-type Saved struct {
+type SaveResult struct {
 	// Commit is the new commit; "" if nothing has changed.
 	Commit string
 	// Left are paths that were not committed: large untracked files, unreadable files, names that git refuses, and
@@ -42,7 +42,7 @@ type Saved struct {
 	// Notice, if not empty, says how commits made in the sandbox were saved other than one by one.
 	Notice string
 	// Earlier is the ref of earlier commits if the clone was recreated since the last save.
-	Earlier string
+	PreviousRef string
 }
 
 // Unsaved is a path or branch of the clone that is not saved, with the reason.
@@ -60,18 +60,18 @@ const CloneDir = workorder.Workspace
 // internal repository, which the user's repository has as the remote `sandbox`, with the branch sandbox/NAME. The first
 // Save creates it. The user is the author, and the message is the command. Ignored files are left out. Saves of one
 // repository run one after another. A sandbox without a clone returns ErrNoClone.
-func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
+func (sb *Sandbox) Save(ctx context.Context, ran CommandRecord) (SaveResult, error) {
 	spec := sb.Spec()
 	repo := spec.BranchOf()
 	if repo == "" {
-		return Saved{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
+		return SaveResult{}, fmt.Errorf("sandbox %s: %w", spec.Name, ErrNoClone)
 	}
 	// A repair needs the lock that a save holds, so it comes first.
 	if err := sb.use(ctx, func(*wireclient.Client) error { return nil }); err != nil {
-		return Saved{}, err
+		return SaveResult{}, err
 	}
 	b := branch.New(sb.m.state).Of(spec.Name, repo)
-	s, err := b.Save(ctx, sb.inside, CloneDir, spec.Title, branch.Ran(ran))
+	s, err := b.Save(ctx, sb.inside, CloneDir, spec.Title, branch.CommandRecord(ran))
 	if spec.Worktree != "" && (err == nil || errors.Is(err, branch.ErrNotShown)) {
 		if err != nil { // the worktree's own branch shows it
 			err = b.Lend(ctx)
@@ -80,20 +80,20 @@ func (sb *Sandbox) Save(ctx context.Context, ran Ran) (Saved, error) {
 			err = sb.moveWorktree(ctx, b, s.Commit != "")
 		}
 	}
-	saved := Saved{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, Earlier: s.Earlier}
+	saved := SaveResult{Commit: s.Commit, Unmerged: s.Unmerged, Notice: s.Notice, PreviousRef: s.PreviousRef}
 	for _, l := range s.Left {
 		saved.leave(Unsaved(l))
 	}
 	return saved, err
 }
 
-func (s *Saved) leave(u Unsaved) {
+func (s *SaveResult) leave(u Unsaved) {
 	s.Left, s.Unsaved = append(s.Left, u.Path), append(s.Unsaved, u)
 }
 
 // saveAll is Save, with branches and stashes that exist only in the clone added to Left.
-func (sb *Sandbox) saveAll(ctx context.Context) (Saved, error) {
-	saved, err := sb.Save(ctx, Ran{})
+func (sb *Sandbox) saveAll(ctx context.Context) (SaveResult, error) {
+	saved, err := sb.Save(ctx, CommandRecord{})
 	if errors.Is(err, branch.ErrNotShown) { // it is saved nevertheless
 		err = nil
 	}
@@ -109,7 +109,7 @@ func (sb *Sandbox) saveAll(ctx context.Context) (Saved, error) {
 }
 
 // lost returns an error if a removal of the sandbox would lose files.
-func (s Saved) lost() error {
+func (s SaveResult) lost() error {
 	if len(s.Left) == 0 {
 		return nil
 	}
@@ -123,30 +123,30 @@ func (s Saved) lost() error {
 
 // SaveLast saves changes that no command has committed, such as those of background commands. It starts a stopped
 // sandbox. A missing sandbox has no changes.
-func (sb *Sandbox) SaveLast(ctx context.Context) (Saved, error) {
+func (sb *Sandbox) SaveLast(ctx context.Context) (SaveResult, error) {
 	s := sb.Spec()
 	// In an incomplete sandbox no command has run.
-	if s.BranchOf() == "" || s.Lifetime == Session || s.Worktree == "" && sb.incomplete() != nil {
-		return Saved{}, nil
+	if s.BranchOf() == "" || s.Lifetime == LifetimeEphemeral || s.Worktree == "" && sb.incomplete() != nil {
+		return SaveResult{}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, saveLastTime, fmt.Errorf("files not saved within %s", saveLastTime))
 	defer cancel()
 	there, err := sb.m.find(ctx, s.Name)
 	if errors.Is(err, ErrNotFound) {
-		return Saved{}, nil
+		return SaveResult{}, nil
 	}
 	if err != nil {
-		return Saved{}, err
+		return SaveResult{}, err
 	}
 	defer there.drop()
 	return there.saveAll(ctx)
 }
 
 // SaveRunning is Save for a running sandbox; it does not start a stopped one.
-func (sb *Sandbox) SaveRunning(ctx context.Context, ran Ran) (Saved, error) {
-	there, err := sb.m.Peek(ctx, sb.spec.Name)
+func (sb *Sandbox) SaveRunning(ctx context.Context, ran CommandRecord) (SaveResult, error) {
+	there, err := sb.m.GetRunning(ctx, sb.spec.Name)
 	if err != nil {
-		return Saved{}, err
+		return SaveResult{}, err
 	}
 	defer there.drop()
 	return there.Save(ctx, ran)
@@ -206,7 +206,7 @@ const cloneTime = 15 * time.Minute
 
 // clone clones a bundle of the user's branches and tags in the sandbox. A box clones at boot instead.
 func (sb *Sandbox) clone(ctx context.Context, bundle string) error {
-	if bundle == "" || sb.spec.Runtime == KindBox || sb.from != "" { // a snapshot contains the clone
+	if bundle == "" || sb.spec.Runtime == RuntimeBox || sb.from != "" { // a snapshot contains the clone
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, cloneTime, fmt.Errorf("repository not cloned within %s", cloneTime))

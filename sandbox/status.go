@@ -17,7 +17,7 @@ type Status struct {
 	Processes   int64         `json:"processes,omitempty"`
 	CPU         time.Duration `json:"cpu_ns,omitempty"`
 	// LifeLeft is the time at which Spec.Life stops it; nil if unlimited.
-	LifeLeft *time.Time `json:"ends,omitempty"`
+	Ends *time.Time `json:"ends,omitempty"`
 	// Commands are the running commands and the latest ended background commands.
 	Commands []CommandInfo `json:"commands,omitempty"`
 	// Ports are the listening ports.
@@ -33,9 +33,9 @@ func (sb *Sandbox) Status(ctx context.Context) (Status, error) {
 	err := sb.useAsItIs(ctx, func(c *wireclient.Client) error {
 		since := c.Hello().Since
 		s.Since = &since
-		if sb.spec.Life > 0 {
-			ends := since.Add(sb.spec.Life)
-			s.LifeLeft = &ends
+		if sb.spec.TTL > 0 {
+			ends := since.Add(sb.spec.TTL)
+			s.Ends = &ends
 		}
 		stats, err := c.Stats(ctx)
 		if err != nil {

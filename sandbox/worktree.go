@@ -39,7 +39,7 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 	}
 	s.Worktree = repo.Path
 	uid, gid := worktreeOwner(s.Name)
-	if uid >= 0 && s.Runtime != KindJail && s.User == "" {
+	if uid >= 0 && s.Runtime != RuntimeJail && s.User == "" {
 		s.User = fmt.Sprintf("%d:%d", uid, gid)
 	}
 	w := worktree.Of(m.state, s.Name, s.Worktree)

@@ -134,12 +134,12 @@ type ChangeType string
 
 // Types of changes.
 const (
-	ChangeMade    ChangeType = "made" // or moved here
+	ChangeCreated ChangeType = "made" // or moved here
 	ChangeWritten ChangeType = "written"
-	ChangeGone    ChangeType = "gone" // or moved away
-	ChangeRights  ChangeType = "rights"
+	ChangeRemoved ChangeType = "gone" // or moved away
+	ChangeMode    ChangeType = "rights"
 	// ChangeLost means that changes or directories were dropped: read everything again.
-	ChangeLost ChangeType = "lost"
+	ChangeOverflow ChangeType = "lost"
 )
 
 // Change is the document of FrameChange.
@@ -157,7 +157,7 @@ func (c Change) Check() error {
 		return fmt.Errorf("%q is not a relative path", p)
 	}
 	switch c.Type {
-	case ChangeMade, ChangeWritten, ChangeGone, ChangeRights, ChangeLost:
+	case ChangeCreated, ChangeWritten, ChangeRemoved, ChangeMode, ChangeOverflow:
 		return nil
 	}
 	return fmt.Errorf("%q is not a type of change", c.Type)

@@ -74,7 +74,7 @@ func TestWatch(t *testing.T) {
 	many, err := c.Watch(ctx, wireclient.Query{Path: "many", All: true})
 	must(t, err)
 	defer many.Close()
-	if change, err := many.Next(); err != nil || change.Type != wire.ChangeLost {
+	if change, err := many.Next(); err != nil || change.Type != wire.ChangeOverflow {
 		t.Errorf("%+v, %v", change, err)
 	}
 	if _, err := c.Watch(ctx, at("none")); code(err) != wire.CodeNotFound {

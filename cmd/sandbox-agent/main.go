@@ -22,7 +22,7 @@ func main() {
 	app := &cli.App{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard, Reloads: signals.Reloads,
 		Executable: os.Executable, Open: openDocker,
-		Sandboxes: sandbox.Open,
+		Sandboxes: sandbox.NewManager,
 	}
 	code := cli.Main(ctx, app, os.Args[1:])
 	cancel()

@@ -7,8 +7,8 @@ import "github.com/sandbox-agent/sandbox-agent/wire"
 
 // Mount is what is to be mounted: Host, an absolute path without links, at Inside.
 type Mount struct {
-	Host, Inside string
-	ReadOnly     bool
+	Source, Target string
+	ReadOnly       bool
 }
 
 // Held are the sources of mounts, open: neither is removed, and its number given to another, before Close.

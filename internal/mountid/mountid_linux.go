@@ -28,16 +28,16 @@ func Hold(mounts []Mount) (h *Held, err error) {
 		h.Kernel = string(boot)
 	}
 	for _, m := range mounts {
-		fd, err := open(m.Host)
+		fd, err := open(m.Source)
 		if err != nil {
-			return h, fmt.Errorf("%s: %w", m.Host, err)
+			return h, fmt.Errorf("%s: %w", m.Source, err)
 		}
 		h.fds = append(h.fds, fd)
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
-			return h, fmt.Errorf("%s: %w", m.Host, err)
+			return h, fmt.Errorf("%s: %w", m.Source, err)
 		}
-		h.IDs = append(h.IDs, wire.MountID{Inside: m.Inside, Device: st.Dev, Inode: st.Ino, ReadOnly: m.ReadOnly})
+		h.IDs = append(h.IDs, wire.MountID{Inside: m.Target, Device: st.Dev, Inode: st.Ino, ReadOnly: m.ReadOnly})
 		h.Owners = append(h.Owners, Owner{st.Uid, st.Gid})
 	}
 	return h, nil

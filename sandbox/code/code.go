@@ -93,7 +93,7 @@ type Runner struct {
 }
 
 // Open returns a Runner. It contacts nothing.
-func Open(m *sandbox.Manager, o Options) *Runner {
+func NewRunner(m *sandbox.Manager, o Options) *Runner {
 	if o.Environments == nil {
 		o.Environments = Presets
 	}
@@ -121,7 +121,7 @@ type Request struct {
 	Timeout     time.Duration
 	MemoryBytes int64
 	// Backend overrides the environment's unless it is sandbox.Auto.
-	Backend sandbox.Kind
+	Backend sandbox.Runtime
 	// MaxOutput limits each stream of the Result, in bytes; 0 means sandbox.DefaultMaxOutput.
 	MaxOutput int
 	// Stdout and Stderr, if non-nil, receive output as it arrives; the Result does not contain it then.
@@ -132,9 +132,9 @@ type Request struct {
 
 // Result is the outcome of a run. Failing code is not an error.
 type Result struct {
-	Env     string       `json:"env"`
-	Session string       `json:"session,omitempty"`
-	Runtime sandbox.Kind `json:"runtime"`
+	Env     string          `json:"env"`
+	Session string          `json:"session,omitempty"`
+	Runtime sandbox.Runtime `json:"runtime"`
 	// Fresh reports that the session was started by this call and has no earlier state.
 	Fresh bool `json:"fresh,omitempty"`
 	// Lost reports that the session had ended since an earlier call, and that this call restarted it.
@@ -297,7 +297,7 @@ func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (R
 	end, err := p.Wait(ctx, to, errTo)
 	// Code that starts processes endlessly can keep the guest from ending it and from answering.
 	if errors.Is(err, sandbox.ErrLost) && ctx.Err() == nil && time.Since(began) > e.Timeout {
-		end, err = sandbox.Result{TimedOut: true, Duration: time.Since(began)}, nil
+		end, err = sandbox.RunResult{TimedOut: true, Duration: time.Since(began)}, nil
 	}
 	if err != nil {
 		return res, err

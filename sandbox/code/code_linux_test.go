@@ -20,14 +20,14 @@ import (
 // open is a runner of jails; they need bubblewrap and the guest's program.
 func open(t *testing.T, o Options) *Runner {
 	t.Helper()
-	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir()})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := m.RuntimesOf(t.Context(), sandbox.KindJail); !i[0].Healthy {
+	if i := m.RuntimesOf(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
 		t.Skipf("no jail can be made here: %s", i[0].Reason)
 	}
-	r := Open(m, o)
+	r := NewRunner(m, o)
 	t.Cleanup(func() {
 		if err := errors.Join(r.Close(context.WithoutCancel(t.Context())), m.Close()); err != nil {
 			t.Error(err)
@@ -73,7 +73,7 @@ func TestText(t *testing.T) {
 // Requests that are wrong reach nothing.
 func TestWrong(t *testing.T) {
 	t.Parallel()
-	r := Open(nil, Options{})
+	r := NewRunner(nil, Options{})
 	defer r.Close(t.Context())
 	_, err := r.Run(t.Context(), Request{Env: "cobol"})
 	u, ok := errors.AsType[*UnknownError](err)
@@ -140,7 +140,7 @@ func TestFresh(t *testing.T) {
 				t.Fatal(err)
 			}
 			if row.exit >= 0 && res.ExitCode != row.exit || row.check == nil && res.Stdout != row.stdout || row.check != nil &&
-				!row.check(res) || res.Runtime != sandbox.KindJail {
+				!row.check(res) || res.Runtime != sandbox.RuntimeJail {
 				t.Errorf("%d, %.200q, %.200q, %s", res.ExitCode, res.Stdout, res.Stderr, res.Runtime)
 			}
 		})
@@ -270,7 +270,7 @@ func TestKept(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	broken := Environment{Name: "broken", Interpreter: []string{"/nowhere/python3", "-"}, Driver: sandbox.DriverPython}
-	second := Open(first.m, Options{Kept: true, Noted: noted, Environments: func() []Environment { return append(Presets(), broken) }})
+	second := NewRunner(first.m, Options{Kept: true, Noted: noted, Environments: func() []Environment { return append(Presets(), broken) }})
 	if _, err := second.Run(t.Context(), Request{Env: "broken", Session: "b"}); err == nil {
 		t.Error("there is no such interpreter")
 	}
@@ -324,7 +324,7 @@ func TestEnvironments(t *testing.T) {
 		change(&e)
 		return e
 	}
-	hosts, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir(), AllowHost: true})
+	hosts, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir(), AllowHost: true})
 	if err != nil {
 		t.Fatal(err)
 	}

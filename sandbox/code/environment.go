@@ -19,7 +19,7 @@ type Environment struct {
 	// Source is "preset" or the path from which the environment was read.
 	Source string `json:"source"`
 	// Backend is the runtime; sandbox.Auto is a jail if available, otherwise a container.
-	Backend sandbox.Kind `json:"backend,omitempty"`
+	Backend sandbox.Runtime `json:"backend,omitempty"`
 	// Image is the image of a container; "" means Options.Image.
 	Image string `json:"image,omitempty"`
 	// Root is a directory from which a jail takes its programs instead of the host's.
@@ -119,13 +119,13 @@ func (e Environment) Check() error {
 	if e.Program == "" && len(e.Interpreter) == 0 {
 		errs = append(errs, errors.New("no interpreter"))
 	}
-	if !slices.Contains([]sandbox.Kind{sandbox.Auto, sandbox.KindJail, sandbox.KindContainer, sandbox.KindBox}, e.Backend) {
+	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeAuto, sandbox.RuntimeJail, sandbox.RuntimeContainer, sandbox.RuntimeBox}, e.Backend) {
 		errs = append(errs, fmt.Errorf("Unknown backend: %s", e.Backend)) //nolint:staticcheck // other programs look for these words
 	}
-	if e.Backend == sandbox.KindJail && e.Image != "" {
+	if e.Backend == sandbox.RuntimeJail && e.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
-	if e.Backend != sandbox.KindJail && e.Root != "" {
+	if e.Backend != sandbox.RuntimeJail && e.Root != "" {
 		errs = append(errs, errors.New("only a jail has a root directory"))
 	}
 	if e.Timeout < 0 || e.MemoryBytes < 0 || e.CPUs < 0 || e.PIDs < 0 {

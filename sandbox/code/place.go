@@ -14,18 +14,18 @@ import (
 
 // backend returns the runtime of an environment: a jail if one with its limits and network is available, otherwise a
 // container. noJail is why it is not a jail.
-func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Kind, noJail string, err error) {
-	if e.Backend != sandbox.Auto {
+func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Runtime, noJail string, err error) {
+	if e.Backend != sandbox.RuntimeAuto {
 		return e.Backend, "", nil
 	}
 	if e.Image != "" {
-		return sandbox.KindContainer, "", nil
+		return sandbox.RuntimeContainer, "", nil
 	}
-	for _, i := range r.m.RuntimesOf(ctx, sandbox.KindJail) {
+	for _, i := range r.m.RuntimesOf(ctx, sandbox.RuntimeJail) {
 		supports := func(set bool, c sandbox.Capability) bool { return !set || slices.Contains(i.Capabilities, c) }
 		if i.Healthy && supports(e.MemoryBytes != 0, sandbox.CapMemory) && supports(e.CPUs != 0, sandbox.CapCPUs) &&
 			supports(e.PIDs != 0, sandbox.CapPIDs) && (!e.Network || os.Geteuid() != 0) { // a jail of root shares the host's network
-			return sandbox.KindJail, "", nil
+			return sandbox.RuntimeJail, "", nil
 		}
 		noJail = cmp.Or(i.Reason, "no jail with its limits and network")
 	}
@@ -33,7 +33,7 @@ func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Kind,
 		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name,
 			sandbox.ErrUnsupported, noJail)
 	}
-	return sandbox.KindContainer, noJail, nil
+	return sandbox.RuntimeContainer, noJail, nil
 }
 
 func limits(e Environment) sandbox.Limits {
@@ -51,7 +51,7 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 		Limits: limits(e),
 	}
 	if e.Network {
-		s.Trust = pool.Trusted
+		s.Access = pool.AccessNetwork
 	}
 	if e.Project != "" {
 		st, err := os.Stat(e.Project)
@@ -61,9 +61,9 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 		if err != nil {
 			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", e.Name, sandbox.ErrSpec, err)
 		}
-		s.Mounts = []sandbox.Mount{{Host: e.Project, Inside: cmp.Or(e.ProjectMount, "/project"), ReadOnly: true}}
+		s.Mounts = []sandbox.Mount{{Source: e.Project, Target: cmp.Or(e.ProjectMount, "/project"), ReadOnly: true}}
 	}
-	if kind == sandbox.KindContainer && s.Image == "" {
+	if kind == sandbox.RuntimeContainer && s.Image == "" {
 		if r.o.Image == nil {
 			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", e.Name, sandbox.ErrSpec)
 		}
@@ -99,9 +99,9 @@ func (r *Runner) variables(e Environment) []string {
 
 // Room is a sandbox for commands and sessions.
 type Room interface {
-	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Run(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error)
 	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
-	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
+	OpenSession(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Session, error)
 }
 
 // Place returns a fresh sandbox of an environment. The caller must call done.
@@ -117,7 +117,7 @@ func (r *Runner) Place(ctx context.Context, env string) (in Room, e Environment,
 }
 
 // place returns a fresh sandbox of an environment. The caller must call done.
-func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbox.Kind, done func() error, err error) {
+func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbox.Runtime, done func() error, err error) {
 	if e.Program != "" {
 		return r.own(ctx, e)
 	}
@@ -135,15 +135,15 @@ func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbo
 }
 
 // own returns a sandbox for a program of the host.
-func (r *Runner) own(ctx context.Context, e Environment) (in Room, kind sandbox.Kind, done func() error, err error) {
+func (r *Runner) own(ctx context.Context, e Environment) (in Room, kind sandbox.Runtime, done func() error, err error) {
 	if r.o.Hosts == nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", e.Name, sandbox.ErrUnsupported)
 	}
 	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{
-		Runtime: sandbox.KindHost, Lifetime: sandbox.Session, Network: sandbox.NetworkFull, Limits: limits(e),
+		Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(e),
 	})
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
 	}
-	return sb, cmp.Or(e.Backend, sandbox.KindHost), func() error { return sb.Close(context.WithoutCancel(ctx)) }, nil
+	return sb, cmp.Or(e.Backend, sandbox.RuntimeHost), func() error { return sb.Close(context.WithoutCancel(ctx)) }, nil
 }

@@ -33,8 +33,8 @@ type session struct {
 	lost bool // an earlier session of this key ended, not yet reported
 
 	mu      sync.Mutex
-	in      *sandbox.Interpreter // set once by the holder of the turn
-	kind    sandbox.Kind
+	in      *sandbox.Session // set once by the holder of the turn
+	kind    sandbox.Runtime
 	started time.Time
 	used    time.Time
 	users   int
@@ -42,12 +42,12 @@ type session struct {
 
 // SessionInfo describes a session.
 type SessionInfo struct {
-	ID      string       `json:"id"`
-	Env     string       `json:"env"`
-	Runtime sandbox.Kind `json:"runtime"`
-	Started time.Time    `json:"started"`
-	Used    time.Time    `json:"used,omitzero"`
-	Busy    bool         `json:"busy"`
+	ID      string          `json:"id"`
+	Env     string          `json:"env"`
+	Runtime sandbox.Runtime `json:"runtime"`
+	Started time.Time       `json:"started"`
+	Used    time.Time       `json:"used,omitzero"`
+	Busy    bool            `json:"busy"`
 	// Sandbox is the name of a kept session's sandbox.
 	Sandbox string `json:"sandbox,omitempty"`
 }
@@ -142,7 +142,7 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 	if err != nil {
 		return err
 	}
-	i, err := in.Session(ctx, r.options(e))
+	i, err := in.OpenSession(ctx, r.options(e))
 	if err != nil {
 		return errors.Join(fmt.Errorf("environment %s: %w", e.Name, err), done())
 	}
@@ -198,7 +198,7 @@ func (r *Runner) markLost(s *session) {
 }
 
 // runCell runs a request's code in an interpreter.
-func runCell(ctx context.Context, e Environment, in *sandbox.Interpreter, q Request) (Result, error) {
+func runCell(ctx context.Context, e Environment, in *sandbox.Session, q Request) (Result, error) {
 	c, err := in.Run(ctx, sandbox.Cell{
 		Code: q.Code, Timeout: e.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display,
 	})
@@ -309,7 +309,7 @@ func kept(s sandbox.Spec) (id, env string) {
 }
 
 // Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.Kept.
-func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Interpreter, error) {
+func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Session, error) {
 	e, err := r.environment(Request{Env: env, Session: session})
 	switch {
 	case err != nil:
@@ -319,8 +319,8 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 	case !r.o.Kept || session == "":
 		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrSpec)
 	}
-	var in *sandbox.Interpreter
-	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Interpreter, _ bool) (Result, error) {
+	var in *sandbox.Session
+	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {
 		in = i
 		return Result{}, nil
 	})
@@ -329,9 +329,9 @@ func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox
 
 // inKept runs code in a kept session.
 func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, error) {
-	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error) {
+	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
 		res, err := runCell(ctx, e, i, q)
-		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Fresh()
+		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Created()
 		res.Lost = res.Fresh && lost
 		if res.Ended {
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
@@ -343,7 +343,7 @@ func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, 
 // withKept calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
 // that the sandbox existed before.
 func (r *Runner) withKept(
-	ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Interpreter, lost bool) (Result, error),
+	ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
 ) (Result, error) {
 	const tries = 3 // it may end meanwhile
 	lost := false
@@ -352,7 +352,7 @@ func (r *Runner) withKept(
 		if err != nil {
 			return Result{}, err
 		}
-		i, err := sb.Session(ctx, r.options(e))
+		i, err := sb.OpenSession(ctx, r.options(e))
 		if err == nil {
 			lost = r.note(id) && made || !made || lost
 			var res Result
@@ -425,10 +425,10 @@ func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbo
 		return nil, false, err
 	}
 	s := p.Sandbox()
-	s.Name, s.Silence, s.Idle, s.Life = name, sandbox.NoLimit, r.o.Idle, r.o.Life
-	s.Leases = false
+	s.Name, s.OwnerTimeout, s.IdleTimeout, s.TTL = name, sandbox.NoLimit, r.o.Idle, r.o.Life
+	s.Nested = false
 	s.Env = append(s.Env, variableSession+id, variableEnv+e.Name)
-	if s.Runtime == sandbox.KindContainer {
+	if s.Runtime == sandbox.RuntimeContainer {
 		s.User, s.Dir, s.OwnDir = cmp.Or(s.User, "1000:1000"), sandbox.CloneDir, true
 	}
 	sb, err = pool.Create(ctx, r.m, s, p.Limits)

@@ -16,11 +16,11 @@ const DefaultTimeout = 5 * time.Minute
 
 // Room runs the commands of a lease.
 type Room interface {
-	Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Run(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error)
 	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 	Files() *sandbox.Files
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
-	Session(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Interpreter, error)
+	OpenSession(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Session, error)
 }
 
 // Lease is the right to use a pooled sandbox until Release or Destroy. Its methods may be called concurrently.
@@ -47,29 +47,29 @@ func (l *Lease) Room() Room { return l.turn }
 // Run runs a command in the lease, as sandbox.Sandbox.Run does. Its working directory is the empty /workspace unless
 // Dir names another. Its timeout is DefaultTimeout unless the command has one; sandbox.NoLimit means none. A command
 // that times out or exceeds the memory limit prevents reuse of the sandbox.
-func (l *Lease) Run(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+func (l *Lease) Run(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error) {
 	return l.timed(ctx, c, l.turn.Run)
 }
 
 // RunTo is Run with all output written to stdout and stderr as it arrives. The Result has none.
-func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.Writer) (sandbox.Result, error) {
-	return l.timed(ctx, c, func(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.Writer) (sandbox.RunResult, error) {
+	return l.timed(ctx, c, func(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error) {
 		p, err := l.turn.Start(ctx, c)
 		if err != nil {
-			return sandbox.Result{}, err
+			return sandbox.RunResult{}, err
 		}
 		return p.Wait(ctx, stdout, stderr)
 	})
 }
 
 func (l *Lease) timed(
-	ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.Result, error),
-) (sandbox.Result, error) {
+	ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.RunResult, error),
+) (sandbox.RunResult, error) {
 	l.mu.Lock()
 	over := l.over
 	l.mu.Unlock()
 	if over {
-		return sandbox.Result{}, ErrOver
+		return sandbox.RunResult{}, ErrOver
 	}
 	switch c.Timeout {
 	case 0:

@@ -19,8 +19,8 @@ func (m *manager) ImageID(ctx context.Context, image string) (string, error) {
 func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) (place, error) {
 	sp := s.Sandbox()
 	sp.Name = name
-	if sp.Leases && !leases {
-		sp.Leases, sp.User, sp.Dir, sp.OwnDir = false, cmp.Or(s.User, defaultUser), sandbox.CloneDir, true
+	if sp.Nested && !leases {
+		sp.Nested, sp.User, sp.Dir, sp.OwnDir = false, cmp.Or(s.User, defaultUser), sandbox.CloneDir, true
 		sp.Env = append([]string{"HOME=" + sandbox.CloneDir}, s.Env...)
 	}
 	sb, err := Create(ctx, m.m, sp, s.Limits)
@@ -33,7 +33,7 @@ func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) 
 func (m *manager) Left(ctx context.Context, name string) (all []place, err error) {
 	there, err := m.m.List(ctx)
 	for _, i := range there {
-		if !i.Own || i.Spec.Lifetime != sandbox.Session || !strings.HasPrefix(i.Name, name) {
+		if !i.Own || i.Spec.Lifetime != sandbox.LifetimeEphemeral || !strings.HasPrefix(i.Name, name) {
 			continue
 		}
 		sb, gerr := m.m.Get(ctx, i.Name)
@@ -60,7 +60,7 @@ func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandb
 	if !ok {
 		return sb, err
 	}
-	for _, w := range e.Wishes {
+	for _, w := range e.Missing {
 		switch {
 		case w == sandbox.CapMemory && asked.MemoryBytes == 0:
 			s.Limits.MemoryBytes = sandbox.NoLimit
@@ -79,10 +79,10 @@ func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandb
 type made struct{ *sandbox.Sandbox }
 
 func (m *made) Lease(ctx context.Context) (turn, error) {
-	if !m.Spec().Leases {
+	if !m.Spec().Nested {
 		return whole{m.Sandbox}, nil
 	}
-	l, err := m.Sandbox.Lease(ctx)
+	l, err := m.Sandbox.NewNested(ctx)
 	if err != nil {
 		return nil, err
 	}

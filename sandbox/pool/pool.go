@@ -219,7 +219,7 @@ func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 
 func (p *Pool) create(ctx context.Context, sl *slot) error {
 	p.mu.Lock()
-	leases := sl.spec.Runtime == sandbox.KindContainer && p.never[sl.key] == nil
+	leases := sl.spec.Runtime == sandbox.RuntimeContainer && p.never[sl.key] == nil
 	p.mu.Unlock()
 	name := ""
 	if p.o.Name != "" {

@@ -40,7 +40,7 @@ type room struct {
 	lent   atomic.Bool
 	gone   atomic.Bool
 	stuck  atomic.Bool // it cannot be removed
-	result sandbox.Result
+	result sandbox.RunResult
 	unend  atomic.Bool // what is left of a turn does not end
 }
 
@@ -66,7 +66,7 @@ func (r *rooms) Left(_ context.Context, name string) (all []place, err error) {
 
 func (r *rooms) Create(ctx context.Context, asked Spec, name string, leases bool) (place, error) {
 	s := asked.Sandbox()
-	s.Leases = s.Leases && leases
+	s.Nested = s.Nested && leases
 	r.mu.Lock()
 	if r.fails != nil {
 		defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *room) Lease(context.Context) (turn, error) {
 	if p.gone.Load() {
 		return nil, sandbox.ErrLost
 	}
-	if p.all.plain && p.spec.Leases {
+	if p.all.plain && p.spec.Nested {
 		return nil, sandbox.ErrUnsupported
 	}
 	if p.lent.Swap(true) {
@@ -113,7 +113,7 @@ func (p *room) Remove(context.Context) error {
 
 type visit struct{ in *room }
 
-func (v *visit) Run(context.Context, sandbox.Command) (sandbox.Result, error) {
+func (v *visit) Run(context.Context, sandbox.Command) (sandbox.RunResult, error) {
 	return v.in.result, nil
 }
 
@@ -121,7 +121,7 @@ func (*visit) Start(context.Context, sandbox.Command) (*sandbox.Process, error) 
 	return nil, errors.ErrUnsupported
 }
 
-func (*visit) Session(context.Context, sandbox.SessionOptions) (*sandbox.Interpreter, error) {
+func (*visit) OpenSession(context.Context, sandbox.SessionOptions) (*sandbox.Session, error) {
 	return nil, errors.ErrUnsupported
 }
 func (*visit) Files() *sandbox.Files { return nil }
@@ -169,10 +169,10 @@ func TestReuse(t *testing.T) {
 		again bool
 	}{
 		"the same spec":    {next: plain, again: true},
-		"other trust":      {next: Spec{Image: "i", Trust: Trusted}},
+		"other trust":      {next: Spec{Image: "i", Access: AccessNetwork}},
 		"another variable": {next: Spec{Image: "i", Env: []string{"K=1"}}},
 		"another limit":    {next: Spec{Image: "i", Limits: sandbox.Limits{MemoryBytes: 1 << 30}}},
-		"a mount":          {next: Spec{Image: "i", Mounts: []sandbox.Mount{{Host: "/usr", Inside: "/b", ReadOnly: true}}}},
+		"a mount":          {next: Spec{Image: "i", Mounts: []sandbox.Mount{{Source: "/usr", Target: "/b", ReadOnly: true}}}},
 		"another image":    {next: Spec{Image: "j"}},
 		"a command out of time": {next: plain, spoil: func(l *Lease, r *room) {
 			r.result.TimedOut = true
@@ -223,7 +223,7 @@ func TestNeverReused(t *testing.T) {
 	if err := acquire(t, p, s).Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := acquire(t, p, Spec{Runtime: sandbox.KindJail}).Release(t.Context()); err != nil {
+	if err := acquire(t, p, Spec{Runtime: sandbox.RuntimeJail}).Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stats(t, p, 0, 0)
@@ -241,7 +241,7 @@ func TestNoLeases(t *testing.T) {
 	p := newPool(m, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
 	for range 3 {
 		l := acquire(t, p, plain)
-		if l.room(t).spec.Leases {
+		if l.room(t).spec.Nested {
 			t.Error("it is lent all the same")
 		}
 		if err := l.Release(t.Context()); err != nil {
@@ -366,7 +366,7 @@ func TestEvict(t *testing.T) {
 			t.Error(err)
 		}
 		stats(t, p, 3, 0)
-		acquire(t, p, Spec{Image: "i", Trust: Trusted})
+		acquire(t, p, Spec{Image: "i", Access: AccessNetwork})
 		stats(t, p, 2, 1)
 		if !all[1].room(t).gone.Load() || m.most != 3 {
 			t.Errorf("%v, %d at once", m.there, m.most)
@@ -463,7 +463,7 @@ func TestFails(t *testing.T) {
 		t.Error(err)
 	}
 	stats(t, p, 0, 0)
-	if _, err := p.Acquire(t.Context(), Spec{Trust: "some", Runtime: "box", Reuse: "ever"}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := p.Acquire(t.Context(), Spec{Access: "some", Runtime: "box", Reuse: "ever"}); !errors.Is(err, sandbox.ErrSpec) {
 		t.Error(err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 )
 
 // Trust is a level of network access.
-type Trust string
+type Access string
 
 // Trust levels. A sandbox never changes its level.
 const (
 	// Sandboxed has no network except its own loopback.
-	Sandboxed Trust = "sandboxed"
+	AccessNone Access = "sandboxed"
 	// Trusted has the engine's network. A container does not reach the host's loopback.
-	Trusted Trust = "trusted"
+	AccessNetwork Access = "trusted"
 )
 
 // Reuse is a reuse policy.
@@ -45,9 +45,9 @@ const (
 // Spec describes a pooled sandbox. The zero value is a container of the pool's image without network.
 type Spec struct {
 	// Trust defaults to Sandboxed.
-	Trust Trust `json:"trust,omitempty"`
+	Access Access `json:"trust,omitempty"`
 	// Runtime defaults to sandbox.KindContainer; a jail has no image.
-	Runtime sandbox.Kind `json:"runtime,omitempty"`
+	Runtime sandbox.Runtime `json:"runtime,omitempty"`
 	// Image is a reference of an image on the engine; "" means Options.Image. It is resolved at each Acquire.
 	Image string `json:"image,omitempty"`
 	// Root is sandbox.Spec.Root, of a jail.
@@ -66,21 +66,21 @@ type Spec struct {
 
 // complete returns the spec with defaults, or an error with all mistakes.
 func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
-	s.Trust, s.Reuse = cmp.Or(s.Trust, Sandboxed), cmp.Or(s.Reuse, ReuseClean)
-	if s.Runtime == sandbox.Auto {
-		s.Runtime = sandbox.KindContainer
+	s.Access, s.Reuse = cmp.Or(s.Access, AccessNone), cmp.Or(s.Reuse, ReuseClean)
+	if s.Runtime == sandbox.RuntimeAuto {
+		s.Runtime = sandbox.RuntimeContainer
 	}
 	var errs []error
-	if s.Trust != Sandboxed && s.Trust != Trusted {
-		errs = append(errs, fmt.Errorf("trust %q: use %s or %s", s.Trust, Sandboxed, Trusted))
+	if s.Access != AccessNone && s.Access != AccessNetwork {
+		errs = append(errs, fmt.Errorf("trust %q: use %s or %s", s.Access, AccessNone, AccessNetwork))
 	}
 	if s.Reuse != ReuseClean && s.Reuse != ReuseNever {
 		errs = append(errs, fmt.Errorf("reuse %q: use %s or %s", s.Reuse, ReuseClean, ReuseNever))
 	}
-	if !slices.Contains([]sandbox.Kind{sandbox.KindContainer, sandbox.KindJail, sandbox.KindBox}, s.Runtime) {
-		errs = append(errs, fmt.Errorf("runtime %q: use %s, %s or %s", s.Runtime, sandbox.KindContainer, sandbox.KindJail, sandbox.KindBox))
+	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeContainer, sandbox.RuntimeJail, sandbox.RuntimeBox}, s.Runtime) {
+		errs = append(errs, fmt.Errorf("runtime %q: use %s, %s or %s", s.Runtime, sandbox.RuntimeContainer, sandbox.RuntimeJail, sandbox.RuntimeBox))
 	}
-	if s.Runtime == sandbox.KindJail && s.Image != "" {
+	if s.Runtime == sandbox.RuntimeJail && s.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -89,13 +89,13 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 	// Validate first: an invalid spec must not evict an idle sandbox.
 	checked := s.Sandbox()
 	checked.Name = "of-the-pool"
-	if s.Runtime == sandbox.KindContainer && p.o.Image != nil {
+	if s.Runtime == sandbox.RuntimeContainer && p.o.Image != nil {
 		checked.Image = cmp.Or(s.Image, "of-the-pool") // building it may take minutes, so that follows the check
 	}
 	if err := checked.Check(); err != nil {
 		return Spec{}, err
 	}
-	if s.Runtime == sandbox.KindContainer && s.Image == "" && p.o.Image != nil {
+	if s.Runtime == sandbox.RuntimeContainer && s.Image == "" && p.o.Image != nil {
 		img, err := p.o.Image(ctx)
 		if err != nil {
 			return Spec{}, fmt.Errorf("the pool's image: %w", err)
@@ -122,15 +122,15 @@ func (s Spec) key() string {
 // Sandbox returns the spec of the pool's sandboxes.
 func (s Spec) Sandbox() sandbox.Spec {
 	network := sandbox.NetworkNone
-	if s.Trust == Trusted {
+	if s.Access == AccessNetwork {
 		network = sandbox.NetworkFull
 	}
 	sp := sandbox.Spec{
 		Runtime: s.Runtime, Image: s.Image, Root: s.Root, User: s.User, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits, Network: network,
-		Lifetime: sandbox.Session,
+		Lifetime: sandbox.LifetimeEphemeral,
 	}
-	if s.Runtime == sandbox.KindContainer {
-		sp.Leases = true
+	if s.Runtime == sandbox.RuntimeContainer {
+		sp.Nested = true
 	}
 	sp.Limits.MemoryBytes, sp.Limits.CPUs = cmp.Or(s.Limits.MemoryBytes, DefaultMemoryBytes), cmp.Or(s.Limits.CPUs, DefaultCPUs)
 	sp.Limits.PIDs = cmp.Or(s.Limits.PIDs, DefaultPIDs)

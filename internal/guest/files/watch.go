@@ -81,7 +81,7 @@ func (v *viewer) below(at string, tell bool) error {
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(name, v.top), "/")
 		if tell {
-			if err := v.tell(wire.Change{Type: wire.ChangeMade, Path: wire.Name(rel), Folder: info.IsDir()}); err != nil {
+			if err := v.tell(wire.Change{Type: wire.ChangeCreated, Path: wire.Name(rel), Folder: info.IsDir()}); err != nil {
 				return err
 			}
 		}
@@ -168,7 +168,7 @@ func (v *viewer) overflow() error {
 		return nil
 	}
 	v.lost = false
-	return v.tell(wire.Change{Type: wire.ChangeLost})
+	return v.tell(wire.Change{Type: wire.ChangeOverflow})
 }
 
 // events reports the kernel's events: descriptor, mask, cookie, length and name.
@@ -204,13 +204,13 @@ func (v *viewer) event(wd int32, mask uint32, name string) error {
 	case name == "" && dir != "":
 		return nil // of a directory below, which the watch above it reports
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
-		c.Type = wire.ChangeMade
+		c.Type = wire.ChangeCreated
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
-		c.Type = wire.ChangeGone
+		c.Type = wire.ChangeRemoved
 	case mask&unix.IN_MODIFY != 0:
 		c.Type = wire.ChangeWritten
 	case mask&unix.IN_ATTRIB != 0:
-		c.Type = wire.ChangeRights
+		c.Type = wire.ChangeMode
 	default:
 		return nil
 	}
@@ -219,9 +219,9 @@ func (v *viewer) event(wd int32, mask uint32, name string) error {
 	}
 	below := string(c.Path)
 	switch c.Type {
-	case wire.ChangeGone:
+	case wire.ChangeRemoved:
 		v.forget(below)
-	case wire.ChangeMade:
+	case wire.ChangeCreated:
 		if err := v.add(below, true); err != nil && !unseen(err) {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 // A guest whose mounts are not those that the host held ends before it serves.
 func TestReadVerifiesMounts(t *testing.T) {
 	t.Parallel()
-	h, err := mountid.Hold([]mountid.Mount{{Host: t.TempDir(), Inside: "/proc"}})
+	h, err := mountid.Hold([]mountid.Mount{{Source: t.TempDir(), Target: "/proc"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -186,7 +186,7 @@ func TestReplace(t *testing.T) {
 		}
 	}
 	e, err := Read(dir)
-	if err != nil || e.Backend != sandbox.KindBox || e.Program != "" || e.Timeout != 30*time.Second {
+	if err != nil || e.Backend != sandbox.RuntimeBox || e.Program != "" || e.Timeout != 30*time.Second {
 		t.Errorf("%+v, %v", e, err)
 	}
 	if list, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(list) != 1 {

@@ -115,7 +115,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 	if err != nil {
 		return err
 	}
-	if e.Backend == sandbox.KindContainer || len(d.Packages) > 0 {
+	if e.Backend == sandbox.RuntimeContainer || len(d.Packages) > 0 {
 		if err := b.image(ctx, d); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset -- %s\n",
 		text.Shell(d.Name), text.Shell(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, text.Shell(d.Own.ProjectMount), text.Shell(strings.Join(d.Own.Inherit, " ")), text.Shell(argv...))
 	switch e.Backend {
-	case sandbox.KindJail:
+	case sandbox.RuntimeJail:
 		if len(d.Packages) > 0 {
 			if err := b.root(ctx, d.Image, dir, to); err != nil {
 				return err
@@ -143,7 +143,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 		files["etc/group"] = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"
 		files["etc/nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 		files["etc/hosts"] = "127.0.0.1 localhost sandbox\n::1 localhost\n"
-	case sandbox.KindContainer:
+	case sandbox.RuntimeContainer:
 		script.WriteString(containerScript)
 	default:
 		script.WriteString(boxScript)

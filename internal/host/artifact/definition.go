@@ -69,7 +69,7 @@ func ReadDefinition(file string) (Definition, error) {
 	text := func(key string) string { return v.Get(key).Str() }
 	d := Definition{
 		Metadata: Metadata{
-			Name: text("name"), Backend: cmp.Or(text("backend"), string(sandbox.KindJail)), Interpreter: cmp.Or(text("interpreter"), defaultInterpreter),
+			Name: text("name"), Backend: cmp.Or(text("backend"), string(sandbox.RuntimeJail)), Interpreter: cmp.Or(text("interpreter"), defaultInterpreter),
 			StdinMode: text("stdin_mode"), TimeoutSeconds: cmp.Or(v.Get("timeout_seconds").Number(), code.DefaultTimeout.Seconds()),
 			MemoryMB: cmp.Or(int64(v.Get("memory_mb").Number()), defaultMemoryMB), Description: text("description"),
 			Own: &Own{ProjectMount: cmp.Or(text("project_mount"), defaultProjectMount), Inherit: v.Get("inherit_vars").Strs()},

@@ -104,7 +104,7 @@ func Read(dir string) (code.Environment, error) {
 		e.Program, e.Driver = run, ""
 		return e, nil
 	}
-	if e.Backend == sandbox.KindJail {
+	if e.Backend == sandbox.RuntimeJail {
 		switch root, err := filepath.EvalSymlinks(filepath.Join(dir, rootLink)); {
 		case err == nil:
 			e.Root = root
@@ -190,7 +190,7 @@ func (m *Metadata) standIn(key string) {
 	case strings.EqualFold(key, "name"):
 		m.Name = "x"
 	case strings.EqualFold(key, "backend"):
-		m.Backend = string(sandbox.KindJail)
+		m.Backend = string(sandbox.RuntimeJail)
 	case strings.EqualFold(key, "interpreter_type"):
 		m.InterpreterType = "bash"
 	}
@@ -258,7 +258,7 @@ func (m Metadata) check() error {
 
 func (m Metadata) environment(source string) (code.Environment, error) {
 	e := code.Environment{
-		Name: m.Name, Source: source, Description: m.Description, Backend: sandbox.Kind(cmp.Or(m.Backend, string(sandbox.KindJail))),
+		Name: m.Name, Source: source, Description: m.Description, Backend: sandbox.Runtime(cmp.Or(m.Backend, string(sandbox.RuntimeJail))),
 		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,
 	}
 	if m.Own != nil {

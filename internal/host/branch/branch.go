@@ -310,7 +310,7 @@ func (b *Branch) ClonedAt(ctx context.Context) string {
 }
 
 // begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is there stays as Earlier. The lock is the caller's.
-func (b *Branch) begin(ctx context.Context, clone, title string) (s Saved, err error) {
+func (b *Branch) begin(ctx context.Context, clone, title string) (s SaveResult, err error) {
 	what := "begin the branch of sandbox " + b.Sandbox
 	key := b.key("base-" + strings.ToLower(clone))
 	base, _ := b.line(ctx, "config", key) // of a clone that is back, as from a snapshot
@@ -318,8 +318,8 @@ func (b *Branch) begin(ctx context.Context, clone, title string) (s Saved, err e
 		return s, fmt.Errorf("%s: %w", what, errNoBase)
 	}
 	if old := b.Head(ctx); old != "" {
-		s.Anew, s.Earlier = true, earlier+b.Sandbox+"/"+time.Now().UTC().Format("20060102-150405.000")
-		if err := b.git().Run(ctx, "update-ref", s.Earlier, old, zero(old)); err != nil {
+		s.Recreated, s.PreviousRef = true, earlier+b.Sandbox+"/"+time.Now().UTC().Format("20060102-150405.000")
+		if err := b.git().Run(ctx, "update-ref", s.PreviousRef, old, zero(old)); err != nil {
 			return s, fmt.Errorf("%s: %w", what, err)
 		}
 	}

@@ -81,7 +81,7 @@ func newBranch(t *testing.T, s *Store, name, repo string) *Branch {
 	return b
 }
 
-func paths(s Saved) (all []string) {
+func paths(s SaveResult) (all []string) {
 	for _, l := range s.Left {
 		all = append(all, l.Path)
 	}
@@ -112,9 +112,9 @@ func (p *place) plain() {
 	}
 }
 
-func save(t *testing.T, b *Branch, p *place, command string, code int) Saved {
+func save(t *testing.T, b *Branch, p *place, command string, code int) SaveResult {
 	t.Helper()
-	s, err := b.Save(t.Context(), p.in, p.dir, "title", Ran{Command: command, ExitCode: code, Started: time.Now(), Duration: time.Second})
+	s, err := b.Save(t.Context(), p.in, p.dir, "title", CommandRecord{Command: command, ExitCode: code, Started: time.Now(), Duration: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestSave(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
 	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
-	if _, err := b.Save(t.Context(), p.in, p.dir, "a title", Ran{}); err != nil {
+	if _, err := b.Save(t.Context(), p.in, p.dir, "a title", CommandRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
@@ -176,7 +176,7 @@ func TestRepoMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.do("echo 2 >f")
-	s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{})
+	s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{})
 	if !errors.Is(err, ErrNotShown) || s.Commit == "" || b.Head(t.Context()) != s.Commit {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -193,10 +193,10 @@ func TestAnew(t *testing.T) {
 	q := newPlace(t, repo)
 	q.do("echo 3 >f")
 	s := save(t, b, q, "y", 0)
-	if !s.Anew || s.Commit == "" || gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/e") != "2" {
+	if !s.Recreated || s.Commit == "" || gittest.Git(t, repo, "rev-list", "--count", "main..sandbox/e") != "2" {
 		t.Errorf("%+v", s)
 	}
-	if got, err := b.line(t.Context(), "rev-parse", s.Earlier); err != nil || got != old {
+	if got, err := b.line(t.Context(), "rev-parse", s.PreviousRef); err != nil || got != old {
 		t.Errorf("%s, %v", got, err)
 	}
 }
@@ -214,7 +214,7 @@ func TestTen(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(p.dir, "f"), []byte(name+c), 0o644); err != nil {
 					t.Error(err)
 				}
-				if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Command: "x"}); err != nil {
+				if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{Command: "x"}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -268,11 +268,11 @@ func TestRestore(t *testing.T) {
 			restore(true)
 			restore(false)
 			p.do(`test "$(cat f)" = 2; test ! -e "old name"; test "$(cat 'ä b')" = é; test -x logo.png; test ! -e x.o; rm made-by-setup; test -z "$(git status --porcelain)"`)
-			if s := save(t, b, p, "true", 0); s.Commit != "" || s.Anew {
+			if s := save(t, b, p, "true", 0); s.Commit != "" || s.Recreated {
 				t.Errorf("%+v", s)
 			}
 			p.do("echo 3 >f")
-			if s := save(t, b, p, "more", 0); s.Commit == "" || s.Anew || s.Earlier != "" {
+			if s := save(t, b, p, "more", 0); s.Commit == "" || s.Recreated || s.PreviousRef != "" {
 				t.Errorf("%+v", s)
 			}
 			if gittest.Git(t, repo, "rev-parse", "sandbox/e~1") != head || b.Base(t.Context()) != base || gittest.Git(t, repo, "rev-list", "--count", base+"..sandbox/e") != "3" {
@@ -284,7 +284,7 @@ func TestRestore(t *testing.T) {
 			}
 			p = newPlace(t, repo)
 			restore(false)
-			if s := save(t, b, p, "true", 0); !s.Anew || s.Earlier == "" {
+			if s := save(t, b, p, "true", 0); !s.Recreated || s.PreviousRef == "" {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -299,7 +299,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Error(err)
 	}
 	p.do("echo 2 >f")
-	if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Subject: "Write f\nand more"}); err != nil {
+	if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{Subject: "Write f\nand more"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := gittest.Git(t, repo, "log", "-1", "--format=%s", "sandbox/e"); got != "Write f" {
@@ -349,7 +349,7 @@ func TestShownLater(t *testing.T) {
 	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	save := func() {
 		t.Helper()
-		if _, err := b.Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+		if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestWorkTrees(t *testing.T) {
 	store := New(t.TempDir())
 	for name, dir := range map[string]string{"one": repo, "two": other} {
 		p := newPlace(t, dir)
-		if _, err := newBranch(t, store, name, dir).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+		if _, err := newBranch(t, store, name, dir).Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil {
 			t.Fatal(err)
 		}
 		gittest.Git(t, dir, "rev-parse", "--verify", "sandbox/"+name)
@@ -396,7 +396,7 @@ func TestLocksLeft(t *testing.T) {
 	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	save := func() string {
 		t.Helper()
-		s, err := b.Save(t.Context(), p.in, p.dir, "", Ran{Command: "x"})
+		s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{Command: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +425,7 @@ func TestFirstAtOnce(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		p := newPlace(t, repo)
 		all.Go(func() {
-			if _, err := newBranch(t, store, name, repo).Save(t.Context(), p.in, p.dir, "", Ran{}); err != nil {
+			if _, err := newBranch(t, store, name, repo).Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil {
 				t.Error(err)
 			}
 		})

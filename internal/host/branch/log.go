@@ -11,10 +11,10 @@ import (
 
 // Entry is a commit, with what ran before it was made, or since where nothing changed.
 type Entry struct {
-	Commit  string    `json:"commit"`
-	Time    time.Time `json:"time"`
-	Subject string    `json:"subject"`
-	Ran     []Ran     `json:"ran"`
+	Commit  string          `json:"commit"`
+	Time    time.Time       `json:"time"`
+	Subject string          `json:"subject"`
+	Ran     []CommandRecord `json:"ran"`
 }
 
 // Log is the branch's own commits, the last one first.
@@ -34,9 +34,9 @@ func (b *Branch) Log(ctx context.Context) ([]Entry, error) {
 			bad = err
 			return
 		}
-		e := Entry{Commit: f[0], Time: time.Unix(at, 0), Subject: f[2], Ran: []Ran{}}
+		e := Entry{Commit: f[0], Time: time.Unix(at, 0), Subject: f[2], Ran: []CommandRecord{}}
 		for line := range strings.Lines(f[3]) {
-			var ran Ran
+			var ran CommandRecord
 			if json.Unmarshal([]byte(line), &ran) == nil { // others may note something, too
 				e.Ran = append(e.Ran, ran)
 			}

@@ -187,7 +187,7 @@ func (r *record) of(sha string) string {
 }
 
 // add adds what was found to the branch: the commits made in the sandbox, and one of what is in no commit there.
-func (b *Branch) add(ctx context.Context, s *Saved, f found, at tip, message string) error {
+func (b *Branch) add(ctx context.Context, s *SaveResult, f found, at tip, message string) error {
 	r := &record{}
 	if f.head != at.inside {
 		r = b.load(ctx, at)

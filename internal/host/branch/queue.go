@@ -36,7 +36,7 @@ type queue struct{ dir, own string }
 
 // entry is a command that waits for a save.
 type entry struct {
-	Ran
+	CommandRecord
 
 	Subject string `json:"subject,omitempty"`
 
@@ -45,7 +45,7 @@ type entry struct {
 
 // result is what was saved for a command.
 type result struct {
-	Saved
+	SaveResult
 
 	// NotShown is the text of an ErrNotShown.
 	NotShown string
@@ -59,13 +59,13 @@ func (r *result) err() error {
 }
 
 // wait puts a command in the queue.
-func (b *Branch) wait(ran Ran) (*queue, error) {
+func (b *Branch) wait(ran CommandRecord) (*queue, error) {
 	q := &queue{dir: filepath.Join(b.dir, queueFolder, b.Sandbox)}
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
 		return nil, err
 	}
 	q.own = filepath.Join(q.dir, fmt.Sprintf("%020d-%s", time.Now().UnixNano(), rand.Text()))
-	return q, write(q.own+suffixOf, entry{Ran: ran, Subject: ran.Subject})
+	return q, write(q.own+suffixOf, entry{CommandRecord: ran, Subject: ran.Subject})
 }
 
 // write makes a file that others see whole or not at all.
@@ -138,7 +138,7 @@ func (q *queue) all() (list []entry, err error) {
 			_ = os.Remove(file)
 			continue
 		}
-		if e.Ran.Subject = e.Subject; len(list) < maxBatch {
+		if e.CommandRecord.Subject = e.Subject; len(list) < maxBatch {
 			list = append(list, e)
 		}
 	}
@@ -146,8 +146,8 @@ func (q *queue) all() (list []entry, err error) {
 }
 
 // done tells those of the list, but this one, what was saved for them.
-func (q *queue) done(list []entry, s Saved, shown error) error {
-	r := result{Saved: s}
+func (q *queue) done(list []entry, s SaveResult, shown error) error {
+	r := result{SaveResult: s}
 	if shown != nil {
 		r.NotShown = shown.Error()
 	}
@@ -162,7 +162,7 @@ func (q *queue) done(list []entry, s Saved, shown error) error {
 }
 
 // leave takes the command out of the queue, if it says nothing that a later save could note.
-func (q *queue) leave(ran Ran) {
+func (q *queue) leave(ran CommandRecord) {
 	if ran.Command == "" {
 		_ = os.Remove(q.own + suffixOf) // it may be done
 	}
@@ -177,12 +177,12 @@ func (b *Branch) forget() {
 }
 
 // commands are those of the list that are noted.
-func commands(list []entry) (all []Ran) {
+func commands(list []entry) (all []CommandRecord) {
 	for _, e := range list {
 		if e.Command != "" {
-			all = append(all, e.Ran)
+			all = append(all, e.CommandRecord)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Ran) int { return a.Started.Compare(b.Started) })
+	slices.SortStableFunc(all, func(a, b CommandRecord) int { return a.Started.Compare(b.Started) })
 	return all
 }

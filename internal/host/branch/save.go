@@ -44,19 +44,19 @@ var saveScript string
 type Inside func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
 // Ran is the command that a save follows.
-type Ran struct {
+type CommandRecord struct {
 	Command  string        `json:"command"`
 	ExitCode int           `json:"exit_code"`
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
 	// Why is the caller's reason for running it.
-	Why string `json:"why,omitempty"`
+	Reason string `json:"why,omitempty"`
 	// Subject is the commit's first line where no command ran.
 	Subject string `json:"-"`
 }
 
-// Saved is what a save has found.
-type Saved struct {
+// SaveResult is the outcome of a save.
+type SaveResult struct {
 	// Commit is the new one; "" where nothing has changed.
 	Commit string
 	// Left is what is not committed.
@@ -65,9 +65,10 @@ type Saved struct {
 	Unmerged []string
 	// Notice, if not empty, says how commits made in the sandbox arrived otherwise than one by one.
 	Notice string
-	// Anew reports that the clone was recreated since the last save; the previous commits are kept as Earlier.
-	Anew    bool
-	Earlier string
+	// Recreated reports that the clone was recreated since the last save; PreviousRef has the commits of the previous one.
+	// Another process may read both from the queue.
+	Recreated   bool   `json:"Anew"`
+	PreviousRef string `json:"Earlier"`
 }
 
 // Unsaved is a path of the clone that no commit has, and why: git does not know it and it is large, it cannot be read, git refuses its name; or a submodule has what only the sandbox has.
@@ -75,7 +76,7 @@ type Unsaved struct{ Path, Reason string }
 
 // Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other; one may be of several commands that have
 // ended meanwhile, and then each has its result.
-func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran) (s Saved, err error) {
+func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran CommandRecord) (s SaveResult, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
 	what := "save what changed in sandbox " + b.Sandbox
@@ -89,7 +90,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	if done != nil {
-		return done.Saved, done.err()
+		return done.SaveResult, done.err()
 	}
 	defer release()
 	unlock, err := b.lock(ctx)
@@ -113,7 +114,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Ran
 }
 
 // save is one save for all commands of a list. The locks are the caller's.
-func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []entry) (s Saved, err error) {
+func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []entry) (s SaveResult, err error) {
 	clone, err := b.open(ctx)
 	if err != nil {
 		return s, err
@@ -240,7 +241,7 @@ func line(s string) string {
 // noteAuthor is whose the notes are: commits say who the user is.
 var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
 
-func (b *Branch) note(ctx context.Context, commit string, rans []Ran) error {
+func (b *Branch) note(ctx context.Context, commit string, rans []CommandRecord) error {
 	r := b.git()
 	r.Env = noteAuthor
 	for _, ran := range rans {

@@ -36,7 +36,7 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 		s.OCIRuntime = box.OCIRuntime
 	}
 	if s.Network == "" {
-		s.Network = sandbox.Network(box.Network.Mode)
+		s.Network = sandbox.NetworkMode(box.Network.Mode)
 	}
 	if s.Limits.MemoryBytes == 0 {
 		s.Limits.MemoryBytes = box.Limits.MemoryBytes
@@ -47,7 +47,7 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 	if s.Limits.PIDs == 0 {
 		s.Limits.PIDs = box.Limits.PIDs
 	}
-	if s.Runtime == sandbox.Auto || s.Runtime == sandbox.KindBox {
+	if s.Runtime == sandbox.RuntimeAuto || s.Runtime == sandbox.RuntimeBox {
 		return nil
 	}
 	if only := boxOnly(box); len(only) > 0 {

@@ -29,7 +29,7 @@ func TestBoxSpecOfOtherKinds(t *testing.T) {
 		file := filepath.Join(dir, "p.yaml")
 		write(t, file, "name: p\n"+row.yaml)
 		a := &App{dir: dir, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(name string) string { return map[string]string{"HOME": dir, "TOKEN": "x"}[name] }}
-		s := sandbox.Spec{Runtime: sandbox.KindJail, Env: []string{"A=mine"}}
+		s := sandbox.Spec{Runtime: sandbox.RuntimeJail, Env: []string{"A=mine"}}
 		err := a.boxSpec(t.Context(), &s, file, "", "")
 		if fault.Code(err) != row.code || err == nil && (s.Box != nil || s.Project != file || !slices.Equal(s.Env, []string{"A=a", "B=b", "A=mine"})) {
 			t.Errorf("%s: %v, %+v", name, err, s)

@@ -20,7 +20,7 @@ type told struct{ text, file string }
 func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (told, error) {
 	s := sb.Spec()
 	f := briefing.Facts{
-		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: workdirOf(s), Network: string(s.Network), Allow: s.Allow, Docker: s.Runtime == sandbox.KindBox, More: p.Briefing,
+		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: workdirOf(s), Network: string(s.Network), Allow: s.Allow, Docker: s.Runtime == sandbox.RuntimeBox, More: p.Briefing,
 	}
 	if s.BranchOf() != "" {
 		f.Branch = branch.Remote + "/" + s.Name
@@ -78,7 +78,7 @@ g=.git
 // briefingDir is where the briefing is; "" is the home folder: in a folder of the user's git would see it.
 func briefingDir(s sandbox.Spec) string {
 	dir := workdirOf(s)
-	if s.Worktree == "" && slices.ContainsFunc(s.Mounts, func(m sandbox.Mount) bool { return dir == m.Inside || strings.HasPrefix(dir, m.Inside+"/") }) {
+	if s.Worktree == "" && slices.ContainsFunc(s.Mounts, func(m sandbox.Mount) bool { return dir == m.Target || strings.HasPrefix(dir, m.Target+"/") }) {
 		return ""
 	}
 	return dir

@@ -91,7 +91,7 @@ artifact.`,
 	f.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
 	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.KindJail), string(sandbox.KindContainer), string(sandbox.KindBox)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.RuntimeJail), string(sandbox.RuntimeContainer), string(sandbox.RuntimeBox)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -187,7 +187,7 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 	if o.Hosts, err = a.Sandboxes(sandbox.Options{Getenv: a.Getenv, Log: a.log(), AllowHost: true}); err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
-	r = code.Open(m, o)
+	r = code.NewRunner(m, o)
 	return r, func(ctx context.Context) error {
 		clean := context.WithoutCancel(ctx)
 		if ctx.Err() != nil { // the user waits for the end; sandboxes of sessions end by themselves
@@ -215,7 +215,7 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 		errs = append(errs, code.CheckSession(o.q.Session))
 	}
 	if o.runtime != "" {
-		o.q.Backend, err = sandbox.ParseKind(o.runtime)
+		o.q.Backend, err = sandbox.ParseRuntime(o.runtime)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -248,7 +248,7 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 		return err
 	}
 	if !o.json {
-		a.tellEnd(sandbox.Result{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
+		a.tellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
 		if res.Lost {
 			fmt.Fprintf(a.Stderr, "note: %s\n", res.LostNote())
 		}
@@ -256,7 +256,7 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 			fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call restarts it\n", res.Session)
 		}
 	}
-	return exitOf(sandbox.Result{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
+	return exitOf(sandbox.RunResult{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
 }
 
 // runError gives an error of package code its exit code and hint.

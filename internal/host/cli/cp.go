@@ -116,7 +116,7 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 	}
 	defer done()
 	files := sb.Files()
-	var sum sandbox.Copied
+	var sum sandbox.CopyResult
 	switch {
 	case tarred && src.sandbox != "":
 		err = files.TarOut(ctx, src.path, a.Stdout)
@@ -143,7 +143,7 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 	return nil
 }
 
-func leftOut(sum sandbox.Copied) string {
+func leftOut(sum sandbox.CopyResult) string {
 	s := fmt.Sprintf("left out: %d devices, pipes, sockets, or links that lead out of the copy", sum.Left)
 	if sum.FirstLeft != "" {
 		s += ", among them " + text.Clean(sum.FirstLeft)
@@ -155,13 +155,13 @@ func leftOut(sum sandbox.Copied) string {
 func copyError(err error) error {
 	_, ours := errors.AsType[*fs.PathError](err)
 	switch {
-	case errors.Is(err, sandbox.ErrExists), errors.Is(err, sandbox.ErrFileKind):
+	case errors.Is(err, sandbox.ErrExists), errors.Is(err, sandbox.ErrFileType):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp --help` tells where a copy goes")
 	case errors.Is(err, sandbox.ErrPermission) && ours:
 		return fault.New(workorder.ExitGeneral, err, "")
 	case errors.Is(err, sandbox.ErrPermission):
 		return fault.New(workorder.ExitGeneral, err, "in a sandbox files are read and written by its user: `sandbox-agent up --user` says who that is")
-	case errors.Is(err, sandbox.ErrTooMuch):
+	case errors.Is(err, sandbox.ErrTooLarge):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp SANDBOX:SRC -` has no bound")
 	case errors.Is(err, sandbox.ErrNotFound):
 		return fault.New(workorder.ExitNotFound, err, "")

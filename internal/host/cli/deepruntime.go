@@ -19,7 +19,7 @@ func (o *deepOptions) deepRuntime(ctx context.Context, a *App, name string) erro
 	if err != nil {
 		return err
 	}
-	if kind == sandbox.Auto {
+	if kind == sandbox.RuntimeAuto {
 		return usage("--runtime names one: `sandbox-agent runtime list` lists them")
 	}
 	m, err := a.sandboxes()
@@ -28,7 +28,7 @@ func (o *deepOptions) deepRuntime(ctx context.Context, a *App, name string) erro
 	}
 	defer m.Close()
 	all := m.Runtimes(ctx)
-	i := slices.IndexFunc(all, func(r sandbox.RuntimeInfo) bool { return r.Kind == kind })
+	i := slices.IndexFunc(all, func(r sandbox.RuntimeInfo) bool { return r.Runtime == kind })
 	if i < 0 || !all[i].Healthy {
 		why := "it is not there"
 		if i >= 0 {
@@ -37,7 +37,7 @@ func (o *deepOptions) deepRuntime(ctx context.Context, a *App, name string) erro
 		return fault.New(workorder.ExitBox, fmt.Errorf("runtime %s cannot be used here: %s", kind, why), "`sandbox-agent runtime list` lists those that can")
 	}
 	t := &tried{m: m, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.ociRuntime, Image: o.image}}
-	if t.spec.Image == "" && kind == sandbox.KindContainer {
+	if t.spec.Image == "" && kind == sandbox.RuntimeContainer {
 		return usage("--runtime %s needs --image, one of the engine's", kind)
 	}
 	var checks []holds.Check

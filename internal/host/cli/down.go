@@ -46,7 +46,7 @@ sandbox stays as it is, unless --force discards the changes.`,
 				a.warn(err.Error())
 			}
 			defer sb.Close(context.WithoutCancel(ctx))
-			a.save(ctx, sb, sandbox.Ran{}) // its branch begins anew
+			a.save(ctx, sb, sandbox.CommandRecord{}) // its branch begins anew
 			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
 			return nil
 		},
@@ -111,7 +111,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		all, err := m.List(ctx)
 		errs = append(errs, sandboxError(err)) // it has the others
 		for _, i := range all {
-			if (i.Own || o.allUsers) && i.State != sandbox.StateElsewhere && i.Spec.Lifetime != sandbox.Session {
+			if (i.Own || o.allUsers) && i.State != sandbox.StateOtherEngine && i.Spec.Lifetime != sandbox.LifetimeEphemeral {
 				names = append(names, i.Name)
 			}
 		}

@@ -294,8 +294,8 @@ func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c 
 func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
-	if errors.Is(err, sandbox.ErrFull) { // it could not be started, and that is an end
-		r, err = sandbox.Result{ExitCode: exitCannotRun, Reason: err.Error()}, nil
+	if errors.Is(err, sandbox.ErrLimitReached) { // it could not be started, and that is an end
+		r, err = sandbox.RunResult{ExitCode: exitCannotRun, Reason: err.Error()}, nil
 	}
 	if err != nil {
 		return unknownEnd(ctx, err)
@@ -345,7 +345,7 @@ func (a *App) waitFor(ctx context.Context, p *sandbox.Process, limit time.Durati
 
 // tellEnd prints what the exit code does not say: why a command could not be started, and what ended it. more says how to get more memory; limit is the timeout, or 0
 // if it is not known.
-func (a *App) tellEnd(r sandbox.Result, limit time.Duration, more string) {
+func (a *App) tellEnd(r sandbox.RunResult, limit time.Duration, more string) {
 	if r.Reason != "" {
 		fmt.Fprintln(a.Stderr, "error: "+r.Reason)
 	}
@@ -377,7 +377,7 @@ func unknownEnd(ctx context.Context, err error) error {
 	return sandboxError(err)
 }
 
-func exitOf(r sandbox.Result) error {
+func exitOf(r sandbox.RunResult) error {
 	switch {
 	case r.TimedOut:
 		return &ending{exitTimedOut}

@@ -44,7 +44,7 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 		}); err != nil {
 			return err
 		}
-		return exitOf(sandbox.Result{ExitCode: code})
+		return exitOf(sandbox.RunResult{ExitCode: code})
 	}
 	if o.terminal {
 		t, leave, err := a.terminal()
@@ -58,5 +58,5 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 	if err != nil {
 		return err
 	}
-	return exitOf(sandbox.Result{ExitCode: code})
+	return exitOf(sandbox.RunResult{ExitCode: code})
 }

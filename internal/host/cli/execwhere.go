@@ -64,7 +64,7 @@ func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 			return "", err
 		}
 	}
-	sb, err = m.Create(ctx, sandbox.Spec{Name: name, Image: image, Idle: defaultIdle})
+	sb, err = m.Create(ctx, sandbox.Spec{Name: name, Image: image, IdleTimeout: defaultIdle})
 	if errors.Is(err, sandbox.ErrExists) { // another command was faster
 		return name, nil
 	}

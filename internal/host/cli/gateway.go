@@ -137,7 +137,7 @@ func (g *gatewaySandboxes) List(ctx context.Context) ([]sshgate.Row, error) {
 	all, err := g.m.List(ctx)
 	rows := make([]sshgate.Row, 0, len(all))
 	for _, i := range all {
-		if i.Spec.Lifetime == sandbox.Named {
+		if i.Spec.Lifetime == sandbox.LifetimeNamed {
 			rows = append(rows, sshgate.Row{Name: i.Name, State: string(i.State), What: string(i.Runtime) + " " + i.Image, Created: i.Created})
 		}
 	}

@@ -85,7 +85,7 @@ func (o *gcOptions) sandboxes(ctx context.Context, a *App) ([]upkeep.Action, err
 		return nil, err
 	}
 	defer m.Close()
-	all, err := m.Collect(ctx, sandbox.CollectOptions{DryRun: o.dryRun, Force: o.force})
+	all, err := m.GC(ctx, sandbox.GCOptions{DryRun: o.dryRun, Force: o.force})
 	actions := make([]upkeep.Action, 0, len(all))
 	for _, c := range all {
 		actions = append(actions, upkeep.Action{Do: upkeep.Do(c.Action), Target: c.Target, NeedsForce: c.NeedsForce})

@@ -73,7 +73,7 @@ func environmentRows(list []branch.Info, there []sandbox.Info) (rows []environme
 		}
 	}
 	for _, i := range list {
-		rows = append(rows, environmentRow{i, cmp.Or(states[[2]string{i.Name, i.Repo}], states[[2]string{i.Name, ""}], sandbox.StateGone)})
+		rows = append(rows, environmentRow{i, cmp.Or(states[[2]string{i.Name, i.Repo}], states[[2]string{i.Name, ""}], sandbox.StateMissing)})
 	}
 	return rows
 }

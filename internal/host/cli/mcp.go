@@ -61,7 +61,7 @@ type mcpOptions struct {
 	listens   bool
 	tokenFile string
 	runtime   string
-	kind      sandbox.Kind
+	kind      sandbox.Runtime
 	single    bool
 }
 
@@ -118,7 +118,7 @@ func toolsets() []string { return []string{toolsRun, toolsTask, toolsEnv, toolsA
 
 // envKinds can have a clone, and isolate it.
 func envKinds() []string {
-	return []string{string(sandbox.KindBox), string(sandbox.KindContainer), string(sandbox.KindJail)}
+	return []string{string(sandbox.RuntimeBox), string(sandbox.RuntimeContainer), string(sandbox.RuntimeJail)}
 }
 
 // completeList completes the last value of several with commas between.
@@ -137,7 +137,7 @@ func completeList(values ...string) cobra.CompletionFunc {
 
 func (o *mcpOptions) check() error {
 	var errs []error
-	if o.kind = sandbox.Kind(o.runtime); o.runtime != "" && !slices.Contains(envKinds(), o.runtime) {
+	if o.kind = sandbox.Runtime(o.runtime); o.runtime != "" && !slices.Contains(envKinds(), o.runtime) {
 		errs = append(errs, fmt.Errorf("--runtime %q: use one of %s", o.runtime, strings.Join(envKinds(), ", ")))
 	}
 	if (o.runtime != "" || o.single) && !o.offers(toolsEnv) {

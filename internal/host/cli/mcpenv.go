@@ -44,7 +44,7 @@ func (e *mcpEnvironment) wake(ctx context.Context) error {
 	if err != nil {
 		return wrongCall(sandboxError(err))
 	}
-	if back || e.sb.Renewed() {
+	if back || e.sb.Recreated() {
 		fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
 	}
 	return nil
@@ -150,7 +150,7 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 		return r, wrongCall(sandboxError(err))
 	}
 	ran := ranNow(c.Argv, started, got.ExitCode)
-	ran.Why = text.Runes(text.Clean(q.Explanation), maxEnvTitle)
+	ran.Reason = text.Runes(text.Clean(q.Explanation), maxEnvTitle)
 	r.Commit = e.a.save(ctx, e.sb, ran)
 	r.Stdout, r.Stderr, r.ExitCode, r.TimedOut = string(got.Stdout), string(got.Stderr), got.ExitCode, got.TimedOut
 	if got.TimedOut {
@@ -180,7 +180,7 @@ func (e *mcpEnvironment) Checkpoint(ctx context.Context, name string) (c mcpserv
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
-	if _, err := e.a.saved(ctx, e.sb, sandbox.Ran{Subject: "Save"}); err != nil { // a checkpoint of what was before is none
+	if _, err := e.a.saved(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil { // a checkpoint of what was before is none
 		return c, err
 	}
 	c.Commit, err = e.b.Checkpoint(ctx, name)

@@ -45,7 +45,7 @@ const (
 type mcpEnvironments struct {
 	a       *App
 	log     *slog.Logger
-	runtime sandbox.Kind
+	runtime sandbox.Runtime
 }
 
 // envCall is what one call needs. What there is to say to a person, it notes.
@@ -188,11 +188,11 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 	if err != nil {
 		return nil, nil, err
 	}
-	s := sandbox.Spec{Title: text.Runes(text.Words(text.Clean(q.Title)), maxEnvTitle), Runtime: t.runtime, Idle: envIdle}
+	s := sandbox.Spec{Title: text.Runes(text.Words(text.Clean(q.Title)), maxEnvTitle), Runtime: t.runtime, IdleTimeout: envIdle}
 	switch t.runtime {
-	case sandbox.KindContainer, sandbox.KindJail:
+	case sandbox.RuntimeContainer, sandbox.RuntimeJail:
 		s.Repo, s.Ref = c.top, begin
-		if t.runtime == sandbox.KindContainer {
+		if t.runtime == sandbox.RuntimeContainer {
 			s.Image, err = c.a.containerImage(ctx)
 		}
 	default:
@@ -210,7 +210,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 		return nil, nil, wrongCall(sandboxError(err))
 	}
 	e = &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
-	c.a.save(ctx, sb, sandbox.Ran{})
+	c.a.save(ctx, sb, sandbox.CommandRecord{})
 	if n := len(repo.Changed); n > 0 {
 		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")
 		if n > envNamed {

@@ -52,12 +52,12 @@ func TestChangedSpec(t *testing.T) {
 	t.Parallel()
 	one := "1"
 	box := &workorder.Spec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []workorder.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: workorder.Network{Allow: []string{"a.example"}}}
-	full := sandbox.Spec{Runtime: sandbox.KindBox, Network: sandbox.NetworkFull, Env: []string{"A=0", "AB=2"}, Box: box}
+	full := sandbox.Spec{Runtime: sandbox.RuntimeBox, Network: sandbox.NetworkFull, Env: []string{"A=0", "AB=2"}, Box: box}
 	kept := full
 	kept.Box = &workorder.Spec{SecretNames: []string{"K"}}
 	held := full
 	held.Network, held.Allow = sandbox.NetworkRestricted, []string{"b.example"}
-	jail := sandbox.Spec{Runtime: sandbox.KindJail, Network: sandbox.NetworkNone}
+	jail := sandbox.Spec{Runtime: sandbox.RuntimeJail, Network: sandbox.NetworkNone}
 	setup := []string{"new"}
 	for name, row := range map[string]struct {
 		of    sandbox.Spec

@@ -51,7 +51,7 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 		return s, nil, err
 	}
 	if c.BaseImage != "" {
-		if s.Runtime == sandbox.KindJail {
+		if s.Runtime == sandbox.RuntimeJail {
 			return s, nil, wrong("base_image: a jail has this machine's programs; ask the user to start the server with --runtime box or container")
 		}
 		if s.Network != sandbox.NetworkFull {
@@ -88,8 +88,8 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 
 // narrowed changes what is reached.
 func narrowed(s *sandbox.Spec, box *workorder.Spec, c mcpserver.EnvironmentConfig) error {
-	order := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
-	next := cmp.Or(sandbox.Network(c.Network), s.Network)
+	order := []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
+	next := cmp.Or(sandbox.NetworkMode(c.Network), s.Network)
 	switch at, to := slices.Index(order, s.Network), slices.Index(order, next); {
 	case to < 0:
 		return wrong("network %.40q: use full, restricted or none", c.Network)

@@ -119,7 +119,7 @@ func (w *monitor) look(ctx context.Context) error {
 	all, err := w.m.List(ctx)
 	there := map[string]bool{}
 	for _, i := range all {
-		if !i.Own || i.State == sandbox.StateElsewhere || i.State == sandbox.StateUnknown || i.Spec.Lifetime == sandbox.Session {
+		if !i.Own || i.State == sandbox.StateOtherEngine || i.State == sandbox.StateUnknown || i.Spec.Lifetime == sandbox.LifetimeEphemeral {
 			continue
 		}
 		there[i.Name] = true
@@ -127,7 +127,7 @@ func (w *monitor) look(ctx context.Context) error {
 	}
 	for name := range w.last {
 		if !there[name] && err == nil {
-			w.tell(monitorEvent{Sandbox: name, State: registry.Removed})
+			w.tell(monitorEvent{Sandbox: name, State: registry.EventRemoved})
 			delete(w.last, name)
 		}
 	}
@@ -166,7 +166,7 @@ func (w *monitor) one(ctx context.Context, i sandbox.Info) {
 
 // unwished reports whether a sandbox that does not run has ended by nobody's wish.
 func (w *monitor) unwished(i sandbox.Info) bool {
-	if i.State == sandbox.StateStopped && (i.Spec.Idle > 0 || i.Spec.Life > 0) {
+	if i.State == sandbox.StateStopped && (i.Spec.IdleTimeout > 0 || i.Spec.TTL > 0) {
 		return false // it may have ended by its own clock
 	}
 	all, err := w.kept.History(i.Name)
@@ -174,14 +174,14 @@ func (w *monitor) unwished(i sandbox.Info) bool {
 		return err == nil
 	}
 	last := all[len(all)-1].Event
-	return last != registry.Stopped && last != registry.Removed
+	return last != registry.EventStopped && last != registry.EventRemoved
 }
 
 // check asks a sandbox for an answer, and commits what has changed in its clone.
 func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, healthTime, fmt.Errorf("it has not answered within %s", healthTime))
 	defer cancel()
-	sb, err := w.m.Peek(ctx, i.Name)
+	sb, err := w.m.GetRunning(ctx, i.Name)
 	if err != nil {
 		return "", err
 	}
@@ -189,8 +189,8 @@ func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err
 	if _, err := sb.Status(ctx); err != nil {
 		return "", errors.Join(context.Cause(ctx), err)
 	}
-	if i.Spec.BranchOf() != "" && i.Spec.Idle == 0 { // to look into it is to use it
-		commit = w.a.save(ctx, sb, sandbox.Ran{})
+	if i.Spec.BranchOf() != "" && i.Spec.IdleTimeout == 0 { // to look into it is to use it
+		commit = w.a.save(ctx, sb, sandbox.CommandRecord{})
 	}
 	return commit, nil
 }

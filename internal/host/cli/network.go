@@ -40,7 +40,7 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 			if len(args) == 2 {
 				to = args[1]
 			}
-			return o.do(cmd.Context(), a, args[0], sandbox.Network(to))
+			return o.do(cmd.Context(), a, args[0], sandbox.NetworkMode(to))
 		},
 	}
 	cmd.Flags().Var(&o.allow, "allow", "allow a `RULE` in a restricted network: HOST, *.DOMAIN or ADDRESS, with :PORT (repeatable)")
@@ -48,7 +48,7 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 	return cmd
 }
 
-func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox.Network) error {
+func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox.NetworkMode) error {
 	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
@@ -71,9 +71,9 @@ func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox
 	now := sb.Spec()
 	if o.json {
 		return a.json(struct {
-			Name    string          `json:"name"`
-			Network sandbox.Network `json:"network"`
-			Allow   []string        `json:"allow,omitempty"`
+			Name    string              `json:"name"`
+			Network sandbox.NetworkMode `json:"network"`
+			Allow   []string            `json:"allow,omitempty"`
 		}{name, now.Network, now.Allow})
 	}
 	fmt.Fprintf(a.Stdout, "%s has network %s\n", name, now.Network)

@@ -227,7 +227,7 @@ type notebookPlace struct {
 	sandbox string // its name, where it has one
 	what    string // of it, for people
 	// open opens the session of an environment that is kept; nil where there is none.
-	open func(ctx context.Context) (*sandbox.Interpreter, error)
+	open func(ctx context.Context) (*sandbox.Session, error)
 }
 
 // place is the sandbox that was named, or a fresh one.
@@ -248,7 +248,7 @@ func (o *notebookOptions) place(ctx context.Context, a *App) (in *notebookPlace,
 	if err != nil {
 		return nil, nil, err
 	}
-	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.KindJail, Lifetime: sandbox.Session, Network: sandbox.NetworkNone})
+	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.RuntimeJail, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkNone})
 	if err != nil {
 		return nil, nil, errors.Join(sandboxError(err), m.Close())
 	}
@@ -269,7 +269,7 @@ func (o *notebookOptions) environment(ctx context.Context, a *App, in *notebookP
 	done := func() { _ = closeRunner(ctx) } // what is left of it ends without signs of life
 	in.what = "environment " + name
 	if o.session != "" {
-		in.open = func(ctx context.Context) (*sandbox.Interpreter, error) { return r.Interpreter(ctx, name, o.session) }
+		in.open = func(ctx context.Context) (*sandbox.Session, error) { return r.Interpreter(ctx, name, o.session) }
 		return in, done, nil
 	}
 	room, e, leave, err := r.Place(ctx, name)
@@ -282,13 +282,13 @@ func (o *notebookOptions) environment(ctx context.Context, a *App, in *notebookP
 }
 
 // interpreter is the session that can run the notebook's language.
-func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.Notebook) (*sandbox.Interpreter, error) {
+func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.Notebook) (*sandbox.Session, error) {
 	if in.open != nil {
 		return in.open(ctx)
 	}
 	so := in.session
 	if so.Driver == sandbox.DriverJupyter || so.Driver == sandbox.DriverIPython { // the environment says so
-		return in.Session(ctx, so)
+		return in.OpenSession(ctx, so)
 	}
 	so.Driver = sandbox.DriverIPython
 	if !nb.Python() {
@@ -297,7 +297,7 @@ func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.N
 			_, language := nb.Kernel()
 			return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)), "its metadata has a kernelspec with a name once Jupyter has run it")
 		}
-		return in.Session(ctx, so)
+		return in.OpenSession(ctx, so)
 	}
 	const look = "import importlib.util as u, sys; sys.exit(u.find_spec('IPython') is None)"
 	r, err := in.Run(ctx, sandbox.Command{Argv: []string{"python3", "-c", look}, Timeout: time.Minute})
@@ -308,7 +308,7 @@ func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.N
 		so.Driver = sandbox.DriverPython
 		fmt.Fprintf(a.Stderr, "note: %s has no IPython: the cells run in Python, without magics and pictures\n", in.what)
 	}
-	return in.Session(ctx, so)
+	return in.OpenSession(ctx, so)
 }
 
 // tell says what became of the notebook, and is its exit code.

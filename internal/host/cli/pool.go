@@ -208,13 +208,13 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 		Example: "  lease=$(sandbox-agent pool acquire)\n  sandbox-agent pool acquire --trust trusted --memory 1g\n  sandbox-agent pool acquire --image python:3.13 --reuse never",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r.Trust, r.Reuse = pool.Trust(trust), pool.Reuse(reuse)
+			r.Access, r.Reuse = pool.Access(trust), pool.Reuse(reuse)
 			errs := make([]error, 4)
 			r.Limits.MemoryBytes, errs[0] = parseMemory(memory)
 			r.Limits.CPUs, errs[1] = parseCPUs(cpus)
 			r.Limits.PIDs, errs[2] = parsePIDs(pids)
 			if kind != "" {
-				r.Runtime, errs[3] = sandbox.ParseKind(kind)
+				r.Runtime, errs[3] = sandbox.ParseRuntime(kind)
 			}
 			for _, t := range mounts {
 				m, err := a.parseMount(t)
@@ -252,7 +252,7 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 	f.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	for flag, values := range map[string][]string{
-		"trust": {string(pool.Sandboxed), string(pool.Trusted)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)}, "runtime": {string(sandbox.KindContainer), string(sandbox.KindJail)},
+		"trust": {string(pool.AccessNone), string(pool.AccessNetwork)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)}, "runtime": {string(sandbox.RuntimeContainer), string(sandbox.RuntimeJail)},
 	} {
 		// It can only fail for a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -332,12 +332,12 @@ func (o *poolExecOptions) do(ctx context.Context, a *App, socket string) error {
 	} else {
 		_, err = a.Stdout.Write(r.Output())
 		_, _ = a.Stderr.Write(r.Errors())
-		a.tellEnd(sandbox.Result{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+		a.tellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {
 		return err
 	}
-	return exitOf(sandbox.Result{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
+	return exitOf(sandbox.RunResult{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
 }
 
 // maxPoolInput bounds the standard input of a command, in bytes: a request has it with all else.

@@ -180,7 +180,7 @@ func (e *exposed) find(ctx context.Context, stale *sandbox.Sandbox) (*sandbox.Sa
 // Look implements porter.Sandbox.
 func (e *exposed) Look(ctx context.Context) error {
 	sb, err := e.m.Get(ctx, e.name)
-	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.StateGone {
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil && sb.Info().State == sandbox.StateMissing {
 		return porter.ErrGone
 	}
 	return err

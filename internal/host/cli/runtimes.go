@@ -22,8 +22,8 @@ import (
 const runtimeVariable = "SANDBOX_AGENT_RUNTIME"
 
 // kind is the runtime that the flag names, or else the environment.
-func (a *App) kind(flag string) (sandbox.Kind, error) {
-	k, err := sandbox.ParseKind(cmp.Or(flag, a.Getenv(runtimeVariable), "auto"))
+func (a *App) kind(flag string) (sandbox.Runtime, error) {
+	k, err := sandbox.ParseRuntime(cmp.Or(flag, a.Getenv(runtimeVariable), "auto"))
 	if errors.Is(err, sandbox.ErrUnsupported) {
 		return "", sandboxError(err)
 	}
@@ -67,7 +67,7 @@ func newRuntimeListCmd(a *App) *cobra.Command {
 				if !r.Healthy {
 					here, can = "no", text.Clean(r.Reason)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\n", r.Kind, here, can)
+				fmt.Fprintf(w, "%s\t%s\t%s\n", r.Runtime, here, can)
 			}
 			return w.Flush()
 		},

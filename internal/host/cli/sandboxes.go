@@ -50,7 +50,7 @@ func (a *App) tellRenewed(sb *sandbox.Sandbox) {
 
 // renewed is what to say of a sandbox that was made anew; "" of others.
 func renewed(sb *sandbox.Sandbox) string {
-	if !sb.Renewed() {
+	if !sb.Recreated() {
 		return ""
 	}
 	lost := "the files are gone that were not on mounts"
@@ -162,7 +162,7 @@ func sandboxError(err error) error {
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
 	case errors.Is(err, sandbox.ErrSpec): // it comes from the command line: project files are checked before
 		return fault.New(workorder.ExitUsage, err, "")
-	case errors.Is(err, sandbox.ErrPort), errors.Is(err, porter.ErrPort):
+	case errors.Is(err, sandbox.ErrPortUnavailable), errors.Is(err, porter.ErrPort):
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
 	case errors.Is(err, sandbox.ErrLost):
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again")

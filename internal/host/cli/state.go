@@ -13,7 +13,7 @@ import (
 )
 
 // save commits what a command has changed in the sandbox's clone. What cannot be saved now is saved after the next command: it is told and changes no exit code.
-func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) string {
+func (a *App) save(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.CommandRecord) string {
 	commit, err := a.saved(ctx, sb, ran)
 	if err != nil {
 		a.warn(err.Error())
@@ -41,7 +41,7 @@ func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // saved is save, for who has more to say of an error.
-func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (commit string, err error) {
+func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.CommandRecord) (commit string, err error) {
 	if sb.Spec().BranchOf() == "" {
 		return "", nil
 	}
@@ -52,14 +52,14 @@ func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Ran) (
 		err = nil
 	}
 	a.warnSaved(s)
-	if s.Earlier != "" {
-		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.Earlier)
+	if s.PreviousRef != "" {
+		fmt.Fprintf(a.Stderr, "note: the clone was made anew: the commits of before are kept as %s of the repository `git remote get-url sandbox` names\n", s.PreviousRef)
 	}
 	return s.Commit, err
 }
 
 // warnSaved says what a save could not do as usual.
-func (a *App) warnSaved(s sandbox.Saved) {
+func (a *App) warnSaved(s sandbox.SaveResult) {
 	for _, u := range s.Unsaved {
 		a.warn("not committed: " + u.String())
 	}
@@ -72,8 +72,8 @@ func (a *App) warnSaved(s sandbox.Saved) {
 }
 
 // ranNow is a command that has ended.
-func ranNow(argv []string, started time.Time, code int) sandbox.Ran {
-	return sandbox.Ran{Command: commandLine(argv), ExitCode: code, Started: started.UTC(), Duration: time.Since(started)}
+func ranNow(argv []string, started time.Time, code int) sandbox.CommandRecord {
+	return sandbox.CommandRecord{Command: commandLine(argv), ExitCode: code, Started: started.UTC(), Duration: time.Since(started)}
 }
 
 // commandLine is a command as a person would type it; a shell's script is itself, and a terminal that is shown no command of theirs.

@@ -163,20 +163,20 @@ func (a *App) printStatus(s sandboxStatus) error {
 		row("processes", "%s of %s", counted(s.Processes), most(s.Spec.Limits.PIDs > 0, fmt.Sprint(s.Spec.Limits.PIDs)))
 		row("cpu", "%s of time, at most %s at once", s.CPU.Round(time.Millisecond), most(s.Spec.Limits.CPUs > 0, fmt.Sprintf("%g", s.Spec.Limits.CPUs)))
 	}
-	if s.Spec.Idle > 0 {
-		row("idle", "ends when nobody has used it for %s", s.Spec.Idle)
+	if s.Spec.IdleTimeout > 0 {
+		row("idle", "ends when nobody has used it for %s", s.Spec.IdleTimeout)
 	}
-	if s.LifeLeft != nil {
-		row("ttl", "ends in %s", age(time.Until(*s.LifeLeft)))
-	} else if s.Spec.Life > 0 {
-		row("ttl", "ends %s after its start", s.Spec.Life)
+	if s.Ends != nil {
+		row("ttl", "ends in %s", age(time.Until(*s.Ends)))
+	} else if s.Spec.TTL > 0 {
+		row("ttl", "ends %s after its start", s.Spec.TTL)
 	}
 	for _, m := range s.Spec.Mounts {
 		how := ""
 		if m.ReadOnly {
 			how = ", read-only"
 		}
-		row("mount", "%s at %s%s", m.Host, m.Inside, how)
+		row("mount", "%s at %s%s", m.Source, m.Target, how)
 	}
 	for _, c := range s.Commands {
 		how := fmt.Sprintf("ended with %d", c.ExitCode)

@@ -13,17 +13,17 @@ import (
 func TestTellEnd(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		r    sandbox.Result
+		r    sandbox.RunResult
 		told bool
 	}{
-		"ended":         {sandbox.Result{}, false},
-		"failed":        {sandbox.Result{ExitCode: 137}, false},
-		"timeout":       {sandbox.Result{ExitCode: 143, Signal: syscall.SIGTERM, TimedOut: true}, true},
-		"out of memory": {sandbox.Result{ExitCode: 137, Signal: syscall.SIGKILL, OutOfMemory: true}, true},
-		"killed":        {sandbox.Result{ExitCode: 137, Signal: syscall.SIGKILL}, true},
-		"not started":   {sandbox.Result{ExitCode: 126, Reason: "no process is left"}, true},
-		"Ctrl-C":        {sandbox.Result{ExitCode: 130, Signal: syscall.SIGINT}, false},
-		"closed pipe":   {sandbox.Result{ExitCode: 141, Signal: syscall.SIGPIPE}, false},
+		"ended":         {sandbox.RunResult{}, false},
+		"failed":        {sandbox.RunResult{ExitCode: 137}, false},
+		"timeout":       {sandbox.RunResult{ExitCode: 143, Signal: syscall.SIGTERM, TimedOut: true}, true},
+		"out of memory": {sandbox.RunResult{ExitCode: 137, Signal: syscall.SIGKILL, OutOfMemory: true}, true},
+		"killed":        {sandbox.RunResult{ExitCode: 137, Signal: syscall.SIGKILL}, true},
+		"not started":   {sandbox.RunResult{ExitCode: 126, Reason: "no process is left"}, true},
+		"Ctrl-C":        {sandbox.RunResult{ExitCode: 130, Signal: syscall.SIGINT}, false},
+		"closed pipe":   {sandbox.RunResult{ExitCode: 141, Signal: syscall.SIGPIPE}, false},
 	} {
 		for _, limit := range []time.Duration{0, time.Second} {
 			var out bytes.Buffer

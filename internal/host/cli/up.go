@@ -91,7 +91,7 @@ command starts it again.`,
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	a.completeProjectFlag(cmd)
 	var kinds []string
-	for _, k := range sandbox.Kinds() {
+	for _, k := range sandbox.AllRuntimes() {
 		kinds = append(kinds, string(k))
 	}
 	for flag, values := range map[string][]string{
@@ -105,7 +105,7 @@ command starts it again.`,
 
 func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s := o.spec
-	s.Name, s.Network, s.Idle, s.Life, s.Env = name, sandbox.Network(o.network), o.idle, o.life, o.env
+	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
 	var errs []error
 	var err error
 	if s.Limits.MemoryBytes, err = parseMemory(o.memory); err != nil {
@@ -168,7 +168,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		a.warn(err.Error())
 	}
 	a.warnOfRoots(sb, work)
-	a.save(ctx, sb, sandbox.Ran{})
+	a.save(ctx, sb, sandbox.CommandRecord{})
 	if o.json {
 		return a.json(struct {
 			sandbox.Spec
@@ -185,7 +185,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 
 // of completes a spec with the repository or project that it is made of.
 func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error) {
-	switch own := s.Runtime == sandbox.KindContainer || s.Runtime == sandbox.KindJail; {
+	switch own := s.Runtime == sandbox.RuntimeContainer || s.Runtime == sandbox.RuntimeJail; {
 	case own && o.repo != "" && o.project == "" && s.Worktree == "":
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
 	case s.Worktree != "" && o.repo != "":
@@ -200,7 +200,7 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 	case o.ref != "":
 		err = usage("--from-ref without --repo or --project")
 	}
-	if err == nil && s.Runtime == sandbox.KindContainer && s.Image == "" {
+	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
 		s.Image, err = a.containerImage(ctx)
 	}
 	return err
@@ -222,7 +222,7 @@ func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
 		folder, ro := strings.CutSuffix(folder, ":ro")
 		m, err := a.parseMount(folder + ":" + inside)
 		if err == nil {
-			if st, serr := os.Stat(m.Host); serr != nil {
+			if st, serr := os.Stat(m.Source); serr != nil {
 				err = fmt.Errorf("--workspace %q: %w", t, serr)
 			} else if !st.IsDir() {
 				err = fmt.Errorf("--workspace %q: it is no folder", t)
@@ -245,17 +245,17 @@ func (a *App) parseMount(t string) (sandbox.Mount, error) {
 	if filepath.IsAbs(parts[0]) {
 		host, err = filepath.Clean(parts[0]), nil
 	}
-	return sandbox.Mount{Host: host, Inside: parts[1], ReadOnly: ro}, err
+	return sandbox.Mount{Source: host, Target: parts[1], ReadOnly: ro}, err
 }
 
 // warnOfRoots says of folders that a jail cannot write to, whatever the user meant.
 func (a *App) warnOfRoots(sb *sandbox.Sandbox, work []sandbox.Mount) {
-	if sb.Spec().Runtime != sandbox.KindJail || os.Geteuid() != 0 {
+	if sb.Spec().Runtime != sandbox.RuntimeJail || os.Geteuid() != 0 {
 		return
 	}
 	for _, m := range work {
-		if !m.ReadOnly && ownedByRoot(m.Host) {
-			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or take --runtime container", text.Clean(m.Host)))
+		if !m.ReadOnly && ownedByRoot(m.Source) {
+			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or take --runtime container", text.Clean(m.Source)))
 		}
 	}
 }

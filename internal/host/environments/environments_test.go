@@ -96,7 +96,7 @@ environments:
 		t.Errorf("%+v", e)
 	}
 	e := find(t, r, "b")
-	if strings.Join(e.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !e.Network || !e.Argument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Backend != sandbox.KindContainer || e.Driver != "" {
+	if strings.Join(e.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !e.Network || !e.Argument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Backend != sandbox.RuntimeContainer || e.Driver != "" {
 		t.Errorf("%+v", e)
 	}
 	if e := find(t, r, "jpy"); e.Driver != sandbox.DriverJupyter || e.Kernel != "ir" {

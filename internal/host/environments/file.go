@@ -192,7 +192,7 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 	number := func(key string) float64 { return e.v.Get(key).Number() }
 	made.Name, made.Source = name, file
 	made.Description = cmp.Or(descr, made.Description)
-	made.Backend, made.Image = cmp.Or(sandbox.Kind(backend), made.Backend), cmp.Or(image, made.Image)
+	made.Backend, made.Image = cmp.Or(sandbox.Runtime(backend), made.Backend), cmp.Or(image, made.Image)
 	made.Timeout = cmp.Or(artifact.Seconds(number("timeout_seconds")), made.Timeout)
 	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(int64(number("memory_mb"))<<20, made.MemoryBytes), cmp.Or(number("cpus"), made.CPUs), cmp.Or(int64(number("pids")), made.PIDs)
 	made.Env, made.Inherit = append(made.Env, env...), append(made.Inherit, e.v.Get("inherit_vars").Strs()...)

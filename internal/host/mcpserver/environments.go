@@ -127,7 +127,7 @@ type EnvironmentConfig struct {
 	BaseImage     string              `json:"base_image,omitempty"`
 	Env           map[string]*string  `json:"env,omitempty"` // null removes a variable
 	SetupCommands *[]string           `json:"setup_commands,omitempty"`
-	Network       sandbox.Network     `json:"network,omitempty"`
+	Network       sandbox.NetworkMode `json:"network,omitempty"`
 	Allow         []string            `json:"allow,omitempty"`
 	Service       *EnvironmentService `json:"-"` // one more
 }

@@ -16,15 +16,15 @@ import (
 // What a real IPython shows in a jail comes as a picture, or as its text.
 func TestIPython(t *testing.T) {
 	t.Parallel()
-	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir()})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := m.RuntimesOf(t.Context(), sandbox.KindJail); !i[0].Healthy {
+	if i := m.RuntimesOf(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
 		t.Skipf("no jail can be made here: %s", i[0].Reason)
 	}
-	r := code.Open(m, code.Options{Environments: func() []code.Environment {
-		return []code.Environment{{Name: "notebook", Interpreter: []string{"python3", "-"}, Driver: sandbox.DriverIPython, Backend: sandbox.KindJail}}
+	r := code.NewRunner(m, code.Options{Environments: func() []code.Environment {
+		return []code.Environment{{Name: "notebook", Interpreter: []string{"python3", "-"}, Driver: sandbox.DriverIPython, Backend: sandbox.RuntimeJail}}
 	}})
 	t.Cleanup(func() {
 		if err := errors.Join(r.Close(context.WithoutCancel(t.Context())), m.Close()); err != nil {

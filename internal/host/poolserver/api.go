@@ -95,7 +95,7 @@ func either(exact []byte, valid string) []byte {
 	return []byte(valid)
 }
 
-func resultOf(r sandbox.Result) Result {
+func resultOf(r sandbox.RunResult) Result {
 	exact := func(b []byte) []byte {
 		if utf8.Valid(b) {
 			return nil

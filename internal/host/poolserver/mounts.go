@@ -50,7 +50,7 @@ func permit(s pool.Spec, sources []Source) (pool.Spec, error) {
 	}
 	s.Mounts = append([]sandbox.Mount(nil), s.Mounts...)
 	for i, m := range s.Mounts {
-		s.Mounts[i].Host = resolve(m.Host, m.ReadOnly)
+		s.Mounts[i].Source = resolve(m.Source, m.ReadOnly)
 	}
 	if s.Root != "" {
 		s.Root = resolve(s.Root, true)

@@ -45,8 +45,8 @@ func TestPermit(t *testing.T) {
 		{dir, true, ""},
 		{"/", true, ""},
 	} {
-		got, err := permit(pool.Spec{Mounts: []sandbox.Mount{{Host: row.host, Inside: "/x", ReadOnly: row.readOnly}}}, sources)
-		if row.want == "" && !errors.Is(err, sandbox.ErrSpec) || row.want != "" && (err != nil || got.Mounts[0].Host != row.want) {
+		got, err := permit(pool.Spec{Mounts: []sandbox.Mount{{Source: row.host, Target: "/x", ReadOnly: row.readOnly}}}, sources)
+		if row.want == "" && !errors.Is(err, sandbox.ErrSpec) || row.want != "" && (err != nil || got.Mounts[0].Source != row.want) {
 			t.Errorf("%+v: %+v, %v", row, got.Mounts, err)
 		}
 	}

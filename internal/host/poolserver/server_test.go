@@ -30,7 +30,7 @@ func serve(t *testing.T, token string) (socket, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := sandbox.Open(sandbox.Options{StateDir: t.TempDir(), Getenv: func(string) string { return "" }})
+	m, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir(), Getenv: func(string) string { return "" }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestExec(t *testing.T) {
 	t.Parallel()
 	socket, _ := serve(t, "secret")
 	c := Dial(socket)
-	l, err := c.Acquire(t.Context(), Request{Spec: pool.Spec{Runtime: sandbox.KindJail}})
+	l, err := c.Acquire(t.Context(), Request{Spec: pool.Spec{Runtime: sandbox.RuntimeJail}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,16 +25,16 @@ const (
 
 // What was done to a sandbox.
 const (
-	Created  = "created"
-	Renewed  = "renewed" // recreated from its record
-	Started  = "started" // again
-	Stopped  = "stopped"
-	Removed  = "removed"
-	Executed = "executed"
-	Switched = "network"
-	Snapshot = "snapshot"
-	Restored = "restored"
-	Forked   = "forked"
+	EventCreated        = "created"
+	EventRecreated      = "renewed" // recreated from its record
+	EventStarted        = "started" // again
+	EventStopped        = "stopped"
+	EventRemoved        = "removed"
+	EventExecuted       = "executed"
+	EventNetworkChanged = "network"
+	EventSnapshot       = "snapshot"
+	EventRestored       = "restored"
+	EventForked         = "forked"
 )
 
 // Event is one line. It has neither arguments nor variables of commands: these may be secret.

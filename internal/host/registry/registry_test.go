@@ -85,7 +85,7 @@ func TestHistory(t *testing.T) {
 		wg.Go(func() {
 			for range each {
 				code := 3
-				if err := r.Note(registry.Event{Sandbox: name, Event: registry.Executed, Program: strings.Repeat("p", 1000), Code: &code}); err != nil {
+				if err := r.Note(registry.Event{Sandbox: name, Event: registry.EventExecuted, Program: strings.Repeat("p", 1000), Code: &code}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -112,14 +112,14 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%d, %v", len(mine), err)
 	}
 	// What a user has named at length keeps nobody from reading the rest.
-	if err := r.Note(registry.Event{Sandbox: "b", Event: registry.Restored, Detail: strings.Repeat("x", 100_000)}); err != nil {
+	if err := r.Note(registry.Event{Sandbox: "b", Event: registry.EventRestored, Detail: strings.Repeat("x", 100_000)}); err != nil {
 		t.Fatal(err)
 	}
 	if mine, err := r.History("b"); err != nil || len(mine) != each+1 {
 		t.Errorf("%d, %v", len(mine), err)
 	}
 	for range 40_000 {
-		if err := r.Note(registry.Event{Sandbox: "e", Event: registry.Executed, Program: strings.Repeat("p", 100)}); err != nil {
+		if err := r.Note(registry.Event{Sandbox: "e", Event: registry.EventExecuted, Program: strings.Repeat("p", 100)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -105,10 +105,10 @@ type Engine interface {
 	StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error)
 }
 
-// Mount is a folder or file of this machine in a sandbox.
+// Mount is a directory or file of this machine in a sandbox; both paths are absolute. Jails store it under the names below.
 type Mount struct {
-	Host     string // absolute
-	Inside   string // absolute
+	Source   string `json:"Host"`
+	Target   string `json:"Inside"`
 	ReadOnly bool
 }
 

@@ -48,8 +48,8 @@ type Worktree struct {
 
 // Part is a folder or file of this machine in the sandbox.
 type Part struct {
-	Host, Inside string
-	ReadOnly     bool
+	Source, Target string
+	ReadOnly       bool
 }
 
 // Of is the worktree of a sandbox, whether it is there or not.

@@ -74,7 +74,7 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 	}
 	for _, m := range s.Mounts {
 		// Never what the engine would make of a path that is not there: a folder of root's.
-		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Inside, ReadOnly: m.ReadOnly, BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
+		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly, BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
 	}
 	// Made here and not by the image's VOLUME, so that they have our labels in case somebody removes the container without them.
 	for _, at := range slices.Sorted(maps.Keys(volumes)) {

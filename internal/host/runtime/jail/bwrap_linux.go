@@ -311,9 +311,9 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 		made[folder] = true
 	}
 	for _, m := range j.Mounts {
-		above(path.Clean(m.Inside))
-		made[path.Clean(m.Inside)] = true
-		add(mountOption(m), m.Host, path.Clean(m.Inside))
+		above(path.Clean(m.Target))
+		made[path.Clean(m.Target)] = true
+		add(mountOption(m), m.Source, path.Clean(m.Target))
 	}
 	add("--remount-ro", "/dev", "--remount-ro", "/", "--seccomp", fd(filter), "--chdir", "/")
 	return argv, data

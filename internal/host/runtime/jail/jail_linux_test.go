@@ -30,7 +30,7 @@ func TestBubblewrap(t *testing.T) {
 	m := machine{top: []topFolder{{"/bin", "usr/bin"}, {path: "/lib64"}}, etc: []string{"/etc/alternatives", "/etc/ssl/certs"}, files: []etcFile{{"/etc/ssl/openssl.cnf", "x"}}, resolv: []byte("nameserver 192.0.2.1\n"), masked: []maskedPath{{"/proc/acpi", true}, {path: "/proc/keys"}}}
 	for name, j := range map[string]jailed{
 		"root": {
-			standing: standing{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Host: "/src/a", Inside: "/src/deep/a/"}, {Host: "/data", Inside: "/data", ReadOnly: true}}},
+			standing: standing{UID: 0x70000001, GID: 0x70000001, MemoryBytes: 64 << 20, Mounts: []runtime.Mount{{Source: "/src/a", Target: "/src/deep/a/"}, {Source: "/data", Target: "/data", ReadOnly: true}}},
 			root:     true, groups: []keep.Group{{Dir: "/sys/fs/cgroup/memory/x"}}, groupsInside: []string{"/sys/fs/cgroup/memory"},
 		},
 		"user": {standing: standing{UID: 1000, GID: 1001, NetworkNone: true, MemoryBytes: 64 << 20}},
