@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -74,10 +75,7 @@ func (n *notices) write() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(n.file+".new", b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(n.file+".new", n.file)
+	return atomicfile.Write(n.file, b, 0o644)
 }
 
 // tellOfMoney is called with the agent's spending in this attempt.

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
@@ -26,7 +26,7 @@ func (m *Manager) owner(first bool) (string, error) {
 	if m.state == "" {
 		return "", nil
 	}
-	o, err := store.New(m.state).Owner(first)
+	o, err := statedir.OwnerOf(m.state, first)
 	return o.ID, err
 }
 

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -30,9 +29,9 @@ func makeGroups(all []Group) error {
 			return fmt.Errorf("make the sandbox's control group: %w", err)
 		}
 		for _, s := range g.Set {
-			err := os.WriteFile(filepath.Join(g.Dir, s.File), []byte(s.Value), 0)
+			err := cgroupfs.Write(g.Dir, s.File, s.Value)
 			if err != nil && (!s.Optional || !errors.Is(err, fs.ErrNotExist)) {
-				return fmt.Errorf("limit the sandbox: write %q: %w", s.Value, err)
+				return fmt.Errorf("limit the sandbox: %w", err)
 			}
 		}
 	}
@@ -58,14 +57,10 @@ func RemoveGroup(dir string) error {
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(until) {
 			return fmt.Errorf("remove the sandbox's control group %s: %w", dir, err)
 		}
-		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		if err != nil {
-			continue
-		}
-		for word := range strings.FieldsSeq(string(procs)) {
-			var pid int
+		pids, _ := cgroupfs.PIDs(dir) // without, the next round tries again
+		for _, pid := range pids {
 			// A thread of this process may be in it for another moment.
-			if _, err := fmt.Sscan(word, &pid); err == nil && pid > 1 && pid != os.Getpid() {
+			if pid > 1 && pid != os.Getpid() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}

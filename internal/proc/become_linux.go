@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
 // Become replaces this process by a program: with the user, control group, place and filter of system calls that a child of Start has,
@@ -67,7 +67,7 @@ func (c *Cgroup) join() error {
 		dirs = append(dirs, c.Unified)
 	}
 	for _, dir := range dirs {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		if err := cgroupfs.Enter(dir); err != nil {
 			return fmt.Errorf("enter control group: %w", err)
 		}
 	}

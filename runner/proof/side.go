@@ -16,6 +16,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/testreport"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
+
+	"github.com/google/renameio/v2"
 )
 
 // maxPrinted bounds the log from which a report is read, in bytes. A larger log lacks its middle, because
@@ -224,16 +226,15 @@ func (r *sides) forPeople(printed testreport.Format, log string) {
 			return err
 		}
 		defer in.Close()
-		out, err := os.CreateTemp(filepath.Dir(path), ".readable-*")
+		out, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)))
 		if err != nil {
 			return err
 		}
-		defer os.Remove(out.Name()) // in case it was not renamed
-		err = errors.Join(testreport.Readable(printed, in, out), out.Close())
-		if err != nil {
+		defer func() { _ = out.Cleanup() }() // nothing, once it is in place
+		if err := testreport.Readable(printed, in, out); err != nil {
 			return err
 		}
-		return os.Rename(out.Name(), path)
+		return out.CloseAtomicallyReplace()
 	}()
 	if err != nil {
 		r.warn("write %s for people: %v", log, err)

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,8 +39,7 @@ type Folder struct {
 	Grace time.Duration
 	Log   *slog.Logger
 
-	lock    *os.File // open, not locked
-	runLock *os.File // locked for life
+	runLock *flock.Flock // locked for life
 }
 
 // Open creates the directory with the given subdirectories, if they are missing. A box that was killed
@@ -50,9 +50,7 @@ func (f *Folder) Open(subfolders ...string) error {
 			return err
 		}
 	}
-	var err error
-	f.lock, err = os.OpenFile(f.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	return err
+	return nil
 }
 
 // Path returns a path below the directory.
@@ -116,7 +114,7 @@ func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
 			if f.over(dir) {
 				err = dead(dir)
 			}
-			err = errors.Join(err, l.Close())
+			err = errors.Join(err, l.Unlock())
 		}
 		if err != nil {
 			return live, err
@@ -158,33 +156,21 @@ func Hold(dir string) error {
 // Leave discards this box's own directory, which must no longer be in use. If it is not called, the next box
 // does it.
 func (f *Folder) Leave() error {
-	var err error
-	if f.runLock != nil {
-		err = errors.Join(f.Discard(f.Run()), f.runLock.Close())
-		f.runLock = nil
-	}
-	return errors.Join(err, f.Close())
-}
-
-// Close releases the directory.
-func (f *Folder) Close() error {
-	if f.lock == nil {
+	if f.runLock == nil {
 		return nil
 	}
-	err := f.lock.Close()
-	f.lock = nil
-	return err
+	return errors.Join(f.Discard(f.Run()), f.Abandon())
 }
 
 // Abandon releases this box's own directory as its death would.
 func (f *Folder) Abandon() error {
-	var err error
-	if f.runLock != nil {
-		// A child that is being started inherits the file for a moment, and would keep the lock.
-		err = errors.Join(unix.Flock(int(f.runLock.Fd()), unix.LOCK_UN), f.runLock.Close())
-		f.runLock = nil
+	if f.runLock == nil {
+		return nil
 	}
-	return errors.Join(err, f.Close())
+	// Unlock unlocks before it closes: a child that is being started inherits the file for a moment, and would keep the lock.
+	err := f.runLock.Unlock()
+	f.runLock = nil
+	return err
 }
 
 // Discard moves a file or directory to the trash atomically.
@@ -207,37 +193,40 @@ func (f *Folder) EmptyTrash(trash *os.Root) {
 	}
 }
 
-// Locked calls do under the lock; how is LOCK_SH or LOCK_EX of flock(2).
-func (f *Folder) Locked(ctx context.Context, how int, do func() error) error {
+// Shared calls do under the lock, which others may have at the same time.
+func (f *Folder) Shared(ctx context.Context, do func() error) error {
+	return f.locked(ctx, (*flock.Flock).TryRLockContext, do)
+}
+
+// Exclusive calls do under the lock.
+func (f *Folder) Exclusive(ctx context.Context, do func() error) error {
+	return f.locked(ctx, (*flock.Flock).TryLockContext, do)
+}
+
+func (f *Folder) locked(ctx context.Context, take func(*flock.Flock, context.Context, time.Duration) (bool, error), do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
-	for {
-		err := unix.Flock(int(f.lock.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("lock: %w", err)
-		}
-		select {
-		case <-ctx.Done():
+	l := newLock(f.Path("lock"))
+	if _, err := take(l, ctx, lockPause); err != nil {
+		if ctx.Err() != nil {
 			return fmt.Errorf("another sandbox holds the lock for %s: %w", lockTimeout, context.Cause(ctx))
-		case <-time.After(lockPause):
 		}
+		return fmt.Errorf("lock: %w", err)
 	}
-	defer func() { _ = unix.Flock(int(f.lock.Fd()), unix.LOCK_UN) }()
+	defer func() { _ = l.Unlock() }()
 	return do()
 }
 
+func newLock(path string) *flock.Flock {
+	return flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
+}
+
 // tryLock takes the lock of a run, or returns EWOULDBLOCK.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+func tryLock(path string) (*flock.Flock, error) {
+	l := newLock(path)
+	locked, err := l.TryLock()
+	if err == nil && !locked {
+		err = unix.EWOULDBLOCK
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return l, err
 }

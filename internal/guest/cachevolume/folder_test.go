@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 func folder(t *testing.T, base, id string) *Folder {
@@ -22,7 +20,7 @@ func folder(t *testing.T, base, id string) *Folder {
 
 func register(t *testing.T, f *Folder) (alive bool) {
 	t.Helper()
-	err := f.Locked(t.Context(), unix.LOCK_EX, func() (err error) { alive, err = f.Register(); return err })
+	err := f.Exclusive(t.Context(), func() (err error) { alive, err = f.Register(); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +72,7 @@ func TestSameName(t *testing.T) {
 	base := t.TempDir()
 	a, b := folder(t, base, "a"), folder(t, base, "a")
 	register(t, a)
-	if err := b.Locked(t.Context(), unix.LOCK_EX, func() error { _, err := b.Register(); return err }); !errors.Is(err, os.ErrExist) {
+	if err := b.Exclusive(t.Context(), func() error { _, err := b.Register(); return err }); !errors.Is(err, os.ErrExist) {
 		t.Error(err)
 	}
 	if live, err := a.Live(); err != nil || len(live) != 1 {

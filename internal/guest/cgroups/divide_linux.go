@@ -6,10 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
 // box is the group below the engine's that becomes the box's root.
@@ -61,7 +62,7 @@ func (h hierarchy) enter() error {
 	}
 	if h.has("cpuset") && !h.unified {
 		// A new group would have no CPU, and could not take any process.
-		if err := write(filepath.Join(h.path, "cgroup.clone_children"), "1"); err != nil {
+		if err := cgroupfs.Write(h.path, "cgroup.clone_children", "1"); err != nil {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (h hierarchy) enter() error {
 	if err := os.MkdirAll(inner, 0o755); err != nil {
 		return err
 	}
-	if err := write(filepath.Join(inner, "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
+	if err := cgroupfs.Enter(inner); err != nil {
 		return err
 	}
 	if h.unified {
@@ -98,7 +99,7 @@ func (h hierarchy) divide() error {
 			return err
 		}
 	}
-	if err := write(filepath.Join(dir(h.path, Boot), "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
+	if err := cgroupfs.Enter(dir(h.path, Boot)); err != nil {
 		return err
 	}
 	if !h.unified {
@@ -115,14 +116,11 @@ func (h hierarchy) divide() error {
 // handOn enables the group's controllers for its children. In version 2 a group has either processes or
 // children with controllers.
 func (h hierarchy) handOn() error {
-	b, err := os.ReadFile(filepath.Join(h.path, "cgroup.controllers"))
+	have, err := cgroupfs.Words(h.path, "cgroup.controllers")
 	if err != nil {
 		return err
 	}
-	if have := strings.Fields(string(b)); len(have) > 0 {
-		return write(filepath.Join(h.path, "cgroup.subtree_control"), "+"+strings.Join(have, " +"))
-	}
-	return nil
+	return cgroupfs.Enable(h.path, have...)
 }
 
 // setting is a file of a group, with its names in version 1 and 2.
@@ -170,7 +168,7 @@ func (h hierarchy) limit(l Limits, memory int64) error {
 				value = s.valueV1
 			}
 		}
-		if err := write(filepath.Join(dir(h.path, s.group), name), value); err != nil {
+		if err := cgroupfs.Write(dir(h.path, s.group), name, value); err != nil {
 			return err
 		}
 	}
@@ -183,20 +181,9 @@ func memoryLimit(h hierarchy) int64 {
 	if h.unified {
 		name = "memory.max"
 	}
-	b, err := os.ReadFile(filepath.Join(h.path, name))
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	n, err := cgroupfs.Number(h.path, name)
 	if err != nil || n >= 1<<62 { // "max", or its equivalent in version 1
 		return 0
 	}
 	return n
-}
-
-func write(path, value string) error {
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
-		return fmt.Errorf("write %q: %w", value, err)
-	}
-	return nil
 }

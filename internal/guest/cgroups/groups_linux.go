@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -68,35 +69,19 @@ func (g *Groups) OOMKills() int {
 			continue
 		}
 		if h.unified {
-			n += counter(filepath.Join(dir(h.path, group), "memory.events"), "oom_kill") // includes its children
+			kills, _ := cgroupfs.Counter(filepath.Join(dir(h.path, group), "memory.events"), "oom_kill") // includes its children
+			n += int(kills)
 			continue
 		}
 		_ = filepath.WalkDir(dir(h.path, group), func(path string, e os.DirEntry, err error) error {
 			if err == nil && e.Name() == "memory.oom_control" {
-				n += counter(path, "oom_kill")
+				kills, _ := cgroupfs.Counter(path, "oom_kill")
+				n += int(kills)
 			}
 			return nil // a container's group may disappear meanwhile
 		})
 	}
 	return n
-}
-
-func counter(path, name string) int {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	return counterIn(string(b), name)
-}
-
-func counterIn(text, name string) int {
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) >= 2 && f[0] == name {
-			n, _ := strconv.Atoi(f[1])
-			return n
-		}
-	}
-	return 0
 }
 
 // killRounds and killPause bound Kill. Nothing can fork meanwhile, so one round is enough, except for
@@ -116,15 +101,15 @@ func (g *Groups) Kill(group string) (err error) {
 		if !h.has("pids") {
 			continue
 		}
-		limit := filepath.Join(dir(h.path, group), "pids.max")
-		before, rerr := os.ReadFile(limit)
+		at := dir(h.path, group)
+		before, rerr := cgroupfs.Words(at, "pids.max")
 		if rerr != nil {
 			continue
 		}
-		if err := write(limit, "0"); err != nil {
+		if err := cgroupfs.Write(at, "pids.max", "0"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, write(limit, strings.TrimSpace(string(before)))) }()
+		defer func() { err = errors.Join(err, cgroupfs.Write(at, "pids.max", strings.Join(before, ""))) }()
 		break
 	}
 	left := 0
@@ -150,8 +135,8 @@ func member(pid int, group string) bool {
 
 // in reports the same for the content of a file /proc/<pid>/cgroup.
 func in(cgroup, group string) bool {
-	for line := range strings.Lines(cgroup) {
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && (f[2] == "/"+group || strings.HasPrefix(f[2], "/"+group+"/")) {
+	for _, p := range cgroupfs.Paths(cgroup) {
+		if p == "/"+group || strings.HasPrefix(p, "/"+group+"/") {
 			return true
 		}
 	}
@@ -166,15 +151,12 @@ func (g *Groups) members(group string) []int {
 			continue
 		}
 		_ = filepath.WalkDir(dir(h.path, group), func(path string, e os.DirEntry, err error) error {
-			if err != nil || e.Name() != "cgroup.procs" {
+			if err != nil || !e.IsDir() {
 				return nil
 			}
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return nil // the group disappeared meanwhile
-			}
-			for word := range strings.FieldsSeq(string(b)) {
-				if pid, err := strconv.Atoi(word); err == nil && pid > 1 && !slices.Contains(pids, pid) && member(pid, group) {
+			all, _ := cgroupfs.PIDs(path) // the group may disappear meanwhile
+			for _, pid := range all {
+				if pid > 1 && !slices.Contains(pids, pid) && member(pid, group) {
 					pids = append(pids, pid)
 				}
 			}

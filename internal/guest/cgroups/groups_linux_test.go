@@ -1,6 +1,11 @@
 package cgroups
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+)
 
 // A process counts by where it is itself: boot, of which a thread is in the agent's group while it starts a
 // child there, is never ended with it.
@@ -29,7 +34,11 @@ func TestParse(t *testing.T) {
 		"93 90 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n" +
 		"94 90 0:29 / /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n" +
 		"95 90 0:32 / /elsewhere rw - cgroup cgroup rw,pids\n"
-	got := parse([]byte(table))
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(table), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := below(mounts)
 	if len(got) != 3 || got[0].readOnly || !got[0].has("cpuacct") || got[1].mountData() != "none,name=systemd" || !got[2].unified {
 		t.Errorf("%+v", got)
 	}

@@ -1,11 +1,12 @@
 package cgroups
 
 import (
-	"bytes"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
 // hierarchy is a mounted tree of control groups: one per controller in version 1, one for all in version 2.
@@ -19,8 +20,8 @@ type hierarchy struct {
 // has reports whether the hierarchy has a controller.
 func (h hierarchy) has(controller string) bool {
 	if h.unified {
-		b, err := os.ReadFile(h.path + "/cgroup.controllers")
-		return err == nil && slices.Contains(strings.Fields(string(b)), controller)
+		have, err := cgroupfs.Words(h.path, "cgroup.controllers")
+		return err == nil && slices.Contains(have, controller)
 	}
 	return slices.Contains(h.controllers, controller)
 }
@@ -44,27 +45,21 @@ func (h hierarchy) fsType() string {
 
 // hierarchies returns those mounted below Root.
 func hierarchies() ([]hierarchy, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
-	}
-	return parse(b), nil
+	all, err := mountinfo.GetMounts(nil)
+	return below(all), err
 }
 
-func parse(mountinfo []byte) []hierarchy {
-	var found []hierarchy
-	for line := range bytes.Lines(mountinfo) {
-		f := strings.Fields(string(line))
-		dash := slices.Index(f, "-")
-		if dash < 6 || len(f) < dash+4 || f[4] != Root && !strings.HasPrefix(f[4], Root+"/") {
+func below(mounts []*mountinfo.Info) (found []hierarchy) {
+	for _, m := range mounts {
+		if m.Mountpoint != Root && !strings.HasPrefix(m.Mountpoint, Root+"/") {
 			continue
 		}
-		h := hierarchy{path: f[4], readOnly: slices.Contains(strings.Split(f[5], ","), "ro")}
-		switch f[dash+1] {
+		h := hierarchy{path: m.Mountpoint, readOnly: slices.Contains(strings.Split(m.Options, ","), "ro")}
+		switch m.FSType {
 		case "cgroup2":
 			h.unified = true
 		case "cgroup":
-			for o := range strings.SplitSeq(f[dash+3], ",") {
+			for o := range strings.SplitSeq(m.VFSOptions, ",") {
 				// A word that is not an option of the file system is a controller, or the hierarchy's name.
 				switch o {
 				case "rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "favordynmods":

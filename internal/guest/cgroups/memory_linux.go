@@ -1,11 +1,11 @@
 package cgroups
 
 import (
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
 // FreeMemory returns how much memory the agent's side can still use, in bytes: of its limit, or of the
@@ -23,11 +23,11 @@ func (g *Groups) FreeMemory() (int64, error) {
 			}
 		}
 	}
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("read the free memory: %w", err)
+	kib, ok := cgroupfs.Counter("/proc/meminfo", "MemAvailable:")
+	if !ok {
+		return 0, errors.New("read the free memory: /proc/meminfo has no MemAvailable")
 	}
-	return int64(counterIn(string(b), "MemAvailable:")) << 10, nil
+	return kib << 10, nil
 }
 
 // freeMemory returns how much of its limit a group has left.
@@ -36,16 +36,13 @@ func (h hierarchy) freeMemory(limit int64) (int64, error) {
 	if h.unified {
 		usage, kept = "memory.current", []string{"inactive_file", "active_file", "slab_reclaimable"}
 	}
-	b, err := os.ReadFile(filepath.Join(h.path, usage))
-	if err != nil {
-		return 0, fmt.Errorf("read the free memory: %w", err)
-	}
-	used, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	used, err := cgroupfs.Number(h.path, usage)
 	if err != nil {
 		return 0, fmt.Errorf("read the free memory: %w", err)
 	}
 	for _, name := range kept {
-		used -= int64(counter(filepath.Join(h.path, "memory.stat"), name))
+		n, _ := cgroupfs.Counter(filepath.Join(h.path, "memory.stat"), name)
+		used -= n
 	}
 	return max(limit-max(used, 0), 0), nil
 }

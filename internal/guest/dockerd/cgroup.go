@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 )
 
 const (
@@ -34,17 +38,17 @@ func (s system) prepareCgroups(ctx context.Context) (cgroupState, error) {
 		return cgroupState{}, err
 	}
 	version, found := 1, false
-	var locked []mountPoint
+	var locked []*mountinfo.Info
 	for _, m := range all {
 		switch {
-		case m.fstype == "cgroup2" && m.path == cgroupRoot:
+		case m.FSType == "cgroup2" && m.Mountpoint == cgroupRoot:
 			version, found = 2, true
-		case m.fstype == "cgroup", m.fstype == "cgroup2":
+		case m.FSType == "cgroup", m.FSType == "cgroup2":
 			found = true
 		default:
 			continue
 		}
-		if m.readOnly() {
+		if readOnly(m) {
 			locked = append(locked, m)
 		}
 	}
@@ -82,11 +86,11 @@ func (s system) nest(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	have, err := words(filepath.Join(root, "cgroup.controllers"))
+	have, err := cgroupfs.Words(root, "cgroup.controllers")
 	if err != nil {
 		return "", fmt.Errorf("read cgroup controllers: %w", err)
 	}
-	on, err := words(filepath.Join(root, "cgroup.subtree_control"))
+	on, err := cgroupfs.Words(root, "cgroup.subtree_control")
 	if err != nil {
 		return "", fmt.Errorf("read enabled cgroup controllers: %w", err)
 	}
@@ -101,7 +105,7 @@ func (s system) nest(ctx context.Context) (string, error) {
 		if err := moveAll(root); err != nil {
 			return "", err
 		}
-		if last = enable(root, missing(have, on)); last == nil {
+		if last = cgroupfs.Enable(root, missing(have, on)...); last == nil {
 			return fmt.Sprintf("processes moved, %d controllers enabled", len(have)), nil
 		}
 		select {
@@ -114,43 +118,21 @@ func (s system) nest(ctx context.Context) (string, error) {
 }
 
 func moveAll(root string) error {
-	pids, err := words(filepath.Join(root, "cgroup.procs"))
+	pids, err := cgroupfs.PIDs(root)
 	if err != nil {
 		return fmt.Errorf("list processes of the root cgroup: %w", err)
 	}
-	for _, p := range pids {
-		if p == "0" {
-			continue // not of this PID namespace: it can neither be named nor moved
-		}
-		err := os.WriteFile(filepath.Join(root, "init", "cgroup.procs"), []byte(p), 0)
+	for _, pid := range pids {
+		err := cgroupfs.Move(filepath.Join(root, "init"), pid)
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) { // gone, or a kernel thread
-			return fmt.Errorf("move process %s out of the root cgroup: %w", p, err)
+			return fmt.Errorf("move process %d out of the root cgroup: %w", pid, err)
 		}
 	}
 	return nil
 }
 
-func enable(root string, controllers []string) error {
-	return os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
-}
-
-func words(file string) ([]string, error) {
-	b, err := os.ReadFile(file)
-	return strings.Fields(string(b)), err
-}
-
 func missing(want, have []string) []string {
-	var m []string
-	for _, w := range want {
-		found := false
-		for _, h := range have {
-			found = found || h == w
-		}
-		if !found {
-			m = append(m, w)
-		}
-	}
-	return m
+	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return slices.Contains(have, w) })
 }
 
 // checkPrivileges turns three common errors in starting a box

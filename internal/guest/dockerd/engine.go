@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/docker/docker/client"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+
+	"github.com/gofrs/flock"
 )
 
 // Home decides the location of the data root. Without one the engine uses DataRoot itself.
@@ -114,7 +115,7 @@ type Engine struct {
 	mu       sync.Mutex
 	info     Info
 	plan     plan
-	lock     *os.File
+	lock     *flock.Flock
 	daemons  daemons
 	stopOnce sync.Once
 	// remembered are the images that Renew keeps.

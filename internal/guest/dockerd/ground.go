@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/gofrs/flock"
 )
 
 // ground are an engine's prerequisites: control groups, mounts, data root, addresses and an OCI runtime, each tested
@@ -40,7 +42,7 @@ func (g *ground) prepare(ctx context.Context) (cgroupVersion int, err error) {
 
 // dataRoot chooses the driver, places the data root, locks it and scrubs it. The caller closes the lock, also after
 // an error.
-func (g *ground) dataRoot(ctx context.Context) (driver string, lock *os.File, err error) {
+func (g *ground) dataRoot(ctx context.Context) (driver string, lock *flock.Flock, err error) {
 	root := g.cfg.DataRoot
 	if err := os.MkdirAll(root, 0o711); err != nil {
 		return "", nil, fmt.Errorf("create data root: %w", err)

@@ -1,8 +1,6 @@
 package dockerd
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // system is the machine as this package touches it; tests redirect the paths
@@ -32,61 +32,38 @@ func (s system) path(p string) string {
 	return filepath.Join(s.root, p)
 }
 
-// mountPoint is one line of /proc/self/mountinfo.
-type mountPoint struct {
-	path, fstype string
-	options      []string // of this mount, not of its file system
-}
-
-func (m mountPoint) readOnly() bool { return slices.Contains(m.options, "ro") }
-
 // flags are the options that a bind remount has to repeat, because it replaces all of them.
-func (m mountPoint) flags() uintptr {
+func flags(m *mountinfo.Info) uintptr {
 	var f uintptr
 	for name, bit := range map[string]uintptr{
 		"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
 		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
 	} {
-		if slices.Contains(m.options, name) {
+		if slices.Contains(strings.Split(m.Options, ","), name) {
 			f |= bit
 		}
 	}
 	return f
 }
 
-func (s system) mounts() ([]mountPoint, error) {
-	b, err := os.ReadFile(s.path("/proc/self/mountinfo"))
+// readOnly reports whether the mount is read-only, or only it.
+func readOnly(m *mountinfo.Info) bool { return slices.Contains(strings.Split(m.Options, ","), "ro") }
+
+func (s system) mounts() ([]*mountinfo.Info, error) {
+	f, err := os.Open(s.path("/proc/self/mountinfo"))
 	if err != nil {
 		return nil, fmt.Errorf("read the mount table: %w", err)
 	}
-	return parseMounts(b), nil
+	defer f.Close()
+	return mountinfo.GetMountsFromReader(f, nil)
 }
-
-func parseMounts(b []byte) []mountPoint {
-	var all []mountPoint
-	sc := bufio.NewScanner(bytes.NewReader(b))
-	sc.Buffer(nil, 1<<20) // an overlay's options name every lower directory
-	for sc.Scan() {
-		f := strings.Fields(sc.Text())
-		dash := slices.Index(f, "-")
-		if len(f) < 6 || dash < 6 || dash+1 >= len(f) {
-			continue
-		}
-		all = append(all, mountPoint{
-			path: unescape.Replace(f[4]), options: strings.Split(f[5], ","), fstype: f[dash+1],
-		})
-	}
-	return all
-}
-
-// unescape undoes the kernel's escapes in mountinfo.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // remountRW makes one mount writable. Only a bind remount works in a container
 // without full privileges: a plain one addresses the file system, which is busy.
-func (s system) remountRW(m mountPoint) error {
-	if err := s.mount("", s.path(m.path), "", unix.MS_REMOUNT|unix.MS_BIND|m.flags(), ""); err != nil {
-		return fmt.Errorf("make %s writable: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined", m.path, err)
+func (s system) remountRW(m *mountinfo.Info) error {
+	if err := s.mount("", s.path(m.Mountpoint), "", unix.MS_REMOUNT|unix.MS_BIND|flags(m), ""); err != nil {
+		return fmt.Errorf("make %s writable: %w: start the sandbox with --cap-add SYS_ADMIN and --security-opt apparmor=unconfined",
+			m.Mountpoint, err)
 	}
 	return nil
 }
@@ -102,13 +79,13 @@ func (s system) prepareMounts() ([]string, error) {
 	// Forwarding and the settings of bridges, but nothing else of /proc/sys, which belongs to the machine.
 	const net = "/proc/sys/net"
 	held := func(p string) bool {
-		return slices.ContainsFunc(all, func(m mountPoint) bool { return m.path == p && m.readOnly() })
+		return slices.ContainsFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == p && readOnly(m) })
 	}
-	if i := slices.IndexFunc(all, func(m mountPoint) bool { return m.path == net }); held("/proc/sys") && i < 0 || held(net) {
+	if i := slices.IndexFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == net }); held("/proc/sys") && i < 0 || held(net) {
 		if err := s.mount(s.path(net), s.path(net), "", unix.MS_BIND, ""); err != nil {
 			return notes, fmt.Errorf("bind %s: %w: start the sandbox with --cap-add SYS_ADMIN", net, err)
 		}
-		if err := s.remountRW(mountPoint{path: net}); err != nil {
+		if err := s.remountRW(&mountinfo.Info{Mountpoint: net}); err != nil {
 			return notes, err
 		}
 		notes = append(notes, net+" made writable")
@@ -129,7 +106,7 @@ func (s system) freshDir(p string, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, func(m mountPoint) bool { return m.path == p }) {
+	if slices.ContainsFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == p }) {
 		if err := s.unmount(dir, unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("drop stale %s: %w", p, err)
 		}

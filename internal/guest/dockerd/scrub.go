@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gofrs/flock"
 )
 
 const (
@@ -26,22 +28,19 @@ const (
 var errInUse = errors.New("in use by another engine")
 
 // lockRoot locks the data root for this engine alone, until the
-// returned file is closed. dockerd itself has no such lock: a second daemon on one data root waits for
+// returned lock is closed. dockerd itself has no such lock: a second daemon on one data root waits for
 // its databases forever, or, if those were "cleaned", destroys the layers.
-func lockRoot(root string) (*os.File, error) {
+func lockRoot(root string) (*flock.Flock, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil {
 		return nil, fmt.Errorf("create data root: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(root, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	f := flock.New(filepath.Join(root, lockFile), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
+	locked, err := f.TryLock()
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("lock data root: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data root %s is %w: give this sandbox a separate volume", root, errInUse)
-		}
-		return nil, fmt.Errorf("lock data root: %w", err)
+	case !locked:
+		return nil, fmt.Errorf("data root %s is %w: give this sandbox a separate volume", root, errInUse)
 	}
 	return f, nil
 }
@@ -134,12 +133,12 @@ func removeAll(p string) error {
 		return errors.Join(err, merr)
 	}
 	for _, m := range slices.Backward(mounts) { // the innermost first
-		if m.path != p && !strings.HasPrefix(m.path, p+"/") {
+		if m.Mountpoint != p && !strings.HasPrefix(m.Mountpoint, p+"/") {
 			continue
 		}
 		// it may have disappeared by itself
-		if uerr := unix.Unmount(m.path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); uerr != nil && !errors.Is(uerr, unix.EINVAL) {
-			return errors.Join(err, fmt.Errorf("unmount %s: %w", m.path, uerr))
+		if uerr := unix.Unmount(m.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); uerr != nil && !errors.Is(uerr, unix.EINVAL) {
+			return errors.Join(err, fmt.Errorf("unmount %s: %w", m.Mountpoint, uerr))
 		}
 	}
 	return os.RemoveAll(p)

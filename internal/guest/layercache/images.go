@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 )
 
 // tree is the image store of a data root: the seed's or a run's.
@@ -84,7 +86,7 @@ func (t tree) setNames(r repositories) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(t.meta("repositories.json"), b, 0o600)
+	return atomicfile.Write(t.meta("repositories.json"), b, 0o600)
 }
 
 // add adds the names of from, which replace existing ones.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 )
 
 // holder is a live box and the seed's layers that it uses.
@@ -55,7 +57,7 @@ func (c *folder) note(layers ...string) error {
 		c.held[l] = true
 	}
 	list := strings.Join(slices.Sorted(maps.Keys(c.held)), "\n")
-	if err := writeFile(filepath.Join(c.Run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(c.Run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
 		return fmt.Errorf("record the layers in use: %w", err)
 	}
 	return nil

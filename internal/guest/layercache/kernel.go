@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 )
 
 // kernel makes real mounts.
@@ -80,23 +81,6 @@ func like(model, path string) error {
 	return nil
 }
 
-// writeFile writes a file that is complete or absent.
-func writeFile(path string, b []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
 // copyFile copies a small file; it keeps an existing one.
 func copyFile(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
@@ -110,5 +94,5 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(to, b, st.Mode().Perm())
+	return atomicfile.Write(to, b, st.Mode().Perm())
 }

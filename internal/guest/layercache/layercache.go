@@ -174,11 +174,11 @@ func (c *Cache) place(ctx context.Context, uid, gid int) (int, error) {
 	if err := errors.Join(os.Chmod(c.cfg.Dir, 0o700), c.Open("seed", "used")); err != nil {
 		return 0, err
 	}
-	if err := c.Locked(ctx, unix.LOCK_EX, c.register); err != nil {
+	if err := c.Exclusive(ctx, c.register); err != nil {
 		return 0, err
 	}
 	n := 0
-	if err := c.Locked(ctx, unix.LOCK_SH, func() (err error) { n, err = c.link(); return err }); err != nil {
+	if err := c.Shared(ctx, func() (err error) { n, err = c.link(); return err }); err != nil {
 		return 0, err
 	}
 	if err := c.cfg.Mounts.Bind(c.seed(), c.cfg.View, true); err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 )
 
 // Publish moves the layers of Config.Images that this run pulled or loaded into
@@ -18,7 +18,7 @@ func (c *Cache) Publish(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	n := 0
-	err := c.Locked(ctx, unix.LOCK_EX, func() error {
+	err := c.Exclusive(ctx, func() error {
 		var err error
 		n, err = c.publish()
 		return err
@@ -139,5 +139,5 @@ func writeLower(seed tree, id, parent string) error {
 	if err == nil && len(rest) > 0 {
 		lower += ":" + string(rest)
 	}
-	return writeFile(seed.layers(id, "lower"), []byte(lower), 0o600)
+	return atomicfile.Write(seed.layers(id, "lower"), []byte(lower), 0o600)
 }

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -62,7 +60,6 @@ func (u *Upkeep) with(c *Cache, f func() error) error {
 	if err := c.Open("seed", "used"); err != nil {
 		return err
 	}
-	defer c.Folder.Close()
 	return f()
 }
 
@@ -72,7 +69,7 @@ func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {
 		s := newStore(name)
-		err := c.Locked(ctx, unix.LOCK_SH, func() error { return c.inventory(&s) })
+		err := c.Shared(ctx, func() error { return c.inventory(&s) })
 		if err != nil {
 			return err
 		}
@@ -138,7 +135,7 @@ func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheRep
 	err := u.each(func(c *Cache, name string) error {
 		s := newStore(name)
 		var gone []string
-		err := c.Locked(ctx, unix.LOCK_EX, func() error {
+		err := c.Exclusive(ctx, func() error {
 			var err error
 			gone, err = c.prune(&s, o, u.now())
 			return err

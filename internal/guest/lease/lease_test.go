@@ -24,11 +24,6 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%q: %q", path, got)
 		}
 	}
-	for text, want := range map[string]string{"/a": "/a", `/a\040b\011c\012d\134e`: "/a b\tc\nd\\e"} {
-		if got := unescape(text); got != want {
-			t.Errorf("%q: %q", text, got)
-		}
-	}
 	all, err := mountPoints()
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -184,30 +184,17 @@ func bring(l wire.Leases, p string, n int) error {
 // mountPoints returns the mounts of this process except the root and the standard ones, each once, parents
 // first.
 func mountPoints() ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+	mounts, err := mountinfo.GetMounts(nil)
 	var all []string
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			continue
+	for _, m := range mounts {
+		p := m.Mountpoint
+		standard := slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool {
+			return p == d || strings.HasPrefix(p, d+"/")
+		})
+		if p != "/" && !standard {
+			all = append(all, p)
 		}
-		p := unescape(fields[4])
-		if p == "/" ||
-			slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") }) {
-			continue
-		}
-		all = append(all, p)
 	}
 	slices.Sort(all)
-	return slices.Compact(all), lines.Err()
-}
-
-// unescape decodes a path of mountinfo, in which space, tab, line feed and backslash are octal numbers.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	return slices.Compact(all), err
 }

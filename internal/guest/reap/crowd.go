@@ -2,14 +2,13 @@ package reap
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
@@ -47,8 +46,8 @@ func (c Crowd) Crowded() bool {
 // count returns the current number of processes and threads, and the limit.
 func (c Crowd) count() (now, most int64, ok bool) {
 	for _, dir := range c.Dirs {
-		now, nerr := number(filepath.Join(dir, "pids.current"))
-		most, merr := number(filepath.Join(dir, "pids.max"))
+		now, nerr := cgroupfs.Number(dir, "pids.current")
+		most, merr := cgroupfs.Number(dir, "pids.max")
 		if nerr == nil && merr == nil {
 			return now, most, true
 		}
@@ -69,14 +68,6 @@ func (c Crowd) count() (now, most int64, ok bool) {
 
 // mostByLimit is above any limit that is set for a sandbox: a machine's own limit is ignored.
 const mostByLimit = 1 << 16
-
-func number(file string) (int64, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-}
 
 // Disperse kills the processes that ended commands have left.
 func (c Crowd) Disperse() {

@@ -15,8 +15,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
+
+	"github.com/google/renameio/v2"
 )
 
 const (
@@ -205,7 +208,7 @@ func (r *Recorder) Result() workorder.Result {
 func (r *Recorder) save() {
 	b, err := json.Marshal(partial{Seq: r.seq, Result: r.result})
 	if err == nil {
-		_ = writeAtomic(filepath.Join(r.state, partialFile), b, false)
+		_ = atomicfile.Write(filepath.Join(r.state, partialFile), b, 0o644)
 	}
 }
 
@@ -339,7 +342,8 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 		b, err = res.Encode()
 	}
 	if err == nil {
-		err = writeAtomic(filepath.Join(r.out, workorder.ResultFile), b, true)
+		err = renameio.WriteFile(filepath.Join(r.out, workorder.ResultFile), b, 0o644,
+			renameio.WithTempDir(r.out), renameio.WithStaticPermissions(0o644))
 	}
 	r.emit(workorder.Event{Type: workorder.EventResult, Status: string(res.Status), Result: res})
 	r.closed = true
@@ -352,27 +356,4 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	case <-time.After(flushTime):
 	}
 	return err
-}
-
-// writeAtomic replaces path in one step, so that readers never see a partial file.
-func writeAtomic(path string, b []byte, durable bool) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	_, err = f.Write(b)
-	if err == nil && durable {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reply"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
@@ -138,11 +139,7 @@ func (s *Server) stats(w http.ResponseWriter, _ *http.Request) error {
 // firstNumber returns the number in the first file that has one, else -1.
 func firstNumber(files []string) int64 {
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+		if n, err := cgroupfs.Number("", f); err == nil {
 			return n
 		}
 	}
@@ -150,14 +147,8 @@ func firstNumber(files []string) int64 {
 }
 
 func cpuMicros() int64 {
-	if b, err := os.ReadFile("/sys/fs/cgroup/cpu.stat"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) == 2 && f[0] == "usage_usec" {
-				if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
-					return n
-				}
-			}
-		}
+	if n, ok := cgroupfs.Counter("/sys/fs/cgroup/cpu.stat", "usage_usec"); ok {
+		return n
 	}
 	if n := firstNumber([]string{"/sys/fs/cgroup/cpuacct/cpuacct.usage", "/sys/fs/cgroup/cpu,cpuacct/cpuacct.usage"}); n >= 0 {
 		return n / int64(time.Microsecond)

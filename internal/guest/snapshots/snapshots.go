@@ -33,8 +33,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
@@ -200,7 +198,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.folder.Open("kept"); err != nil {
 		return err
 	}
-	err := s.folder.Locked(ctx, unix.LOCK_EX, func() error {
+	err := s.folder.Exclusive(ctx, func() error {
 		alive, err := s.folder.Register()
 		if err != nil {
 			return err

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,8 +31,7 @@ func (u *Upkeep) with(ctx context.Context, do func(shelf) error) error {
 	if err := f.Open("kept"); err != nil {
 		return fmt.Errorf("snapshots: %w", err)
 	}
-	defer f.Close()
-	if err := f.Locked(ctx, unix.LOCK_EX, func() error { return do(shelf{f}) }); err != nil {
+	if err := f.Exclusive(ctx, func() error { return do(shelf{f}) }); err != nil {
 		return fmt.Errorf("snapshots: %w", err)
 	}
 	return nil

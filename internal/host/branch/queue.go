@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
@@ -74,10 +75,7 @@ func write(file string, content any) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", raw, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return atomicfile.Write(file, raw, 0o600)
 }
 
 // turn waits until the command was saved by another, which is done, or has its turn, which unlock ends.

@@ -18,10 +18,12 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
+
+// BriefingFile is written for agents into the work tree. No commit has it.
+const BriefingFile = ".claude/sandbox-agent.md"
 
 const (
 	// saveTime bounds a save: 20,000 files take a second on a cold disk.
@@ -322,9 +324,9 @@ func (b *Branch) leaveBriefing(ctx context.Context, f *found, base string) error
 		trees = append(trees, &f.commits[i].tree)
 	}
 	r := b.git()
-	r.Stdin = base + ":" + briefing.File + "\n"
+	r.Stdin = base + ":" + BriefingFile + "\n"
 	for _, tree := range trees {
-		r.Stdin += *tree + ":" + briefing.File + "\n"
+		r.Stdin += *tree + ":" + BriefingFile + "\n"
 	}
 	out, err := r.Output(ctx, "cat-file", "--batch-check=%(objecttype)")
 	if err != nil {
@@ -336,8 +338,8 @@ func (b *Branch) leaveBriefing(ctx context.Context, f *found, base string) error
 	}
 	for i, tree := range trees {
 		if !strings.HasSuffix(has[i+1], " missing") {
-			if *tree, err = b.without(ctx, *tree, briefing.File); err != nil {
-				return fmt.Errorf("leave %s out: %w", briefing.File, err)
+			if *tree, err = b.without(ctx, *tree, BriefingFile); err != nil {
+				return fmt.Errorf("leave %s out: %w", BriefingFile, err)
 			}
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 )
 
 // File is where agents find it, in the work tree: git does not see it, and no file of the project is changed.
-const File = ".claude/sandbox-agent.md"
+const File = branch.BriefingFile
 
 // Facts describes the sandbox to the agent.
 type Facts struct {

@@ -9,14 +9,14 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // poll is the pause between two tries.
 const poll = 10 * time.Millisecond
 
 // Lock is a lock that this process holds. The kernel releases that of a process that dies.
-type Lock struct{ f *os.File }
+type Lock struct{ f *flock.Flock }
 
 // Take takes the lock, and waits for its holder until ctx ends. The error is fs.ErrNotExist where the file's folder is not there.
 func Take(ctx context.Context, path string) (*Lock, error) {
@@ -37,38 +37,32 @@ func Take(ctx context.Context, path string) (*Lock, error) {
 }
 
 // try returns the locked file, or nil while another process has it.
-func try(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+func try(path string) (*flock.Flock, error) {
+	f := flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
+	locked, err := f.TryLock()
+	if err != nil || !locked {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		_ = f.Close()
-		return nil, nil
-	}
-	var mine, there fs.FileInfo
+	own, err := f.Stat()
+	var current fs.FileInfo
 	if err == nil {
-		mine, err = f.Stat()
+		current, err = os.Stat(path)
 	}
-	if err == nil {
-		there, err = os.Stat(path)
-	}
-	if err == nil && os.SameFile(mine, there) {
+	if err == nil && os.SameFile(own, current) {
 		return f, nil
 	}
-	_ = f.Close()
+	_ = f.Unlock()
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // its holder removed it: the next try makes another
+		return nil, nil // its holder removed it: the next try creates another
 	}
 	return nil, err
 }
 
 // Release lets others have the lock.
-func (l *Lock) Release() { _ = l.f.Close() }
+func (l *Lock) Release() { _ = l.f.Unlock() }
 
-// Remove removes the file and releases the lock: who waits for it makes another one.
+// Remove removes the file and releases the lock: who waits for it creates another one.
 func (l *Lock) Remove() {
-	_ = os.Remove(l.f.Name()) // one that stays is a lock that nobody holds
+	_ = os.Remove(l.f.Path()) // a file that stays is a lock without a holder
 	l.Release()
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -126,10 +125,8 @@ func (s *Store) Dir() string { return s.dir }
 // TaskDir is the task's own folder in the state folder.
 func (s *Store) TaskDir(id string) string { return filepath.Join(s.dir, id) }
 
-// stateFolder is the error of a state folder that cannot be made.
-func stateFolder(err error) error {
-	return fault.New(workorder.ExitGeneral, fmt.Errorf("make state folder: %w", err), "choose one that you may write to: SANDBOX_AGENT_STATE_DIR, or XDG_STATE_HOME")
-}
+// Owner returns the owner of the state directory's boxes: see statedir.OwnerOf.
+func (s *Store) Owner(first bool) (statedir.Owner, error) { return statedir.OwnerOf(s.dir, first) }
 
 // ErrExists is returned for a task id that is taken.
 var ErrExists = errors.New("the task exists already")
@@ -138,8 +135,8 @@ var ErrExists = errors.New("the task exists already")
 // is visible only while its creator holds the lock. After an error nothing is left; an
 // existing task is not changed. A folder without a record, whose creator died, is taken over.
 func (s *Store) Create(r *Record) (made *Lock, err error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, stateFolder(err)
+	if err := statedir.Make(s.dir); err != nil {
+		return nil, err
 	}
 	taken := fmt.Errorf("task %s: %w", r.TaskID, ErrExists)
 	if err := os.Mkdir(s.TaskDir(r.TaskID), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -213,7 +210,7 @@ func (s *Store) Load(id string) (*Record, error) {
 // List returns all tasks, the newest first. If a record cannot be read, the error names
 // its folder, and the other tasks are still returned.
 func (s *Store) List() ([]*Record, error) {
-	ids, err := s.ids()
+	ids, err := statedir.TaskIDs(s.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -236,20 +233,6 @@ func (s *Store) List() ([]*Record, error) {
 	return list, errors.Join(errs...)
 }
 
-// ids are the names of folders that can be tasks.
-func (s *Store) ids() (ids []string, err error) {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read state folder: %w", err)
-	}
-	for _, e := range entries {
-		if workorder.ValidTaskID(e.Name()) {
-			ids = append(ids, e.Name())
-		}
-	}
-	return ids, nil
-}
-
 // Find resolves a task id or a unique prefix of one, with or without "T-", in
 // any letter case.
 func (s *Store) Find(prefix string) (*Record, error) {
@@ -260,7 +243,7 @@ func (s *Store) Find(prefix string) (*Record, error) {
 	if workorder.ValidTaskID(p) {
 		return s.Load(p)
 	}
-	ids, err := s.ids()
+	ids, err := statedir.TaskIDs(s.dir)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -127,14 +128,8 @@ func (bk *Book) Store() error {
 		return fmt.Errorf("write the ledger: %w", err)
 	}
 	f := bk.LedgerFile()
-	write := func() error {
-		if err := os.WriteFile(f+".new", b, 0o600); err != nil {
-			return err
-		}
-		return os.Rename(f+".new", f)
-	}
-	if err = write(); err != nil && bk.Unreserve() {
-		err = write()
+	if err = atomicfile.Write(f, b, 0o600); err != nil && bk.Unreserve() {
+		err = atomicfile.Write(f, b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the ledger: %w", err)

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moby/sys/mountinfo"
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
 )
 
@@ -27,7 +29,7 @@ type parent struct {
 
 // findParents looks for control groups below which this user can make others.
 func findParents() parents {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return nil
 	}
@@ -36,14 +38,14 @@ func findParents() parents {
 		return nil
 	}
 	found := parents{}
-	for c, p := range parseParents(string(mounts), string(own)) {
+	for c, p := range parentsIn(mounts, cgroupfs.Paths(string(own))) {
 		if unix.Access(p.dir, unix.W_OK) != nil {
 			continue
 		}
 		if p.unified {
 			// Of version 2, a group has controllers only that its parent hands on.
-			handed, _ := os.ReadFile(filepath.Join(p.dir, "cgroup.subtree_control")) // without, none
-			if !slices.Contains(strings.Fields(string(handed)), c) && os.WriteFile(filepath.Join(p.dir, "cgroup.subtree_control"), []byte("+"+c), 0) != nil {
+			handed, _ := cgroupfs.Words(p.dir, "cgroup.subtree_control") // without, none
+			if !slices.Contains(handed, c) && cgroupfs.Enable(p.dir, c) != nil {
 				continue
 			}
 		}
@@ -52,37 +54,23 @@ func findParents() parents {
 	return found
 }
 
-// parseParents reads where this process's groups are: of version 1 its own, of version 2 root's at the top, and of others the one above their own, since a
-// group there has either processes or groups with controllers.
-func parseParents(mountinfo, cgroup string) parents {
-	own := map[string]string{}
-	for line := range strings.Lines(cgroup) {
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
-			for c := range strings.SplitSeq(f[1], ",") {
-				own[c] = f[2] // "" is version 2
-			}
-		}
-	}
+// parentsIn returns where this process's groups are: of version 1 its own, of version 2 root's at the top, and of others the one above
+// their own, since a group there has either processes or groups with controllers. own has the group of each controller.
+func parentsIn(mounts []*mountinfo.Info, own map[string]string) parents {
 	found := parents{}
-	for line := range strings.Lines(mountinfo) {
-		f := strings.Fields(line)
-		dash := slices.Index(f, "-")
-		if dash < 6 || len(f) < dash+4 {
-			continue
-		}
-		root, at := f[3], f[4]
+	for _, m := range mounts {
 		below := func(path string) string {
-			return filepath.Join(at, strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
+			return filepath.Join(m.Mountpoint, strings.TrimPrefix(path, strings.TrimSuffix(m.Root, "/")))
 		}
-		switch f[dash+1] {
+		switch m.FSType {
 		case "cgroup":
-			for c := range strings.SplitSeq(f[dash+3], ",") {
+			for c := range strings.SplitSeq(m.VFSOptions, ",") {
 				if slices.Contains(controllers, c) {
 					found[c] = parent{dir: below(own[c])}
 				}
 			}
 		case "cgroup2":
-			dir := at
+			dir := m.Mountpoint
 			if os.Geteuid() != 0 {
 				dir = filepath.Dir(below(own[""]))
 			}

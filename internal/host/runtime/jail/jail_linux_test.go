@@ -16,7 +16,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/sandbox-agent/sandbox-agent/image"
+	"github.com/sandbox-agent/sandbox-agent/internal/cgroupfs"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/keep"
@@ -346,7 +348,14 @@ func TestParseParents(t *testing.T) {
 32 20 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
 33 20 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
 `
-	got := parseParents(v1, "4:memory:/a/b\n3:pids:/docker/abc/x\n2:cpu,cpuacct:/\n0::/\n")
+	mounts := func(table string) []*mountinfo.Info {
+		all, err := mountinfo.GetMountsFromReader(strings.NewReader(table), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	got := parentsIn(mounts(v1), cgroupfs.Paths("4:memory:/a/b\n3:pids:/docker/abc/x\n2:cpu,cpuacct:/\n0::/\n"))
 	for c, want := range map[string]parent{
 		"memory": {dir: "/sys/fs/cgroup/memory/a/b"}, "pids": {dir: "/sys/fs/cgroup/pids/x"},
 		"cpu": {dir: "/sys/fs/cgroup/cpu,cpuacct"}, "cpuacct": {dir: "/sys/fs/cgroup/cpu,cpuacct"},
@@ -359,7 +368,7 @@ func TestParseParents(t *testing.T) {
 	if len(groups) != 3 || len(inside) != 3 || groups[2].Set[1] != (keep.Setting{File: "cpu.cfs_quota_us", Value: "50000"}) {
 		t.Errorf("%+v, %v", groups, inside)
 	}
-	for _, p := range parseParents("30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n") {
+	for _, p := range parentsIn(mounts("30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"), cgroupfs.Paths("0::/user.slice/a.scope\n")) {
 		if !p.unified || !strings.HasPrefix(p.dir, "/sys/fs/cgroup") {
 			t.Errorf("%+v", p)
 		}

@@ -68,9 +68,10 @@ func (s *stander) guest(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// writeGuest writes the guest program to path. The caller has its lock.
+// writeGuest writes the guest program to path. The caller has its lock. It does not use renameio, which would keep the mode of an existing
+// file, and would leave a file of another name when it is killed.
 func writeGuest(path string, b []byte) error {
-	// A child that is being started while the file is written has it open for a moment more, and a file that is open for writing cannot be executed.
+	// A child that is being started meanwhile inherits the open file for a moment, and a file that is open for writing cannot be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	part := path + ".new" // a killed process may have left one

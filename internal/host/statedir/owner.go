@@ -1,4 +1,4 @@
-package store
+package statedir
 
 import (
 	"crypto/rand"
@@ -12,7 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // ownerFile has the owner of this state folder's boxes.
@@ -37,33 +38,56 @@ func (o Owner) Labels() (list []string) {
 	return list
 }
 
-// Owner reads the folder's owner, and draws one if there is none. A missing folder has no boxes: it is only made if
+// Make creates the state directory if it is missing.
+func Make(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("make state folder: %w", err),
+			"choose one that you may write to: SANDBOX_AGENT_STATE_DIR, or XDG_STATE_HOME")
+	}
+	return nil
+}
+
+// TaskIDs returns the ids of the tasks that have a directory in the state directory.
+func TaskIDs(dir string) (ids []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read state folder: %w", err)
+	}
+	for _, e := range entries {
+		if workorder.ValidTaskID(e.Name()) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
+}
+
+// OwnerOf returns the state directory's owner, and draws one if there is none. A missing directory has no boxes: it is created only with
 // first, for a first task.
-func (s *Store) Owner(first bool) (o Owner, err error) {
-	path := filepath.Join(s.dir, ownerFile)
+func OwnerOf(dir string, first bool) (o Owner, err error) {
+	path := filepath.Join(dir, ownerFile)
 	if o, err = readOwner(path); !errors.Is(err, fs.ErrNotExist) {
 		return o, err
 	}
 	if first {
-		if err := os.MkdirAll(s.dir, 0o700); err != nil {
-			return o, stateFolder(err)
+		if err := Make(dir); err != nil {
+			return o, err
 		}
-	} else if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return Owner{}, nil
 	}
-	ids, err := s.ids()
+	ids, err := TaskIDs(dir)
 	if err != nil {
 		return o, err
 	}
-	o = Owner{ID: strings.ToLower(rand.Text()) + ":" + s.dir}
+	o = Owner{ID: strings.ToLower(rand.Text()) + ":" + dir}
 	if len(ids) > 0 {
-		o.Was = oldOwner(s.dir)
+		o.Was = oldOwner(dir)
 	}
 	b, err := json.Marshal(o)
 	if err != nil {
 		return o, err
 	}
-	if err := statedir.CreateFile(path, append(b, '\n'), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another process may be faster
+	if err := CreateFile(path, append(b, '\n'), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another process may be faster
 		return Owner{}, fmt.Errorf("write the owner of the state folder: %w", err)
 	}
 	return readOwner(path)
