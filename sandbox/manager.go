@@ -147,6 +147,7 @@ func NewManager(o Options) (*Manager, error) {
 		}
 		return errors.Join(errs...)
 	}
+	// A new runtime has a name in runtime.go, an entry here, and passes internal/test/runtimetest and internal/host/doctor/holds.
 	m.all = []*place{
 		{RuntimeJail, "", local(jail.New)},
 		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},

@@ -178,8 +178,8 @@ type GitCredential struct {
 	Renew bool `json:"renew,omitempty"`
 }
 
-// GitHubApp is a GitHub App whose installation tokens open remote and forge instead of a person's token.
-type GitHubApp struct {
+// ForgeApp is an App of a forge, such as a GitHub App, whose installation tokens open remote and forge instead of a person's token.
+type ForgeApp struct {
 	ID           string `json:"id"`                     // the App's id or client id
 	Installation int64  `json:"installation,omitempty"` // 0 means looked up by the repository
 	PrivateKey   string `json:"private_key"`            // PEM
@@ -193,7 +193,7 @@ type Envelope struct {
 	// ForgeToken opens the pull request; "" means that App does, or that there is none.
 	ForgeToken string `json:"forge_token,omitempty"`
 	// App creates and renews tokens; nil if there is none, or a user's token takes precedence.
-	App *GitHubApp `json:"app,omitempty"`
+	App *ForgeApp `json:"app,omitempty"`
 }
 
 // MaxRepairs is the limit of Repair.MaxAttempts.

@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -30,6 +31,11 @@ type Error struct {
 	Status int       // of HTTP; 0 means no answer
 	Until  time.Time // of RateLimited, on this machine's clock
 	Cause  error     // a context's error, or nil
+}
+
+// NewError returns an error of a request without an answer. An empty next stands for what to do about any error of the kind.
+func NewError(kind Kind, doing, said, next string) *Error {
+	return &Error{Kind: kind, Doing: doing, Said: said, Next: cmp.Or(next, NextSteps[kind])}
 }
 
 func (e *Error) Error() string {

@@ -5,7 +5,10 @@ package forge
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Forge is one repository on a forge. Its methods are safe for concurrent use; each has a deadline of its own where its
@@ -29,4 +32,26 @@ type Forge interface {
 	ReplyThread(ctx context.Context, number int, thread, key, body string) (Posted, error)
 	// ResolveThread closes a thread.
 	ResolveThread(ctx context.Context, number int, thread string) error
+}
+
+// Config says which repository is used, and with which credentials.
+type Config struct {
+	Remote string // clone URL
+	// Repository is owner/name, for a remote whose path is another; needs APIURL.
+	Repository string
+	// APIURL is the API of a server that is not known by its name; "" takes it from the remote.
+	APIURL string
+	Token  string
+	// App makes tokens for this one repository and renews them; nil uses Token.
+	App *workorder.ForgeApp
+	Log *slog.Logger // nil writes no log
+}
+
+// Pages are the addresses of a repository's pages in a browser.
+type Pages interface {
+	Commit(sha string) string
+	// File is the page of a file in a commit, at a line; 0 means the file as a whole.
+	File(sha, path string, line int) string
+	// Raw is the content of a file in a commit.
+	Raw(sha, path string) string
 }

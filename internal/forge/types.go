@@ -5,6 +5,18 @@ import (
 	"time"
 )
 
+// Repo is a repository on a forge.
+type Repo struct {
+	Host  string // of the remote, lower case, with the port of an HTTP remote
+	Owner string
+	Name  string
+	// Assumed is set for a host that is not known by its name: it may be a server of the forge or anything else.
+	Assumed bool
+}
+
+// String is owner/name.
+func (r Repo) String() string { return r.Owner + "/" + r.Name }
+
 // PRSpec is the pull request that should be there.
 type PRSpec struct {
 	Head  string // branch, pushed already
@@ -16,10 +28,7 @@ type PRSpec struct {
 	Labels        []string
 	Reviewers     []string
 	TeamReviewers []string // slugs
-	Assignees     []string
 
-	// Anew opens another pull request if the branch has only a closed or merged one.
-	Anew bool
 	// Keep makes the body of one that is open from the body that it has, in place of Body; not ok leaves it as it is. Nil replaces it by Body.
 	// Title and base are left as they are, too.
 	Keep func(body string) (kept string, ok bool)
@@ -128,15 +137,11 @@ type Feedback struct {
 type Person struct {
 	Login string // of a bot with "[bot]"; "ghost" for a deleted account
 	Bot   bool
-	// Association is GitHub's author_association: OWNER, MEMBER, COLLABORATOR,
-	// CONTRIBUTOR, FIRST_TIME_CONTRIBUTOR, FIRST_TIMER, MANNEQUIN, NONE.
-	Association string
-	// Permission is the role on the repository: admin, maintain, write, triage, read,
-	// none, a custom role's name, or "" when it could not be asked.
+	// Permission is the person's role on the repository in the forge's words; "" when it could not be asked.
 	Permission string
 	// CanWrite tells whether the person may push. Who may not is quoted and obeyed in nothing.
 	CanWrite bool
-	// Guessed is set when the forge would not say the permission and CanWrite was concluded from
-	// the association. An uncertain answer is no.
+	// Guessed is set when the forge would not say the permission, and CanWrite was concluded from what else it says of the
+	// person. An uncertain answer is no.
 	Guessed bool
 }

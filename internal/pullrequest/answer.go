@@ -115,11 +115,3 @@ func stops(err error, replied bool) bool {
 	}
 	return true
 }
-
-func commitURL(o *workorder.Order) func(sha string) string {
-	web := webPage(o)
-	if web == "" {
-		return nil
-	}
-	return func(sha string) string { return web + "/commit/" + sha }
-}

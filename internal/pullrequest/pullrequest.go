@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/setup"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -31,19 +31,19 @@ func Why(o *workorder.Order, r *workorder.Result) string {
 func Client(o *workorder.Order, token string, log *slog.Logger) (forge.Forge, error) {
 	conf := config(o, log)
 	conf.Token = token
-	return github.New(conf)
+	return setup.New(conf)
 }
 
-// AppClient is Client for a GitHub App, whose tokens it makes and renews.
-func AppClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (forge.Forge, error) {
+// AppClient is Client for an App, whose tokens it makes and renews.
+func AppClient(o *workorder.Order, app *workorder.ForgeApp, log *slog.Logger) (forge.Forge, error) {
 	conf := config(o, log)
-	conf.App = &github.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}
-	return github.New(conf)
+	conf.App = app
+	return setup.New(conf)
 }
 
 // RemoteClient is AppClient for git's own tokens: they are asked for at the remote's host, whatever API the project names.
-func RemoteClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger) (forge.Forge, error) {
-	if o.PR != nil && o.PR.APIURL != "" && !github.SameHost(o.Repo, o.PR.APIURL) {
+func RemoteClient(o *workorder.Order, app *workorder.ForgeApp, log *slog.Logger) (forge.Forge, error) {
+	if o.PR != nil && o.PR.APIURL != "" && !setup.SameHost(o.Repo, o.PR.APIURL) {
 		own := *o
 		own.PR = nil
 		o = &own
@@ -51,10 +51,10 @@ func RemoteClient(o *workorder.Order, app *workorder.GitHubApp, log *slog.Logger
 	return AppClient(o, app, log)
 }
 
-func config(o *workorder.Order, log *slog.Logger) github.Config {
-	conf := github.Config{Remote: o.Repo, Log: log}
+func config(o *workorder.Order, log *slog.Logger) forge.Config {
+	conf := forge.Config{Remote: o.Repo, Log: log}
 	if o.PR != nil {
-		conf.Repository, conf.BaseURL = o.PR.Repository, o.PR.APIURL
+		conf.Repository, conf.APIURL = o.PR.Repository, o.PR.APIURL
 	}
 	return conf
 }

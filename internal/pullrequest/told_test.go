@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/setup"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -92,7 +93,7 @@ func TestLaterAttempt(t *testing.T) {
 	t.Cleanup(srv.Close)
 	o, first, later := attempts()
 	f.SetBranch(first.Branch, forgetest.SHA("x"))
-	c, err := github.New(github.Config{Remote: o.Repo, BaseURL: srv.URL + "/api/v3", Repository: "o/app", Token: "tok"})
+	c, err := setup.New(forge.Config{Remote: o.Repo, APIURL: srv.URL + "/api/v3", Repository: "o/app", Token: "tok"})
 	if err != nil {
 		t.Fatal(err)
 	}

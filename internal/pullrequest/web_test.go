@@ -20,7 +20,11 @@ func TestWebPage(t *testing.T) {
 		{"/srv/app", "https://ghe.example.com/api/v3", "", ""},
 	} {
 		o := &workorder.Order{Repo: c.repo, PR: &workorder.PullRequest{APIURL: c.api, Repository: c.name}}
-		if got := webPage(o); got != c.want {
+		got := ""
+		if u := commitURL(o); u != nil {
+			got = strings.TrimSuffix(u("1"), "/commit/1")
+		}
+		if got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

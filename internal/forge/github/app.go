@@ -18,15 +18,8 @@ import (
 	"github.com/google/go-github/v60/github"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// AppKey is a GitHub App in place of a token. Installation tokens live an hour, are
-// made for this one repository and are renewed on their own.
-type AppKey struct {
-	ID           string // the App's id or client id
-	Installation int64  // 0 means asked for by the repository
-	PEM          []byte // private key, as downloaded
-}
 
 const (
 	// appClaim is how long the App's own signature is valid; GitHub takes at most 10 minutes.
@@ -37,8 +30,8 @@ const (
 	tokenMargin = 10 * time.Minute
 )
 
-func (a *AppKey) key() (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode(a.PEM)
+func appKey(a *workorder.ForgeApp) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode([]byte(a.PrivateKey))
 	if block == nil || a.ID == "" {
 		return nil, errors.New("a GitHub App needs its id and a private key in PEM form")
 	}
@@ -55,7 +48,7 @@ func (a *AppKey) key() (*rsa.PrivateKey, error) {
 // tokens holds what authenticates.
 type tokens struct {
 	fixed string
-	app   *AppKey
+	app   *workorder.ForgeApp
 	key   *rsa.PrivateKey
 
 	renew        sync.Mutex // one renewal at a time
@@ -115,7 +108,7 @@ func (c *api) mint(ctx context.Context) (string, error) {
 	const doing = "get an installation token of the GitHub App"
 	signed, err := sign(c.token.app.ID, c.token.key, c.now())
 	if err != nil {
-		return "", &forge.Error{Kind: forge.Auth, Doing: doing, Said: err.Error(), Next: "check the App's private key"}
+		return "", forge.NewError(forge.Auth, doing, err.Error(), "check the App's private key")
 	}
 	ctx = withAuth(ctx, signed)
 	gh := c.client()
@@ -132,10 +125,7 @@ func (c *api) mint(ctx context.Context) (string, error) {
 		return "", c.appError(ctx, doing, err)
 	}
 	if made.GetToken() == "" {
-		return "", &forge.Error{
-			Kind: forge.Unavailable, Doing: doing, Said: "the answer has no token in it",
-			Next: forge.NextSteps[forge.Unavailable],
-		}
+		return "", forge.NewError(forge.Unavailable, doing, "the answer has no token in it", "")
 	}
 	c.token.mu.Lock()
 	defer c.token.mu.Unlock()

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // TestCreatedOnce: whatever GitHub answers to the request that creates, there is one.
@@ -179,7 +180,7 @@ func TestDeadline(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-block }))
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(block) })
-	c, err := github.New(github.Config{Remote: "https://github.com/o/r", BaseURL: srv.URL, Token: token})
+	c, err := github.New(forge.Config{Remote: "https://github.com/o/r", APIURL: srv.URL, Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,13 +225,14 @@ func TestTokenStays(t *testing.T) {
 	t.Cleanup(evil.Close)
 	var log bytes.Buffer
 	p := &pauses{}
-	c, err := github.New(github.Config{
-		Remote: evil.URL + "/o/r.git", Token: token, Wait: p.wait,
+	c, err := github.New(forge.Config{
+		Remote: evil.URL + "/o/r.git", Token: token,
 		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.SetPause(p.wait)
 	_, err = c.PRByNumber(t.Context(), 1)
 	wantKind(t, err, forge.Invalid, "redirected")
 	_, err = c.PRByNumber(t.Context(), 2)
@@ -247,7 +249,7 @@ func TestTokenStays(t *testing.T) {
 		t.Errorf("stolen %q, log %s", stolen, log.String())
 	}
 	// A host that is not known by name is asked first, without the token.
-	c, err = github.New(github.Config{Remote: thief.URL + "/o/r.git", Token: token})
+	c, err = github.New(forge.Config{Remote: thief.URL + "/o/r.git", Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,29 +263,29 @@ func TestTokenStays(t *testing.T) {
 func TestNew(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		conf github.Config
+		conf forge.Config
 		kind forge.Kind
 	}{
-		{github.Config{Remote: "/srv/git/r.git"}, forge.Unsupported},
-		{github.Config{Remote: "https://gitlab.com/o/r.git"}, forge.Unsupported},
-		{github.Config{Remote: "https://github.com/o/r", BaseURL: "ftp://x"}, forge.Invalid},
-		{github.Config{Remote: "https://github.com/o/r", Token: "a\nb"}, forge.Auth},
-		{github.Config{Remote: "https://github.com/o/r", App: &github.AppKey{ID: "1", PEM: []byte("x")}}, forge.Auth},
-		{github.Config{Remote: "/srv/r.git", Repository: "o/r"}, forge.Invalid},
+		{forge.Config{Remote: "/srv/git/r.git"}, forge.Unsupported},
+		{forge.Config{Remote: "https://gitlab.com/o/r.git"}, forge.Unsupported},
+		{forge.Config{Remote: "https://github.com/o/r", APIURL: "ftp://x"}, forge.Invalid},
+		{forge.Config{Remote: "https://github.com/o/r", Token: "a\nb"}, forge.Auth},
+		{forge.Config{Remote: "https://github.com/o/r", App: &workorder.ForgeApp{ID: "1", PrivateKey: "x"}}, forge.Auth},
+		{forge.Config{Remote: "/srv/r.git", Repository: "o/r"}, forge.Invalid},
 	} {
 		_, err := github.New(c.conf)
 		wantKind(t, err, c.kind)
 	}
 	for _, remote := range []string{"https://u:" + token + "@gitlab.com/o/r.git", "https://u:" + token + "%zz\n@gitlab.com/o/r.git"} {
-		_, err := github.New(github.Config{Remote: remote})
+		_, err := github.New(forge.Config{Remote: remote})
 		wantKind(t, err, forge.Unsupported)
 	}
-	c, err := github.New(github.Config{Remote: "/srv/r.git", Repository: "o/r", BaseURL: "https://ghe.example.com"})
+	c, err := github.New(forge.Config{Remote: "/srv/r.git", Repository: "o/r", APIURL: "https://ghe.example.com"})
 	if err != nil || c.Repo().API != "https://ghe.example.com/api/v3/" || c.Repo().GraphQL != "https://ghe.example.com/api/graphql" ||
 		c.Repo().String() != "o/r" {
 		t.Errorf("got %+v, %v", c.Repo(), err)
 	}
-	c, err = github.New(github.Config{Remote: "https://github.com/o/r"})
+	c, err = github.New(forge.Config{Remote: "https://github.com/o/r"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +311,7 @@ func TestApp(t *testing.T) {
 		f.SetBranch(branch, forgetest.SHA("head"))
 		remote, stop := f.Start()
 		t.Cleanup(stop)
-		c, err := github.New(github.Config{Remote: remote, App: &github.AppKey{ID: "Iv1.x", PEM: pem.EncodeToMemory(block)}})
+		c, err := github.New(forge.Config{Remote: remote, App: &workorder.ForgeApp{ID: "Iv1.x", PrivateKey: string(pem.EncodeToMemory(block))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +335,7 @@ func TestApp(t *testing.T) {
 		if p, err := c.Comment(t.Context(), 1, "k", "b"); err != nil || p.Created {
 			t.Errorf("an App does not know itself: %v", err)
 		}
-		wrong, err := github.New(github.Config{Remote: remote, App: &github.AppKey{ID: "other", PEM: pem.EncodeToMemory(block)}})
+		wrong, err := github.New(forge.Config{Remote: remote, App: &workorder.ForgeApp{ID: "other", PrivateKey: string(pem.EncodeToMemory(block))}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,22 +32,6 @@ const (
 	maxBackoff = 8 * time.Second
 )
 
-// Config says which repository, and as whom.
-type Config struct {
-	Remote string // clone URL
-	// Repository is owner/name, for a remote whose path is another; needs BaseURL.
-	Repository string
-	// BaseURL is the API of an enterprise server, "" to take it from the remote.
-	BaseURL string
-	Token   string
-	App     *AppKey // instead of a token
-	// HTTP gives the transport (proxies, certificates); nil means the default one.
-	HTTP *http.Client
-	Log  *slog.Logger // nil means none
-	// Wait pauses between attempts; nil means a timer. It returns early with the context's error.
-	Wait func(ctx context.Context, d time.Duration) error
-}
-
 // Client talks to one repository. It is safe for concurrent use. Its parts are a type for each purpose, and
 // each is made of the one before: requests, who wrote, what was written, pull requests.
 type Client struct{ *pulls }
@@ -59,7 +43,7 @@ type api struct {
 	repo  Repo
 	http  *http.Client
 	log   *slog.Logger
-	pause func(ctx context.Context, d time.Duration) error
+	pause func(ctx context.Context, d time.Duration) error // replaced by tests; returns early with the context's error
 	token tokens
 
 	mu      sync.Mutex
@@ -85,62 +69,44 @@ type talk struct{ *people }
 type pulls struct{ *talk }
 
 // New makes a client; nothing is sent yet.
-func New(conf Config) (*Client, error) {
+func New(conf forge.Config) (*Client, error) {
 	repo, ok := Parse(conf.Remote)
 	if conf.Repository != "" {
-		if repo.Owner, repo.Name, ok = ownerAndName(conf.Repository); !ok || conf.BaseURL == "" {
-			return nil, &forge.Error{
-				Kind: forge.Invalid, Doing: "use a forge",
-				Said: fmt.Sprintf("repository %q without an API, or not of the form owner/name", forge.OneLine(conf.Repository,
-					200)), Next: "give both: pr.api_url and pr.repository",
-			}
+		if repo.Owner, repo.Name, ok = ownerAndName(conf.Repository); !ok || conf.APIURL == "" {
+			return nil, forge.NewError(forge.Invalid, "use a forge",
+				fmt.Sprintf("repository %q without an API, or not of the form owner/name", forge.OneLine(conf.Repository, 200)),
+				"give both: pr.api_url and pr.repository")
 		}
 	}
 	doing := "use the forge of " + forge.OneLine(sanitize(conf.Remote), 200)
 	if !ok {
-		return nil, &forge.Error{
-			Kind: forge.Unsupported, Doing: doing, Said: "the remote is no repository on a GitHub",
-			Next: forge.NextSteps[forge.Unsupported],
-		}
+		return nil, forge.NewError(forge.Unsupported, doing, "the remote is no repository on a GitHub", "")
 	}
-	if conf.BaseURL != "" && !repo.at(conf.BaseURL) {
-		return nil, &forge.Error{
-			Kind: forge.Invalid, Doing: doing, Said: "pr.api_url is no http or https address of an API",
-			Next: "give one like https://ghe.example.com/api/v3",
-		}
+	if conf.APIURL != "" && !repo.at(conf.APIURL) {
+		return nil, forge.NewError(forge.Invalid, doing,
+			"pr.api_url is no http or https address of an API", "give one like https://ghe.example.com/api/v3")
 	}
 	if strings.ContainsFunc(conf.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return nil, &forge.Error{
-			Kind: forge.Auth, Doing: doing, Said: "the token has blanks or control characters in it",
-			Next: "give the token alone, without a line break",
-		}
+		return nil, forge.NewError(forge.Auth, doing,
+			"the token has blanks or control characters in it", "give the token alone, without a line break")
 	}
-	c := &api{repo: repo, log: conf.Log, pause: conf.Wait}
+	c := &api{repo: repo, log: conf.Log, pause: sleep}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	if c.pause == nil {
-		c.pause = sleep
-	}
 	c.token.fixed = conf.Token
 	if conf.App != nil {
-		key, err := conf.App.key()
+		key, err := appKey(conf.App)
 		if err != nil {
-			return nil, &forge.Error{
-				Kind: forge.Auth, Doing: doing, Said: err.Error(),
-				Next: "give the App's private key as GitHub lets you download it",
-			}
+			return nil, forge.NewError(forge.Auth, doing, err.Error(), "give the App's private key as GitHub lets you download it")
 		}
 		c.token.app, c.token.key = conf.App, key
 	}
 	base, err := url.Parse(repo.API)
 	if err != nil {
-		return nil, &forge.Error{
-			Kind: forge.Invalid, Doing: doing, Said: "the API's address cannot be read",
-			Next: forge.NextSteps[forge.Invalid],
-		}
+		return nil, forge.NewError(forge.Invalid, doing, "the API's address cannot be read", "")
 	}
-	c.http = guarded(conf.HTTP, base)
+	c.http = guarded(base)
 	return &Client{&pulls{&talk{&people{api: c, people: map[string]forge.Person{}}}}}, nil
 }
 
@@ -290,7 +256,7 @@ func (c *api) backOff(ctx context.Context, failed int) bool {
 // needToken refuses early what cannot work without one.
 func (c *api) needToken(doing string) error {
 	if c.token.fixed == "" && c.token.app == nil {
-		return &forge.Error{Kind: forge.Auth, Doing: doing, Said: "there is no token", Next: forge.NextSteps[forge.Auth]}
+		return forge.NewError(forge.Auth, doing, "there is no token", "")
 	}
 	return nil
 }
@@ -308,10 +274,7 @@ func (c *api) known(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	not := &forge.Error{
-		Kind: forge.Unsupported, Doing: "look whether " + c.repo.Host + " is a GitHub",
-		Said: "it does not answer like one", Next: forge.NextSteps[forge.Unsupported],
-	}
+	not := forge.NewError(forge.Unsupported, "look whether "+c.repo.Host+" is a GitHub", "it does not answer like one", "")
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if _, moved := errors.AsType[*movedError](err); moved {

@@ -180,10 +180,8 @@ func (c *talk) ReplyThread(ctx context.Context, number int, thread, key, body st
 		return p, c.editReply(ctx, number, p.ID, text)
 	}
 	if top == 0 {
-		return forge.Posted{}, &forge.Error{
-			Kind: forge.NotFound, Doing: doing, Said: "the thread has no comments any more",
-			Next: "answer with a comment on the pull request",
-		}
+		return forge.Posted{}, forge.NewError(forge.NotFound, doing,
+			"the thread has no comments any more", "answer with a comment on the pull request")
 	}
 	var made github.PullRequestComment
 	err = c.create(ctx, doing, look, func(ctx context.Context, gh *github.Client) error {
@@ -223,7 +221,7 @@ func (c *talk) prepare(doing, key, body string) (string, error) {
 	}
 	text, err := forge.Marked(key, body)
 	if err != nil {
-		return "", &forge.Error{Kind: forge.Invalid, Doing: doing, Said: err.Error(), Next: "use another key"}
+		return "", forge.NewError(forge.Invalid, doing, err.Error(), "use another key")
 	}
 	return text, nil
 }

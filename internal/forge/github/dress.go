@@ -27,15 +27,12 @@ func soft(pr *forge.PR, what string, err error) error {
 	return err
 }
 
-// dress gives a pull request its labels, reviewers and assignees. Everything here may be repeated.
+// dress gives a pull request its labels and reviewers. Everything here may be repeated.
 func (c *pulls) dress(ctx context.Context, pr *forge.PR, spec forge.PRSpec) error {
 	if err := c.label(ctx, pr, spec.Labels); err != nil {
 		return err
 	}
-	if err := c.ask(ctx, pr, spec); err != nil {
-		return err
-	}
-	return c.assign(ctx, pr, spec.Assignees)
+	return c.ask(ctx, pr, spec)
 }
 
 func (c *pulls) label(ctx context.Context, pr *forge.PR, names []string) error {
@@ -161,39 +158,6 @@ func (c *pulls) RequestReviewers(ctx context.Context, n int, users, teams []stri
 		}
 	}
 	return pr.Warnings, nil
-}
-
-// assign sets assignees. GitHub ignores those that cannot be assigned without a word.
-func (c *pulls) assign(ctx context.Context, pr *forge.PR, names []string) error {
-	names = unique(names)
-	if len(names) == 0 {
-		return nil
-	}
-	var got []string
-	err := c.fetch(ctx, fmt.Sprintf("assign pull request #%d", pr.Number), func(ctx context.Context, gh *github.Client) error {
-		// Not by go-github, which cannot read the labels that an issue may have (see issueAnswer).
-		var issue struct {
-			Assignees []*github.User `json:"assignees"`
-		}
-		err := c.send(ctx, gh, http.MethodPost, fmt.Sprintf("issues/%d/assignees", pr.Number), map[string]any{"assignees": names}, &issue)
-		if err != nil {
-			return err
-		}
-		got = nil
-		for _, u := range issue.Assignees {
-			got = append(got, strings.ToLower(u.GetLogin()))
-		}
-		return nil
-	})
-	if err != nil {
-		return soft(pr, "no assignees set", err)
-	}
-	for _, name := range names {
-		if !slices.Contains(got, strings.ToLower(name)) {
-			pr.Warn("%s cannot be assigned: only who may write to the repository can be", name)
-		}
-	}
-	return nil
 }
 
 // unique drops empty and repeated names, regardless of case as GitHub does.

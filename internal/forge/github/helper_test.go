@@ -50,10 +50,11 @@ func scripted(t *testing.T, opt forgetest.Options) (*forgetest.Server, *github.C
 		}
 	})
 	p := &pauses{}
-	c, err := github.New(github.Config{Remote: remote, Token: token, Wait: p.wait})
+	c, err := github.New(forge.Config{Remote: remote, Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.SetPause(p.wait)
 	return f, c, p
 }
 

@@ -25,7 +25,7 @@ func TestOurs(t *testing.T) {
 		_, _ = w.Write([]byte(body))
 	}))
 	t.Cleanup(srv.Close)
-	c, err := New(Config{Remote: srv.URL + "/o/r", Token: "t"})
+	c, err := New(forge.Config{Remote: srv.URL + "/o/r", Token: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}

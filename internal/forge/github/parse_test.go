@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
 )
 
@@ -12,48 +13,48 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	const dot, dotGraph = "https://api.github.com/", "https://api.github.com/graphql"
 	for remote, want := range map[string]github.Repo{
-		"https://github.com/o/r":                {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
-		"https://user:pass@GitHub.com/o/r.git/": {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
-		"http://www.github.com/o/r.js.git":      {Host: "github.com", Owner: "o", Name: "r.js", API: dot, GraphQL: dotGraph},
-		"git@github.com:o/r.git":                {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
-		"github.com:o/r":                        {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
-		"org-1@github.com:/o/r.git":             {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
-		"ssh://git@ssh.github.com:443/o/r.git":  {Host: "github.com", Owner: "o", Name: "r", API: dot, GraphQL: dotGraph},
+		"https://github.com/o/r":                {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r"}, API: dot, GraphQL: dotGraph},
+		"https://user:pass@GitHub.com/o/r.git/": {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r"}, API: dot, GraphQL: dotGraph},
+		"http://www.github.com/o/r.js.git":      {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r.js"}, API: dot, GraphQL: dotGraph},
+		"git@github.com:o/r.git":                {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r"}, API: dot, GraphQL: dotGraph},
+		"github.com:o/r":                        {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r"}, API: dot, GraphQL: dotGraph},
+		"org-1@github.com:/o/r.git":             {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r"}, API: dot, GraphQL: dotGraph},
+		"ssh://git@ssh.github.com:443/o/r.git":  {Repo: forge.Repo{Host: "github.com", Owner: "o", Name: "r"}, API: dot, GraphQL: dotGraph},
 		"https://corp.ghe.com/o/r": {
-			Host: "corp.ghe.com", Owner: "o", Name: "r", API: "https://api.corp.ghe.com/",
+			Repo: forge.Repo{Host: "corp.ghe.com", Owner: "o", Name: "r"}, API: "https://api.corp.ghe.com/",
 			GraphQL: "https://api.corp.ghe.com/graphql",
 		},
 		"git@ghe.example.com:o/r.git": {
-			Host: "ghe.example.com", Owner: "o", Name: "r",
-			API: "https://ghe.example.com/api/v3/", GraphQL: "https://ghe.example.com/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "ghe.example.com", Owner: "o", Name: "r", Assumed: true},
+			API:  "https://ghe.example.com/api/v3/", GraphQL: "https://ghe.example.com/api/graphql",
 		},
 		"ssh://git@ghe.example.com:2222/o/r.git": {
-			Host: "ghe.example.com", Owner: "o", Name: "r",
-			API: "https://ghe.example.com/api/v3/", GraphQL: "https://ghe.example.com/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "ghe.example.com", Owner: "o", Name: "r", Assumed: true},
+			API:  "https://ghe.example.com/api/v3/", GraphQL: "https://ghe.example.com/api/graphql",
 		},
 		"https://ghe.example.com:8443/o_x/r.git": {
-			Host: "ghe.example.com:8443", Owner: "o_x", Name: "r",
-			API: "https://ghe.example.com:8443/api/v3/", GraphQL: "https://ghe.example.com:8443/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "ghe.example.com:8443", Owner: "o_x", Name: "r", Assumed: true},
+			API:  "https://ghe.example.com:8443/api/v3/", GraphQL: "https://ghe.example.com:8443/api/graphql",
 		},
 		"http://127.0.0.1:3000/o/r.git": {
-			Host: "127.0.0.1:3000", Owner: "o", Name: "r", API: "http://127.0.0.1:3000/api/v3/",
-			GraphQL: "http://127.0.0.1:3000/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "127.0.0.1:3000", Owner: "o", Name: "r", Assumed: true}, API: "http://127.0.0.1:3000/api/v3/",
+			GraphQL: "http://127.0.0.1:3000/api/graphql",
 		},
 		"https://github.com.evil.example/o/r.git": {
-			Host: "github.com.evil.example", Owner: "o", Name: "r",
-			API: "https://github.com.evil.example/api/v3/", GraphQL: "https://github.com.evil.example/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "github.com.evil.example", Owner: "o", Name: "r", Assumed: true},
+			API:  "https://github.com.evil.example/api/v3/", GraphQL: "https://github.com.evil.example/api/graphql",
 		},
 		"https://github.com@evil.example/o/r.git": {
-			Host: "evil.example", Owner: "o", Name: "r", API: "https://evil.example/api/v3/",
-			GraphQL: "https://evil.example/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "evil.example", Owner: "o", Name: "r", Assumed: true}, API: "https://evil.example/api/v3/",
+			GraphQL: "https://evil.example/api/graphql",
 		},
 		"https://evilghe.com/o/r.git": {
-			Host: "evilghe.com", Owner: "o", Name: "r", API: "https://evilghe.com/api/v3/",
-			GraphQL: "https://evilghe.com/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "evilghe.com", Owner: "o", Name: "r", Assumed: true}, API: "https://evilghe.com/api/v3/",
+			GraphQL: "https://evilghe.com/api/graphql",
 		},
 		"https://[2001:db8::1]:8443/o/r": {
-			Host: "[2001:db8::1]:8443", Owner: "o", Name: "r",
-			API: "https://[2001:db8::1]:8443/api/v3/", GraphQL: "https://[2001:db8::1]:8443/api/graphql", Assumed: true,
+			Repo: forge.Repo{Host: "[2001:db8::1]:8443", Owner: "o", Name: "r", Assumed: true},
+			API:  "https://[2001:db8::1]:8443/api/v3/", GraphQL: "https://[2001:db8::1]:8443/api/graphql",
 		},
 	} {
 		if got, ok := github.Parse(remote); !ok || got != want {

@@ -20,10 +20,7 @@ var loginRule = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // person finds out about an author. Permissions are asked once for each login.
 func (c *people) person(ctx context.Context, login string, bot bool, association string) (forge.Person, error) {
-	p := forge.Person{
-		Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]"),
-		Association: forge.OneLine(association, 40),
-	}
+	p := forge.Person{Login: forge.OneLine(login, 110), Bot: bot || strings.HasSuffix(login, "[bot]")}
 	if p.Login == "" {
 		p.Login = ghost
 	}
@@ -52,7 +49,7 @@ func (c *people) person(ctx context.Context, login string, bot bool, association
 	if !p.Guessed {
 		return p, nil
 	}
-	return p, c.guess(ctx, &p)
+	return p, c.guess(ctx, &p, association)
 }
 
 func (c *people) permission(ctx context.Context, login string) (forge.Person, error) {
@@ -82,9 +79,9 @@ func (c *people) permission(ctx context.Context, login string) (forge.Person, er
 
 // guess concludes from the association. Members of an organization may have no more than
 // read access; collaborators of a user's own repository can always push.
-func (c *people) guess(ctx context.Context, p *forge.Person) error {
-	p.CanWrite = p.Association == "OWNER"
-	if p.Association != "COLLABORATOR" {
+func (c *people) guess(ctx context.Context, p *forge.Person, association string) error {
+	p.CanWrite = association == "OWNER"
+	if association != "COLLABORATOR" {
 		return nil
 	}
 	full, err := c.repository(ctx)

@@ -15,18 +15,15 @@ import (
 
 // OpenPR makes sure that the branch has a pull request with this title and body. One
 // that is open is updated; one that was closed or merged is left as it is and returned with
-// its State and a warning, unless Anew is set. Labels, reviewers and assignees that are
-// refused are warnings. It may be called again after any error.
+// its State and a warning. Labels and reviewers that are refused are warnings. It may be called again after any error.
 func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error) {
 	doing := fmt.Sprintf("open the pull request of %q into %q in %s", spec.Head, spec.Base, c.repo)
 	if err := c.needToken(doing); err != nil {
 		return forge.PR{}, err
 	}
 	if spec.Head == "" || spec.Base == "" || spec.Head == spec.Base || strings.Contains(spec.Head, ":") || forge.FitTitle(spec.Title) == "" {
-		return forge.PR{}, &forge.Error{
-			Kind: forge.Invalid, Doing: doing,
-			Said: "it needs a title and two different branches of this repository", Next: "name them",
-		}
+		return forge.PR{}, forge.NewError(forge.Invalid, doing,
+			"it needs a title and two different branches of this repository", "name them")
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -37,7 +34,7 @@ func (c *pulls) OpenPR(ctx context.Context, spec forge.PRSpec) (forge.PR, error)
 	}
 	var pr forge.PR
 	switch {
-	case found != nil && found.GetState() != forge.StateOpen && !spec.Anew:
+	case found != nil && found.GetState() != forge.StateOpen:
 		pr = c.pr(found)
 		pr.Warn("pull request #%d of this branch was %s; it is left as it is and no other is opened", pr.Number, pr.State)
 		return pr, nil

@@ -5,24 +5,17 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 )
 
 // Repo is a repository on a GitHub.
 type Repo struct {
-	Host  string // of the remote, lower case, with the port of an HTTP remote
-	Owner string
-	Name  string
+	forge.Repo
 	// API and GraphQL are where requests go; API ends in a slash.
 	API     string
 	GraphQL string
-	// Assumed is set for a host that is not known by name: it may be a GitHub
-	// Enterprise server or anything else. The client asks it, without the token.
-	Assumed bool
 }
-
-// String is owner/name.
-func (r Repo) String() string { return r.Owner + "/" + r.Name }
 
 // maxRemote bounds a remote's length; the longest name that GitHub takes is 39 + 100 characters.
 const maxRemote = 2048
@@ -74,7 +67,7 @@ func Parse(remote string) (Repo, bool) {
 		}
 		host, path = m[1], m[2]
 	}
-	r := Repo{Host: strings.ToLower(host)}
+	r := Repo{Repo: forge.Repo{Host: strings.ToLower(host)}}
 	var ok bool
 	if r.Owner, r.Name, ok = ownerAndName(path); !ok {
 		return Repo{}, false

@@ -64,7 +64,7 @@ func (c *people) authors(ctx context.Context, all []*draft) (more bool, err erro
 		login, bot := d.user.GetLogin(), d.user.GetType() == "Bot"
 		if distance(d.association) > 0 && !bot && !c.askedFor(login) {
 			if asked++; asked > maxAsked {
-				d.Author = forge.Person{Login: cmp.Or(forge.OneLine(login, 110), ghost), Association: forge.OneLine(d.association, 40), Guessed: true}
+				d.Author = forge.Person{Login: cmp.Or(forge.OneLine(login, 110), ghost), Guessed: true}
 				more = true
 				continue
 			}

@@ -139,10 +139,7 @@ func (c *talk) threads(ctx context.Context, number int) (all []thread, more bool
 			return all, false, err
 		}
 		if data.Repository == nil || data.Repository.PullRequest == nil {
-			return nil, false, &forge.Error{
-				Kind: forge.NotFound, Doing: doing, Said: "there is no such pull request",
-				Next: forge.NextSteps[forge.NotFound],
-			}
+			return nil, false, forge.NewError(forge.NotFound, doing, "there is no such pull request", "")
 		}
 		part := data.Repository.PullRequest.Threads
 		all = append(all, part.Nodes...)
@@ -168,7 +165,7 @@ func (c *talk) threadComments(ctx context.Context, id string) ([]threadComment, 
 			return nil, err
 		}
 		if data.Node == nil {
-			return nil, &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
+			return nil, forge.NewError(forge.NotFound, doing, "there is no such thread", "read the feedback again")
 		}
 		all = append(all, data.Node.Comments.Nodes...)
 		if !data.Node.Comments.PageInfo.More || data.Node.Comments.PageInfo.End == "" {
@@ -208,13 +205,12 @@ func (c *talk) atHome(ctx context.Context, doing string, number int, id string) 
 		return err
 	}
 	if data.Repository == nil || data.Repository.ID == "" || data.Node == nil || data.Node.PR == nil {
-		return &forge.Error{Kind: forge.NotFound, Doing: doing, Said: "there is no such thread", Next: "read the feedback again"}
+		return forge.NewError(forge.NotFound, doing, "there is no such thread", "read the feedback again")
 	}
 	if pr := data.Node.PR; pr.Number != number || pr.Repository.ID != data.Repository.ID {
-		return &forge.Error{
-			Kind: forge.Invalid, Doing: doing, Said: fmt.Sprintf("the thread is of #%d of %s", pr.Number, forge.OneLine(pr.Repository.Name, maxURL)),
-			Next: "do not trust where its id comes from, such as the task's state on the remote; read the feedback again",
-		}
+		return forge.NewError(forge.Invalid, doing,
+			fmt.Sprintf("the thread is of #%d of %s", pr.Number, forge.OneLine(pr.Repository.Name, maxURL)),
+			"do not trust where its id comes from, such as the task's state on the remote; read the feedback again")
 	}
 	return nil
 }
@@ -242,10 +238,7 @@ func (c *talk) ResolveThread(ctx context.Context, number int, id string) error {
 		return err
 	}
 	if !data.Resolve.Thread.Resolved {
-		return &forge.Error{
-			Kind: forge.Invalid, Doing: doing, Said: "the forge took the request and left the thread open",
-			Next: "resolve it by hand",
-		}
+		return forge.NewError(forge.Invalid, doing, "the forge took the request and left the thread open", "resolve it by hand")
 	}
 	return nil
 }

@@ -25,18 +25,11 @@ func withAuth(ctx context.Context, token string) context.Context {
 }
 
 // transport sends the token only to the API and limits answers.
-type transport struct {
-	next http.RoundTripper
-	api  *url.URL
-}
+type transport struct{ api *url.URL }
 
 // guarded is an HTTP client that never leaves the API's scheme, host and port.
-func guarded(base *http.Client, api *url.URL) *http.Client {
-	next := http.DefaultTransport
-	if base != nil && base.Transport != nil {
-		next = base.Transport
-	}
-	return &http.Client{Transport: &transport{next: next, api: api}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+func guarded(api *url.URL) *http.Client {
+	return &http.Client{Transport: &transport{api: api}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if !same(req.URL, api) || len(via) > maxRedirects {
 			return &movedError{to: req.URL.Scheme + "://" + req.URL.Host}
 		}
@@ -58,7 +51,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := t.next.RoundTrip(req)
+	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ const noToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TO
 type Pulls struct {
 	Order *workorder.Order
 	Token string
-	App   *workorder.GitHubApp // set if there is no token; it may be for git only
+	App   *workorder.ForgeApp // set if there is no token; it may be for git only
 	Log   *slog.Logger
 }
 

@@ -65,7 +65,7 @@ func TestAnswersOfAnApp(t *testing.T) {
 	f.SetBranch("b", forgetest.SHA("x"))
 	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
 	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
-	app := &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	app := &workorder.ForgeApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
 	p := &Pulls{Order: o, App: app, Log: slog.New(slog.DiscardHandler)}
 	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
 	got, why, err := p.Answer(t.Context(), &workorder.Review{PR: n}, r)
@@ -81,7 +81,7 @@ func TestAppIsNotForAForgeWithAToken(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }))
 	t.Cleanup(other.Close)
 	o := &workorder.Order{Repo: "https://git.example/o/app.git", PR: &workorder.PullRequest{APIURL: other.URL + "/api/v3", Repository: "o/app"}}
-	c, err := (&Pulls{Order: o, Token: "theirs", App: &workorder.GitHubApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
+	c, err := (&Pulls{Order: o, Token: "theirs", App: &workorder.ForgeApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
 	if err != nil {
 		t.Fatal(err)
 	}

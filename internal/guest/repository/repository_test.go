@@ -134,7 +134,7 @@ func TestAppStaysOnItsHost(t *testing.T) {
 			APIURL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v3", Repository: "o/app",
 		}},
 		Git: &workorder.GitCredential{Token: "ghs_first", Renew: true},
-		App: &workorder.GitHubApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))},
+		App: &workorder.ForgeApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))},
 	}
 	auth, err := gitAuth(env, t.TempDir())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/setup"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -35,7 +35,7 @@ func (f *Finder) usesApp(remote string) bool {
 	if u, err := url.Parse(remote); err == nil && u.Scheme == "http" && readable(u) {
 		return false
 	}
-	repo, ok := github.Parse(remote)
+	repo, ok := setup.Parse(remote)
 	if !ok || repo.Assumed && !f.isGitHub(repo.Host) {
 		return false
 	}
@@ -43,8 +43,8 @@ func (f *Finder) usesApp(remote string) bool {
 }
 
 // App reads the App that the environment configures; nil if there is none.
-func (f *Finder) App() (*workorder.GitHubApp, error) {
-	app := &workorder.GitHubApp{ID: strings.TrimSpace(f.Getenv(appID)), PrivateKey: f.Getenv(appKey)}
+func (f *Finder) App() (*workorder.ForgeApp, error) {
+	app := &workorder.ForgeApp{ID: strings.TrimSpace(f.Getenv(appID)), PrivateKey: f.Getenv(appKey)}
 	if app.ID == "" {
 		return nil, nil
 	}
@@ -88,15 +88,15 @@ func (f *Finder) appCredential(ctx context.Context, remote string) (*workorder.G
 	if err != nil {
 		return nil, err
 	}
-	conf := github.Config{Remote: remote, App: &github.AppKey{ID: app.ID, Installation: app.Installation, PEM: []byte(app.PrivateKey)}}
-	if repo, ok := github.Parse(remote); ok && repo.Assumed {
+	conf := forge.Config{Remote: remote, App: app}
+	if repo, ok := setup.Parse(remote); ok && repo.Assumed {
 		u, err := url.Parse(remote)
 		if err != nil {
 			return nil, fmt.Errorf("read the address of the remote: %w", err)
 		}
-		conf.BaseURL = u.Scheme + "://" + u.Host // the user named this host as a GitHub, by GH_HOST
+		conf.APIURL = u.Scheme + "://" + u.Host // the user named this host as a GitHub, by GH_HOST
 	}
-	client, err := github.New(conf)
+	client, err := setup.New(conf)
 	if err == nil {
 		var t string
 		if t, err = client.Token(ctx); err == nil {

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/setup"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,7 +36,7 @@ func (f *Finder) Forge(ctx context.Context, repo string, pr *workorder.PullReque
 		if api, err = url.Parse(pr.APIURL); err != nil {
 			return ForgeToken{}, fault.New(workorder.ExitInvalid, fmt.Errorf("read pr.api_url: %w", err), "give one like https://ghe.example.com/api/v3")
 		}
-		if foreign = !isPath(repo) && !github.SameHost(repo, pr.APIURL); foreign {
+		if foreign = !isPath(repo) && !setup.SameHost(repo, pr.APIURL); foreign {
 			find = f.ofHost
 			u = &url.URL{Scheme: api.Scheme, Host: home(api), Path: u.Path}
 			if pr.Repository != "" {
@@ -67,11 +67,11 @@ func webAddress(repo string, pr *workorder.PullRequest) string {
 		return named(pr)
 	}
 	if _, ssh := sshRemote(repo); ssh {
-		r, ok := github.Parse(repo)
+		r, ok := setup.Parse(repo)
 		if !ok {
 			return ""
 		}
-		return fmt.Sprintf("https://%s/%s/%s", r.Host, r.Owner, r.Name)
+		return "https://" + r.Host + "/" + r.String()
 	}
 	return repo
 }
@@ -89,7 +89,7 @@ func readable(u *url.URL) bool {
 // home is the host, with its port, under which the tokens of an API's forge are stored.
 func home(api *url.URL) string {
 	name := api.Hostname()
-	if at := github.Home(name); !strings.EqualFold(at, name) {
+	if at := setup.Home(name); !strings.EqualFold(at, name) {
 		return at
 	}
 	return api.Host

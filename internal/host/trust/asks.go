@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/setup"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -112,15 +112,15 @@ func forgeAsks(p *projects.Project, u User) (list []Ask) {
 		return nil
 	}
 	repo := cmp.Or(u.Repo, p.Repo)
-	own, known := github.Parse(repo)
-	if named := p.PR.Repository; named != "" && (u.AnyRepo || !known || !strings.EqualFold(named, own.Owner+"/"+own.Name)) {
+	own, known := setup.Parse(repo)
+	if named := p.PR.Repository; named != "" && (u.AnyRepo || !known || !strings.EqualFold(named, own.String())) {
 		list = append(list, Ask{Key: "pr.repository", Value: named, Why: "pull requests are opened and answered there with your token, and it is not the repository that is cloned"})
 	}
 	switch api := p.PR.APIURL; {
 	case api == "":
 	case u.Token:
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
-	case repo != "" && !isPath(repo) && !github.SameHost(repo, api): // for a path, pr.repository is the request; without it there is no pull request
+	case repo != "" && !isPath(repo) && !setup.SameHost(repo, api): // for a path, pr.repository is the request; without it there is no pull request
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of the repository that is cloned"})
 	}
 	return list

@@ -15,10 +15,8 @@ func (s suite) openThenUpdate(t *testing.T) {
 	scene.AddLabel("agent")
 	scene.AddTeam("core")
 	spec := wanted()
-	spec.Draft, spec.Labels, spec.Reviewers, spec.TeamReviewers, spec.Assignees = true, []string{
-		"agent", "good first/issue",
-		"Agent",
-	}, []string{"ann"}, []string{"core"}, []string{"ann", "eve"}
+	spec.Draft, spec.Labels = true, []string{"agent", "good first/issue", "Agent"}
+	spec.Reviewers, spec.TeamReviewers = []string{"ann"}, []string{"core"}
 	pr, err := f.OpenPR(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
@@ -29,14 +27,14 @@ func (s suite) openThenUpdate(t *testing.T) {
 	}
 	got, _ := scene.Issue(pr.Number)
 	if !slices.Equal(got.Labels, []string{"agent", "good first/issue"}) || !slices.Equal(got.Pull.Reviewers, []string{"ann"}) ||
-		!slices.Equal(got.Pull.Teams, []string{"core"}) || !slices.Equal(got.Assignees, []string{"ann"}) {
+		!slices.Equal(got.Pull.Teams, []string{"core"}) {
 		t.Errorf("stored %+v %+v", got, got.Pull)
 	}
-	if !mentions(pr.Warnings, "good first/issue") || !mentions(pr.Warnings, "eve") || len(pr.Warnings) != 2 {
+	if !mentions(pr.Warnings, "good first/issue") || len(pr.Warnings) != 1 {
 		t.Errorf("warnings %q", pr.Warnings)
 	}
-	// The same again changes nothing, and no reviewer is asked twice. Labels and assignees may be set again, which notifies no user.
-	spec.Labels, spec.Assignees = nil, nil
+	// The same again changes nothing, and no reviewer is asked twice. Labels may be set again, which notifies no user.
+	spec.Labels = nil
 	writes := scene.Writes()
 	again, err := f.OpenPR(t.Context(), spec)
 	if err != nil || again.Number != pr.Number || again.Created || again.Updated || scene.Writes() != writes {
@@ -79,11 +77,6 @@ func (s suite) closedAndMerged(t *testing.T) {
 			scene.Writes() != writes {
 			t.Errorf("got %+v, %v", pr, err)
 		}
-	}
-	spec := wanted()
-	spec.Anew = true
-	if pr, err := f.OpenPR(t.Context(), spec); err != nil || pr.Number == first.Number || pr.Number == fork || !pr.Created {
-		t.Errorf("another pull request: %+v, %v", pr, err)
 	}
 	if pr, err := f.PRByNumber(t.Context(), first.Number); err != nil || pr.State != forge.StateMerged || pr.Fork {
 		t.Errorf("got %+v, %v", pr, err)

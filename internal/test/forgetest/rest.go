@@ -80,15 +80,6 @@ func (s *Server) operateOn(c *call, i *Issue) answer {
 		return answer{status: http.StatusCreated, body: s.commentView(s.comment(i.Number, c.login, c.in["body"].(string)))}
 	case "issues/add-labels":
 		return s.addLabels(c, i)
-	case "issues/add-assignees":
-		names, _ := c.in["assignees"].([]any)
-		for _, n := range names {
-			// Who cannot be assigned is left out without a word.
-			if login, ok := n.(string); ok && s.canWrite(login) && !slices.Contains(i.Assignees, login) {
-				i.Assignees = append(i.Assignees, login)
-			}
-		}
-		return answer{status: http.StatusCreated, body: s.issueView(i)}
 	}
 	s.violation("%s: the operation is described and not there", c.op.id)
 	return notFound()

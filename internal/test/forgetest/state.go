@@ -67,15 +67,14 @@ type Thread struct {
 
 // Issue is an issue or pull request.
 type Issue struct {
-	Number    int
-	Author    string
-	Title     string
-	Body      string
-	State     string // open or closed
-	Labels    []string
-	Assignees []string
-	At        time.Time
-	Pull      *Pull // nil means an issue
+	Number int
+	Author string
+	Title  string
+	Body   string
+	State  string // open or closed
+	Labels []string
+	At     time.Time
+	Pull   *Pull // nil means an issue
 }
 
 // Pull is what a pull request has beyond an issue.
@@ -316,7 +315,7 @@ func (s *Server) Issue(number int) (Issue, bool) {
 		return Issue{}, false
 	}
 	out := *i
-	out.Labels, out.Assignees = slices.Clone(i.Labels), slices.Clone(i.Assignees)
+	out.Labels = slices.Clone(i.Labels)
 	if i.Pull != nil {
 		p := *i.Pull
 		p.Reviewers, p.Teams = slices.Clone(p.Reviewers), slices.Clone(p.Teams)

@@ -73,7 +73,7 @@ func (s *Server) pull(schema string, i *Issue) object {
 	out := s.desc.sample(schema, object{
 		"number": i.Number, "state": i.State, "title": i.Title, "body": i.Body, "draft": p.Draft, "html_url": s.url(i, ""),
 		"user": s.user(i.Author), "author_association": s.association(i.Author), "labels": s.labelList(i.Labels),
-		"assignees":           s.userList(i.Assignees),
+		"assignees":           []any{},
 		"requested_reviewers": s.userList(p.Reviewers), "requested_teams": s.teamList(p.Teams), "created_at": stamp(i.At),
 		"updated_at": stamp(i.At),
 	})
@@ -127,7 +127,7 @@ func (s *Server) teamList(slugs []string) []any {
 func (s *Server) issueView(i *Issue) object {
 	out := s.desc.sample("issue", object{
 		"number": i.Number, "state": i.State, "title": i.Title, "body": i.Body, "html_url": s.url(i, ""), "user": s.user(i.Author),
-		"author_association": s.association(i.Author), "labels": s.labelList(i.Labels), "assignees": s.userList(i.Assignees),
+		"author_association": s.association(i.Author), "labels": s.labelList(i.Labels), "assignees": []any{},
 		"created_at": stamp(i.At), "updated_at": stamp(i.At),
 	})
 	if i.Pull != nil {

@@ -23,7 +23,7 @@ type Job struct {
 	// or no pull request.
 	ForgeToken string
 	// App renews credentials that expire; nil if there is none.
-	App *workorder.GitHubApp
+	App *workorder.ForgeApp
 	// LocalRepo is the top folder of a repository on this machine; empty for a remote one.
 	LocalRepo string
 	Owner     string

@@ -234,7 +234,7 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		if os.Geteuid() == 0 {
 			config.User = fmt.Sprintf("%d:%d", r.UID, r.GID)
 		}
-		if _, held := at["memory"]; !held && r.MemoryBytes > 0 {
+		if _, held := at["memory"]; !held && r.MemoryBytes > 0 { // the parent measures its use (internal/keep/watch_linux.go)
 			p.WatchBytes, config.DataBytes = r.MemoryBytes, uint64(r.MemoryBytes)
 		}
 		if _, held := at["pids"]; !held && r.PIDs > 0 {

@@ -1,0 +1,28 @@
+// Package setup chooses the forge of a repository. It alone knows which forges there are. To add one, write a package like
+// internal/forge/github that passes internal/test/forgetest, and give each function here a case for its remotes and hosts. The
+// variables and programs that hold a user's tokens are in internal/host/credentials/git.go.
+package setup
+
+import (
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/forge/github"
+)
+
+// New returns a client of the forge that has the repository. It sends nothing yet. A host that is not known by its name may be a
+// GitHub Enterprise server: the client asks it, without the token.
+func New(conf forge.Config) (forge.Forge, error) { return github.New(conf) }
+
+// Parse takes the clone URL of a repository on a forge apart. It is false for paths, for other schemes, and for forges without a package.
+func Parse(remote string) (forge.Repo, bool) {
+	r, ok := github.Parse(remote)
+	return r.Repo, ok
+}
+
+// PagesOf returns the addresses of a repository's pages; nil if they are not known.
+func PagesOf(conf forge.Config) forge.Pages { return github.PagesOf(conf) }
+
+// SameHost reports whether an API is on the host of a remote, at any port: the credentials of the one are meant for the other.
+func SameHost(remote, api string) bool { return github.SameHost(remote, api) }
+
+// Home returns the host of the forge that has its API at a host.
+func Home(host string) string { return github.Home(host) }
