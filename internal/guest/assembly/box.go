@@ -169,7 +169,7 @@ func (p *parts) addRepository() {
 		}
 		p.emit(e)
 	}, p.mask.String)
-	p.repo.Git.Push.Usage = func() workorder.Usage { return p.rec.Result().Usage }
+	p.repo.Git.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage }
 	p.task.Watch(p.repo.Changed)
 }
 
@@ -208,7 +208,7 @@ func (p *parts) addSnapshots() {
 	p.kept = &snapshots.Task{Store: snapshots.New(c), Order: o, Say: func(text string) {
 		p.emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: text})
 	}}
-	p.repo.Git.Snapshots.Lay = p.kept.Lay
+	p.repo.Git.Checkpoints.Lay = p.kept.Lay
 }
 
 func (p *parts) addServices() {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
@@ -45,7 +45,7 @@ const maxConflicts = 20
 
 // conflictMessage returns the message of a commit with conflicts that the agent left, so that it is not taken
 // for finished work.
-func conflictMessage(c *commit.Conflicts) string {
+func conflictMessage(c *tree.Conflicts) string {
 	subject := "Keep an unfinished " + during(c)
 	if len(c.Paths) > 0 {
 		subject = "Keep unresolved conflicts of a " + during(c)
@@ -56,7 +56,7 @@ func conflictMessage(c *commit.Conflicts) string {
 }
 
 // conflictText describes in a clause what the agent left.
-func conflictText(c *commit.Conflicts) string {
+func conflictText(c *tree.Conflicts) string {
 	if len(c.Paths) == 0 {
 		return "the agent left a " + during(c) + " unfinished: not all of its commits are on the branch"
 	}
@@ -65,7 +65,7 @@ func conflictText(c *commit.Conflicts) string {
 	)
 }
 
-func during(c *commit.Conflicts) string {
+func during(c *tree.Conflicts) string {
 	if c.During == "" {
 		return "merge or stash"
 	}

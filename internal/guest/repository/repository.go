@@ -16,11 +16,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
@@ -31,11 +30,11 @@ import (
 
 // Repository implements boot.Repository.
 type Repository struct {
-	Git *rootgit.Git
+	Git *rootgit.Parts
 	// Gate is the agent's access to the remote.
 	Gate *gateway.Git
 	// Claimed is the state that Clone read from the remote.
-	Claimed *lease.Claimed
+	Claimed *claim.Result
 
 	space *workspace.Workspace
 	env   *workorder.Envelope
@@ -44,7 +43,7 @@ type Repository struct {
 	again bool
 
 	mu                  sync.Mutex
-	keeper              *save.Keeper
+	keeper              *save.AutoSaver
 	lost, closed        chan struct{}
 	loseOnce, closeOnce sync.Once
 }
@@ -67,13 +66,13 @@ type Config struct {
 
 // New returns a repository; nothing is fetched yet.
 func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
-	r := &repos.Repos{
+	r := &remote.Repos{
 		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean,
 		BeforeDir: c.Before,
 	}
 	g := rootgit.New(r)
 	if env.Order.Bundle {
-		g.Lease.Bundle = workorder.BundleIn
+		g.Claimer.Bundle = workorder.BundleIn
 	}
 	g.Remote.Guard(env.Secrets)
 	return &Repository{
@@ -129,16 +128,16 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	if r.env.Order.Mode == workorder.ModeStand {
 		return r.stand(ctx)
 	}
-	base, sha, err := r.Git.Lease.Fetch(ctx)
+	base, sha, err := r.Git.Claimer.Fetch(ctx)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	claimed, err := r.Git.Lease.Claim(ctx, base, sha)
-	var done *lease.DoneError
+	claimed, err := r.Git.Claimer.Claim(ctx, base, sha)
+	var done *claim.DoneError
 	switch {
 	case errors.As(err, &done):
 		return boot.Cloned{}, &boot.DoneError{State: done.State, Attempt: done.Attempt, Result: done.Result, Err: done}
-	case errors.Is(err, lease.ErrExists):
+	case errors.Is(err, claim.ErrTaskExists):
 		return boot.Cloned{}, refusal{err}
 	case err != nil:
 		return boot.Cloned{}, err
@@ -157,21 +156,21 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		return boot.Cloned{}, err
 	}
 	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
-	if c.Restored, err = r.Git.Snapshots.Checkout(ctx, claimed); err != nil {
+	if c.Restored, err = r.Git.Checkpoints.Checkout(ctx, claimed); err != nil {
 		return boot.Cloned{}, err
 	}
 	if r.env.Order.Archive {
-		c.Unpacked = r.Git.Commits.Unarchive(ctx, workorder.ArchiveIn)
+		c.Unpacked = r.Git.Committer.Unarchive(ctx, workorder.ArchiveIn)
 	}
 	if c.Restored != nil {
 		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head
-		if c.Commits, err = r.Git.Snapshots.History(ctx); err != nil {
+		if c.Commits, err = r.Git.Checkpoints.History(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
-		if c.Changed, err = r.Git.Snapshots.RestoredPaths(ctx); err != nil {
+		if c.Changed, err = r.Git.Checkpoints.RestoredPaths(ctx); err != nil {
 			return boot.Cloned{}, err
 		}
-		if c.Elsewhere, err = r.Git.Snapshots.Elsewhere(ctx); err != nil {
+		if c.Elsewhere, err = r.Git.Checkpoints.SideRefs(ctx); err != nil {
 			r.Git.Repos.Emit(
 				workorder.Event{Type: workorder.EventWarning, Text: "the agent cannot be informed of work next to the branch: " + err.Error()},
 			)
@@ -185,7 +184,7 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 		r.keep(ctx, save.Options{})
 		return c, nil
 	}
-	settings, err := r.Git.Settings.Neutralize(ctx, claimed)
+	settings, err := r.Git.Config.Neutralize(ctx, claimed)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
@@ -222,7 +221,7 @@ func (r *Repository) Evidence(ctx context.Context, paths []string) (sha string, 
 		return "", nil, err
 	}
 	defer root.Close()
-	return r.Git.Evidence.Files(ctx, root.FS(), paths)
+	return r.Git.Uploader.Files(ctx, root.FS(), paths)
 }
 
 // Result follows no link out of the output.
@@ -232,7 +231,7 @@ func (r *Repository) Result(ctx context.Context) (left []string, err error) {
 		return nil, err
 	}
 	defer root.Close()
-	return r.Git.Evidence.Result(ctx, root.FS())
+	return r.Git.Uploader.Result(ctx, root.FS())
 }
 
 // maxChangedCommits bounds the commits whose files a result names.
@@ -308,7 +307,7 @@ func (e refusal) Unwrap() error            { return e.error }
 
 // keep starts a keeper, which outlives the step that starts it.
 func (r *Repository) keep(ctx context.Context, o save.Options) {
-	k := r.Git.Save.Keep(context.WithoutCancel(ctx), o)
+	k := r.Git.Saver.Keep(context.WithoutCancel(ctx), o)
 	r.mu.Lock()
 	r.keeper = k
 	r.mu.Unlock()
@@ -322,7 +321,7 @@ func (r *Repository) keep(ctx context.Context, o save.Options) {
 }
 
 // current returns the keeper, nil before there is one.
-func (r *Repository) current() *save.Keeper {
+func (r *Repository) current() *save.AutoSaver {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.keeper
@@ -336,7 +335,7 @@ func (r *Repository) Save() {
 }
 
 // Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
-func (r *Repository) Hurry(files time.Duration) { r.Git.Stopping.Hurry(files) }
+func (r *Repository) Hurry(files time.Duration) { r.Git.Stop.Announce(files) }
 
 // Flush saves at once.
 func (r *Repository) Flush() {
@@ -373,28 +372,30 @@ func (r *Repository) Changed() time.Time {
 // Again restores the state of the work tree after Clone, once it has lost its files. A rebase has its own
 // commits by then.
 func (r *Repository) Again(ctx context.Context) error {
-	if err := r.Git.Snapshots.Again(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
+	if err := r.Git.Checkpoints.Recheckout(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
 		return err
 	}
 	if r.env.Order.Archive {
-		r.Git.Commits.Unarchive(ctx, workorder.ArchiveIn)
+		r.Git.Committer.Unarchive(ctx, workorder.ArchiveIn)
 	}
-	_, err := r.Git.Settings.Neutralize(ctx, r.Claimed)
+	_, err := r.Git.Config.Neutralize(ctx, r.Claimed)
 	return err
 }
 
 // Tidier records how the work tree differs from its commit; undo restores that state.
 func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {
-	return r.Git.Tree.Tidier(ctx)
+	return r.Git.Work.Restorer(ctx)
 }
 
 // Baseline records the files that setup left in the work tree.
-func (r *Repository) Baseline(ctx context.Context) error { return r.Git.Snapshots.Baseline(ctx) }
+func (r *Repository) Baseline(ctx context.Context) error {
+	return r.Git.Checkpoints.RecordSetupFiles(ctx)
+}
 
 // Commit commits what is uncommitted.
 func (r *Repository) Commit(ctx context.Context) error {
 	// Masked before it becomes a subject, in which a secret may be altered.
-	return r.Git.Commits.Commit(ctx, func(c *commit.Conflicts) string {
+	return r.Git.Committer.Commit(ctx, func(c *tree.Conflicts) string {
 		message := ""
 		if c != nil {
 			message = conflictMessage(c)
@@ -415,9 +416,9 @@ const conflictTime = 2 * time.Second
 func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
 	r.Settle(ctx)
 	look, looked := context.WithTimeout(context.WithoutCancel(ctx), conflictTime)
-	unresolved := r.Git.Commits.Unresolved(look)
+	unresolved := r.Git.Committer.Unresolved(look)
 	looked()
-	l := r.Git.Land.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
+	l := r.Git.Lander.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
 	landing := boot.Landing{
 		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
 	}
@@ -431,7 +432,7 @@ func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boo
 // Release ends the saves and returns the lease.
 func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
 	r.Settle(ctx)
-	return r.Git.Land.Release(ctx, end)
+	return r.Git.Lander.Release(ctx, end)
 }
 
 // Close ends the git gateway and the watch over the lease.
@@ -442,8 +443,8 @@ func (r *Repository) Close() {
 
 // Archive stores what Commit left, or the whole work tree, as a file of the output.
 func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
-	err := r.Git.Commits.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
-	if errors.Is(err, commit.ErrLarge) {
+	err := r.Git.Committer.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
+	if errors.Is(err, tree.ErrTooLarge) {
 		err = errors.Join(boot.ErrLarge, err)
 	}
 	if err != nil {
@@ -478,4 +479,4 @@ func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, en
 }
 
 // Beside returns the remote ref with commits that are not on the branch.
-func (r *Repository) Beside() string { return r.Git.Land.Beside() }
+func (r *Repository) Beside() string { return r.Git.Lander.SideRef() }

@@ -34,11 +34,11 @@ func (r *Repository) stand(ctx context.Context) (boot.Cloned, error) {
 	if r.again {
 		return boot.Cloned{}, nil
 	}
-	base, sha, err := r.Git.Lease.Fetch(ctx)
+	base, sha, err := r.Git.Claimer.Fetch(ctx)
 	if err != nil {
 		return boot.Cloned{}, err
 	}
-	if err := r.Git.Snapshots.Stand(ctx, base, sha, r.env.Order.TargetBranch); err != nil {
+	if err := r.Git.Checkpoints.CheckoutStandalone(ctx, base, sha, r.env.Order.TargetBranch); err != nil {
 		return boot.Cloned{}, err
 	}
 	return boot.Cloned{Base: base, BaseSHA: sha, Head: sha}, nil

@@ -35,7 +35,7 @@ func TestBeforeHasNothingOfTheTask(t *testing.T) {
 		"kept": put("kept", workorder.KeptRef(id, "b")), "a checkpoint": put("checkpoint", workorder.CheckpointRef(id)), "evidence": put("evidence", workorder.EvidenceRef(id)),
 	}
 	f := newBox(t, srv, workorder.ModeContinue)
-	if _, _, err := f.Lease.Fetch(t.Context()); err != nil {
+	if _, _, err := f.Claimer.Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	has := func(r git.Repo, sha string) bool { return r.Run(t.Context(), "cat-file", "-e", sha) == nil }
@@ -90,7 +90,7 @@ func TestBeforeHasNothingOfTheTask(t *testing.T) {
 	if err := f.Repos.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := f.Lease.Fetch(t.Context()); err != nil {
+	if _, _, err := f.Claimer.Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if has(f.Repos.Before(), later) || !has(f.Repos.Mirror(), later) || has(f.Repos.Before(), own["kept"]) {
@@ -107,7 +107,7 @@ func TestBeforeIsWholeOrNotThere(t *testing.T) {
 	if err := os.MkdirAll(f.Repos.BeforeDir+".half/objects", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_, sha, err := f.Lease.Fetch(t.Context())
+	_, sha, err := f.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestBeforeOfAnEmptyRemote(t *testing.T) {
 	srv := gittest.New(t, token)
 	gittest.Git(t, srv.Root, "init", "-q", "--bare", "r.git")
 	f := newBox(t, srv, workorder.ModeCreate)
-	if _, _, err := f.Lease.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
+	if _, _, err := f.Claimer.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
 		t.Errorf("%v", err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heads"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -49,7 +48,7 @@ func TestNamesOfTheAgentsOwnDoNotCollide(t *testing.T) {
 	f.sh(t, "echo 1 >>README; git stash -q; echo 2 >>README; git stash -q")
 	want = append(want, strings.Fields(f.sh(t, "git rev-parse stash@{0} stash@{1}"))...)
 	f.write(t, "a", "1")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	l := f.land(t)
@@ -74,7 +73,7 @@ func TestManyTagsOfTheRemote(t *testing.T) {
 	srv := gittest.New(t, token)
 	srv.Create(t, "r.git", nil)
 	bare := srv.Root + "/r.git"
-	for i := range heads.MaxRefs + 10 {
+	for i := range remote.MaxRefs + 10 {
 		gittest.Git(t, bare, "update-ref", fmt.Sprintf("refs/tags/a%d", i), gittest.Git(t, bare, "commit-tree", "-m", fmt.Sprint(i), "main^{tree}"))
 	}
 	f := newBox(t, srv, workorder.ModeCreate)
@@ -109,14 +108,14 @@ func TestBesideThatTheRemoteDoesNotTake(t *testing.T) {
 			side, other := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), gittest.Git(t, f.Repos.Workspace, "rev-parse", "other")
 			head := f.commit(t, "a")
 			f.write(t, "u", "uncommitted")
-			f.Save.Save(t.Context(), true)
-			if f.remote(t, workorder.BranchRef(target)) != head || f.Book.Checkpoint == nil || !strings.Contains(f.kept(t), other) {
+			f.Saver.Save(t.Context(), true)
+			if f.remote(t, workorder.BranchRef(target)) != head || f.Ledger.Checkpoint == nil || !strings.Contains(f.kept(t), other) {
 				t.Errorf("the rest was kept back: %q", f.kept(t))
 			}
-			if err := f.Commits.Commit(t.Context(), says("left")); err != nil {
+			if err := f.Committer.Commit(t.Context(), says("left")); err != nil {
 				t.Fatal(err)
 			}
-			l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
+			l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
 			if l.Err != nil || !l.Pushed || l.Bundle != f.bundle || f.state(t).Last().Status != workorder.StatusSuccess {
 				t.Fatalf("landed %+v", l)
 			}
@@ -153,11 +152,11 @@ func TestEndGoesLast(t *testing.T) {
 	f.srv.WithoutAtomic(t, "r.git")
 	f.srv.Refuse(t, "r.git", workorder.BranchRef(target))
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	f.Book.Apart = true
-	if err := f.Push.Push(t.Context(), []remote.Change{{Ref: workorder.BranchRef(target), SHA: gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")}}, nil,
+	f.Ledger.Apart = true
+	if err := f.Pusher.Push(t.Context(), []remote.Change{{Ref: workorder.BranchRef(target), SHA: gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")}}, nil,
 		func(s *workorder.State) { s.Lease, s.Last().Status = nil, workorder.StatusSuccess }); err == nil {
 		t.Error("the remote refused nothing")
 	}
@@ -165,7 +164,7 @@ func TestEndGoesLast(t *testing.T) {
 		t.Errorf("the attempt ended without its work: %+v", s.Last())
 	}
 	f.srv.Refuse(t, "r.git", "")
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || f.state(t).Lease != nil {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || f.state(t).Lease != nil {
 		t.Errorf("landed %+v", l)
 	}
 }
@@ -186,10 +185,10 @@ func TestRuleAboutTheBranch(t *testing.T) {
 	f.sh(t, "git checkout -q -b side; echo side >side; git add side; git commit -qm side; git checkout -q "+target)
 	side, head := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), f.commit(t, "a")
 	f.write(t, "u", "uncommitted")
-	if s := f.Save.Save(t.Context(), true); s.PushErr == nil || f.Book.Checkpoint == nil || f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" || !strings.Contains(f.kept(t), side) {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr == nil || f.Ledger.Checkpoint == nil || f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" || !strings.Contains(f.kept(t), side) {
 		t.Errorf("saved %+v; the remote keeps %q", s, f.kept(t))
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
 	if l.Err == nil || l.Pushed || !strings.Contains(f.kept(t), head) || l.Bundle == "" {
 		t.Fatalf("landed %+v; the remote keeps %q", l, f.kept(t))
 	}

@@ -20,7 +20,7 @@ func unpushed(t *testing.T, srv *gittest.Server) *fixture {
 	// A checkpoint that is older than the bundle, and says something else of the same file.
 	f.write(t, "a", "early\n")
 	gittest.Git(t, f.Repos.Workspace, "branch", "aside", gittest.Git(t, f.Repos.Workspace, "commit-tree", "-p", "HEAD", "-m", "early", "HEAD^{tree}"))
-	k := f.Save.Keep(t.Context(), save.Options{})
+	k := f.Saver.Keep(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "a checkpoint", func() bool { return f.remoteHas(t, workorder.CheckpointRef("T-A1B2C3D4")) })
 	srv.Down.Store(true)
@@ -29,10 +29,10 @@ func unpushed(t *testing.T, srv *gittest.Server) *fixture {
 	gittest.Git(t, f.Repos.Workspace, "checkout", "-q", "aside")
 	gittest.Git(t, f.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "aside")
 	gittest.Git(t, f.Repos.Workspace, "checkout", "-q", target)
-	if err := f.Commits.Commit(t.Context(), says("left")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("left")); err != nil {
 		t.Fatal(err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusError))
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusError))
 	if l.Err == nil || l.Bundle == "" {
 		t.Fatalf("landed %+v", l)
 	}
@@ -48,7 +48,7 @@ func (f *fixture) remoteHas(t *testing.T, ref string) bool {
 func next(t *testing.T, first *fixture) *fixture {
 	t.Helper()
 	f := newBox(t, first.srv, workorder.ModeContinue)
-	f.Repos.Order.Ended, f.Lease.Bundle = []string{first.Repos.Order.AttemptID}, first.bundle
+	f.Repos.Order.Ended, f.Claimer.Bundle = []string{first.Repos.Order.AttemptID}, first.bundle
 	return f
 }
 
@@ -63,7 +63,7 @@ func TestBundleIsTheStart(t *testing.T) {
 	if !c.Bundled || r.Kept != "" || gittest.Git(t, f.Repos.Workspace, "show", "HEAD:a") != "late" || gittest.Git(t, f.Repos.Workspace, "status", "--porcelain") != "" {
 		t.Errorf("claimed %+v, restored %+v", c, r)
 	}
-	k := f.Save.Keep(t.Context(), save.Options{})
+	k := f.Saver.Keep(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "the branch on the remote", func() bool { return f.remoteHas(t, workorder.BranchRef(target)) })
 	k.Stop(t.Context())
@@ -74,7 +74,7 @@ func TestBundleIsTheStart(t *testing.T) {
 	if refs := gittest.Git(t, srv.Root+"/r.git", "for-each-ref", "--format=%(objectname)", workorder.TaskRefs("T-A1B2C3D4")); !strings.Contains(refs, aside) {
 		t.Error("what was beside the branch is not on the remote")
 	}
-	if l := f.Land.Land(t.Context(), c.BaseSHA, f.bundle+"2", ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || l.Checkpoint != nil {
+	if l := f.Lander.Land(t.Context(), c.BaseSHA, f.bundle+"2", ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || l.Checkpoint != nil {
 		t.Errorf("landed %+v", l)
 	}
 	// Given once more, it has nothing new to say.
@@ -99,7 +99,7 @@ func TestBundleThatDoesNotFit(t *testing.T) {
 	if c.Bundled || c.Head != theirs {
 		t.Errorf("claimed %+v", c)
 	}
-	k := f.Save.Keep(t.Context(), save.Options{})
+	k := f.Saver.Keep(t.Context(), save.Options{})
 	k.Begin()
 	kept := func() string {
 		return gittest.Git(t, bare, "for-each-ref", "--format=%(refname)", workorder.KeptRef("T-A1B2C3D4", "bundle-*"))
@@ -120,7 +120,7 @@ func TestBundleThatIsDamaged(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	first := unpushed(t, srv)
 	f := next(t, first)
-	f.Lease.Bundle += ".missing"
+	f.Claimer.Bundle += ".missing"
 	if c, r := f.start(t); c.Bundled || !r.Verified || gittest.Git(t, f.Repos.Workspace, "hash-object", "a") == "" {
 		t.Errorf("claimed %+v, restored %+v", c, r)
 	}
@@ -157,10 +157,10 @@ func TestCostOfAttempts(t *testing.T) {
 	srv := gittest.New(t, token)
 	srv.Create(t, "r.git", nil)
 	f := newBox(t, srv, workorder.ModeCreate)
-	f.Push.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: new(0.5)} }
+	f.Pusher.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: new(0.5)} }
 	f.start(t)
 	f.write(t, "a", "1")
-	k := f.Save.Keep(t.Context(), save.Options{})
+	k := f.Saver.Keep(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "the cost on the remote", func() bool { s := f.state(t); return s.SpentUSD() == 0.5 })
 	k.Stop(t.Context())
@@ -172,7 +172,7 @@ func TestCostOfAttempts(t *testing.T) {
 		if got, want := c.State.SpentUSD(), max(0.5, known); got != want {
 			t.Errorf("the task has cost $%g, want $%g", got, want)
 		}
-		if err := n.Land.Release(t.Context(), ended(workorder.StatusError)(nil, "")); err != nil {
+		if err := n.Lander.Release(t.Context(), ended(workorder.StatusError)(nil, "")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +192,7 @@ func TestOldBundleDoesNotHideANewerCheckpoint(t *testing.T) {
 	if err := os.Remove(filepath.Join(second.Repos.Workspace, "a")); err != nil {
 		t.Fatal(err)
 	}
-	if s := second.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := second.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	f := next(t, first)

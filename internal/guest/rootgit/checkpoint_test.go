@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -27,7 +27,7 @@ func (f *fixture) sh(t *testing.T, script string) string {
 }
 
 // next is a box that continues the task of this one, which has vanished.
-func (f *fixture) next(t *testing.T) (*fixture, *lease.Claimed, *workorder.Restored) {
+func (f *fixture) next(t *testing.T) (*fixture, *claim.Result, *workorder.Restored) {
 	t.Helper()
 	n := newBox(t, f.srv, workorder.ModeContinue)
 	n.Repos.Order.Ended = []string{f.Repos.Order.AttemptID}
@@ -82,8 +82,8 @@ echo i >a.log; mkdir build; echo i >build/x; echo f >kept.log; git add -f kept.l
 mkdir -p deep/er; echo d >deep/er/file; git rm -q --cached mode`)
 	before := f.sh(t, agentsOwn)
 	f.sh(t, "touch .git/index.lock .git/HEAD.lock") // held for the whole time
-	s := f.Save.Save(t.Context(), true)
-	if s.SnapErr != nil || s.PushErr != nil || f.Book.Checkpoint == nil || s.Tree == "" {
+	s := f.Saver.Save(t.Context(), true)
+	if s.SnapErr != nil || s.PushErr != nil || f.Ledger.Checkpoint == nil || s.Tree == "" {
 		t.Fatalf("saved %+v: %v", s, s.SnapErr)
 	}
 	f.sh(t, "rm .git/index.lock .git/HEAD.lock")
@@ -91,7 +91,7 @@ mkdir -p deep/er; echo d >deep/er/file; git rm -q --cached mode`)
 		t.Errorf("the agent's own changed:\n%s\n%s", before, after)
 	}
 	n, c, r := f.next(t)
-	if !c.Continues || c.Attempt != 2 || r == nil || !r.Verified || r.Tree != s.Tree || r.Checkpoint != f.Book.Checkpoint.SHA || r.Kept != "" {
+	if !c.Continues || c.Attempt != 2 || r == nil || !r.Verified || r.Tree != s.Tree || r.Checkpoint != f.Ledger.Checkpoint.SHA || r.Kept != "" {
 		t.Fatalf("claimed %+v, restored %+v, want the tree %s", c, r, s.Tree)
 	}
 	f.sh(t, "rm -r a.log build") // ignored: not part of it
@@ -101,11 +101,11 @@ mkdir -p deep/er; echo d >deep/er/file; git rm -q --cached mode`)
 	if got := gittest.Git(t, n.Repos.Workspace, "diff", "--cached", "--name-only"); got != "" {
 		t.Errorf("the index is not as after a checkout: %q", got)
 	}
-	changed, err := n.Snapshots.RestoredPaths(t.Context())
+	changed, err := n.Checkpoints.RestoredPaths(t.Context())
 	if err != nil || !slices.Contains(changed, "line\nbreak") || slices.Contains(changed, "forced.log") {
 		t.Errorf("restored paths %q, %v", changed, err)
 	}
-	if again := n.Save.Save(t.Context(), true); again.Tree != s.Tree {
+	if again := n.Saver.Save(t.Context(), true); again.Tree != s.Tree {
 		t.Errorf("the restored tree hashes to %s, want %s", again.Tree, s.Tree)
 	}
 	l := n.land(t)
@@ -165,10 +165,10 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 		"a landing that was half done": {func(t *testing.T, f *fixture) string {
 			t.Helper()
 			cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
-			if err := f.Commits.Commit(t.Context(), says("left")); err != nil {
+			if err := f.Committer.Commit(t.Context(), says("left")); err != nil {
 				t.Fatal(err)
 			}
-			f.Land.Land(t.Context(), f.base, f.bundle, nil)
+			f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 			gittest.Git(t, f.srv.Root+"/r.git", "update-ref", workorder.CheckpointRef("T-A1B2C3D4"), cp)
 			return f.remote(t, workorder.BranchRef(target))
 		}, "README a u", false, false},
@@ -178,7 +178,7 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 			f := newFixture(t, nil)
 			f.commit(t, "a")
 			f.write(t, "u", "uncommitted")
-			if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+			if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 				t.Fatalf("saved %+v", s)
 			}
 			head := tc.change(t, f)
@@ -189,7 +189,7 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 			if got := strings.Join(strings.Fields(n.sh(t, "ls")), " "); got != tc.has {
 				t.Errorf("the work tree has %q, want %q", got, tc.has)
 			}
-			if changed, err := n.Snapshots.RestoredPaths(t.Context()); err != nil || (len(changed) > 0) != tc.restored {
+			if changed, err := n.Checkpoints.RestoredPaths(t.Context()); err != nil || (len(changed) > 0) != tc.restored {
 				t.Errorf("restored paths %q, %v", changed, err)
 			}
 			if (r.Kept != "") != tc.kept {
@@ -197,7 +197,7 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 			}
 			if tc.kept {
 				n.write(t, "new", "work")
-				if s := n.Save.Save(t.Context(), true); s.PushErr != nil {
+				if s := n.Saver.Save(t.Context(), true); s.PushErr != nil {
 					t.Fatal(s.PushErr)
 				}
 				if got := n.remote(t, r.Kept); got != r.Checkpoint {
@@ -216,7 +216,7 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	for path, content := range map[string]string{"tracked": "setup", "deps/same": "of setup: same", "deps/changed": "of setup: changed", "deps/taken": "of setup: taken", "deps/gone": "of setup: gone"} {
 		f.write(t, path, content)
 	}
-	if err := f.Snapshots.Baseline(t.Context()); err != nil {
+	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ws := f.Repos.Workspace
@@ -239,10 +239,10 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	if err := os.Remove(filepath.Join(ws, "deps/gone")); err != nil {
 		t.Fatal(err)
 	}
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Fields(gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD")); !slices.Equal(got, []string{"deps/changed", "deps/taken"}) {
@@ -259,13 +259,13 @@ func TestCheckpointWithoutSetupsLeftovers(t *testing.T) {
 		f.write(t, "lock", "{}")
 		f.write(t, "tracked", "setup")
 		f.write(t, "both", "setup")
-		if err := f.Snapshots.Baseline(t.Context()); err != nil {
+		if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	files := func(t *testing.T, f *fixture) string {
 		t.Helper()
-		if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+		if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 			t.Fatalf("saved %+v", s)
 		}
 		cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
@@ -302,7 +302,7 @@ func TestCheckpointFollowsTheAgent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	files := func() string {
-		s := f.Save.Save(t.Context(), true)
+		s := f.Saver.Save(t.Context(), true)
 		if s.PushErr != nil || s.SnapErr != nil {
 			t.Fatalf("saved %+v", s)
 		}
@@ -331,21 +331,21 @@ func TestCheckpointOfWhatCannotAllBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.sh(t, "echo 1 >a; mkdir git~1; echo x >git~1/file") // a name that git takes for .git
-	s := f.Save.Save(t.Context(), true)
-	if s.SnapErr == nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+	s := f.Saver.Save(t.Context(), true)
+	if s.SnapErr == nil || s.PushErr != nil || f.Ledger.Checkpoint == nil {
 		t.Fatalf("saved %+v", s)
 	}
-	if got := gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", f.Book.Checkpoint.SHA); got != "README\na" {
+	if got := gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", f.Ledger.Checkpoint.SHA); got != "README\na" {
 		t.Errorf("the checkpoint has %q", got)
 	}
 	// A damaged repository is an error, which passes.
 	f.sh(t, "mv .git/HEAD .git/HEAD2")
-	if s := f.Save.Save(t.Context(), true); s.SnapErr == nil || s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr == nil || s.PushErr != nil {
 		t.Errorf("saved %+v", s)
 	}
 	f.sh(t, "mv .git/HEAD2 .git/HEAD; echo 2 >b")
-	f.Save.Save(t.Context(), true)
-	if got := gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", f.Book.Checkpoint.SHA); got != "README\na\nb" {
+	f.Saver.Save(t.Context(), true)
+	if got := gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", f.Ledger.Checkpoint.SHA); got != "README\na\nb" {
 		t.Errorf("the checkpoint has %q", got)
 	}
 }
@@ -371,7 +371,7 @@ func TestCheckpointOfWorkThatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.write(t, "a", "1")
-	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Ledger.Checkpoint == nil {
 		t.Fatalf("saved %+v", s)
 	}
 	f.sh(t, "rm a")
@@ -397,7 +397,7 @@ func TestLargeFilesAreSentOnce(t *testing.T) {
 		return f.srv.Received.Load() - before
 	}
 	save := func() {
-		if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+		if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
 			t.Fatalf("saved %+v", s)
 		}
 	}
@@ -436,16 +436,16 @@ func TestUnchangedTreeCostsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	bigTree(t, f.Repos.Workspace, 4000)
-	first := f.Save.Save(t.Context(), true)
+	first := f.Saver.Save(t.Context(), true)
 	if first.SnapErr != nil || first.PushErr != nil {
 		t.Fatalf("saved %+v", first)
 	}
 	count := func() string {
 		return gittest.Git(t, f.Repos.Workspace, "count-objects", "-v") + gittest.Git(t, f.Repos.Objects().Dir, "count-objects", "-v")
 	}
-	f.Heart.Rest() // its objects and pushes are not to be counted
+	f.Heartbeat.Stop() // its objects and pushes are not to be counted
 	objects, pushes := count(), f.srv.Receives.Load()
-	second := f.Save.Save(t.Context(), true)
+	second := f.Saver.Save(t.Context(), true)
 	if second.Tree != first.Tree || second.Pushed || count() != objects || f.srv.Receives.Load() != pushes {
 		t.Errorf("saved %+v after %+v, %d pushes", second, first, f.srv.Receives.Load()-pushes)
 	}
@@ -461,13 +461,13 @@ func BenchmarkCheckpoint20k(b *testing.B) {
 	head := gittest.Git(b, f.Repos.Workspace, "rev-parse", "HEAD")
 	snap := func(b *testing.B) {
 		b.Helper()
-		if _, err := f.Snapshots.Take(ctx, head); err != nil {
+		if _, err := f.Checkpoints.HashTree(ctx, head); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			f.Index.Forget()
+			f.Index.Reset()
 			snap(b)
 		}
 	})
@@ -499,7 +499,7 @@ func TestConfigurationOfTheUser(t *testing.T) {
 	}
 	rules(f)
 	f.write(t, "u", "u\n")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	n := newBox(t, f.srv, workorder.ModeContinue)

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -21,21 +20,21 @@ import (
 
 // quick makes a box renew its lease and save so often that a test can wait for it.
 func (f *fixture) quick(seconds float64) *fixture {
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	f.Repos.Order.CheckpointIntervalSeconds, f.Repos.Order.PushIntervalSeconds = seconds, seconds
-	if f.Book.Ledger != nil {
-		f.Heart.Live(context.Background())
+	if f.Ledger.Claimed() {
+		f.Heartbeat.Start(context.Background())
 	}
 	return f
 }
 
-func (f *fixture) claim(t *testing.T) (*lease.Claimed, error) {
+func (f *fixture) claim(t *testing.T) (*claim.Result, error) {
 	t.Helper()
-	base, sha, err := f.Lease.Fetch(t.Context())
+	base, sha, err := f.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f.Lease.Claim(t.Context(), base, sha)
+	return f.Claimer.Claim(t.Context(), base, sha)
 }
 
 // state is the task as the remote has it.
@@ -91,14 +90,14 @@ func TestClaimOfANewTask(t *testing.T) {
 		t.Errorf("the remote's state is %+v", s)
 	}
 	again := newBox(t, srv, workorder.ModeCreate)
-	if _, err := again.claim(t); !errors.Is(err, lease.ErrExists) {
+	if _, err := again.claim(t); !errors.Is(err, claim.ErrTaskExists) {
 		t.Errorf("created twice: %v", err)
 	}
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
 		t.Fatalf("landed %+v", l)
 	}
 	s = f.state(t)
@@ -106,10 +105,10 @@ func TestClaimOfANewTask(t *testing.T) {
 		t.Errorf("after landing: %+v", s)
 	}
 	n := srv.Receives.Load()
-	if err := f.Land.Release(t.Context(), ended(workorder.StatusSuccess)(nil, s.Attempts[0].HeadSHA)); err != nil || srv.Receives.Load() != n {
+	if err := f.Lander.Release(t.Context(), ended(workorder.StatusSuccess)(nil, s.Attempts[0].HeadSHA)); err != nil || srv.Receives.Load() != n {
 		t.Errorf("releasing the same again: %v, %d pushes", err, srv.Receives.Load()-n)
 	}
-	if err := f.Land.Release(t.Context(), ended(workorder.StatusFailed)(nil, "")); err != nil || f.state(t).Attempts[0].Status != workorder.StatusFailed {
+	if err := f.Lander.Release(t.Context(), ended(workorder.StatusFailed)(nil, "")); err != nil || f.state(t).Attempts[0].Status != workorder.StatusFailed {
 		t.Errorf("releasing what turned out different: %v, %+v", err, f.state(t).Attempts)
 	}
 }
@@ -120,7 +119,7 @@ func TestContinueNeedsATask(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	f := newBox(t, srv, workorder.ModeContinue)
 	f.Repos.Order.Task = ""
-	if _, err := f.claim(t); !errors.Is(err, lease.ErrUnknown) || git.KindOf(err) != git.KindNotFound {
+	if _, err := f.claim(t); !errors.Is(err, claim.ErrTaskUnknown) || git.KindOf(err) != git.KindNotFound {
 		t.Fatalf("got %v", err)
 	}
 	// A branch alone, of another slug than the order's, is enough.
@@ -133,7 +132,7 @@ func TestContinueNeedsATask(t *testing.T) {
 	if c.State.TargetBranch != "agent/T-A1B2C3D4-old-name" || c.BaseSHA != base || c.Head != work || r.Head != work || !r.Verified {
 		t.Errorf("claimed %+v, restored %+v", c, r)
 	}
-	if h, err := f.Snapshots.History(t.Context()); err != nil || len(h) != 1 || h[0].SHA != work {
+	if h, err := f.Checkpoints.History(t.Context()); err != nil || len(h) != 1 || h[0].SHA != work {
 		t.Errorf("history %v, %v", h, err)
 	}
 }
@@ -157,23 +156,23 @@ func TestRaceForTheLease(t *testing.T) {
 		for i := range boxes {
 			boxes[i] = newBox(t, srv, mode)
 			var err error
-			if base, sha, err = boxes[i].Lease.Fetch(t.Context()); err != nil {
+			if base, sha, err = boxes[i].Claimer.Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i, f := range boxes {
-			wg.Go(func() { _, errs[i] = f.Lease.Claim(t.Context(), base, sha) })
+			wg.Go(func() { _, errs[i] = f.Claimer.Claim(t.Context(), base, sha) })
 		}
 		wg.Wait()
 		lost := errs[0]
 		if lost == nil {
 			lost = errs[1]
 		}
-		if _, held := errors.AsType[*heartbeat.HeldError](lost); (errs[0] == nil) == (errs[1] == nil) || !held && !errors.Is(lost, lease.ErrExists) {
+		if _, held := errors.AsType[*remote.LeaseHeldError](lost); (errs[0] == nil) == (errs[1] == nil) || !held && !errors.Is(lost, claim.ErrTaskExists) {
 			t.Errorf("%s: %v and %v", mode, errs[0], errs[1])
 		}
-		boxes[0].Heart.Rest()
-		boxes[1].Heart.Rest()
+		boxes[0].Heartbeat.Stop()
+		boxes[1].Heartbeat.Stop()
 		gittest.Git(t, bare, "update-ref", "-d", workorder.StateRef("T-A1B2C3D4"))
 		if mode == workorder.ModeContinue {
 			gittest.Git(t, bare, "update-ref", "-d", "refs/heads/"+target)
@@ -191,7 +190,7 @@ func TestClaimThatIsCutOff(t *testing.T) {
 			srv := gittest.New(t, token)
 			srv.Create(t, "r.git", nil)
 			f := newBox(t, srv, workorder.ModeCreate)
-			base, sha, err := f.Lease.Fetch(t.Context())
+			base, sha, err := f.Claimer.Fetch(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,12 +222,12 @@ func TestClaimThatIsCutOff(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 			}()
-			if c, err := f.Lease.Claim(ctx, base, sha); err == nil || ctx.Err() == nil {
+			if c, err := f.Claimer.Claim(ctx, base, sha); err == nil || ctx.Err() == nil {
 				t.Fatalf("claimed %+v, %v", c, err)
 			}
 			srv.Hold.Store(false)
 			over()
-			if err := f.rescue(t).Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
+			if err := f.rescue(t).Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
 				t.Fatal(err)
 			}
 			s := f.state(t)
@@ -244,10 +243,10 @@ func TestReleaseWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	n := newBox(t, f.srv, workorder.ModeCreate)
-	if _, err := n.claim(t); !errors.Is(err, lease.ErrExists) {
+	if _, err := n.claim(t); !errors.Is(err, claim.ErrTaskExists) {
 		t.Fatal(err)
 	}
-	if err := n.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
+	if err := n.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
 		t.Error(err)
 	}
 	if s := f.state(t); s.Lease == nil || s.Lease.AttemptID != f.Repos.Order.AttemptID || len(s.Attempts) != 1 {
@@ -268,7 +267,7 @@ func TestTakeover(t *testing.T) {
 	t.Run("of a dead box, after its time", func(t *testing.T) {
 		t.Parallel()
 		first, second := begin(t)
-		first.Heart.Rest()
+		first.Heartbeat.Stop()
 		c, err := second.claim(t)
 		if err != nil || c.Attempt != 2 || second.saw(workorder.EventLease, "waiting") != 1 || second.saw(workorder.EventLease, "acquired") != 1 {
 			t.Fatalf("claimed %+v, %v, events %+v", c, err, second.seen())
@@ -278,22 +277,22 @@ func TestTakeover(t *testing.T) {
 		}
 		// The dead one was not dead: it finds out, and moves nothing.
 		first.write(t, "a", "1")
-		k := first.Save.Keep(t.Context(), save.Options{})
+		k := first.Saver.Keep(t.Context(), save.Options{})
 		k.Begin()
 		lost(t, k)
 		k.Stop(t.Context())
-		if err := first.Commits.Commit(t.Context(), says("x")); err != nil {
+		if err := first.Committer.Commit(t.Context(), says("x")); err != nil {
 			t.Fatal(err)
 		}
-		l := first.Land.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess))
-		if _, held := errors.AsType[*heartbeat.HeldError](l.Err); !held || l.Pushed || l.Bundle == "" || first.remote(t, workorder.BranchRef(target)) != "" {
+		l := first.Lander.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess))
+		if _, held := errors.AsType[*remote.LeaseHeldError](l.Err); !held || l.Pushed || l.Bundle == "" || first.remote(t, workorder.BranchRef(target)) != "" {
 			t.Errorf("landed %+v without the lease", l)
 		}
-		if err := first.Land.Release(t.Context(), workorder.Attempt{}); err != nil || first.state(t).Lease.AttemptID != second.Repos.Order.AttemptID {
+		if err := first.Lander.Release(t.Context(), workorder.Attempt{}); err != nil || first.state(t).Lease.AttemptID != second.Repos.Order.AttemptID {
 			t.Errorf("released another's lease: %v", err)
 		}
 		// Rescue knows, too.
-		if l := first.rescue(t).Land.Land(t.Context(), first.base, first.bundle, nil); l.Err == nil || l.Pushed {
+		if l := first.rescue(t).Lander.Land(t.Context(), first.base, first.bundle, nil); l.Err == nil || l.Pushed {
 			t.Errorf("rescue landed %+v without the lease", l)
 		}
 	})
@@ -318,14 +317,14 @@ func TestTakeover(t *testing.T) {
 		if first.remote(t, workorder.StateRef("T-A1B2C3D4")) != before {
 			t.Error("the state was pushed though nothing changed")
 		}
-		if held, ok := errors.AsType[*heartbeat.HeldError](err); !ok || held.AttemptID != first.Repos.Order.AttemptID || held.Holder == "" {
+		if held, ok := errors.AsType[*remote.LeaseHeldError](err); !ok || held.AttemptID != first.Repos.Order.AttemptID || held.Holder == "" {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
 // lost waits until a keeper says that its lease is lost.
-func lost(t *testing.T, k *save.Keeper) {
+func lost(t *testing.T, k *save.AutoSaver) {
 	t.Helper()
 	select {
 	case <-k.Lost():
@@ -338,11 +337,11 @@ func lost(t *testing.T, k *save.Keeper) {
 func TestLeaseIsLostWithoutAPush(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	f.Repos.Emit = func(e workorder.Event) {
 		if e.Status == "lost" {
 			select {
-			case <-f.Book.Fence.Gone():
+			case <-f.Ledger.Fence.Lost():
 				t.Error("the run is ended before the reason is reported")
 			default:
 			}
@@ -350,14 +349,14 @@ func TestLeaseIsLostWithoutAPush(t *testing.T) {
 		f.emit(e)
 	}
 	f.quick(0.3)
-	k := f.Save.Keep(t.Context(), save.Options{})
+	k := f.Saver.Keep(t.Context(), save.Options{})
 	n, _, _ := f.next(t)
 	lost(t, k)
 	k.Stop(t.Context())
 	if f.saw(workorder.EventLease, "lost") != 1 {
 		t.Errorf("events %+v", f.seen())
 	}
-	if err := f.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil || f.state(t).Lease.AttemptID != n.Repos.Order.AttemptID {
+	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil || f.state(t).Lease.AttemptID != n.Repos.Order.AttemptID {
 		t.Errorf("released another's lease: %v", err)
 	}
 }
@@ -371,17 +370,17 @@ func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 	was := f.remote(t, ref)
 	eventually(t, "another one", func() bool { return f.remote(t, ref) != was })
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || f.remote(t, ref) != "" {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || f.remote(t, ref) != "" {
 		t.Errorf("landed %+v, alive %q", l, f.remote(t, ref))
 	}
 	n, _, _ := f.next(t)
-	if over, err := f.Heart.Beat(t.Context(), new([2]string)); !over || err != nil || f.saw(workorder.EventLease, "lost") != 0 {
+	if over, err := f.Heartbeat.Beat(t.Context(), new([2]string)); !over || err != nil || f.saw(workorder.EventLease, "lost") != 0 {
 		t.Errorf("over %v, %v, events %+v", over, err, f.seen())
 	}
-	if err := n.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || n.remote(t, ref) != "" {
+	if err := n.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || n.remote(t, ref) != "" {
 		t.Errorf("released %v, alive %q", err, n.remote(t, ref))
 	}
 }
@@ -390,19 +389,19 @@ func TestSignOfLifeEndsWithTheAttempt(t *testing.T) {
 func TestSignOfLifeThatArrivesLate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	ref := workorder.AliveRef("T-A1B2C3D4")
 	if f.remote(t, ref) != "" {
 		gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "-d", ref)
 	}
 	// A deleted branch has no new commit.
 	f.hook(t, `[ "$1" = `+ref+` ] && [ -n "${3##0000*}" ] && { touch began; sleep 1; touch through; }; :`)
-	f.Heart.Live(t.Context())
+	f.Heartbeat.Start(t.Context())
 	did := func(mark string) func() bool {
 		return func() bool { _, err := os.Stat(f.srv.Root + "/r.git/" + mark); return err == nil }
 	}
 	eventually(t, "the remote has the sign of life", did("began"))
-	f.Heart.Fade(t.Context())
+	f.Heartbeat.StopAndDelete(t.Context())
 	eventually(t, "the remote is done with it", did("through"))
 	if at := f.remote(t, ref); at != "" {
 		t.Errorf("the box lives on as %s", at)
@@ -416,16 +415,16 @@ func TestTakeoverSeesWhatCameMeanwhile(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	first := newBox(t, srv, workorder.ModeCreate).quick(2)
 	first.start(t)
-	first.Heart.Rest()
+	first.Heartbeat.Stop()
 	second := newBox(t, srv, workorder.ModeContinue)
 	second.Repos.Order.TargetBranch = "agent/T-A1B2C3D4-other-name"
-	base, sha, err := second.Lease.Fetch(t.Context())
+	base, sha, err := second.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c *lease.Claimed
+	var c *claim.Result
 	done := make(chan error, 1)
-	go func() { c, err = second.Lease.Claim(t.Context(), base, sha); done <- err }()
+	go func() { c, err = second.Claimer.Claim(t.Context(), base, sha); done <- err }()
 	eventually(t, "the lease is watched", func() bool { return second.saw(workorder.EventLease, "waiting") > 0 })
 	bare := first.srv.Root + "/r.git"
 	late := gittest.Git(t, bare, "commit-tree", "-p", "main", "-m", "late", "main^{tree}")
@@ -442,22 +441,22 @@ func TestEndThatArrivesLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, nil)
-			f.Heart.Rest()
-			late := ledger.CopyState(f.Book.State)
+			f.Heartbeat.Stop()
+			late := remote.CopyState(f.Ledger.State)
 			late.Lease, late.Last().Status = nil, workorder.StatusError
-			commit, err := f.Book.Record(t.Context(), late)
+			commit, err := f.Ledger.Record(t.Context(), late)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if known {
-				f.Book.Sending(commit)
+				f.Ledger.Sending(commit)
 			}
 			gittest.Git(t, f.Repos.Objects().Dir, "push", "-q", "-f", f.srv.Root+"/r.git", commit+":"+workorder.StateRef("T-A1B2C3D4"))
 			f.write(t, "a", "1")
-			if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+			if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 				t.Fatal(err)
 			}
-			l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
+			l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
 			if l.Err != nil || !l.Pushed || f.state(t).Last().Status != workorder.StatusSuccess || f.saw(workorder.EventLease, "lost") != 0 {
 				t.Errorf("landed %+v, events %+v", l, f.seen())
 			}
@@ -486,10 +485,10 @@ func TestBranchThatWasSetBack(t *testing.T) {
 			f := newBox(t, srv, workorder.ModeCreate)
 			f.start(t)
 			f.write(t, "a", "1")
-			if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+			if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 				t.Fatal(err)
 			}
-			if l := f.Land.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusTimeout)); l.Err != nil {
+			if l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusTimeout)); l.Err != nil {
 				t.Fatal(l.Err)
 			}
 			change(t, srv.Root+"/r.git", f.base)

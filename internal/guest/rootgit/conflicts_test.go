@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // says is the message of a commit, whatever is in it.
-func says(message string) func(*commit.Conflicts) string {
-	return func(*commit.Conflicts) string { return message }
+func says(message string) func(*tree.Conflicts) string {
+	return func(*tree.Conflicts) string { return message }
 }
 
 // What an agent leaves unresolved is committed as it is, and known until it resolves it.
@@ -50,11 +50,11 @@ func TestConflictsAreKnown(t *testing.T) {
 			env := append(f.Repos.Identity(), "PATH="+os.Getenv("PATH"), "HOME="+f.Repos.Home, "GIT_EDITOR=true")
 			// The last command may end with the conflict.
 			_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", c.agent}, Dir: f.Repos.Workspace, Env: env})
-			var told *commit.Conflicts
-			if err := f.Commits.Commit(t.Context(), func(c *commit.Conflicts) string { told = c; return "left" }); err != nil {
+			var told *tree.Conflicts
+			if err := f.Committer.Commit(t.Context(), func(c *tree.Conflicts) string { told = c; return "left" }); err != nil {
 				t.Fatal(err)
 			}
-			got := f.Commits.Unresolved(t.Context())
+			got := f.Committer.Unresolved(t.Context())
 			if want := c.during != "" || len(c.paths) > 0; (got != nil) != want {
 				t.Fatalf("%+v", got)
 			} else if !want {
@@ -68,7 +68,7 @@ func TestConflictsAreKnown(t *testing.T) {
 			}
 			// A repair resolves it.
 			_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "for p in a 'b ü'; do echo resolved >\"$p\"; done; git add -A; git commit -qm resolved; rm -rf .git/rebase-* .git/sequencer"}, Dir: f.Repos.Workspace, Env: env})
-			if got := f.Commits.Unresolved(t.Context()); got != nil {
+			if got := f.Committer.Unresolved(t.Context()); got != nil {
 				t.Errorf("after a repair: %+v", got)
 			}
 		})

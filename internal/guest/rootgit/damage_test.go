@@ -43,7 +43,7 @@ func TestDamagedState(t *testing.T) {
 			if l := f.land(t); l.Err != nil {
 				t.Fatal(l.Err)
 			}
-			f.Heart.Rest()
+			f.Heartbeat.Stop()
 			bad := f.made(t, "git hash-object -w --stdin </dev/null >/dev/null; "+script)
 			gittest.Git(t, f.srv.Root+"/r.git", "update-ref", workorder.StateRef("T-A1B2C3D4"), bad)
 			n, c, _ := f.next(t)
@@ -68,15 +68,15 @@ func TestDamagedState(t *testing.T) {
 func TestStateOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	bad := f.made(t, `git commit-tree -m x $(printf '100644 blob %s\tstate.json\n' $(echo '{"version":1000}' | git hash-object -w --stdin) | git mktree)`)
 	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", workorder.StateRef("T-A1B2C3D4"), bad)
 	n := newBox(t, f.srv, workorder.ModeContinue)
-	base, sha, err := n.Lease.Fetch(t.Context())
+	base, sha, err := n.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Lease.Claim(t.Context(), base, sha); err == nil || !strings.Contains(err.Error(), "1000") || f.remote(t, workorder.StateRef("T-A1B2C3D4")) != bad {
+	if _, err := n.Claimer.Claim(t.Context(), base, sha); err == nil || !strings.Contains(err.Error(), "1000") || f.remote(t, workorder.StateRef("T-A1B2C3D4")) != bad {
 		t.Errorf("got %v", err)
 	}
 }
@@ -86,10 +86,10 @@ func TestOnlyACheckpointIsLeft(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.write(t, "a", "1")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil {
 		t.Fatal(s.PushErr)
 	}
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "-d", workorder.StateRef("T-A1B2C3D4"))
 	n, c, r := f.next(t)
 	if !c.Continues || c.BaseSHA != f.base || r == nil || !r.Verified || n.sh(t, "cat a") != "1" {
@@ -120,7 +120,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 				t.Fatalf("restored %+v, events %+v", r, n.seen())
 			}
 			n.write(t, "b", "2")
-			if s := n.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+			if s := n.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
 				t.Errorf("saved %+v", s)
 			}
 			if l := n.land(t); l.Err != nil || !l.Pushed {
@@ -145,27 +145,27 @@ func TestBaseBranchIsGone(t *testing.T) {
 	for _, named := range []string{"", "main"} {
 		n := newBox(t, f.srv, workorder.ModeContinue)
 		n.Repos.Order.Ended, n.Repos.Order.Branch = []string{f.Repos.Order.AttemptID}, named
-		base, sha, err := n.Lease.Fetch(t.Context())
+		base, sha, err := n.Claimer.Fetch(t.Context())
 		if err != nil || base != "main" || sha != f.base {
 			t.Fatalf("fetched %q %q: %v", base, sha, err)
 		}
 	}
 	n := newBox(t, f.srv, workorder.ModeContinue)
 	n.Repos.Order.Ended = []string{f.Repos.Order.AttemptID}
-	base, sha, err := n.Lease.Fetch(t.Context())
+	base, sha, err := n.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := n.Lease.Claim(t.Context(), base, sha)
+	c, err := n.Claimer.Claim(t.Context(), base, sha)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Snapshots.Checkout(t.Context(), c); err != nil || n.sh(t, "cat a") != "1" {
+	if _, err := n.Checkpoints.Checkout(t.Context(), c); err != nil || n.sh(t, "cat a") != "1" {
 		t.Errorf("checked out %+v: %v", c, err)
 	}
 	// A new task has nothing to begin with.
 	n = newBox(t, f.srv, workorder.ModeCreate)
-	if _, _, err := n.Lease.Fetch(t.Context()); err == nil {
+	if _, _, err := n.Claimer.Fetch(t.Context()); err == nil {
 		t.Error("a branch that is not there was found")
 	}
 }
@@ -192,7 +192,7 @@ func TestFilterThatCannotRestore(t *testing.T) {
 	f.start(t)
 	f.write(t, "b.big", "new pointer")
 	f.write(t, "a.big", "other pointer")
-	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	n, _, r := f.next(t)
@@ -208,15 +208,15 @@ func TestRemovedRepository(t *testing.T) {
 	f.write(t, "a", "1")
 	f.sh(t, "git add a && git commit -qm a")
 	f.write(t, "b", "2")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil {
 		t.Fatal(s.PushErr)
 	}
 	head := f.remote(t, workorder.BranchRef(target))
 	f.sh(t, "rm -rf ..?* .[!.]* *")
-	if err := f.Commits.Commit(t.Context(), says("leftovers")); err == nil {
+	if err := f.Committer.Commit(t.Context(), says("leftovers")); err == nil {
 		t.Error("a commit in a repository that is gone")
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 	if l.Err == nil || l.Head != head || !l.Pushed || l.Checkpoint == nil || len(l.Warnings) != 1 {
 		t.Errorf("landed %+v, the remote has %s", l, head)
 	}
@@ -229,10 +229,10 @@ func TestUnpushedHeadIsNoneThatWasSetBack(t *testing.T) {
 	f.write(t, "a", "1")
 	f.sh(t, "git add a && git commit -qm a")
 	head := f.sh(t, "git rev-parse HEAD")
-	if err := f.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError, HeadSHA: head}); err != nil {
+	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError, HeadSHA: head}); err != nil {
 		t.Fatal(err)
 	}
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	n, c, _ := f.next(t)
 	if a := c.State.Attempts[0]; a.HeadSHA == head {
 		t.Errorf("the state takes %s for pushed", head)

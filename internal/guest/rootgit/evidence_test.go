@@ -27,7 +27,7 @@ func TestEvidence(t *testing.T) {
 		"evidence/folder/file.txt": {Data: []byte("x")},
 	}
 	paths := []string{"logs/test.log", "evidence/pages/a b.png", "evidence/huge.webm", "evidence/folder", "gone", "../out", "logs/test.log"}
-	sha, left, err := f.Evidence.Files(t.Context(), files, paths)
+	sha, left, err := f.Uploader.Files(t.Context(), files, paths)
 	if err != nil || f.remote(t, workorder.EvidenceRef("T-A1B2C3D4")) != sha || sha == "" {
 		t.Fatalf("%s, %v", sha, err)
 	}
@@ -44,16 +44,16 @@ func TestEvidence(t *testing.T) {
 	if f.remote(t, workorder.BranchRef(target)) != head {
 		t.Error("the branch moved")
 	}
-	again, _, err := f.Evidence.Files(t.Context(), fstest.MapFS{"b": {Data: []byte("b")}}, []string{"b"})
+	again, _, err := f.Uploader.Files(t.Context(), fstest.MapFS{"b": {Data: []byte("b")}}, []string{"b"})
 	if err != nil || gittest.Git(t, bare, "rev-parse", again+"^") != sha {
 		t.Errorf("%s, %v", again, err)
 	}
-	if sha, _, err := f.Evidence.Files(t.Context(), files, []string{"gone"}); sha != "" || err != nil {
+	if sha, _, err := f.Uploader.Files(t.Context(), files, []string{"gone"}); sha != "" || err != nil {
 		t.Errorf("nothing to keep: %q, %v", sha, err)
 	}
 	// Somebody else's evidence is not overwritten.
 	gittest.Git(t, bare, "update-ref", workorder.EvidenceRef("T-A1B2C3D4"), head)
-	if _, _, err := f.Evidence.Files(t.Context(), files, paths); err == nil || f.remote(t, workorder.EvidenceRef("T-A1B2C3D4")) != head {
+	if _, _, err := f.Uploader.Files(t.Context(), files, paths); err == nil || f.remote(t, workorder.EvidenceRef("T-A1B2C3D4")) != head {
 		t.Errorf("the ref was taken: %v", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -27,10 +27,10 @@ func (f *fixture) twin(t *testing.T, change func(*workorder.Order)) *fixture {
 func (f *fixture) ends(t *testing.T, end workorder.Attempt) {
 	t.Helper()
 	f.write(t, "work-"+string(end.Status), "1")
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, func(_ []workorder.Commit, head string) workorder.Attempt {
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, func(_ []workorder.Commit, head string) workorder.Attempt {
 		end.HeadSHA = head
 		return end
 	})
@@ -54,8 +54,8 @@ func TestSameOrderTwiceAtOnce(t *testing.T) {
 				first.quick(0.3)
 				had := first.state(t).Lease
 				_, err := first.twin(t, nil).claim(t)
-				held, isHeld := errors.AsType[*heartbeat.HeldError](err)
-				if refused := mode == workorder.ModeCreate && exists == ""; refused != errors.Is(err, lease.ErrExists) || refused == isHeld {
+				held, isHeld := errors.AsType[*remote.LeaseHeldError](err)
+				if refused := mode == workorder.ModeCreate && exists == ""; refused != errors.Is(err, claim.ErrTaskExists) || refused == isHeld {
 					t.Errorf("got %v", err)
 				}
 				if isHeld && held.AttemptID != first.Repos.Order.AttemptID {
@@ -76,13 +76,13 @@ func TestSameOrderAfterADeadBox(t *testing.T) {
 	first := newBox(t, srv, workorder.ModeCreate).quick(2)
 	first.Repos.Order.IfExists = workorder.ExistsTell
 	spent := 1.5
-	first.Push.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: &spent} }
+	first.Pusher.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: &spent} }
 	first.start(t)
 	saved := first.commit(t, "saved")
 	k := first.keep(t)
 	first.branchIs(t, saved)
 	k.Stop(t.Context())
-	first.Heart.Rest()
+	first.Heartbeat.Stop()
 
 	second := first.twin(t, nil)
 	c, err := second.claim(t)
@@ -95,10 +95,10 @@ func TestSameOrderAfterADeadBox(t *testing.T) {
 	}
 	// The dead one was not dead: the lease of its own order is not its own, nor for a process that comes after it.
 	for name, f := range map[string]*fixture{"box": first, "rescue": first.rescue(t)} {
-		if l := f.Land.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess)); l.Err == nil || l.Pushed {
+		if l := f.Lander.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess)); l.Err == nil || l.Pushed {
 			t.Errorf("the %s landed %+v without the lease", name, l)
 		}
-		if err := f.Land.Release(t.Context(), workorder.Attempt{}); err != nil || f.state(t).Lease == nil {
+		if err := f.Lander.Release(t.Context(), workorder.Attempt{}); err != nil || f.state(t).Lease == nil {
 			t.Errorf("the %s released another's lease: %v", name, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestSameOrderAfterAnEndedBox(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	first := newBox(t, srv, workorder.ModeContinue)
 	first.start(t)
-	first.Heart.Rest()
+	first.Heartbeat.Stop()
 	second := first.twin(t, func(o *workorder.Order) { o.Ended = []string{o.AttemptID} })
 	if _, err := second.claim(t); err != nil || second.saw(workorder.EventLease, "waiting") != 0 {
 		t.Errorf("%v, events %+v", err, second.seen())
@@ -122,8 +122,8 @@ func TestSameOrderAfterAnEndedBox(t *testing.T) {
 func TestRescueIsTheSameHolder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.Heart.Rest()
-	if err := f.rescue(t).Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || f.state(t).Lease != nil || f.state(t).Last().Status != workorder.StatusError {
+	f.Heartbeat.Stop()
+	if err := f.rescue(t).Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || f.state(t).Lease != nil || f.state(t).Last().Status != workorder.StatusError {
 		t.Errorf("%v; the remote says %+v", err, f.state(t))
 	}
 }
@@ -176,8 +176,8 @@ func TestIfExists(t *testing.T) {
 				}
 			})
 			got, err := second.claim(t)
-			told, isTold := errors.AsType[*lease.DoneError](err)
-			if runs := err == nil; runs != c.runs || isTold != c.told || errors.Is(err, lease.ErrExists) != (!c.runs && !c.told) {
+			told, isTold := errors.AsType[*claim.DoneError](err)
+			if runs := err == nil; runs != c.runs || isTold != c.told || errors.Is(err, claim.ErrTaskExists) != (!c.runs && !c.told) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
 			if isTold && (told.Attempt.Status != c.end.Status || told.Attempt.EndedBy != c.end.EndedBy || told.Result != nil) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/snapshot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -14,10 +14,10 @@ func TestSmallFirst(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"README": "hello\n", "gone": "x"})
 	f.write(t, "setup", "left by setup")
-	if err := f.Snapshots.Baseline(t.Context()); err != nil {
+	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.write(t, "big", strings.Repeat("0123456789abcdef", snapshot.FirstFile/8))
+	f.write(t, "big", strings.Repeat("0123456789abcdef", tree.FirstFile/8))
 	f.write(t, "committed", "committed")
 	gittest.Git(t, f.Repos.Workspace, "rm", "-q", "gone")
 	gittest.Git(t, f.Repos.Workspace, "add", "big", "committed")
@@ -25,9 +25,9 @@ func TestSmallFirst(t *testing.T) {
 	f.write(t, "uncommitted", "uncommitted")
 	branch := workorder.BranchRef(target)
 	f.srv.Refuse(t, "r.git", branch) // what a line that is too slow does to it
-	f.Stopping.Hurry(workorder.BundleGrace)
-	f.Save.Save(t.Context(), true)
-	first := f.remote(t, f.Save.FirstRef())
+	f.Stop.Announce(workorder.BundleGrace)
+	f.Saver.Save(t.Context(), true)
+	first := f.remote(t, f.Saver.SmallChangesRef())
 	if first == "" {
 		t.Fatalf("nothing went first: %+v", f.seen())
 	}
@@ -43,21 +43,21 @@ func TestSmallFirstIsRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		size    int
 		stopped bool
-	}{"a large change": {2 * snapshot.FirstFile, true}, "no large change": {10, true}, "no stop": {2 * snapshot.FirstFile, false}} {
+	}{"a large change": {2 * tree.FirstFile, true}, "no large change": {10, true}, "no stop": {2 * tree.FirstFile, false}} {
 		f := newFixture(t, nil)
 		f.write(t, "big", strings.Repeat("x", c.size))
 		f.write(t, "small", "small")
 		if c.stopped {
-			f.Stopping.Hurry(workorder.BundleGrace)
+			f.Stop.Announce(workorder.BundleGrace)
 		}
-		f.Save.Save(t.Context(), true)
-		if first, want := f.remote(t, f.Save.FirstRef()), c.stopped && c.size > snapshot.FirstFile; (first != "") != want {
+		f.Saver.Save(t.Context(), true)
+		if first, want := f.remote(t, f.Saver.SmallChangesRef()), c.stopped && c.size > tree.FirstFile; (first != "") != want {
 			t.Errorf("%s: first %q", name, first)
 		}
 		if l := f.land(t); l.Err != nil || !l.Pushed {
 			t.Fatalf("%s: %+v", name, l)
 		}
-		if first := f.remote(t, f.Save.FirstRef()); first != "" {
+		if first := f.remote(t, f.Saver.SmallChangesRef()); first != "" {
 			t.Errorf("%s: %s is left", name, first)
 		}
 	}

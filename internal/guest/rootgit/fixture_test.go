@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -21,7 +21,7 @@ const (
 )
 
 type fixture struct {
-	*Git
+	*Parts
 	srv    *gittest.Server
 	base   string
 	bundle string
@@ -63,7 +63,7 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 	tb.Helper()
 	url := srv.URL + "/r.git"
 	f := &fixture{srv: srv, bundle: filepath.Join(tb.TempDir(), "work.bundle")}
-	f.Git = New(&repos.Repos{
+	f.Parts = New(&remote.Repos{
 		Order: &workorder.Order{
 			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
 			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
@@ -72,7 +72,7 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 		Auth: &git.Auth{URL: url, Token: token},
 		Emit: f.emit,
 	})
-	tb.Cleanup(f.Heart.Rest)
+	tb.Cleanup(f.Heartbeat.Stop)
 	if err := os.Mkdir(f.Repos.Workspace, 0o755); err != nil {
 		tb.Fatal(err)
 	}
@@ -83,26 +83,26 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 func (f *fixture) rescue(tb testing.TB) *fixture {
 	tb.Helper()
 	r := &fixture{srv: f.srv, base: f.base, bundle: f.bundle}
-	r.Git = New(&repos.Repos{Order: f.Repos.Order, Dir: f.Repos.Dir, Workspace: f.Repos.Workspace, Home: f.Repos.Home, Auth: f.Repos.Auth, Emit: r.emit})
-	tb.Cleanup(r.Heart.Rest)
+	r.Parts = New(&remote.Repos{Order: f.Repos.Order, Dir: f.Repos.Dir, Workspace: f.Repos.Workspace, Home: f.Repos.Home, Auth: f.Repos.Auth, Emit: r.emit})
+	tb.Cleanup(r.Heartbeat.Stop)
 	return r
 }
 
 // start brings a box to where the agent would begin.
-func (f *fixture) start(tb testing.TB) (*lease.Claimed, *workorder.Restored) {
+func (f *fixture) start(tb testing.TB) (*claim.Result, *workorder.Restored) {
 	tb.Helper()
-	base, sha, err := f.Lease.Fetch(tb.Context())
+	base, sha, err := f.Claimer.Fetch(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	if base != "main" {
 		tb.Fatalf("default branch %q, want main", base)
 	}
-	c, err := f.Lease.Claim(tb.Context(), base, sha)
+	c, err := f.Claimer.Claim(tb.Context(), base, sha)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r, err := f.Snapshots.Checkout(tb.Context(), c)
+	r, err := f.Checkpoints.Checkout(tb.Context(), c)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -123,10 +123,10 @@ func (f *fixture) write(t *testing.T, name, content string) {
 
 func (f *fixture) land(t *testing.T) land.Landed {
 	t.Helper()
-	if err := f.Commits.Commit(t.Context(), says("leftovers")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("leftovers")); err != nil {
 		t.Fatal(err)
 	}
-	return f.Land.Land(t.Context(), f.base, f.bundle, nil)
+	return f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 }
 
 func (f *fixture) remote(t *testing.T, ref string) string {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -24,11 +24,11 @@ func TestRemotesThatAreNotSupported(t *testing.T) {
 	gittest.Git(t, work, "clone", "-q", "--bare", work, filepath.Join(srv.Root, "sha256.git"))
 	for name, want := range map[string]string{"deep.git": "", "shallow.git": git.ShallowText, "sha256.git": git.SHA256Text} {
 		url := srv.URL + "/" + name
-		p := New(&repos.Repos{
+		p := New(&remote.Repos{
 			Order: &workorder.Order{TaskID: "T-A1B2C3D4", Repo: url, CloneURL: url, Branch: "main"}, Dir: t.TempDir(), BeforeDir: filepath.Join(t.TempDir(), "before.git"),
 			Auth: &git.Auth{URL: url, Token: "tok"}, Emit: func(workorder.Event) {},
 		})
-		_, _, err := p.Lease.Fetch(t.Context())
+		_, _, err := p.Claimer.Fetch(t.Context())
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)

@@ -81,10 +81,10 @@ b"`, false},
 			h := newEvil(t, f)
 			h.run(t, tc.script)
 			h.run(t, "echo u >u")
-			saved := f.Save.Save(t.Context(), true)
+			saved := f.Saver.Save(t.Context(), true)
 			t.Logf("saved: %v, %v", saved.SnapErr, saved.PushErr)
-			left := f.Commits.Commit(t.Context(), says("leftovers"))
-			l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+			left := f.Committer.Commit(t.Context(), says("leftovers"))
+			l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 			t.Logf("left: %v; landed: %+v", left, l)
 			if l.Err != nil || !strings.Contains("\n"+f.tree(t, l.Head)+"\n", "100644 u\n") {
 				t.Errorf("not landed: %v", l.Err)
@@ -155,7 +155,7 @@ func (h *evil) run(t *testing.T, script string) {
 // check looks at what ran, and for the credential and root's secret wherever the agent, or anybody who reads the remote, can look.
 func (h *evil) check(t *testing.T, f *fixture, runs bool) {
 	t.Helper()
-	f.Heart.Rest() // it makes files where we look for secrets, and takes them away
+	f.Heartbeat.Stop() // it makes files where we look for secrets, and takes them away
 	seen, err := os.ReadFile(h.mark)
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package rootgit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -12,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -32,10 +33,10 @@ func (f *fixture) branchIs(t *testing.T, sha string) {
 }
 
 // keep starts saving; the test's end stops it.
-func (f *fixture) keep(t *testing.T) *save.Keeper {
+func (f *fixture) keep(t *testing.T) *save.AutoSaver {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	k := f.Save.Keep(ctx, save.Options{})
+	k := f.Saver.Keep(ctx, save.Options{})
 	t.Cleanup(func() { k.Stop(ctx); cancel() })
 	k.Begin()
 	return k
@@ -104,16 +105,16 @@ func TestSideBranchesOfSeveralAttempts(t *testing.T) {
 	f := newFixture(t, nil)
 	f.sh(t, fmt.Sprintf(work, "side"))
 	side, stash := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), gittest.Git(t, f.Repos.Workspace, "rev-parse", "refs/stash")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	f.sh(t, "git branch -m side side/way; echo 2 >two; git add two; git commit -qm two")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil || f.remote(t, workorder.BranchRef(target)) != s.Head {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil || f.remote(t, workorder.BranchRef(target)) != s.Head {
 		t.Fatalf("saved %+v", s)
 	}
 	n, _, _ := f.next(t)
 	n.sh(t, fmt.Sprintf(work, "side"))
-	if s := n.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := n.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	n.write(t, "a", "1")
@@ -124,7 +125,7 @@ func TestSideBranchesOfSeveralAttempts(t *testing.T) {
 	n.Repos.Order.Ended = append(n.Repos.Order.Ended, f.Repos.Order.AttemptID)
 	n.sh(t, "git branch taken")
 	third, _, _ := n.next(t)
-	elsewhere, err := third.Snapshots.Elsewhere(t.Context())
+	elsewhere, err := third.Checkpoints.SideRefs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestCommitIsPushedSoon(t *testing.T) {
 	f := newFixture(t, nil).quick(3600)
 	k := f.keep(t)
 	f.branchIs(t, f.commit(t, "a"))
-	f.Heart.Rest() // its pushes are not to be counted
+	f.Heartbeat.Stop() // its pushes are not to be counted
 	n := f.srv.Receives.Load()
 	f.write(t, "b", "uncommitted")
 	k.Flush()
@@ -309,27 +310,35 @@ func TestPushOfUnknownEnd(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, nil)
 			f.write(t, "a", "1")
-			if s := f.Save.Save(t.Context(), true); !s.Pushed {
+			if s := f.Saver.Save(t.Context(), true); !s.Pushed {
 				t.Fatalf("saved %+v", s)
 			}
 			head := f.commit(t, "b")
-			before := *f.Book.Ledger
-			before.Refs = maps.Clone(f.Book.Refs)
-			before.Pending = &ledger.Aim{State: f.Book.State, Refs: map[string]string{
+			file := filepath.Join(f.Repos.Dir, "ledger.json")
+			before := map[string]any{}
+			if b, err := os.ReadFile(file); err != nil || json.Unmarshal(b, &before) != nil {
+				t.Fatalf("read %s: %v", file, err)
+			}
+			before["pending"] = &remote.PushTarget{State: f.Ledger.State, Refs: map[string]string{
 				workorder.StateRef("T-A1B2C3D4"): head, workorder.BranchRef(target): head, // never sent
 			}}
 			if through {
-				if s := f.Save.Save(t.Context(), true); !s.Pushed {
+				if s := f.Saver.Save(t.Context(), true); !s.Pushed {
 					t.Fatalf("saved %+v", s)
 				}
-				before.Pending, before.Tips = &ledger.Aim{State: f.Book.State, Refs: maps.Clone(f.Book.Refs)}, f.Book.Tips
+				before["pending"] = &remote.PushTarget{State: f.Ledger.State, Refs: maps.Clone(f.Ledger.Refs)}
+				before["tips"] = f.Ledger.Tips
 			}
+			f.Heartbeat.Stop()
 			// Rescue reads what a boot that was killed in the push has left.
-			f.Book.Ledger = &before
-			if err := f.Book.Store(); err != nil {
+			left, err := json.Marshal(before)
+			if err == nil {
+				err = os.WriteFile(file, left, 0o600)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
-			f.Book.Ledger = nil
+			f = f.rescue(t)
 			f.write(t, "c", "3")
 			if l := f.land(t); l.Err != nil || !l.Pushed || f.remote(t, workorder.BranchRef(target)) != l.Head || len(l.Commits) != 2 {
 				t.Errorf("landed %+v", l)
@@ -343,13 +352,13 @@ func TestCommitsOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil).quick(0.3)
 	f.write(t, "a", "1")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil {
 		t.Fatal(s.PushErr)
 	}
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	k := f.Save.Keep(t.Context(), save.Options{CommitsOnly: true})
+	k := f.Saver.Keep(t.Context(), save.Options{CommitsOnly: true})
 	k.Begin()
 	f.write(t, "dropping", "x")
 	f.branchIs(t, gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD"))

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -40,17 +40,17 @@ func TestRepositoryInsideTheWorkTree(t *testing.T) {
 	f := newFixture(t, nil)
 	f.sh(t, generator)
 	for range 2 { // the index knows them the second time
-		if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+		if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
 			t.Fatalf("saved %+v", s)
 		}
 	}
-	if got := f.tree(t, f.Book.Checkpoint.SHA); got != generated {
+	if got := f.tree(t, f.Ledger.Checkpoint.SHA); got != generated {
 		t.Errorf("the checkpoint has\n%s", got)
 	}
 	f.sh(t, "rm app/dist/forced; echo late >app/late; echo changed >app/tracked")
 	want := strings.ReplaceAll(generated, "100644 app/dist/forced\n", "100644 app/late\n")
-	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || f.tree(t, f.Book.Checkpoint.SHA) != want {
-		t.Errorf("saved %+v, the checkpoint has\n%s", s, f.tree(t, f.Book.Checkpoint.SHA))
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || f.tree(t, f.Ledger.Checkpoint.SHA) != want {
+		t.Errorf("saved %+v, the checkpoint has\n%s", s, f.tree(t, f.Ledger.Checkpoint.SHA))
 	}
 	n, _, r := f.next(t)
 	if !r.Verified || n.sh(t, "cat app/tracked app/deep/er/file") != "changed\nd\n" {
@@ -71,10 +71,10 @@ func TestRepositoryThatTheAgentCommitted(t *testing.T) {
 			f := newFixture(t, nil)
 			f.sh(t, generator+"; rm -rf empty; git add -A; git commit -qm all")
 			if save {
-				if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+				if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Ledger.Checkpoint == nil {
 					t.Fatalf("saved %+v", s)
 				}
-				if got := f.tree(t, f.Book.Checkpoint.SHA); got != generated {
+				if got := f.tree(t, f.Ledger.Checkpoint.SHA); got != generated {
 					t.Errorf("the checkpoint has\n%s", got)
 				}
 				f = f.rescue(t)
@@ -106,23 +106,23 @@ func TestSubmoduleWithChanges(t *testing.T) {
 	f.start(t)
 	f.write(t, "a", "1")
 	f.sh(t, "git -c protocol.file.allow=always submodule --quiet update --init")
-	if err := f.Commits.Commit(t.Context(), says("clean")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("clean")); err != nil {
 		t.Fatal(err)
 	}
 	f.sh(t, "cd sub; echo unpushed >lib; git commit -qam unpushed; echo new >new")
-	err := f.Commits.Commit(t.Context(), says("leftovers"))
-	var left *worktree.LeftError
+	err := f.Committer.Commit(t.Context(), says("leftovers"))
+	var left *tree.UncommittedError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"sub/lib", "sub/new"}) {
 		t.Fatalf("left %v", err)
 	}
 	archive := filepath.Join(t.TempDir(), "a.tar.gz")
-	if err := f.Commits.Archive(t.Context(), archive, false); err != nil {
+	if err := f.Committer.Archive(t.Context(), archive, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := untar(t, archive, "sub/lib") + untar(t, archive, "sub/new"); got != "unpushed\nnew\n" {
 		t.Errorf("the archive has %q", got)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 	if got := f.tree(t, l.Head); l.Err != nil || !strings.Contains(got, "160000 sub") || strings.Contains(got, "sub/") {
 		t.Errorf("landed %+v\n%s", l, got)
 	}
@@ -133,12 +133,12 @@ func TestSecondWorkTree(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.sh(t, "git worktree add -q -b side wt; echo w >wt/w; echo a >a")
-	err := f.Commits.Commit(t.Context(), says("leftovers"))
-	var left *worktree.LeftError
+	err := f.Committer.Commit(t.Context(), says("leftovers"))
+	var left *tree.UncommittedError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"wt/w"}) {
 		t.Fatalf("left %v", err)
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil || f.tree(t, l.Head) != "100755 README\n100644 a" {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil || f.tree(t, l.Head) != "100755 README\n100644 a" {
 		t.Errorf("landed %+v", l)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -17,7 +17,7 @@ func TestPlanAnew(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	first := newBox(t, srv, workorder.ModePlan)
 	first.start(t)
-	if err := first.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
+	if err := first.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
 		t.Fatal(err)
 	}
 	bare := srv.Root + "/r.git"
@@ -29,10 +29,10 @@ func TestPlanAnew(t *testing.T) {
 	if restored != nil || c.Continues || c.Attempt != 2 || c.BaseSHA != moved || c.State.Task != "do y" {
 		t.Errorf("%+v, restored %+v", c, restored)
 	}
-	if err := again.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent, Plan: "1. y"}); err != nil {
+	if err := again.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent, Plan: "1. y"}); err != nil {
 		t.Fatal(err)
 	}
-	if s := again.Book.State; len(s.Attempts) != 2 || s.Attempts[1].Plan != "1. y" {
+	if s := again.Ledger.State; len(s.Attempts) != 2 || s.Attempts[1].Plan != "1. y" {
 		t.Errorf("%+v", s.Attempts)
 	}
 
@@ -40,11 +40,11 @@ func TestPlanAnew(t *testing.T) {
 	f.commit(t, "a")
 	f.land(t)
 	plan := newBox(t, f.srv, workorder.ModePlan)
-	base, sha, err := plan.Lease.Fetch(t.Context())
+	base, sha, err := plan.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plan.Lease.Claim(t.Context(), base, sha); !errors.Is(err, lease.ErrExists) {
+	if _, err := plan.Claimer.Claim(t.Context(), base, sha); !errors.Is(err, claim.ErrTaskExists) {
 		t.Errorf("a task became a plan: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -225,12 +225,12 @@ func TestFetchFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, nil)
-			f.Heart.Rest()
+			f.Heartbeat.Stop()
 			f.Repos.Dir = t.TempDir()
 			tc.change(f)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if _, _, err := f.Lease.Fetch(ctx); git.KindOf(err) != tc.kind {
+			if _, _, err := f.Claimer.Fetch(ctx); git.KindOf(err) != tc.kind {
 				t.Errorf("kind %q (%v), want %q", git.KindOf(err), err, tc.kind)
 			} else if strings.Contains(err.Error(), token) {
 				t.Errorf("the error tells the token: %v", err)
@@ -252,7 +252,7 @@ func TestBaseOfAnotherKind(t *testing.T) {
 	for base, want := range map[string]string{"main": main, "v1": main, alone: alone} {
 		n := newBox(t, srv, workorder.ModeCreate)
 		n.Repos.Order.Branch, n.Repos.BeforeDir = base, filepath.Join(t.TempDir(), "before.git")
-		name, sha, err := n.Lease.Fetch(t.Context())
+		name, sha, err := n.Claimer.Fetch(t.Context())
 		if err != nil || name != base || sha != want {
 			t.Errorf("%s: fetched %q %q: %v", base, name, sha, err)
 			continue
@@ -260,7 +260,7 @@ func TestBaseOfAnotherKind(t *testing.T) {
 		if err := n.Repos.Before().Run(t.Context(), "cat-file", "-e", want+"^{tree}"); err != nil {
 			t.Errorf("%s: the proof does not have it: %v", base, err)
 		}
-		if err := n.Snapshots.Stand(t.Context(), name, sha, "x"); err != nil || n.sh(t, "git rev-parse HEAD") != want+"\n" {
+		if err := n.Checkpoints.CheckoutStandalone(t.Context(), name, sha, "x"); err != nil || n.sh(t, "git rev-parse HEAD") != want+"\n" {
 			t.Errorf("%s: checked out: %v", base, err)
 		}
 	}
@@ -270,10 +270,10 @@ func TestEmptyRemote(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	gittest.Git(t, f.srv.Root, "init", "-q", "--bare", "empty.git")
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	f.Repos.Order.CloneURL = f.srv.URL + "/empty.git"
 	f.Repos.Dir = t.TempDir()
-	if _, _, err := f.Lease.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
+	if _, _, err := f.Claimer.Fetch(t.Context()); git.KindOf(err) != git.KindNotFound {
 		t.Errorf("got %v", err)
 	}
 }
@@ -284,17 +284,17 @@ func TestWhatCannotBeAddedDoesNotKeepTheRestBack(t *testing.T) {
 	f := newFixture(t, nil)
 	f.write(t, "a", "1")
 	f.sh(t, "mkdir git~1; printf precious >git~1/file") // a name that git takes for .git
-	err := f.Commits.Commit(t.Context(), says("leftovers"))
-	var left *worktree.LeftError
-	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"git~1/file"}) || left.Why == "" {
+	err := f.Committer.Commit(t.Context(), says("leftovers"))
+	var left *tree.UncommittedError
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"git~1/file"}) || left.Reason == "" {
 		t.Fatalf("got %v, want git~1/file to be named", err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 	if l.Err != nil || !l.Pushed || gittest.Git(t, f.srv.Root+"/r.git", "show", l.Head+":a") != "1" {
 		t.Errorf("landed %+v", l)
 	}
 	archive := filepath.Join(t.TempDir(), "left.tar.gz")
-	if err := f.Commits.Archive(t.Context(), archive, false); err != nil {
+	if err := f.Committer.Archive(t.Context(), archive, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := untar(t, archive, "git~1/file"); got != "precious" {
@@ -309,14 +309,14 @@ func TestRemovedRepositoryIsArchived(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(f.Repos.Workspace, ".git")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Commits.Commit(t.Context(), says("leftovers")); err == nil {
+	if err := f.Committer.Commit(t.Context(), says("leftovers")); err == nil {
 		t.Error("committed without a repository")
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err == nil {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, nil); l.Err == nil {
 		t.Errorf("landed %+v", l)
 	}
 	archive := filepath.Join(t.TempDir(), "left.tar.gz")
-	if err := f.Commits.Archive(t.Context(), archive, false); err != nil {
+	if err := f.Committer.Archive(t.Context(), archive, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := untar(t, archive, "./a"); got != "precious" {
@@ -388,7 +388,7 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.write(t, "a", "1")
-	if err := f.Commits.Commit(t.Context(), says("x")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	// The landing's time is over once the remote has been asked: then there is as much as usual for what is local.
@@ -401,10 +401,10 @@ func TestHangingRemoteLeavesABundle(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer hang.Close()
-	f.Heart.Rest()
-	defer f.Heart.Rest()
+	f.Heartbeat.Stop()
+	defer f.Heartbeat.Stop()
 	f.Repos.Order.CloneURL = hang.URL
-	l := f.Land.Land(ctx, f.base, f.bundle, nil)
+	l := f.Lander.Land(ctx, f.base, f.bundle, nil)
 	if l.Err == nil || l.Bundle == "" || len(l.Commits) != 1 {
 		t.Fatalf("landed %+v", l)
 	}
@@ -418,7 +418,7 @@ func TestSetupsLeftoversAreNotTheAgents(t *testing.T) {
 	f.write(t, "package-lock.json", "{}")
 	f.write(t, "touched-later", "setup")
 	f.write(t, "tracked", "changed by setup")
-	if err := f.Snapshots.Baseline(t.Context()); err != nil {
+	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.land(t); l.Err != nil || len(l.Commits) != 0 || len(l.Warnings) != 0 {

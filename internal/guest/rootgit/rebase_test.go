@@ -13,10 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rangediff"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rebase"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -43,10 +42,10 @@ func withTask(t *testing.T, base map[string]string) (srv *gittest.Server, head s
 	f.write(t, "new", "new\n")
 	gittest.Git(t, f.Repos.Workspace, "add", "new")
 	gittest.Git(t, f.Repos.Workspace, "commit", "-qm", "Add new", "--author", "Bea <bea@example.org>")
-	if err := f.Commits.Commit(t.Context(), says("rest")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("rest")); err != nil {
 		t.Fatal(err)
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess)); l.Err != nil || !l.Pushed {
 		t.Fatalf("%+v", l)
 	}
 	onRemote(t, srv, "main", base, "Base goes on")
@@ -70,18 +69,18 @@ func onRemote(t *testing.T, srv *gittest.Server, branch string, files map[string
 }
 
 // rebaseBox is a box that is about to rebase; the plan may be an error.
-func rebaseBox(t *testing.T, srv *gittest.Server, o workorder.Rebase) (*fixture, *lease.Claimed, *rebase.Plan, error) {
+func rebaseBox(t *testing.T, srv *gittest.Server, o workorder.Rebase) (*fixture, *claim.Result, *land.RebasePlan, error) {
 	t.Helper()
 	f := newBox(t, srv, workorder.ModeRebase)
 	f.Repos.Order.Rebase = &o
 	c, _ := f.start(t)
-	plan, err := f.Rebase.Plan(t.Context(), c)
+	plan, err := f.Rebaser.Plan(t.Context(), c)
 	return f, c, plan, err
 }
 
 // refusedFor reports whether err is a rebase that was not begun, ended so, and names what it is about.
 func refusedFor(err error, by workorder.EndedBy, names ...string) bool {
-	refused, ok := errors.AsType[*rebase.Error](err)
+	refused, ok := errors.AsType[*land.RebaseError](err)
 	return ok && refused.EndedBy() == by && !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(err.Error(), name) })
 }
 
@@ -105,30 +104,30 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		if plan.NewBase != tip || plan.OldHead != old || plan.Commits != 2 || plan.Nothing() != "" {
 			t.Fatalf("%+v", plan)
 		}
-		if err := errors.Join(f.Land.Hold(besideRef), f.Rebase.Run(t.Context(), plan)); err != nil || plan.Conflict != nil {
+		if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil || plan.Conflict != nil {
 			t.Fatalf("%v, %+v", err, plan.Conflict)
 		}
-		head, why, err := f.Rebase.Unfinished(t.Context(), plan)
+		head, why, err := f.Rebaser.Unfinished(t.Context(), plan)
 		if err != nil || why != "" || head == old {
 			t.Fatalf("%s %q %v", head, why, err)
 		}
-		c, err := rangediff.Compare(t.Context(), f.Repos.Objects(), rangediff.Range{Upstream: plan.Upstream, OldHead: old, NewBase: tip, NewHead: head})
+		c, err := land.CompareCommits(t.Context(), f.Repos.Objects(), land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: tip, NewHead: head})
 		if err != nil || len(c.Problems) > 0 || len(c.Moved) != 2 || c.Moved[1].How != workorder.RangeSame {
 			t.Fatalf("%+v, %v", c, err)
 		}
 		// Saves in the meantime leave the branch alone.
-		if s := f.Save.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != old || f.remote(t, besideRef) != head {
+		if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != old || f.remote(t, besideRef) != head {
 			t.Fatalf("%+v", s)
 		}
 		f.write(t, "dropping", "of a check")
 		gittest.Git(t, f.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "by a check")
-		if err := f.Land.Move(ledger.Moved{Branch: "main", Base: tip, Head: "", OldHead: old, Backup: backupRef}); err == nil {
+		if err := f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: tip, Head: "", OldHead: old, Backup: backupRef}); err == nil {
 			t.Error("the branch may become nothing")
 		}
-		if err := f.Land.Move(ledger.Moved{Branch: "main", Base: tip, Head: head, OldHead: old, Backup: backupRef}); err != nil {
+		if err := f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: tip, Head: head, OldHead: old, Backup: backupRef}); err != nil {
 			t.Fatal(err)
 		}
-		l := f.Land.Land(t.Context(), tip, f.bundle, endedAs(workorder.StatusSuccess))
+		l := f.Lander.Land(t.Context(), tip, f.bundle, endedAs(workorder.StatusSuccess))
 		if l.Err != nil || !l.Pushed || l.Head != head || len(l.Commits) != 2 {
 			t.Fatalf("%+v", l)
 		}
@@ -159,17 +158,17 @@ func TestHeldBranch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Land.Hold(besideRef), f.Rebase.Run(t.Context(), plan)); err != nil {
+	if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&rebase.Conflict{Commit: plan.Conflict.Commit, Subject: "Change two", Files: []string{"f"}}, plan.Conflict); diff != "" {
+	if diff := cmp.Diff(&land.Conflict{Commit: plan.Conflict.Commit, Subject: "Change two", Files: []string{"f"}}, plan.Conflict); diff != "" {
 		t.Fatal(diff)
 	}
-	if _, why, err := f.Rebase.Unfinished(t.Context(), plan); err != nil || !strings.HasSuffix(why, " f") {
+	if _, why, err := f.Rebaser.Unfinished(t.Context(), plan); err != nil || !strings.HasSuffix(why, " f") {
 		t.Errorf("%q %v", why, err)
 	}
 	f.write(t, "note", "half done\n")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("%+v", s)
 	}
 	beside := f.remote(t, besideRef)
@@ -177,7 +176,7 @@ func TestHeldBranch(t *testing.T) {
 		t.Errorf("the conflict is not kept: %s", got)
 	}
 	f.write(t, "note", "more\n")
-	l := f.rescue(t).Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusInterrupted))
+	l := f.rescue(t).Lander.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusInterrupted))
 	if l.Err != nil || l.Head != old || !l.Pushed || len(l.Commits) != 2 || l.Checkpoint != nil || len(l.Warnings) > 0 {
 		t.Errorf("%+v", l)
 	}
@@ -257,18 +256,18 @@ func TestResolvedRebase(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(f.Land.Hold(besideRef), f.Rebase.Run(t.Context(), plan)); err != nil || plan.Conflict == nil {
+			if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil || plan.Conflict == nil {
 				t.Fatal(err)
 			}
 			tc.resolve(t, f)
-			head, why, err := f.Rebase.Unfinished(t.Context(), plan)
+			head, why, err := f.Rebaser.Unfinished(t.Context(), plan)
 			if err != nil || (tc.why == "") != (why == "") || !strings.Contains(why, tc.why) || tc.not != "" && strings.Contains(why, tc.not) {
 				t.Fatalf("%q %v", why, err)
 			}
 			if why != "" {
 				return
 			}
-			c, err := rangediff.Compare(t.Context(), f.Repos.Objects(), rangediff.Range{Upstream: plan.Upstream, OldHead: old, NewBase: plan.NewBase, NewHead: head, Resolver: "the agent"})
+			c, err := land.CompareCommits(t.Context(), f.Repos.Objects(), land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: plan.NewBase, NewHead: head, Resolver: "the agent"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,28 +295,28 @@ func TestPushDuringARebase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Land.Hold(besideRef), f.Rebase.Run(t.Context(), plan)); err != nil {
+	if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil {
 		t.Fatal(err)
 	}
 	theirs := onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs")
-	head, _, err := f.Rebase.Unfinished(t.Context(), plan)
+	head, _, err := f.Rebaser.Unfinished(t.Context(), plan)
 	if err == nil {
-		err = f.Land.Move(ledger.Moved{Branch: "main", Base: plan.NewBase, Head: head, OldHead: old, Backup: backupRef})
+		err = f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: plan.NewBase, Head: head, OldHead: old, Backup: backupRef})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := f.Land.Land(t.Context(), plan.NewBase, f.bundle, endedAs(workorder.StatusSuccess))
+	l := f.Lander.Land(t.Context(), plan.NewBase, f.bundle, endedAs(workorder.StatusSuccess))
 	if git.KindOf(l.Err) != git.KindRejected || l.Pushed {
 		t.Fatalf("%+v", l)
 	}
 	if f.remote(t, workorder.BranchRef(target)) != theirs {
 		t.Error("their commit is gone")
 	}
-	if beside := f.Land.Beside(); beside == "" || f.remote(t, beside) != head {
+	if beside := f.Lander.SideRef(); beside == "" || f.remote(t, beside) != head {
 		t.Errorf("the new commits are not kept: %q", beside)
 	}
-	if err := f.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError, HeadSHA: old}); err != nil {
+	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError, HeadSHA: old}); err != nil {
 		t.Fatal(err)
 	}
 	if s := f.state(t); s.BaseSHA == plan.NewBase || s.Last().HeadSHA != old {
@@ -337,14 +336,14 @@ func TestRebaseOfForeignCommits(t *testing.T) {
 	if !refusedFor(err, workorder.ByGit, "Theirs", " 1 ", "--with-foreign") || strings.Contains(err.Error(), "\x1b") {
 		t.Fatalf("%v", err)
 	}
-	if err := f.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
+	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
 		t.Fatal(err)
 	}
 	f, _, plan, err := rebaseBox(t, srv, workorder.Rebase{Foreign: true})
 	if err != nil || plan.Commits != 3 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	if err := f.Rebase.Run(t.Context(), plan); err != nil {
+	if err := f.Rebaser.Run(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
 	if who := gittest.Git(t, f.Repos.Workspace, "log", "-1", "--format=%an"); who != "Ann" {
@@ -359,19 +358,19 @@ func TestRebaseAfterALostBox(t *testing.T) {
 	f := newBox(t, srv, workorder.ModeContinue)
 	f.start(t)
 	f.write(t, "late", "late")
-	if err := f.Commits.Commit(t.Context(), says("Late")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("Late")); err != nil {
 		t.Fatal(err)
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil { // and nothing after it
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil { // and nothing after it
 		t.Fatal(l.Err)
 	}
-	f.Heart.Rest()
-	lost := func(foreign bool) (*rebase.Plan, error) {
+	f.Heartbeat.Stop()
+	lost := func(foreign bool) (*land.RebasePlan, error) {
 		n := newBox(t, srv, workorder.ModeRebase)
 		n.Repos.Order.Rebase, n.Repos.Order.Ended = &workorder.Rebase{Foreign: foreign}, []string{f.Repos.Order.AttemptID}
 		c, _ := n.start(t)
-		plan, err := n.Rebase.Plan(t.Context(), c)
-		if rerr := n.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); rerr != nil {
+		plan, err := n.Rebaser.Plan(t.Context(), c)
+		if rerr := n.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); rerr != nil {
 			t.Fatal(rerr)
 		}
 		return plan, err
@@ -394,10 +393,10 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		f := newBox(t, srv, workorder.ModeCreate)
 		f.start(t)
 		f.write(t, "a", "a")
-		if err := f.Commits.Commit(t.Context(), says("a")); err != nil {
+		if err := f.Committer.Commit(t.Context(), says("a")); err != nil {
 			t.Fatal(err)
 		}
-		f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
+		f.Lander.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
 		_, _, plan, err := rebaseBox(t, srv, workorder.Rebase{})
 		if err != nil || plan.Commits == 0 || !strings.Contains(plan.Nothing(), " main ") || !strings.Contains(plan.Nothing(), plan.NewBase[:12]) {
 			t.Errorf("%+v, %v", plan, err)
@@ -416,15 +415,15 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		f := newBox(t, srv, workorder.ModeContinue)
 		f.start(t)
 		f.write(t, "half", "done")
-		k := f.Save.Keep(t.Context(), save.Options{Checkpoint: time.Hour})
+		k := f.Saver.Keep(t.Context(), save.Options{Checkpoint: time.Hour})
 		k.Begin()
 		eventually(t, "a checkpoint", func() bool { return f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) != "" })
 		k.Stop(t.Context())
-		f.Heart.Rest()
+		f.Heartbeat.Stop()
 		n := newBox(t, srv, workorder.ModeRebase)
 		n.Repos.Order.Rebase, n.Repos.Order.Ended = &workorder.Rebase{}, []string{f.Repos.Order.AttemptID}
 		c, _ := n.start(t)
-		if _, err := n.Rebase.Plan(t.Context(), c); !refusedFor(err, workorder.ByOrder, "sandbox-agent continue T-A1B2C3D4") {
+		if _, err := n.Rebaser.Plan(t.Context(), c); !refusedFor(err, workorder.ByOrder, "sandbox-agent continue T-A1B2C3D4") {
 			t.Error(err)
 		}
 		if n.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" {
@@ -442,14 +441,14 @@ func TestUnfinishedBesideTheKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Land.Hold(besideRef), f.Rebase.Run(t.Context(), plan)); err != nil {
+	if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil {
 		t.Fatal(err)
 	}
-	k := f.Save.Keep(t.Context(), save.Options{Push: 50 * time.Millisecond, CommitsOnly: true})
+	k := f.Saver.Keep(t.Context(), save.Options{Push: 50 * time.Millisecond, CommitsOnly: true})
 	k.Begin()
 	k.Flush()
 	eventually(t, "the moved commits beside the branch", func() bool {
-		if _, why, err := f.Rebase.Unfinished(t.Context(), plan); err != nil || why != "" {
+		if _, why, err := f.Rebaser.Unfinished(t.Context(), plan); err != nil || why != "" {
 			t.Errorf("%q, %v", why, err)
 			return true
 		}
@@ -460,7 +459,7 @@ func TestUnfinishedBesideTheKeeper(t *testing.T) {
 	eventually(t, "a push that hangs", func() bool { return f.srv.Held.Load() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, _, err := f.Rebase.Unfinished(ctx, plan); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := f.Rebaser.Unfinished(ctx, plan); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 	k.Stop(ctx)
@@ -475,27 +474,27 @@ func TestRebaseOfMerges(t *testing.T) {
 	f.start(t)
 	gittest.Git(t, f.Repos.Workspace, "merge", "-q", "--no-edit", f.remote(t, "refs/heads/main"))
 	f.write(t, "late", "late")
-	if err := f.Commits.Commit(t.Context(), says("Late")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("Late")); err != nil {
 		t.Fatal(err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
 	gittest.Git(t, srv.Root+"/r.git", "branch", "release", "main~1")
 	onRemote(t, srv, "release", map[string]string{"r": "r"}, "Release")
 	n, _, plan, err := rebaseBox(t, srv, workorder.Rebase{Onto: "release"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Rebase.Run(t.Context(), plan); err != nil {
+	if err := n.Rebaser.Run(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	head, why, err := n.Rebase.Unfinished(t.Context(), plan)
+	head, why, err := n.Rebaser.Unfinished(t.Context(), plan)
 	if err != nil || why != "" {
 		t.Fatal(why, err)
 	}
 	if got := gittest.Git(t, n.Repos.Workspace, "log", "--format=%s", head, "^"+plan.NewBase); got != "Late\nAdd new\nChange two" {
 		t.Errorf("%q", got)
 	}
-	c, err := rangediff.Compare(t.Context(), n.Repos.Objects(), rangediff.Range{Upstream: plan.Upstream, OldHead: l.Head, NewBase: plan.NewBase, NewHead: head})
+	c, err := land.CompareCommits(t.Context(), n.Repos.Objects(), land.Range{Upstream: plan.Upstream, OldHead: l.Head, NewBase: plan.NewBase, NewHead: head})
 	if err != nil || len(c.Problems) > 0 || len(c.Moved) != 4 {
 		t.Errorf("%+v, %v", c, err)
 	}

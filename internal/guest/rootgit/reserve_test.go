@@ -23,7 +23,7 @@ func TestFullDiskAndTheLedger(t *testing.T) {
 	}
 	f.commit(t, "a")
 	head := f.commit(t, "b")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != head {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != head {
 		t.Errorf("saved %+v", s)
 	}
 	if _, err := os.Stat(filepath.Join(f.Repos.Dir, "reserve")); err == nil {
@@ -32,7 +32,7 @@ func TestFullDiskAndTheLedger(t *testing.T) {
 	if f.saw(workorder.EventWarning, "") != 1 {
 		t.Errorf("events %+v", f.seen())
 	}
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	if err := os.Remove(filepath.Join(f.Repos.Dir, "ledger.json") + ".new"); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestFullDiskAndTheLedger(t *testing.T) {
 func TestFullDiskAndTheState(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	// Nothing new can be written where a file stands in a folder's place.
 	for i := range 256 {
 		file, err := os.OpenFile(filepath.Join(f.Repos.Objects().Dir, "objects", fmt.Sprintf("%02x", i)), os.O_CREATE|os.O_EXCL, 0o644)
@@ -66,13 +66,13 @@ func TestFullDiskAndTheState(t *testing.T) {
 		t.Fatal("any object could be written")
 	}
 	head := f.commit(t, "a")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != head {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != head {
 		t.Errorf("saved %+v", s)
 	}
 	state := f.remote(t, workorder.StateRef("T-A1B2C3D4"))
 	n, _, _ := f.next(t)
 	f.commit(t, "b")
-	if s := f.Save.Save(t.Context(), true); s.PushErr == nil || f.remote(t, workorder.BranchRef(target)) != head {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr == nil || f.remote(t, workorder.BranchRef(target)) != head {
 		t.Errorf("saved %+v without the lease", s)
 	}
 	if got := gittest.Git(t, f.srv.Root+"/r.git", "rev-parse", workorder.StateRef("T-A1B2C3D4")); got == state || n.state(t).Lease == nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/evidence"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -42,7 +42,7 @@ func TestResult(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.ends(t, workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation})
-	left, err := f.Evidence.Result(t.Context(), f.output(t, workorder.StatusFailed))
+	left, err := f.Uploader.Result(t.Context(), f.output(t, workorder.StatusFailed))
 	if err != nil || len(left) != 0 {
 		t.Fatalf("left %q, %v", left, err)
 	}
@@ -51,27 +51,27 @@ func TestResult(t *testing.T) {
 	}
 	n := f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.ExistsTell })
 	_, err = n.claim(t)
-	told, ok := errors.AsType[*lease.DoneError](err)
+	told, ok := errors.AsType[*claim.DoneError](err)
 	if !ok || told.Result == nil || told.Result.Reasons.Code() != workorder.ReasonAgent {
 		t.Fatalf("told %+v, %v", told, err)
 	}
 	// A result of another attempt is not this one's.
 	c := f.twin(t, func(o *workorder.Order) { o.Mode, o.AttemptID = workorder.ModeContinue, workorder.NewAttemptID() })
 	c.start(t)
-	if err := c.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}); err != nil {
+	if err := c.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.ExistsTell }).claim(t)
-	if told, ok := errors.AsType[*lease.DoneError](err); !ok || told.Result != nil || told.Attempt.Number != 2 {
+	if told, ok := errors.AsType[*claim.DoneError](err); !ok || told.Result != nil || told.Attempt.Number != 2 {
 		t.Errorf("told %+v, %v", told, err)
 	}
 	// The next result is the task's; one that comes late changes nothing.
-	if _, err := c.Evidence.Result(t.Context(), c.output(t, workorder.StatusFailed)); err != nil {
+	if _, err := c.Uploader.Result(t.Context(), c.output(t, workorder.StatusFailed)); err != nil {
 		t.Fatal(err)
 	}
 	ref := workorder.ResultRef("T-A1B2C3D4")
 	at := f.remote(t, ref)
-	if _, err := f.Evidence.Result(t.Context(), f.output(t, workorder.StatusSuccess)); err != nil || f.remote(t, ref) != at {
+	if _, err := f.Uploader.Result(t.Context(), f.output(t, workorder.StatusSuccess)); err != nil || f.remote(t, ref) != at {
 		t.Errorf("a late result: %v, %s in place of %s", err, f.remote(t, ref), at)
 	}
 }
@@ -82,10 +82,10 @@ func TestResultAfterALateOne(t *testing.T) {
 	f := newFixture(t, nil)
 	f.ends(t, workorder.Attempt{Status: workorder.StatusTimeout})
 	n, _, _ := f.next(t)
-	if _, err := f.rescue(t).Evidence.Result(t.Context(), f.output(t, workorder.StatusTimeout)); err != nil {
+	if _, err := f.rescue(t).Uploader.Result(t.Context(), f.output(t, workorder.StatusTimeout)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Evidence.Result(t.Context(), n.output(t, workorder.StatusSuccess)); err != nil {
+	if _, err := n.Uploader.Result(t.Context(), n.output(t, workorder.StatusSuccess)); err != nil {
 		t.Fatal(err)
 	}
 	if got := gittest.Git(t, f.srv.Root+"/r.git", "show", workorder.ResultRef("T-A1B2C3D4")+":"+workorder.ResultFile); !strings.Contains(got, n.Repos.Order.AttemptID) {
@@ -108,7 +108,7 @@ func TestResultIsBounded(t *testing.T) {
 	for _, name := range []string{"logs/a.log", "logs/b.log", "logs/c.log"} {
 		out[name] = &fstest.MapFile{Data: noise[:evidence.MaxFile]}
 	}
-	left, err := f.Evidence.Result(t.Context(), out)
+	left, err := f.Uploader.Result(t.Context(), out)
 	if diff := cmp.Diff([]string{"events.jsonl", "logs/c.log", "logs/huge.log"}, left); err != nil || diff != "" {
 		t.Errorf("%v; left (-want +got):\n%s", err, diff)
 	}
@@ -122,10 +122,10 @@ func TestResultWithoutALease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	n := newBox(t, f.srv, workorder.ModeCreate)
-	if _, err := n.claim(t); !errors.Is(err, lease.ErrExists) {
+	if _, err := n.claim(t); !errors.Is(err, claim.ErrTaskExists) {
 		t.Fatal(err)
 	}
-	if _, err := n.Evidence.Result(t.Context(), n.output(t, workorder.StatusError)); err != nil || f.remote(t, workorder.ResultRef("T-A1B2C3D4")) != "" {
+	if _, err := n.Uploader.Result(t.Context(), n.output(t, workorder.StatusError)); err != nil || f.remote(t, workorder.ResultRef("T-A1B2C3D4")) != "" {
 		t.Errorf("%v, it is on the remote", err)
 	}
 }

@@ -10,9 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -34,7 +33,7 @@ func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 	gittest.Git(t, first.Repos.Workspace, "add", "a")
 	gittest.Git(t, first.Repos.Workspace, "commit", "-q", "-m", "Before\n\nAddresses: 1")
 	first.land(t)
-	if err := first.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusSuccess}); err != nil {
+	if err := first.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusSuccess}); err != nil {
 		t.Fatal(err)
 	}
 	before := first.remote(t, workorder.BranchRef(target))
@@ -50,7 +49,7 @@ func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 	gittest.Git(t, revise.Repos.Workspace, "commit", "-qam", "Rename\n\nAddresses: 1\n\nWith love")
 	gittest.Git(t, revise.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "Nothing\n\nAddresses: 2")
 	revise.land(t)
-	if err := revise.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil {
+	if err := revise.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil {
 		t.Fatal(err)
 	}
 	if s := revise.state(t); s.Review == nil || s.Lease != nil || !s.ReviewedUntil.IsZero() {
@@ -79,8 +78,8 @@ func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 	if got, err := next.Feedback.Addressed(t.Context(), strings.Repeat("0", 40), l.Head, 3); err != nil || !cmp.Equal(got, map[int][]string{1: {l.Commits[0].SHA}, 3: {l.Commits[0].SHA}}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	next.Land.Answered = true
-	if err := next.Land.Release(t.Context(), workorder.Attempt{Status: workorder.StatusSuccess}); err != nil {
+	next.Lander.Answered = true
+	if err := next.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusSuccess}); err != nil {
 		t.Fatal(err)
 	}
 	if s := next.state(t); s.Review != nil || !s.ReviewedUntil.Equal(reviewed("x").Until) {
@@ -89,7 +88,7 @@ func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 }
 
 // reviseOn is a box that takes feedback on, in a task whose work the remote has.
-func reviseOn(t *testing.T, srv *gittest.Server, r *workorder.Review) (*fixture, *lease.Claimed) {
+func reviseOn(t *testing.T, srv *gittest.Server, r *workorder.Review) (*fixture, *claim.Result) {
 	t.Helper()
 	f := newBox(t, srv, workorder.ModeRevise)
 	f.Repos.Order.Task, f.Repos.Order.Review = "", r
@@ -107,10 +106,10 @@ func (f *fixture) addresses(t *testing.T, file, subject, numbers string) string 
 
 func (f *fixture) over(t *testing.T, status workorder.Status) string {
 	t.Helper()
-	if err := f.Commits.Commit(t.Context(), says("rest")); err != nil {
+	if err := f.Committer.Commit(t.Context(), says("rest")); err != nil {
 		t.Fatal(err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, endedAs(status))
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, endedAs(status))
 	if l.Err != nil {
 		t.Fatal(l.Err)
 	}
@@ -137,7 +136,7 @@ func TestAddressedAfterARebase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Land.Hold(besideRef), f.Rebase.Run(t.Context(), plan)); err != nil || plan.Conflict == nil {
+	if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil || plan.Conflict == nil {
 		t.Fatalf("%v, %+v", err, plan.Conflict)
 	}
 	// The change is another one then, and the commit the same.
@@ -146,14 +145,14 @@ func TestAddressedAfterARebase(t *testing.T) {
 		gittest.Git(t, f.Repos.Workspace, "add", "f")
 		gittest.Git(t, f.Repos.Workspace, "-c", "core.editor=true", "rebase", "--continue")
 	}
-	head, why, err := f.Rebase.Unfinished(t.Context(), plan)
+	head, why, err := f.Rebaser.Unfinished(t.Context(), plan)
 	if err != nil || why != "" || head == old {
 		t.Fatalf("%s %q %v", head, why, err)
 	}
-	if err := f.Land.Move(ledger.Moved{Branch: "main", Base: plan.NewBase, Head: head, OldHead: old, Backup: backupRef}); err != nil {
+	if err := f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: plan.NewBase, Head: head, OldHead: old, Backup: backupRef}); err != nil {
 		t.Fatal(err)
 	}
-	if l := f.Land.Land(t.Context(), plan.NewBase, f.bundle, endedAs(workorder.StatusSuccess)); l.Err != nil || l.Head != head {
+	if l := f.Lander.Land(t.Context(), plan.NewBase, f.bundle, endedAs(workorder.StatusSuccess)); l.Err != nil || l.Head != head {
 		t.Fatalf("%+v", l)
 	}
 
@@ -213,12 +212,12 @@ func TestPendingFeedback(t *testing.T) {
 	t.Parallel()
 	pending := reviewed("Gone or there again")
 	pending.Items = append(pending.Items, fromFile("Of the file", "Said twice")...)
-	p := New(&repos.Repos{Order: &workorder.Order{}, Emit: func(workorder.Event) {}})
+	p := New(&remote.Repos{Order: &workorder.Order{}, Emit: func(workorder.Event) {}})
 	take := func(r *workorder.Review) *workorder.Review {
 		s := &workorder.State{Review: pending}
 		p.Repos.Order.Review = r
-		p.Feedback.TakeOn(s, "h1")
-		p.Feedback.TakeOn(s, "h1") // a push that succeeded without a report
+		p.Feedback.AddTo(s, "h1")
+		p.Feedback.AddTo(s, "h1") // a push that succeeded without a report
 		return s.Review
 	}
 	now := reviewed("New on the forge")
@@ -252,7 +251,7 @@ func TestFeedbackForLater(t *testing.T) {
 	srv, _ := withTask(t, nil)
 	f, _ := reviseOn(t, srv, reviewed("Rename it", "Why?", "And this"))
 	f.addresses(t, "a", "a", "1, 2")
-	f.Land.Answered, f.Feedback.Later = true, []int{2}
+	f.Lander.Answered, f.Feedback.Later = true, []int{2}
 	head := f.over(t, workorder.StatusSuccess)
 	s := f.state(t)
 	if s.Review == nil || len(s.Review.Items) != 1 || s.Review.Items[0].Number != 1 || s.Review.Items[0].Notes[0].Text != "Why?" || s.Review.Since != head || !s.ReviewedUntil.IsZero() {
@@ -265,7 +264,7 @@ func TestFeedbackForLater(t *testing.T) {
 	if got, err := next.Feedback.Addressed(t.Context(), s.Review.Since, l.Head, 1); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v", got, err)
 	}
-	next.Land.Answered = true
+	next.Lander.Answered = true
 	next.over(t, workorder.StatusSuccess)
 	if s := next.state(t); s.Review != nil || !s.ReviewedUntil.IsZero() {
 		t.Errorf("%+v", s)

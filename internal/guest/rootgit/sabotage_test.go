@@ -53,12 +53,12 @@ func TestSabotagedRepositories(t *testing.T) {
 			// The filter that hangs has its part of it, and what follows needs some of the rest.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			left := f.Commits.Commit(ctx, says("leftovers"))
-			l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+			left := f.Committer.Commit(ctx, says("leftovers"))
+			l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 			t.Logf("left: %v; landed: %+v", left, l)
 			archive := filepath.Join(t.TempDir(), "a.tar.gz")
 			if whole := l.Err != nil && l.Bundle == ""; left != nil || whole {
-				if err := f.Commits.Archive(t.Context(), archive, whole); err != nil {
+				if err := f.Committer.Archive(t.Context(), archive, whole); err != nil {
 					t.Error(err)
 				}
 			}

@@ -69,7 +69,7 @@ func TestSecretsAreNotPushed(t *testing.T) {
 			}
 			f.Remote.Guard(secrets)
 			f.sh(t, c.agent)
-			f.Save.Save(t.Context(), true)
+			f.Saver.Save(t.Context(), true)
 			l := f.land(t)
 			refused := remote.SecretIn(l.Err) != nil
 			if l.Pushed != c.pushed || refused == c.pushed || !c.pushed && l.Bundle == "" || len(f.Remote.Leaks(nil)) < c.leaks || c.leaks == 0 && len(f.Remote.Leaks(nil)) > 0 || len(f.Remote.Leaks(map[string]bool{})) > 0 {

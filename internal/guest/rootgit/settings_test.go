@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
@@ -34,7 +34,7 @@ var hostilePaths = []string{
 
 // continued is a box that goes on with a task whose branch and checkpoint two scripts made, and what the next snapshot
 // of it is to have.
-func continued(t *testing.T, files map[string]string, committed, later string) (n *fixture, c *lease.Claimed, tree string) {
+func continued(t *testing.T, files map[string]string, committed, later string) (n *fixture, c *claim.Result, tree string) {
 	t.Helper()
 	f := newFixture(t, files)
 	if committed != "" {
@@ -43,12 +43,12 @@ func continued(t *testing.T, files map[string]string, committed, later string) (
 	if later != "" {
 		f.sh(t, later)
 	}
-	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
 		t.Fatalf("saved %+v", s)
 	} else {
 		tree = s.Tree
 	}
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	n, c, r := f.next(t)
 	if !r.Verified || r.Tree != tree {
 		t.Fatalf("restored %+v, want %s", r, tree)
@@ -56,9 +56,9 @@ func continued(t *testing.T, files map[string]string, committed, later string) (
 	return n, c, tree
 }
 
-func (f *fixture) neutralized(t *testing.T, c *lease.Claimed, want ...string) {
+func (f *fixture) neutralized(t *testing.T, c *claim.Result, want ...string) {
 	t.Helper()
-	got, err := f.Settings.Neutralize(t.Context(), c)
+	got, err := f.Config.Neutralize(t.Context(), c)
 	if err != nil || !slices.Equal(got, want) {
 		t.Fatalf("neutralized %q: %v, want %q", got, err, want)
 	}
@@ -67,7 +67,7 @@ func (f *fixture) neutralized(t *testing.T, c *lease.Claimed, want ...string) {
 // snap is the tree that a checkpoint has now.
 func (f *fixture) snap(t *testing.T) string {
 	t.Helper()
-	s := f.Save.Save(t.Context(), true)
+	s := f.Saver.Save(t.Context(), true)
 	if s.SnapErr != nil || s.PushErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
@@ -97,7 +97,7 @@ test -x .claude/hooks/lint.sh; ls -A . .claude; git status --porcelain`
 	if status := n.sh(t, "git status --porcelain"); status != "?? more\n" {
 		t.Errorf("status %q", status)
 	}
-	if err := n.Snapshots.Baseline(t.Context()); err != nil {
+	if err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -106,7 +106,7 @@ test -x .claude/hooks/lint.sh; ls -A . .claude; git status --porcelain`
 		}
 	}
 	// The next box can verify it, and has the same done to it.
-	n.Heart.Rest()
+	n.Heartbeat.Stop()
 	m, mc, r := n.next(t)
 	if !r.Verified || r.Tree != tree {
 		t.Fatalf("restored %+v", r)
@@ -148,7 +148,7 @@ func TestSettingsThatTheAgentChanges(t *testing.T) {
 		}
 	}
 	n.snap(t)
-	check(n.Book.Checkpoint.SHA)
+	check(n.Ledger.Checkpoint.SHA)
 	l := n.land(t)
 	n.landedTree(t, l)
 	check(l.Head)
@@ -168,7 +168,7 @@ func TestTrustedBranchConfig(t *testing.T) {
 func TestSettingsOfTheBaseItself(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, baseSettings)
-	f.neutralized(t, &lease.Claimed{BaseSHA: f.base, Base: "main"})
+	f.neutralized(t, &claim.Result{BaseSHA: f.base, Base: "main"})
 	dir := t.TempDir()
 	gittest.Git(t, dir, "clone", "-q", f.srv.Root+"/r.git", "c")
 	w := filepath.Join(dir, "c")
@@ -179,7 +179,7 @@ func TestSettingsOfTheBaseItself(t *testing.T) {
 	gittest.Git(t, w, "push", "-q", "origin", "HEAD:main")
 	f.sh(t, "git fetch -q "+f.srv.Root+"/r.git main; git merge -q FETCH_HEAD; echo w >w; git add w; git commit -qm w")
 	f.snap(t)
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	n, c, _ := f.next(t)
 	n.neutralized(t, c)
 	if got := n.sh(t, "cat .mcp.json"); got != "new of the base" {
@@ -260,14 +260,14 @@ func TestSettingsBehindLinksOfTheBase(t *testing.T) {
 	dir := t.TempDir()
 	gittest.Git(t, dir, "clone", "-q", srv.Root+"/r.git", "c")
 	w := filepath.Join(dir, "c")
-	(&fixture{Git: New(&repos.Repos{Order: newBox(t, srv, "create").Repos.Order, Workspace: w, Home: dir})}).sh(t, `
+	(&fixture{Parts: New(&remote.Repos{Order: newBox(t, srv, "create").Repos.Order, Workspace: w, Home: dir})}).sh(t, `
 mkdir agents cfg; echo base >agents/settings.json; echo free >agents/free; ln -s agents .claude; echo base >cfg/mcp; ln -s cfg/link .mcp.json; ln -s mcp cfg/link
 git add -A; git commit -qm links; git push -q origin HEAD:main`)
 	f := newBox(t, srv, "create")
 	f.start(t)
 	f.sh(t, "echo evil >agents/settings.json; echo evil >cfg/mcp; echo own >agents/free; git commit -qam evil")
 	tree := f.snap(t)
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	n, c, _ := f.next(t)
 	n.neutralized(t, c, "agents/settings.json", "cfg/mcp")
 	if got := n.sh(t, "cat .claude/settings.json .mcp.json .claude/free"); got != "base\nbase\nown\n" || n.snap(t) != tree {
@@ -338,11 +338,11 @@ func TestSettingsOfAnotherCommit(t *testing.T) {
 func TestSetupAndSettings(t *testing.T) {
 	t.Parallel()
 	n, c, tree := continued(t, baseSettings, hostile, "")
-	if _, err := n.Settings.Neutralize(t.Context(), c); err != nil {
+	if _, err := n.Config.Neutralize(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	n.sh(t, "echo setup >.claude/settings.json; echo lock >lock")
-	if err := n.Snapshots.Baseline(t.Context()); err != nil {
+	if err := n.Checkpoints.RecordSetupFiles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.snap(t); got != tree {
@@ -363,12 +363,12 @@ func TestSettingsFromAnArchive(t *testing.T) {
 	tree := f.snap(t)
 	f.sh(t, "mkdir -p .git/info; echo '*.local.json' >>.git/info/exclude; mkdir -p .gemini; echo evil >.claude/settings.local.json; echo evil >.gemini/.env; echo evil >.claude/settings.json; chmod 0 .gemini/.env; chmod 500 .gemini")
 	archive := filepath.Join(t.TempDir(), "a.tar.gz")
-	if err := f.Commits.Archive(t.Context(), archive, true); err != nil {
+	if err := f.Committer.Archive(t.Context(), archive, true); err != nil {
 		t.Fatal(err)
 	}
-	f.Heart.Rest()
+	f.Heartbeat.Stop()
 	n, c, _ := f.next(t)
-	n.Commits.Unarchive(t.Context(), archive)
+	n.Committer.Unarchive(t.Context(), archive)
 	n.neutralized(t, c, ".claude/settings.json", ".claude/settings.local.json", ".gemini/.env")
 	if got := n.sh(t, "cat .claude/settings.json; ls -A .claude .gemini 2>/dev/null || true"); !strings.HasPrefix(got, `{"base":1}`) || strings.Contains(got, "local") || strings.Contains(got, ".env") {
 		t.Errorf("the agent sees %q", got)
@@ -385,7 +385,7 @@ func TestArchiveHasNoForeignSettings(t *testing.T) {
 	n, c, _ := continued(t, baseSettings, hostile, hostileLater)
 	n.neutralized(t, c, hostilePaths...)
 	n.sh(t, "echo own >.mcp.json")
-	left, err := n.Commits.Uncommitted(t.Context())
+	left, err := n.Committer.Uncommitted(t.Context())
 	if err != nil || !slices.Contains(left, "more") {
 		t.Fatalf("left %q: %v", left, err)
 	}
@@ -401,11 +401,11 @@ func TestSettingsThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	n, c, _ := continued(t, baseSettings, hostile, "")
 	n.sh(t, "rm -r .git/objects; mkdir .git/objects")
-	if paths, err := n.Settings.Neutralize(t.Context(), c); err == nil || paths != nil {
+	if paths, err := n.Config.Neutralize(t.Context(), c); err == nil || paths != nil {
 		t.Errorf("neutralized %q: %v", paths, err)
 	}
 	n.Repos.Order.TrustBranchConfig = true
-	if paths, err := n.Settings.Neutralize(t.Context(), c); err != nil || paths != nil {
+	if paths, err := n.Config.Neutralize(t.Context(), c); err != nil || paths != nil {
 		t.Errorf("trusted, and neutralized %q: %v", paths, err)
 	}
 }

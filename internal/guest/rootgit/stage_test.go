@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/commit"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -22,23 +21,23 @@ func TestLargeFilesComeLast(t *testing.T) {
 	f := newFixture(t, nil)
 	f.write(t, "small", "abc")
 	f.sh(t, "truncate -s 60G huge; mkdir d; truncate -s 20M d/middle")
-	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
-	f.Save.Save(t.Context(), true)
-	if got := f.tree(t, f.Book.Checkpoint.SHA); got != "100755 README\n100644 d/middle\n100644 small" {
+	f.Saver.Save(t.Context(), true)
+	if got := f.tree(t, f.Ledger.Checkpoint.SHA); got != "100755 README\n100644 d/middle\n100644 small" {
 		t.Errorf("the checkpoint has\n%s", got)
 	}
 	if n := f.saw(workorder.EventWarning, ""); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
 	f.write(t, "late", "abc")
-	err := f.Commits.Commit(t.Context(), says("leftovers"))
-	var left *worktree.LeftError
+	err := f.Committer.Commit(t.Context(), says("leftovers"))
+	var left *tree.UncommittedError
 	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"huge"}) {
 		t.Fatalf("left %v", err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 	if got := f.tree(t, l.Head); l.Err != nil || got != "100755 README\n100644 d/middle\n100644 late\n100644 small" {
 		t.Errorf("landed %+v\n%s", l, got)
 	}
@@ -51,16 +50,16 @@ func TestFilterThatFails(t *testing.T) {
 	f.sh(t, `git config filter.r.clean false; git config filter.r.required true; git config filter.up.clean 'tr a-z A-Z'
 printf '*.r filter=r\n*.up filter=up\n*.utf working-tree-encoding=UTF-16\n' >.gitattributes
 echo r >x.r; echo up >x.up; printf odd >x.utf; echo a >a; mkdir git~1; echo x >git~1/x`)
-	s := f.Save.Save(t.Context(), true)
-	if s.SnapErr == nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+	s := f.Saver.Save(t.Context(), true)
+	if s.SnapErr == nil || s.PushErr != nil || f.Ledger.Checkpoint == nil {
 		t.Fatalf("saved %+v: %v", s, s.SnapErr)
 	}
-	err := f.Commits.Commit(t.Context(), says("leftovers"))
-	var left *worktree.LeftError
+	err := f.Committer.Commit(t.Context(), says("leftovers"))
+	var left *tree.UncommittedError
 	if !errors.As(err, &left) || !slices.Contains(left.Paths, "git~1/x") {
 		t.Fatalf("left %v", err)
 	}
-	l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+	l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 	show := func(path string) string { return gittest.Git(t, f.srv.Root+"/r.git", "show", l.Head+":"+path) }
 	if l.Err != nil || show("x.r") != "r" || show("a") != "a" {
 		t.Errorf("landed %+v", l)
@@ -82,17 +81,17 @@ func TestTreeThatGitCannotEnter(t *testing.T) {
 	f.sh(t, "mkdir -p d/e; mkfifo d/.gitignore d/e/.gitattributes .gitmodules; chmod 000 .")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := f.Commits.Commit(ctx, says("leftovers")); err != nil {
+	if err := f.Committer.Commit(ctx, says("leftovers")); err != nil {
 		t.Fatal(err)
 	}
-	if l := f.Land.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil || f.tree(t, l.Head) != "100755 README\n100644 a" {
+	if l := f.Lander.Land(t.Context(), f.base, f.bundle, nil); l.Err != nil || f.tree(t, l.Head) != "100755 README\n100644 a" {
 		t.Errorf("landed %+v", l)
 	}
 	f.sh(t, "chmod 000 .; echo 2 >../b; ls")
 	if err := os.Rename(filepath.Join(f.Repos.Workspace, "../b"), filepath.Join(f.Repos.Workspace, "b")); err != nil {
 		t.Fatal(err)
 	}
-	if s := f.Save.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Book.Checkpoint == nil {
+	if s := f.Saver.Save(t.Context(), true); s.SnapErr != nil || s.PushErr != nil || f.Ledger.Checkpoint == nil {
 		t.Errorf("saved %+v", s)
 	}
 }
@@ -102,13 +101,13 @@ func TestObjectsOfLFSAreKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.sh(t, "mkdir -p .git/lfs/objects/ab/cd; printf precious >.git/lfs/objects/ab/cd/abcd; echo a >a")
-	err := f.Commits.Commit(t.Context(), says("leftovers"))
-	var left *worktree.LeftError
-	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{".git/lfs/objects"}) || !strings.HasPrefix(left.Why, "1 ") {
+	err := f.Committer.Commit(t.Context(), says("leftovers"))
+	var left *tree.UncommittedError
+	if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{".git/lfs/objects"}) || !strings.HasPrefix(left.Reason, "1 ") {
 		t.Fatalf("left %v", err)
 	}
 	archive := filepath.Join(t.TempDir(), "a.tar.gz")
-	if err := f.Commits.Archive(t.Context(), archive, false); err != nil {
+	if err := f.Committer.Archive(t.Context(), archive, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := untar(t, archive, ".git/lfs/objects/ab/cd/abcd"); got != "precious" {
@@ -132,9 +131,9 @@ func TestSparseFile(t *testing.T) {
 			if broken {
 				f.write(t, ".git/HEAD", "nonsense\n")
 			}
-			err := f.Commits.Commit(t.Context(), says("leftovers"))
+			err := f.Committer.Commit(t.Context(), says("leftovers"))
 			archive := filepath.Join(t.TempDir(), "a.tar.gz")
-			aerr := f.Commits.Archive(t.Context(), archive, broken)
+			aerr := f.Committer.Archive(t.Context(), archive, broken)
 			if broken {
 				if err == nil || aerr != nil {
 					t.Fatalf("commit: %v, archive: %v", err, aerr)
@@ -144,11 +143,11 @@ func TestSparseFile(t *testing.T) {
 				}
 				return
 			}
-			var left *worktree.LeftError
-			if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"sparse"}) || !errors.Is(aerr, commit.ErrLarge) {
+			var left *tree.UncommittedError
+			if !errors.As(err, &left) || !slices.Equal(left.Paths, []string{"sparse"}) || !errors.Is(aerr, tree.ErrTooLarge) {
 				t.Fatalf("commit: %v, archive: %v", err, aerr)
 			}
-			l := f.Land.Land(t.Context(), f.base, f.bundle, nil)
+			l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
 			if files := gittest.Git(t, f.srv.Repo("r.git").Dir, "ls-tree", "-r", "--name-only", target); !l.Pushed || files != "README\nsmall" {
 				t.Errorf("landed %q: %+v", files, l)
 			}
@@ -163,7 +162,7 @@ func TestLeftFileIsAsCommitted(t *testing.T) {
 	f := newFixture(t, nil)
 	f.write(t, "big", "begun")
 	f.write(t, "new", "begun")
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	f.write(t, "big", "whole")
@@ -176,15 +175,15 @@ func TestLeftFileIsAsCommitted(t *testing.T) {
 		}
 	}
 	const want = "100755 README\n100644 big\n100644 small"
-	if s := f.Save.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
+	if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || s.SnapErr != nil {
 		t.Fatalf("saved %+v", s)
 	}
 	at := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
 	if got, big := f.tree(t, at), gittest.Git(t, f.srv.Root+"/r.git", "show", at+":big"); got != want || big != "whole" {
 		t.Errorf("the checkpoint has %q, and\n%s", big, got)
 	}
-	var left *worktree.LeftError
-	if err := f.Commits.Commit(t.Context(), says("leftovers")); !errors.As(err, &left) || len(left.Paths) != 2 {
+	var left *tree.UncommittedError
+	if err := f.Committer.Commit(t.Context(), says("leftovers")); !errors.As(err, &left) || len(left.Paths) != 2 {
 		t.Fatalf("left %v", err)
 	}
 	head := gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")

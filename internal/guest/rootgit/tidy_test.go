@@ -21,7 +21,7 @@ func TestTidier(t *testing.T) {
 	}
 	write("lock", "of setup\n")
 	write("made", "of setup\n")
-	undo, err := f.Tree.Tidier(t.Context())
+	undo, err := f.Work.Restorer(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

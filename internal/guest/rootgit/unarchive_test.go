@@ -25,14 +25,14 @@ func TestArchiveComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive := filepath.Join(t.TempDir(), "uncommitted.tar.gz")
-	if err := first.Commits.Archive(t.Context(), archive, true); err != nil {
+	if err := first.Committer.Archive(t.Context(), archive, true); err != nil {
 		t.Fatal(err)
 	}
 	f := newBox(t, srv, workorder.ModeContinue)
 	f.Repos.Order.Ended = []string{first.Repos.Order.AttemptID}
 	f.start(t)
 	head := f.remote(t, workorder.StateRef("T-A1B2C3D4"))
-	if !f.Commits.Unarchive(t.Context(), archive) {
+	if !f.Committer.Unarchive(t.Context(), archive) {
 		t.Error("nothing is said to have come back")
 	}
 	if b, err := os.ReadFile(filepath.Join(f.Repos.Workspace, "kept/ü\n x")); err != nil || string(b) != "work\n" {
@@ -41,7 +41,7 @@ func TestArchiveComesBack(t *testing.T) {
 	if head == "" || gittest.Git(t, f.Repos.Workspace, "status", "--porcelain") == "" {
 		t.Error("the repository is not whole any more")
 	}
-	if f.Commits.Unarchive(t.Context(), archive+".missing") {
+	if f.Committer.Unarchive(t.Context(), archive+".missing") {
 		t.Error("something is said to have come back")
 	}
 	if f.saw(workorder.EventWarning, "") != 2 {
@@ -79,7 +79,7 @@ func TestDeepArchiveComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := gittest.Git(t, b.Repos.Workspace, "rev-parse", "HEAD")
-	b.Commits.Unarchive(t.Context(), archive)
+	b.Committer.Unarchive(t.Context(), archive)
 	for _, name := range []string{deep + "bottom", "small", "bad-\xff"} {
 		if got, err := os.ReadFile(filepath.Join(b.Repos.Workspace, name)); err != nil || string(got) != "x\n" {
 			t.Errorf("%.20q: %q, %v", name, got, err)

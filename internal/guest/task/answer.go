@@ -64,7 +64,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 
 // Settle removes answered feedback from the task's state. Answers that the forge did not get stay there, for the next revision.
 func (a *Answerer) Settle(r *workorder.Result) {
-	a.Repo.Git.Land.Answered, a.Repo.Git.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
+	a.Repo.Git.Lander.Answered, a.Repo.Git.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {
 		if r.Review[i].Answer == workorder.LeftForLater {
 			a.Repo.Git.Feedback.Later = append(a.Repo.Git.Feedback.Later, r.Review[i].Number)

@@ -15,8 +15,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -115,10 +114,10 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 // other is another box that wants the task, and what it gets.
 func other(t *testing.T, o workorder.Order) error {
 	t.Helper()
-	p := rootgit.New(&repos.Repos{Order: &o, Dir: t.TempDir(), Auth: &git.Auth{URL: o.CloneURL, Token: "tok"}, Emit: func(workorder.Event) {}})
-	base, sha, err := p.Lease.Fetch(t.Context())
+	p := rootgit.New(&remote.Repos{Order: &o, Dir: t.TempDir(), Auth: &git.Auth{URL: o.CloneURL, Token: "tok"}, Emit: func(workorder.Event) {}})
+	base, sha, err := p.Claimer.Fetch(t.Context())
 	if err == nil {
-		_, err = p.Lease.Claim(t.Context(), base, sha)
+		_, err = p.Claimer.Claim(t.Context(), base, sha)
 	}
 	return err
 }
@@ -187,7 +186,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 		// Until the answers are posted no other attempt gets the task, and the feedback with it.
 		o := o
 		o.AttemptID = workorder.NewAttemptID()
-		if err := other(t, o); !errors.As(err, new(*heartbeat.HeldError)) {
+		if err := other(t, o); !errors.As(err, new(*remote.LeaseHeldError)) {
 			t.Errorf("another box that wants the task gets %v", err)
 		}
 	}

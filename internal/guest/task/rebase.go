@@ -6,9 +6,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rangediff"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/rebase"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -22,14 +21,14 @@ type Rebaser struct {
 	Forge Forge
 	Mask  *redact.Set
 
-	plan *rebase.Plan
+	plan *land.RebasePlan
 }
 
 func (r *Rebaser) order() *workorder.Order { return r.Task.cfg.Order }
 
 // Begin rebases the commits in the work tree, as far as git can by itself.
 func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
-	plan, err := r.Repo.Git.Rebase.Plan(ctx, r.Repo.Claimed)
+	plan, err := r.Repo.Git.Rebaser.Plan(ctx, r.Repo.Claimed)
 	if err != nil {
 		return boot.Rebasing{}, err
 	}
@@ -44,10 +43,10 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if x.Nothing != "" {
 		return x, nil
 	}
-	if err := r.Repo.Git.Land.Hold(x.Beside); err != nil {
+	if err := r.Repo.Git.Lander.HoldBranch(x.Beside); err != nil {
 		return x, err
 	}
-	if err := r.Repo.Git.Rebase.Run(ctx, plan); err != nil {
+	if err := r.Repo.Git.Rebaser.Run(ctx, plan); err != nil {
 		return x, err
 	}
 	if c := plan.Conflict; c != nil {
@@ -82,13 +81,13 @@ func (r *Rebaser) Ask() {
 
 // Unfinished returns why the conflicts do not count as resolved; it is empty if they do.
 func (r *Rebaser) Unfinished(ctx context.Context) (string, error) {
-	_, why, err := r.Repo.Git.Rebase.Unfinished(ctx, r.plan)
+	_, why, err := r.Repo.Git.Rebaser.Unfinished(ctx, r.plan)
 	return r.Mask.String(why), err
 }
 
 // Compare compares the commits before and after, and fills out. The result lists forbidden differences.
 func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string, error) {
-	head, why, err := r.Repo.Git.Rebase.Unfinished(ctx, r.plan)
+	head, why, err := r.Repo.Git.Rebaser.Unfinished(ctx, r.plan)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +95,11 @@ func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 		return []string{r.Mask.String(why)}, nil
 	}
 	out.NewHead = head
-	side := rangediff.Range{Upstream: r.plan.Upstream, OldHead: r.plan.OldHead, NewBase: r.plan.NewBase, NewHead: head}
+	side := land.Range{Upstream: r.plan.Upstream, OldHead: r.plan.OldHead, NewBase: r.plan.NewBase, NewHead: head}
 	if r.plan.Conflict != nil {
 		side.Resolver = "the agent"
 	}
-	c, err := rangediff.Compare(ctx, r.Repo.Git.Repos.Objects(), side)
+	c, err := land.CompareCommits(ctx, r.Repo.Git.Repos.Objects(), side)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +126,7 @@ func (r *Rebaser) masked(list []string) []string {
 // Move makes the next push update the branch to the new head.
 func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	r.Repo.Settle(ctx)
-	return r.Repo.Git.Land.Move(ledger.Moved{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
+	return r.Repo.Git.Lander.MoveBranch(remote.RebaseResult{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
 }
 
 // Kept returns the ref that keeps the new commits if the branch did not accept them; empty if there is none.

@@ -12,22 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Sender pushes files to the remote, next to the branch.
-type Sender struct {
-	repos  *repos.Repos
-	book   *ledger.Book
-	remote *remote.Remote
-}
-
-// New returns a Sender.
-func New(repos *repos.Repos, book *ledger.Book, remote *remote.Remote) *Sender {
-	return &Sender{repos: repos, book: book, remote: remote}
+// Uploader pushes files to the remote, next to the branch.
+type Uploader struct {
+	*remote.Remote
 }
 
 const (
@@ -43,11 +34,11 @@ const (
 // Files pushes files of root as a commit on a ref of the task, at their paths. The commit's parent is that of
 // the attempt before. left lists the omitted files: too large, too many, missing or not regular. Call it
 // after Land. Without files the commit id is empty and the error nil.
-func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit string, left []string, err error) {
-	if err := sd.book.Load(); err != nil {
+func (sd *Uploader) Files(ctx context.Context, root fs.FS, paths []string) (commit string, left []string, err error) {
+	if err := sd.Ledger.Load(); err != nil {
 		return "", nil, fmt.Errorf("keep the evidence: %w", err)
 	}
-	b := &bag{p: sd}
+	b := &fileSet{p: sd}
 	paths = slices.Clone(paths)
 	slices.Sort(paths)
 	for _, name := range slices.Compact(paths) {
@@ -58,27 +49,27 @@ func (sd *Sender) Files(ctx context.Context, root fs.FS, paths []string) (commit
 	if b.files == 0 {
 		return "", b.left, nil
 	}
-	ref := workorder.EvidenceRef(sd.repos.Order.TaskID)
-	parent := sd.book.Refs[ref]
-	if parent != "" && sd.repos.Outbox().Run(ctx, "cat-file", "-e", parent+"^{commit}") != nil {
+	ref := workorder.EvidenceRef(sd.Repos.Order.TaskID)
+	parent := sd.Ledger.Refs[ref]
+	if parent != "" && sd.Repos.Outbox().Run(ctx, "cat-file", "-e", parent+"^{commit}") != nil {
 		parent = ""
 	}
 	if commit, err = b.commit(
-		ctx, fmt.Sprintf("Evidence of task %s, attempt %d", sd.repos.Order.TaskID, sd.book.Number()), parent,
+		ctx, fmt.Sprintf("Evidence of task %s, attempt %d", sd.Repos.Order.TaskID, sd.Ledger.AttemptNumber()), parent,
 	); err != nil {
 		return "", b.left, fmt.Errorf("keep the evidence: %w", err)
 	}
-	if _, err := sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false); err != nil {
-		return "", b.left, fmt.Errorf("push the evidence to %s: %w", sd.repos.Order.Repo, err)
+	if _, err := sd.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false); err != nil {
+		return "", b.left, fmt.Errorf("push the evidence to %s: %w", sd.Repos.Order.Repo, err)
 	}
-	sd.book.Refs[ref] = commit
-	sd.book.Note()
+	sd.Ledger.Refs[ref] = commit
+	sd.Ledger.StoreBestEffort()
 	return commit, b.left, nil
 }
 
-// bag collects the files for one ref, within the limits of evidence.
-type bag struct {
-	p       *Sender
+// fileSet collects the files for one ref, within the limits of evidence.
+type fileSet struct {
+	p       *Uploader
 	entries strings.Builder
 	bytes   int
 	files   int
@@ -86,7 +77,7 @@ type bag struct {
 }
 
 // take puts a file of root into the bag, or adds it to left.
-func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
+func (b *fileSet) take(ctx context.Context, root fs.FS, name string) error {
 	content, ok := evidenceFile(root, name, b.room())
 	if !ok || b.files >= maxFiles {
 		b.left = append(b.left, name)
@@ -96,11 +87,11 @@ func (b *bag) take(ctx context.Context, root fs.FS, name string) error {
 }
 
 // room returns the largest allowed size of the next file.
-func (b *bag) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
+func (b *fileSet) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
 
 // put puts a file into the bag, whatever its size.
-func (b *bag) put(ctx context.Context, name, content string) error {
-	out := b.p.repos.Outbox()
+func (b *fileSet) put(ctx context.Context, name, content string) error {
+	out := b.p.Repos.Outbox()
 	out.Stdin = content
 	id, err := out.Output(ctx, "hash-object", "-w", "--stdin")
 	if err != nil {
@@ -112,9 +103,9 @@ func (b *bag) put(ctx context.Context, name, content string) error {
 }
 
 // commit creates a commit of the files in the bag. If parent is empty, the commit has none.
-func (b *bag) commit(ctx context.Context, message, parent string) (string, error) {
-	r := b.p.repos.Outbox()
-	file := filepath.Join(b.p.repos.Dir, "evidence-index")
+func (b *fileSet) commit(ctx context.Context, message, parent string) (string, error) {
+	r := b.p.Repos.Outbox()
+	file := filepath.Join(b.p.Repos.Dir, "evidence-index")
 	r.Env, r.Stdin = append(r.Env, "GIT_INDEX_FILE="+file), b.entries.String()
 	_ = os.Remove(file) // of an earlier try
 	defer func() { _ = os.Remove(file) }()
@@ -130,7 +121,7 @@ func (b *bag) commit(ctx context.Context, message, parent string) (string, error
 	if parent != "" {
 		args = append(args, "-p", parent)
 	}
-	out, err := b.p.repos.Outbox().Output(ctx, append(args, string(bytes.TrimSpace(tree)))...)
+	out, err := b.p.Repos.Outbox().Output(ctx, append(args, string(bytes.TrimSpace(tree)))...)
 	return string(bytes.TrimSpace(out)), err
 }
 

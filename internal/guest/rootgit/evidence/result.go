@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -21,16 +20,16 @@ import (
 // that gave the order may be gone by then, or may collect nothing. The result is always included; the other
 // files as far as they fit, small logs first; left names the omitted ones. It does nothing if this box has no
 // lease or lost it. Call it once the result is written, before Release.
-func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err error) {
-	if err := sd.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
+func (sd *Uploader) Result(ctx context.Context, root fs.FS) (left []string, err error) {
+	if err := sd.Ledger.Load(); errors.Is(err, remote.ErrUnclaimed) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("keep the result: %w", err)
 	}
-	if _, lost := sd.book.Fence.Loser(); lost {
+	if _, lost := sd.Ledger.Fence.LostTo(); lost {
 		return nil, nil
 	}
-	b := &bag{p: sd}
+	b := &fileSet{p: sd}
 	result, err := fs.ReadFile(root, workorder.ResultFile)
 	if err == nil {
 		err = b.put(ctx, workorder.ResultFile, string(result))
@@ -48,7 +47,7 @@ func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err er
 			return nil, fmt.Errorf("keep %s: %w", name, err)
 		}
 	}
-	commit, err := b.commit(ctx, fmt.Sprintf("Result of task %s, attempt %d", sd.repos.Order.TaskID, sd.book.Number()), "")
+	commit, err := b.commit(ctx, fmt.Sprintf("Result of task %s, attempt %d", sd.Repos.Order.TaskID, sd.Ledger.AttemptNumber()), "")
 	if err != nil {
 		return nil, fmt.Errorf("keep the result: %w", err)
 	}
@@ -57,29 +56,29 @@ func (sd *Sender) Result(ctx context.Context, root fs.FS) (left []string, err er
 
 // sendResult moves the ref. The landing may have released the lease, so another box may have begun, or an earlier attempt
 // may push late: the ledger's view is refreshed from the remote as long as our attempt is the last one.
-func (sd *Sender) sendResult(ctx context.Context, commit string) error {
-	ref := workorder.ResultRef(sd.repos.Order.TaskID)
-	_, err := sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
+func (sd *Uploader) sendResult(ctx context.Context, commit string) error {
+	ref := workorder.ResultRef(sd.Repos.Order.TaskID)
+	_, err := sd.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
 	if git.KindOf(err) == git.KindRejected {
-		s, serr := sd.remote.FetchState(ctx, "result")
+		s, serr := sd.FetchState(ctx, "result")
 		if serr != nil {
 			return errors.Join(err, serr)
 		}
-		if s == nil || !sd.book.Ours(s) {
+		if s == nil || !sd.Ledger.IsOwn(s) {
 			return nil // another box has begun: its result is the task's
 		}
-		refs, aerr := sd.repos.Ask(ctx, "", ref)
+		refs, aerr := sd.Repos.Ask(ctx, "", ref)
 		if aerr != nil {
 			return errors.Join(err, aerr)
 		}
-		sd.book.Refs[ref] = refs[ref]
-		_, err = sd.remote.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
+		sd.Ledger.Refs[ref] = refs[ref]
+		_, err = sd.Send(ctx, []remote.Change{{Ref: ref, SHA: commit}}, false)
 	}
 	if err != nil {
-		return fmt.Errorf("push the result to %s: %w", sd.repos.Order.Repo, err)
+		return fmt.Errorf("push the result to %s: %w", sd.Repos.Order.Repo, err)
 	}
-	sd.book.Refs[ref] = commit
-	sd.book.Note()
+	sd.Ledger.Refs[ref] = commit
+	sd.Ledger.StoreBestEffort()
 	return nil
 }
 

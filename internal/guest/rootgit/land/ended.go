@@ -6,8 +6,8 @@ import (
 
 // ended records the end of this box's attempt in a state and releases the lease.
 func (ld *Lander) ended(s *workorder.State, end workorder.Attempt) {
-	end.ID = ld.repos.Order.AttemptID
-	end.Reasons, end.Agent.Final, end.Plan = end.Reasons.Each(ld.repos.Mask), ld.repos.Mask(end.Agent.Final), ld.repos.Mask(end.Plan)
+	end.ID = ld.Repos.Order.AttemptID
+	end.Reasons, end.Agent.Final, end.Plan = end.Reasons.Each(ld.Repos.Mask), ld.Repos.Mask(end.Agent.Final), ld.Repos.Mask(end.Plan)
 	if a := s.Find(end.ID); a != nil {
 		end.Number, end.Mode, end.StartedAt, end.Incarnation = a.Number, a.Mode, a.StartedAt, a.Incarnation
 		*a = end
@@ -16,6 +16,6 @@ func (ld *Lander) ended(s *workorder.State, end workorder.Attempt) {
 	}
 	s.Lease = nil
 	if ld.Answered {
-		ld.feedback.Answered(s, end.HeadSHA)
+		ld.Feedback.RemoveAnswered(s, end.HeadSHA)
 	}
 }

@@ -11,45 +11,23 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heads"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/heartbeat"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/lease"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/push"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/evidence"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/review"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/stopping"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/worktree"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Lander lands the work.
 type Lander struct {
-	repos    *repos.Repos
-	book     *ledger.Book
-	work     *worktree.Tree
-	feedback *review.Feedback
-	heart    *heartbeat.Heart
-	heads    *heads.Heads
-	pusher   *push.Pusher
-	saver    *save.Saver
-	stopping *stopping.State
+	*tree.Tree
+	Feedback *evidence.Feedback
+	Saver    *save.Saver
 
 	// Answered means that the feedback in the state was answered; it is removed with the end of the attempt.
 	Answered bool
-}
-
-// New returns a Lander.
-func New(
-	repos *repos.Repos, book *ledger.Book, work *worktree.Tree, feedback *review.Feedback, heart *heartbeat.Heart, heads *heads.Heads,
-	pusher *push.Pusher, saver *save.Saver, stopping *stopping.State,
-) *Lander {
-	return &Lander{
-		repos: repos, book: book, work: work, feedback: feedback, heart: heart, heads: heads, pusher: pusher, saver: saver, stopping: stopping,
-	}
 }
 
 // Limits of single operations. The caller's context bounds the whole landing.
@@ -58,7 +36,7 @@ const (
 	// the time for the result.
 	pushTries = 3
 	pushPause = 700 * time.Millisecond
-	// hurriedTime replaces repos.LocalTime when there is little time for pushing.
+	// hurriedTime replaces remote.LocalTime when there is little time for pushing.
 	hurriedTime = 2 * time.Second
 	// bundleTime is enough to pack some hundred megabytes. A shorter
 	// landing gives half of its time to files and the other half to the archive.
@@ -87,17 +65,17 @@ type Landed struct {
 func (ld *Lander) Land(
 	ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt,
 ) (l Landed) {
-	limit := repos.LocalTime
-	if d, ok := ctx.Deadline(); ok && time.Until(d) < repos.LocalTime {
+	limit := remote.LocalTime
+	if d, ok := ctx.Deadline(); ok && time.Until(d) < remote.LocalTime {
 		limit = hurriedTime
 	}
 	clearing, cleared := context.WithTimeout(context.WithoutCancel(ctx), hurriedTime)
-	ld.book.Unreserve() // the agent has ended and cannot use the space
-	ld.work.Clear(clearing)
+	ld.Ledger.Unreserve() // the agent has ended and cannot use the space
+	ld.Work.RemoveLocks(clearing)
 	cleared()
 	local, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if ld.book.Load() == nil && ld.book.Hold != "" {
+	if ld.Ledger.Load() == nil && ld.Ledger.Hold != "" {
 		return ld.landHeld(ctx, local, base, bundlePath, end)
 	}
 	w, err := ld.gather(local, base, &l)
@@ -106,29 +84,29 @@ func (ld *Lander) Land(
 		l.Err = fmt.Errorf("read the work tree's commits: %w", err)
 		return l
 	}
-	branch := workorder.BranchRef(ld.book.Branch())
-	aside := append(ld.pusher.Kept(), w.More...)
+	branch := workorder.BranchRef(ld.Ledger.Branch())
+	aside := append(ld.Pusher.PendingRefs(), w.More...)
 	keep := aside // for the remote, or else for the bundle
 	if len(l.Commits) > 0 {
-		l.Warnings = append(l.Warnings, ld.work.Inside(local, base, w.Head)...)
+		l.Warnings = append(l.Warnings, ld.Work.NestedRepoWarnings(local, base, w.Head)...)
 		keep = append([]remote.Change{{Ref: branch, SHA: w.Head}}, keep...)
 	}
-	ld.pusher.Forgive()
-	ld.heart.Live(ctx) // a push may take minutes, also in rescue
+	ld.Pusher.ResetRefused()
+	ld.Heartbeat.Start(ctx) // a push may take minutes, also in rescue
 	err = ld.deliver(ctx, w, &l, end)
-	l.Checkpoint = ld.book.Checkpoint
-	if err == nil && ld.book.State.Lease == nil {
-		ld.heart.Fade(ctx)
+	l.Checkpoint = ld.Ledger.Checkpoint
+	if err == nil && ld.Ledger.State.Lease == nil {
+		ld.Heartbeat.StopAndDelete(ctx)
 	}
 	there := map[string]string{}
-	for ref, sha := range ld.book.Refs {
+	for ref, sha := range ld.Ledger.Refs {
 		there[sha] = ref
 	}
 	aside = slices.DeleteFunc(aside, func(c remote.Change) bool {
 		ref, arrived := there[c.SHA]
 		if name := w.Names[c.Ref]; arrived && name != "" {
 			l.Warnings = append(
-				l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.book.Branch(), ref),
+				l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.Ledger.Branch(), ref),
 			)
 		}
 		return arrived
@@ -150,14 +128,14 @@ func (ld *Lander) Land(
 	default:
 		l.Err = err
 	}
-	if berr := ld.bundle(ctx, ld.repos.Outbox(), base, keep, bundlePath); berr != nil {
+	if berr := ld.bundle(ctx, ld.Repos.Outbox(), base, keep, bundlePath); berr != nil {
 		l.Err = errors.Join(l.Err, berr)
 	} else {
 		l.Bundle = bundlePath
 		for _, c := range aside {
 			if name := w.Names[c.Ref]; name != "" {
 				l.Warnings = append(
-					l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.book.Branch()),
+					l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.Ledger.Branch()),
 				)
 			}
 		}
@@ -168,11 +146,11 @@ func (ld *Lander) Land(
 // saved returns the landing of a work tree that can no longer be read, because the agent removed or broke its
 // repository: the remote's commits.
 func (ld *Lander) saved(l *Landed) {
-	if ld.book.Load() != nil {
+	if ld.Ledger.Load() != nil {
 		return
 	}
-	l.Checkpoint = ld.book.Checkpoint
-	if l.Head = ld.book.Refs[workorder.BranchRef(ld.book.Branch())]; l.Head == "" && l.Checkpoint == nil {
+	l.Checkpoint = ld.Ledger.Checkpoint
+	if l.Head = ld.Ledger.Refs[workorder.BranchRef(ld.Ledger.Branch())]; l.Head == "" && l.Checkpoint == nil {
 		return
 	}
 	l.Pushed = l.Head != ""
@@ -185,28 +163,28 @@ func (ld *Lander) saved(l *Landed) {
 
 // arrived returns head if the remote has it, else "".
 func (ld *Lander) arrived(sha string) string {
-	if sha == ld.book.Refs[workorder.BranchRef(ld.book.Branch())] || sha == ld.book.State.BaseSHA {
+	if sha == ld.Ledger.Refs[workorder.BranchRef(ld.Ledger.Branch())] || sha == ld.Ledger.State.BaseSHA {
 		return sha
 	}
 	return ""
 }
 
 // gather collects the work tree's commits.
-func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (heads.Work, error) {
-	if err := ld.book.Load(); err != nil {
-		return heads.Work{}, err
+func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (remote.Commits, error) {
+	if err := ld.Ledger.Load(); err != nil {
+		return remote.Commits{}, err
 	}
-	if err := ld.repos.Reconnect(ctx); err != nil {
-		return heads.Work{}, err
+	if err := ld.Repos.Reconnect(ctx); err != nil {
+		return remote.Commits{}, err
 	}
-	w, warnings, err := ld.heads.Find(ctx, base)
+	w, warnings, err := ld.AgentRefs.Find(ctx, base)
 	if err != nil {
-		return heads.Work{}, err
+		return remote.Commits{}, err
 	}
 	l.Warnings = warnings
-	cs, err := ld.repos.Outbox().Log(ctx, base, w.Head, repos.MaxCommits)
+	cs, err := ld.Repos.Outbox().Log(ctx, base, w.Head, remote.MaxCommits)
 	if err != nil {
-		return heads.Work{}, err
+		return remote.Commits{}, err
 	}
 	for _, c := range cs {
 		l.Commits = append(l.Commits, workorder.Commit(c))
@@ -228,27 +206,27 @@ func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder
 
 // deliver pushes the work. If the branch is refused, its commits are kept next to it, and Release records how
 // the attempt ended.
-func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
-	branch := workorder.BranchRef(ld.book.Branch())
-	if (ld.book.Pending != nil || ld.book.Foreign != "") && !ld.book.Lost {
-		if err := ld.pusher.Reconcile(ctx); err != nil {
-			return fmt.Errorf("push %s to %s: %w", ld.book.Branch(), ld.repos.Order.Repo, err)
+func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
+	branch := workorder.BranchRef(ld.Ledger.Branch())
+	if (ld.Ledger.Pending != nil || ld.Ledger.Foreign != "") && !ld.Ledger.Lost {
+		if err := ld.Pusher.Reconcile(ctx); err != nil {
+			return fmt.Errorf("push %s to %s: %w", ld.Ledger.Branch(), ld.Repos.Order.Repo, err)
 		}
 	}
-	cs := ld.pusher.Kept()
+	cs := ld.Pusher.PendingRefs()
 	for _, c := range w.More {
-		cs = ld.pusher.Aside(ctx, cs, c)
+		cs = ld.Pusher.AddSideRef(ctx, cs, c)
 	}
-	cs, err := ld.pusher.Move(ctx, cs, w.Head)
+	cs, err := ld.Pusher.AddBranchMove(ctx, cs, w.Head)
 	if err != nil {
 		return err
 	}
-	foreign := ld.book.Foreign != ""
+	foreign := ld.Ledger.Foreign != ""
 	if !foreign {
 		all := cs
-		if ld.book.Committed && !w.Cut {
+		if ld.Ledger.Committed && !w.Cut {
 			// This push has all of its commits.
-			all = append(slices.Clone(cs), remote.Change{Ref: workorder.CheckpointRef(ld.repos.Order.TaskID), SHA: ""})
+			all = append(slices.Clone(cs), remote.Change{Ref: workorder.CheckpointRef(ld.Repos.Order.TaskID), SHA: ""})
 		}
 		all = ld.superfluous(all)
 		err = ld.tries(ctx, all, ld.edit(l, end))
@@ -258,7 +236,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 		}
 		var refused *remote.RefusedError
 		if !errors.As(err, &refused) {
-			return fmt.Errorf("push %s to %s: %w", ld.book.Branch(), ld.repos.Order.Repo, err)
+			return fmt.Errorf("push %s to %s: %w", ld.Ledger.Branch(), ld.Repos.Order.Repo, err)
 		}
 		cs = slices.DeleteFunc(cs, func(c remote.Change) bool { _, not := refused.Why[c.Ref]; return not })
 		if _, not := refused.Why[branch]; !not {
@@ -271,13 +249,13 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 			return nil
 		}
 	}
-	why := fmt.Errorf("the remote %s has a %s with other commits; it was left unchanged", ld.repos.Order.Repo, ld.book.Branch())
+	why := fmt.Errorf("the remote %s has a %s with other commits; it was left unchanged", ld.Repos.Order.Repo, ld.Ledger.Branch())
 	if !foreign {
-		why = fmt.Errorf("the remote %s refuses %s: %w%s", ld.repos.Order.Repo, ld.book.Branch(), err, ld.authorHint(err))
+		why = fmt.Errorf("the remote %s refuses %s: %w%s", ld.Repos.Order.Repo, ld.Ledger.Branch(), err, ld.authorHint(err))
 	}
 	err = &git.Error{Verb: "push", Kind: git.KindRejected, Err: why}
-	beside := workorder.KeptRef(ld.repos.Order.TaskID, ld.book.Branch())
-	cs = ld.pusher.Aside(
+	beside := workorder.KeptRef(ld.Repos.Order.TaskID, ld.Ledger.Branch())
+	cs = ld.Pusher.AddSideRef(
 		ctx, slices.DeleteFunc(cs, func(c remote.Change) bool { return c.Ref == branch }), remote.Change{Ref: beside, SHA: w.Head},
 	)
 	if kerr := ld.tries(ctx, cs, nil); remote.SecretIn(kerr) != nil && remote.SecretIn(err) != nil {
@@ -285,7 +263,7 @@ func (ld *Lander) deliver(ctx context.Context, w heads.Work, l *Landed, end func
 	} else if kerr != nil {
 		return errors.Join(err, kerr)
 	}
-	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", ld.book.Branch(), beside))
+	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", ld.Ledger.Branch(), beside))
 	return err
 }
 
@@ -298,7 +276,7 @@ func (ld *Lander) authorHint(err error) string {
 	if !ok || !aboutAuthor.MatchString(refused.Said) {
 		return ""
 	}
-	return fmt.Sprintf(" (the commits are by %s; set another author with author: in the project file or --author)", ld.repos.Order.Author)
+	return fmt.Sprintf(" (the commits are by %s; set another author with author: in the project file or --author)", ld.Repos.Order.Author)
 }
 
 // tries pushes, with retries for a remote that is temporarily unreachable.
@@ -313,14 +291,14 @@ func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*worko
 			}
 		}
 		start := time.Now()
-		if err = ld.pusher.All(ctx, cs, nil, end); err == nil {
-			ld.pusher.Said(cs, start)
+		if err = ld.Pusher.PushAll(ctx, cs, nil, end); err == nil {
+			ld.Pusher.ReportPushed(cs, start)
 			return nil
 		}
-		ld.repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(ld.book.Branch()), Status: "error", Text: err.Error()})
-		var held *heartbeat.HeldError
+		ld.Repos.Emit(workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(ld.Ledger.Branch()), Status: "error", Text: err.Error()})
+		var held *remote.LeaseHeldError
 		var refused *remote.RefusedError
-		if errors.As(err, &refused) && refused.Why[workorder.StateRef(ld.repos.Order.TaskID)] != "" && ld.book.Foreign == "" {
+		if errors.As(err, &refused) && refused.Why[workorder.StateRef(ld.Repos.Order.TaskID)] != "" && ld.Ledger.Foreign == "" {
 			continue // the ledger was out of date and is refreshed now
 		}
 		if k := git.KindOf(err); k == git.KindAuth || k == git.KindRejected || errors.As(err, &held) || ctx.Err() != nil {
@@ -334,20 +312,20 @@ func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*worko
 // releases the lease. If this box has no lease, or nothing changed, it
 // only stops the heartbeat.
 func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
-	defer ld.heart.Rest()
-	if err := ld.book.Load(); errors.Is(err, ledger.ErrUnclaimed) {
+	defer ld.Heartbeat.Stop()
+	if err := ld.Ledger.Load(); errors.Is(err, remote.ErrUnclaimed) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if _, lost := ld.book.Fence.Loser(); lost {
+	if _, lost := ld.Ledger.Fence.LostTo(); lost {
 		return nil
 	}
 	end.HeadSHA = ld.arrived(end.HeadSHA) // otherwise the next attempt would conclude that the branch was reset
-	next := ledger.CopyState(ld.book.State)
+	next := remote.CopyState(ld.Ledger.State)
 	ld.ended(next, end)
-	if ld.book.Pending == nil {
-		was, err := ld.book.State.Encode()
+	if ld.Ledger.Pending == nil {
+		was, err := ld.Ledger.State.Encode()
 		if err != nil {
 			return err
 		}
@@ -355,32 +333,32 @@ func (ld *Lander) Release(ctx context.Context, end workorder.Attempt) error {
 			return err
 		}
 	}
-	err := ld.pusher.Push(ctx, nil, nil, func(s *workorder.State) { ld.ended(s, end) })
-	if _, held := errors.AsType[*heartbeat.HeldError](err); held {
+	err := ld.Pusher.Push(ctx, nil, nil, func(s *workorder.State) { ld.ended(s, end) })
+	if _, held := errors.AsType[*remote.LeaseHeldError](err); held {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("return the lease of task %s: %w", ld.repos.Order.TaskID, err)
+		return fmt.Errorf("return the lease of task %s: %w", ld.Repos.Order.TaskID, err)
 	}
-	ld.heart.Fade(ctx)
-	ld.repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "released", Text: string(end.Status)})
+	ld.Heartbeat.StopAndDelete(ctx)
+	ld.Repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "released", Text: string(end.Status)})
 	return nil
 }
 
 // bundle writes the commits that could not be pushed to a file that `git fetch` reads.
 func (ld *Lander) bundle(ctx context.Context, outbox git.Repo, base string, refs []remote.Change, path string) error {
 	limit := bundleTime
-	if ld.stopping.Short(ctx, bundleTime) {
-		limit = ld.stopping.ForFiles() / 2
+	if ld.Stop.LessThan(ctx, bundleTime) {
+		limit = ld.Stop.FileBudget() / 2
 	}
 	// The push may have used up the deadline; writing the bundle is local and short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	args := []string{"bundle", "create", "--quiet", path}
-	if ld.book.Committed && len(refs) > 0 && refs[0].Ref == workorder.BranchRef(ld.book.Branch()) {
+	if ld.Ledger.Committed && len(refs) > 0 && refs[0].Ref == workorder.BranchRef(ld.Ledger.Branch()) {
 		refs = append(
 			slices.Clone(refs),
-			remote.Change{Ref: workorder.TaskRefs(ld.repos.Order.TaskID) + lease.LandedBy + strconv.Itoa(ld.book.Number()), SHA: refs[0].SHA},
+			remote.Change{Ref: workorder.TaskRefs(ld.Repos.Order.TaskID) + claim.LandedBy + strconv.Itoa(ld.Ledger.AttemptNumber()), SHA: refs[0].SHA},
 		)
 	}
 	for _, r := range refs {

@@ -1,4 +1,5 @@
-// Package remote changes refs of the remote by compare and swap, and queries them.
+// Package remote is root's side of the task's remote: the repositories that commits pass through, the ledger of
+// what the remote has, pushes by compare and swap, the heartbeat, and the agent's refs.
 package remote
 
 import (
@@ -10,24 +11,29 @@ import (
 	"unicode"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/ledger"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/repos"
 	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Remote changes the remote's refs by compare and swap with the ledger's values.
+// Remote changes the remote's refs by compare and swap with the ledger's values. Its parts share it.
 type Remote struct {
-	repos *repos.Repos
-	book  *ledger.Book
-	scan  *scanner // nil if pushes are not searched for secrets
+	Repos     *Repos
+	Ledger    *Ledger
+	Heartbeat *Heartbeat
+	Pusher    *Pusher
+	AgentRefs *AgentRefs
+	Stop      *StopState
+
+	scan   *scanner // nil if pushes are not searched for secrets
 }
 
-// New returns a Remote.
-func New(repos *repos.Repos, book *ledger.Book) *Remote {
-	return &Remote{repos: repos, book: book}
+// New returns a Remote that has read nothing yet.
+func New(repos *Repos) *Remote {
+	r := &Remote{Repos: repos, Ledger: newLedger(repos), Stop: &StopState{}}
+	r.Heartbeat, r.Pusher, r.AgentRefs = &Heartbeat{Remote: r}, &Pusher{Remote: r}, &AgentRefs{Remote: r}
+	return r
 }
 
 // Change is a new value for one ref of the remote; an empty sha deletes it.
@@ -59,8 +65,8 @@ func (e *RefusedError) Error() string {
 	return "the remote refused " + strings.Join(all, ", ") + said
 }
 
-// Whole reports whether the remote refused every ref of a push of n, so that a rule about one of them may have refused the others.
-func (e *RefusedError) Whole(n int) bool {
+// whole reports whether the remote refused every ref of a push of n, so that a rule about one of them may have refused the others.
+func (e *RefusedError) whole(n int) bool {
 	for _, why := range e.Why {
 		if !strings.HasPrefix(why, "[remote rejected]") {
 			return false
@@ -82,13 +88,13 @@ func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused 
 		args = append(args, "--atomic")
 	}
 	for _, c := range cs {
-		args = append(args, "--force-with-lease="+c.Ref+":"+r.book.Refs[c.Ref])
+		args = append(args, "--force-with-lease="+c.Ref+":"+r.Ledger.Refs[c.Ref])
 	}
-	args = append(args, "--", r.repos.Order.CloneURL)
+	args = append(args, "--", r.Repos.Order.CloneURL)
 	for _, c := range cs {
 		args = append(args, c.SHA+":"+c.Ref)
 	}
-	out, err := r.repos.Authed(r.repos.Outbox()).Output(ctx, args...)
+	out, err := r.Repos.authed(r.Repos.Outbox()).Output(ctx, args...)
 	if err == nil {
 		return nil, nil
 	}
@@ -108,11 +114,11 @@ func (r *Remote) Send(ctx context.Context, cs []Change, together bool) (refused 
 	return refused, &RefusedError{Why: refused, Said: r.said(err), Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: err}}
 }
 
-// SendEach is Send of changes that do not belong together: if the remote refuses all of them, each goes alone.
-func (r *Remote) SendEach(ctx context.Context, cs []Change) (refused map[string]string, err error) {
+// sendEach is Send of changes that do not belong together: if the remote refuses all of them, each goes alone.
+func (r *Remote) sendEach(ctx context.Context, cs []Change) (refused map[string]string, err error) {
 	refused, err = r.Send(ctx, cs, false)
 	whole, ok := errors.AsType[*RefusedError](err)
-	if !ok || !whole.Whole(len(cs)) {
+	if !ok || !whole.whole(len(cs)) {
 		return refused, err
 	}
 	all := &RefusedError{Why: map[string]string{}, Err: whole.Err}
@@ -158,20 +164,20 @@ func (r *Remote) said(err error) string {
 			lines = append(lines, line)
 		}
 	}
-	return text.Cut(r.repos.Mask(userInfo.ReplaceAllString(strings.Join(lines, " | "), "://")), maxSaid)
+	return text.Cut(r.Repos.Mask(userInfo.ReplaceAllString(strings.Join(lines, " | "), "://")), maxSaid)
 }
 
 // FetchState reads the remote's current state, through a ref of the mirror
 // that is used only here. The state is nil if it exists but cannot be read.
 func (r *Remote) FetchState(ctx context.Context, name string) (*workorder.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, repos.AskTime)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	ref := "refs/seen/" + name
-	if err := r.repos.Authed(r.repos.Mirror()).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-		"--", r.repos.Order.CloneURL, "+"+workorder.StateRef(r.repos.Order.TaskID)+":"+ref); err != nil {
+	if err := r.Repos.authed(r.Repos.Mirror()).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--", r.Repos.Order.CloneURL, "+"+workorder.StateRef(r.Repos.Order.TaskID)+":"+ref); err != nil {
 		return nil, err
 	}
-	s, err := r.book.ReadState(ctx, r.repos.Mirror(), ref)
+	s, err := r.Ledger.ReadState(ctx, r.Repos.Mirror(), ref)
 	if err != nil && ctx.Err() == nil {
 		return nil, nil
 	}

@@ -57,9 +57,9 @@ const (
 	placeholderName = "the model gateway's placeholder"
 )
 
-// MinSecret is the length of the shortest secret that is searched for in commits, in bytes: shorter values
+// minSecret is the length of the shortest secret that is searched for in commits, in bytes: shorter values
 // occur in files by chance.
-const MinSecret = 8
+const minSecret = 8
 
 // scanner searches commits for secrets before they are pushed.
 type scanner struct {
@@ -74,7 +74,7 @@ type scanner struct {
 func (r *Remote) Guard(secrets map[string]string) {
 	values := map[string]string{placeholderName: placeholder}
 	for name, value := range secrets {
-		if value = strings.TrimSpace(value); len(value) >= MinSecret {
+		if value = strings.TrimSpace(value); len(value) >= minSecret {
 			values[name] = value
 		}
 	}
@@ -106,7 +106,7 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 	if r.scan == nil {
 		return nil, nil, nil
 	}
-	id := r.repos.Order.TaskID
+	id := r.Repos.Order.TaskID
 	refused, all := map[string]string{}, &SecretError{}
 	for _, c := range cs {
 		if c.SHA == "" || c.Ref == workorder.StateRef(id) || c.Ref == workorder.AliveRef(id) {
@@ -146,9 +146,9 @@ func (r *Remote) inCommits(ctx context.Context, sha string) ([]Leak, error) {
 	if slices.Contains(s.clean, sha) {
 		return nil, nil
 	}
-	fresh := append([]string{"--ignore-missing", sha, "--not", r.book.State.BaseSHA}, slices.Collect(maps.Values(r.book.Refs))...)
+	fresh := append([]string{"--ignore-missing", sha, "--not", r.Ledger.State.BaseSHA}, slices.Collect(maps.Values(r.Ledger.Refs))...)
 	fresh = append(slices.DeleteFunc(append(fresh, s.clean...), func(a string) bool { return a == "" }), "--")
-	out, err := r.repos.Outbox().Output(ctx, append([]string{"rev-list", "--objects"}, fresh...)...)
+	out, err := r.Repos.Outbox().Output(ctx, append([]string{"rev-list", "--objects"}, fresh...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,13 +200,13 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 	}
 	var list []Leak
 	for _, name := range names {
-		list = append(list, r.leak(name, Leak{object: ids[0], Path: text.Words(text.Printable(r.repos.Mask(paths[ids[0]])))}))
+		list = append(list, r.leak(name, Leak{object: ids[0], Path: text.Words(text.Printable(r.Repos.Mask(paths[ids[0]])))}))
 	}
 	return list, nil
 }
 
 func (r *Remote) contents(ctx context.Context, ids []string, w io.Writer) error {
-	_, err := r.repos.Outbox().Stream(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), w, time.Second, "cat-file", "--batch", "--buffer")
+	_, err := r.Repos.Outbox().Stream(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), w, time.Second, "cat-file", "--batch", "--buffer")
 	return err
 }
 

@@ -8,17 +8,17 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 )
 
-// HeldBack returns the commit to push next to the branch: the rebased head, or the partial rebase, optionally
+// SideCommit returns the commit to push next to the branch: the rebased head, or the partial rebase, optionally
 // with uncommitted changes on top. It is empty if there is none.
-func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error) {
-	if err := sv.repos.Reconnect(ctx); err != nil {
+func (sv *Saver) SideCommit(ctx context.Context, uncommitted bool) (string, error) {
+	if err := sv.Repos.Reconnect(ctx); err != nil {
 		return "", err
 	}
-	t, err := sv.heads.Tip(ctx, sv.book.State.BaseSHA)
+	t, err := sv.AgentRefs.NextHead(ctx, sv.Ledger.State.BaseSHA)
 	if err != nil {
 		return "", err
 	}
-	if t.Head != sv.book.Start {
+	if t.Head != sv.Ledger.Start {
 		return t.Head, nil
 	}
 	at := t.At
@@ -26,11 +26,11 @@ func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error)
 		at = t.Head
 	}
 	if uncommitted {
-		tree, serr := sv.snapshots.Take(ctx, at)
+		tree, serr := sv.Checkpoints.HashTree(ctx, at)
 		if tree == "" {
 			return at, serr
 		}
-		out, err := sv.repos.Outbox().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", at+"^{tree}")
+		out, err := sv.Repos.Outbox().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", at+"^{tree}")
 		if err != nil {
 			return "", err
 		}
@@ -38,7 +38,7 @@ func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error)
 			if last := sv.last; last.tree == tree && last.head == at {
 				return last.commit, serr
 			}
-			commit, err := sv.snapshots.Commit(ctx, tree, at)
+			commit, err := sv.Checkpoints.Commit(ctx, tree, at)
 			if err != nil {
 				return at, err
 			}
@@ -46,7 +46,7 @@ func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error)
 			return commit, serr
 		}
 	}
-	if at == sv.book.Start {
+	if at == sv.Ledger.Start {
 		return "", nil
 	}
 	return at, nil
@@ -54,18 +54,18 @@ func (sv *Saver) HeldBack(ctx context.Context, uncommitted bool) (string, error)
 
 // saveHeld is save while the branch is held.
 func (sv *Saver) saveHeld(ctx, local context.Context, uncommitted bool, start time.Time) (s Saved) {
-	cs := sv.pusher.Kept()
-	sha, err := sv.HeldBack(local, uncommitted)
+	cs := sv.Pusher.PendingRefs()
+	sha, err := sv.SideCommit(local, uncommitted)
 	s.SnapErr, s.Head, s.Tree = err, sha, sv.last.tree
-	if sha != "" && sv.book.Refs[sv.book.Hold] != sha && !sv.pusher.Waits(remote.Change{Ref: sv.book.Hold, SHA: sha}) {
-		cs = append(cs, remote.Change{Ref: sv.book.Hold, SHA: sha})
+	if sha != "" && sv.Ledger.Refs[sv.Ledger.Hold] != sha && !sv.Pusher.InBackoff(remote.Change{Ref: sv.Ledger.Hold, SHA: sha}) {
+		cs = append(cs, remote.Change{Ref: sv.Ledger.Hold, SHA: sha})
 	}
 	if len(cs) == 0 {
 		return s
 	}
 	ctx, stop := context.WithTimeout(ctx, saveTime)
 	defer stop()
-	s.PushErr = sv.pusher.Rest(ctx, cs, nil, start)
+	s.PushErr = sv.Pusher.PushAccepted(ctx, cs, nil, start)
 	s.Pushed = s.PushErr == nil
 	return s
 }

@@ -1,0 +1,118 @@
+package land
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// HoldBranch keeps the branch on the remote unchanged until Move: pushes go to ref, a KeptRef, instead. There are
+// no checkpoints meanwhile; ref also gets uncommitted work. Call it after Checkout and before AutoSaver.Begin.
+func (ld *Lander) HoldBranch(ref string) error {
+	if err := ld.Ledger.Load(); err != nil {
+		return err
+	}
+	ld.Ledger.Hold = ref
+	return ld.Ledger.Store()
+}
+
+// MoveBranch ends Hold: the next push moves the branch to m.Head, only if the remote still has the branch's known
+// head. The same push keeps the old head and records the new base in the task's state. No AutoSaver may run.
+func (ld *Lander) MoveBranch(m remote.RebaseResult) error {
+	if err := ld.Ledger.Load(); err != nil {
+		return err
+	}
+	if !git.ValidSHA(m.Head) || !git.ValidSHA(m.Base) {
+		return fmt.Errorf("move %s: %q on %q are not commits", ld.Ledger.Branch(), m.Head, m.Base)
+	}
+	m.Beside = ld.Ledger.Hold
+	ld.Ledger.Hold, ld.Ledger.Moved = "", &m
+	if ld.Ledger.Keep == nil {
+		ld.Ledger.Keep = map[string]string{}
+	}
+	ld.Ledger.Keep[m.Backup] = m.OldHead
+	// Uncommitted changes now come from validation and are not landed.
+	ld.Ledger.Committed = true
+	return ld.Ledger.Store()
+}
+
+// landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this
+// attempt's commits go to a ref next to it.
+func (ld *Lander) landHeld(
+	ctx, local context.Context, base, bundlePath string, end func([]workorder.Commit, string) workorder.Attempt,
+) (l Landed) {
+	l.Head = ld.Ledger.Start
+	commits, err := ld.Repos.Outbox().Log(local, base, ld.Ledger.Start, remote.MaxCommits)
+	if err != nil {
+		l.Warnings = append(l.Warnings, "read the branch's commits: "+err.Error())
+	}
+	for _, c := range commits {
+		l.Commits = append(l.Commits, workorder.Commit(c))
+	}
+	l.Pushed = len(l.Commits) > 0 && ld.Ledger.Refs[workorder.BranchRef(ld.Ledger.Branch())] == ld.Ledger.Start
+	sha, err := ld.Saver.SideCommit(local, true)
+	if err != nil {
+		l.Warnings = append(l.Warnings, "keep the unfinished rebase: "+err.Error())
+	}
+	cs := ld.Pusher.PendingRefs()
+	if sha != "" {
+		cs = append(cs, remote.Change{Ref: ld.Ledger.Hold, SHA: sha})
+	}
+	ld.Pusher.ResetRefused()
+	ld.Heartbeat.Start(ctx)
+	err = ld.tries(ctx, cs, ld.edit(&l, end))
+	l.Checkpoint = ld.Ledger.Checkpoint
+	if err == nil {
+		if ld.Ledger.State.Lease == nil {
+			ld.Heartbeat.StopAndDelete(ctx)
+		}
+		return l
+	}
+	l.Warnings = append(l.Warnings, "the task's state on the remote is out of date: "+err.Error())
+	if sha == "" || ld.Ledger.Refs[ld.Ledger.Hold] == sha {
+		return l
+	}
+	if err := ld.bundle(ctx, ld.Repos.Outbox(), base, []remote.Change{{Ref: ld.Ledger.Hold, SHA: sha}}, bundlePath); err != nil {
+		l.Warnings = append(l.Warnings, err.Error())
+	} else {
+		l.Bundle = bundlePath
+	}
+	return l
+}
+
+// SideRef returns the remote ref with the commits that the held branch did not get, or refused; it is empty if
+// there is none.
+func (ld *Lander) SideRef() string {
+	if ld.Ledger.Load() != nil {
+		return ""
+	}
+	if ref := ld.Ledger.Hold; ref != "" && ld.Ledger.Refs[ref] != "" {
+		return ref
+	}
+	if ld.Ledger.Moved == nil {
+		return ""
+	}
+	for _, ref := range slices.Sorted(maps.Keys(ld.Ledger.Refs)) {
+		if ld.Ledger.Refs[ref] == ld.Ledger.Moved.Head && strings.HasPrefix(ref, workorder.KeptRef(ld.Repos.Order.TaskID, "")) {
+			return ref
+		}
+	}
+	return ""
+}
+
+// superfluous adds the deletion of the ref next to the branch, if the branch gets its commits.
+func (ld *Lander) superfluous(cs []remote.Change) []remote.Change {
+	if first := ld.Saver.SmallChangesRef(); ld.Ledger.Committed && ld.Ledger.Refs[first] != "" {
+		cs = append(slices.Clone(cs), remote.Change{Ref: first, SHA: ""}) // the branch has all of it
+	}
+	if m := ld.Ledger.Moved; m != nil && m.Beside != "" && ld.Ledger.Refs[m.Beside] == m.Head {
+		return append(slices.Clone(cs), remote.Change{Ref: m.Beside, SHA: ""})
+	}
+	return cs
+}

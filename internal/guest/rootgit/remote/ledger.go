@@ -1,0 +1,279 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Ledger is the ledger for the processes of a box. Ledger is nil before Load, or before the lease is taken.
+type Ledger struct {
+	*ledgerData
+	// Fence tells whether this box still holds the lease.
+	Fence Fence
+	// BoxID distinguishes this box from another one with the same order.
+	BoxID string
+
+	repos *Repos
+	op    ctxMutex
+	noted sync.Once // a failure to write the ledger was reported
+}
+
+// newLedger returns an empty ledger; nothing is read yet.
+func newLedger(r *Repos) *Ledger { return &Ledger{repos: r} }
+
+// ledgerData is root's view of the remote and of the task. It is a file of root, so that rescue, another process,
+// pushes with the same view as boot.
+type ledgerData struct {
+	// State is the task's state on the remote, in the commit Refs[StateRef].
+	State *workorder.State `json:"state"`
+	// Refs are the task's refs on the remote by full name, as last seen: the old values for a push.
+	Refs map[string]string `json:"refs"`
+	// Checkpoint is the checkpoint among them, or nil.
+	Checkpoint *workorder.Checkpoint `json:"checkpoint,omitempty"`
+	// Pending is the result of the push under way. It is written before the push:
+	// a reader that finds it has to ask the remote whether the push succeeded.
+	Pending *PushTarget `json:"pending,omitempty"`
+	// Tips are the last commits that this box tried to push to the branch. If the remote's branch has one of
+	// them, the push was this box's, even if it took effect late.
+	Tips []string `json:"tips,omitempty"`
+	// Sent are the last states that this box pushed or tried to push, by commit.
+	Sent []string `json:"sent,omitempty"`
+	// Foreign is the branch's commit on the remote if this box did not push it.
+	Foreign string `json:"foreign,omitempty"`
+	// Replaced are the commits kept because the agent rewrote its branch, oldest first.
+	Replaced []string `json:"replaced,omitempty"`
+	// Keep are refs to push with the next save.
+	Keep map[string]string `json:"keep,omitempty"`
+	// Lost means that another box has the lease. Nothing more may be pushed.
+	Lost bool `json:"lost,omitempty"`
+	// Apart means that the remote cannot change several refs at once.
+	Apart bool `json:"apart,omitempty"`
+	// RestoredTree is the work tree's hash and Start the commit under it at the start of the
+	// run; RestoredTree is empty if nothing uncommitted was restored.
+	RestoredTree string `json:"restored_tree,omitempty"`
+	Start        string `json:"start,omitempty"`
+	// Forced are restored files that are ignored: the agent had added them by force,
+	// which the new work tree's index does not show.
+	Forced []string `json:"forced,omitempty"`
+	// Settings are the agents' settings that have the base's version while the agent works.
+	Settings []ConfigFile `json:"settings,omitempty"`
+	// Committed means that all of the agent's work is in commits.
+	Committed bool `json:"committed,omitempty"`
+	// Hold is the ref that receives the branch's commits while the branch is held; empty if it is not.
+	Hold string `json:"hold,omitempty"`
+	// Incarnation identifies this box, in all of its processes.
+	Incarnation string `json:"incarnation,omitempty"`
+	// Moved is the rebase whose commits become the branch's.
+	Moved *RebaseResult `json:"moved,omitempty"`
+}
+
+// PushTarget is the remote's state after a push.
+type PushTarget struct {
+	State      *workorder.State      `json:"state"`
+	Refs       map[string]string     `json:"refs"` // an empty id means deleted
+	Checkpoint *workorder.Checkpoint `json:"checkpoint,omitempty"`
+}
+
+func (l *Ledger) file() string { return filepath.Join(l.repos.Dir, "ledger.json") }
+
+// Begin replaces the ledger by that of a new attempt, with the remote's refs as last seen. Store writes it.
+func (l *Ledger) Begin(state *workorder.State, refs map[string]string) {
+	l.ledgerData = &ledgerData{State: state, Refs: maps.Clone(refs), Incarnation: l.BoxID}
+}
+
+// Discard removes the ledger of an attempt that did not get the lease.
+func (l *Ledger) Discard() error {
+	l.ledgerData = nil
+	return os.Remove(l.file())
+}
+
+// Claimed reports whether the ledger has been read, or begun by a claim.
+func (l *Ledger) Claimed() bool { return l.ledgerData != nil }
+
+// ErrUnclaimed is returned by Load if there is no ledger.
+var ErrUnclaimed = errors.New("this sandbox never took the task's lease")
+
+// Load reads the ledger of the run, once.
+func (l *Ledger) Load() error {
+	if l.ledgerData != nil {
+		return nil
+	}
+	b, err := os.ReadFile(l.file())
+	if errors.Is(err, os.ErrNotExist) {
+		return ErrUnclaimed
+	}
+	if err != nil {
+		return fmt.Errorf("read the ledger: %w", err)
+	}
+	var d ledgerData
+	if err := json.Unmarshal(b, &d); err != nil {
+		return fmt.Errorf("read the ledger: %w", err)
+	}
+	if d.State == nil || d.Refs == nil {
+		return fmt.Errorf("read the ledger: %s is incomplete", l.file())
+	}
+	l.ledgerData, l.BoxID = &d, d.Incarnation
+	l.Fence.sending(l.Sent...)
+	if l.Lost {
+		l.Fence.markLost(l.State.Lease, func() {}) // the process that wrote the ledger has reported it
+	}
+	return nil
+}
+
+// Store writes the ledger atomically: a reader sees the old or the new one.
+func (l *Ledger) Store() error {
+	b, err := json.Marshal(l.ledgerData)
+	if err != nil {
+		return fmt.Errorf("write the ledger: %w", err)
+	}
+	f := l.file()
+	if err = atomicfile.Write(f, b, 0o600); err != nil && l.Unreserve() {
+		err = atomicfile.Write(f, b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the ledger: %w", err)
+	}
+	return nil
+}
+
+// StoreBestEffort is Store without an error, for use while work is at stake: the work matters more, and the remote can
+// be queried again.
+func (l *Ledger) StoreBestEffort() {
+	if err := l.Store(); err != nil {
+		l.noted.Do(func() {
+			l.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error() + "; the work is pushed all the same"})
+		})
+	}
+}
+
+// AttemptNumber returns the number of this box's attempt.
+func (l *Ledger) AttemptNumber() int {
+	if a := l.State.Find(l.repos.Order.AttemptID); a != nil {
+		return a.Number
+	}
+	return 0
+}
+
+// Branch returns the task's branch. For a continued task it is the remote's, even if the order has another
+// name.
+func (l *Ledger) Branch() string {
+	if l.ledgerData != nil {
+		return l.State.TargetBranch
+	}
+	return l.repos.Order.TargetBranch
+}
+
+// Record creates the commit of a state. It has no parent, so a task of a thousand saves leaves one commit on
+// the remote.
+func (l *Ledger) Record(ctx context.Context, s *workorder.State) (string, error) {
+	b, err := s.Encode()
+	if err != nil {
+		return "", err
+	}
+	commit, err := l.writeState(ctx, s.TaskID, b)
+	if err != nil && l.Unreserve() {
+		commit, err = l.writeState(ctx, s.TaskID, b)
+	}
+	return commit, err
+}
+
+func (l *Ledger) writeState(ctx context.Context, taskID string, b []byte) (string, error) {
+	r := l.repos.Outbox()
+	r.Stdin = string(b)
+	blob, err := r.Output(ctx, "hash-object", "-w", "--stdin")
+	if err != nil {
+		return "", fmt.Errorf("write task state: %w", err)
+	}
+	r.Stdin = fmt.Sprintf("100644 blob %s\t%s\n", bytes.TrimSpace(blob), workorder.StateFile)
+	tree, err := r.Output(ctx, "mktree")
+	if err != nil {
+		return "", fmt.Errorf("write task state: %w", err)
+	}
+	r.Stdin = ""
+	commit, err := r.Output(ctx, "commit-tree", "-m", "State of task "+taskID, string(bytes.TrimSpace(tree)))
+	if err != nil {
+		return "", fmt.Errorf("write task state: %w", err)
+	}
+	return string(bytes.TrimSpace(commit)), nil
+}
+
+// ReadState reads the state from a commit in one of root's repositories.
+func (l *Ledger) ReadState(ctx context.Context, r git.Repo, commit string) (*workorder.State, error) {
+	out, err := r.Output(ctx, "cat-file", "blob", commit+":"+workorder.StateFile)
+	if err != nil {
+		return nil, fmt.Errorf("read task state: %w", err)
+	}
+	return workorder.DecodeState(out, l.repos.Order.TaskID)
+}
+
+// CopyState returns a deep copy of s.
+func CopyState(s *workorder.State) *workorder.State {
+	c := *s
+	c.Attempts, c.Added = slices.Clone(s.Attempts), slices.Clone(s.Added)
+	if s.Lease != nil {
+		l := *s.Lease
+		c.Lease = &l
+	}
+	return &c
+}
+
+// Lease returns a lease of this box, renewed now.
+func (l *Ledger) Lease() *workorder.Lease {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return &workorder.Lease{
+		AttemptID: l.repos.Order.AttemptID, Incarnation: l.BoxID, Holder: host, RenewedAt: time.Now().UTC(),
+		TTLSeconds: (workorder.LeaseMisses * l.renewal()).Seconds(),
+	}
+}
+
+// renewal returns the time between two heartbeats.
+func (l *Ledger) renewal() time.Duration {
+	return min(l.repos.Order.CheckpointInterval(), workorder.LeaseRenewal)
+}
+
+// A branch that an agent wrote may contain settings, hooks and MCP servers that the next agent would
+// obey before it reads its task. While an agent works on a continued task, these files have
+// the base branch's version. That version must not be committed: the ledger records the branch's version,
+// and every snapshot of the work tree has the branch's version unless the agent changed the file itself.
+
+// ConfigFile is a file that differs between branch and base. Entries have git's format "mode id";
+// they are empty if the file is absent.
+type ConfigFile struct {
+	Path   string `json:"path"`
+	Base   string `json:"base,omitempty"`   // the version that replaced it in the work tree
+	Branch string `json:"branch,omitempty"` // the original version
+	Start  string `json:"start,omitempty"`  // the version in the attempt's first commit
+}
+
+// The commits of a rebase are worthless until all of them exist and were checked. While the branch is held,
+// every save or landing (by a timer, a signal, or rescue in another process) pushes to a ref next to it.
+
+// RebaseResult is a rebase that passed its checks.
+type RebaseResult struct {
+	// Branch and Base are the new base branch and its commit, Head is the new head.
+	Branch string `json:"branch"`
+	Base   string `json:"base"`
+	Head   string `json:"head"`
+	// OldHead is the head that Head replaces, and Backup the ref that keeps it.
+	OldHead string `json:"old_head"`
+	Backup  string `json:"backup"`
+
+	// Beside is the ref used while the branch was held.
+	Beside string `json:"beside,omitempty"`
+}

@@ -1,0 +1,287 @@
+package save
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Options set how often to save. Zero values mean the order's.
+type Options struct {
+	Push, Checkpoint time.Duration
+	// CommitsOnly saves commits but not the work tree: after the agent's
+	// end, validation changes it.
+	CommitsOnly bool
+}
+
+const (
+	// watchEvery is the interval of checks for a new commit in the agent's refs.
+	watchEvery = 500 * time.Millisecond
+	// A commit is pushed once commitSettle passes without another commit, at the latest after lateness. apartness is
+	// the minimum time between two such pushes.
+	commitSettle   = 2 * time.Second
+	maxCommitDelay = 10 * time.Second
+	minPushGap     = 3 * time.Second
+	// firstRetry is the first pause after a failure; it doubles up to the interval.
+	firstRetry = time.Second
+	// repeatError is the minimum time between two reports of the same failure.
+	repeatError = time.Minute
+)
+
+// AutoSaver saves the work while the agent runs. Its methods are
+// safe for concurrent use.
+type AutoSaver struct {
+	p        *Saver
+	o        Options
+	interval time.Duration
+
+	begin, stop, done   chan struct{}
+	flush               chan struct{}
+	beginOnce, stopOnce sync.Once
+	kill                context.CancelFunc
+
+	mu         sync.Mutex
+	changed    time.Time
+	checkpoint *workorder.Checkpoint
+
+	said map[string]time.Time // errors, by the time of their last report
+	bad  bool                 // the last save failed
+}
+
+// Keep saves the work from Begin on, until Stop or until ctx ends, without waiting for a save under way.
+// After Stop, Keep may be called again.
+func (sv *Saver) Keep(ctx context.Context, o Options) *AutoSaver {
+	if o.Push <= 0 {
+		o.Push = sv.Repos.Order.PushInterval()
+	}
+	if o.Checkpoint <= 0 {
+		o.Checkpoint = sv.Repos.Order.CheckpointInterval()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	k := &AutoSaver{
+		p: sv, o: o, kill: cancel,
+		// Each push costs a connection: both are pushed together.
+		interval: min(o.Push, o.Checkpoint),
+		begin:    make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		flush: make(chan struct{}, 1), said: map[string]time.Time{},
+	}
+	go k.run(ctx)
+	return k
+}
+
+// Begin starts saving; call it when the agent starts.
+func (k *AutoSaver) Begin() { k.beginOnce.Do(func() { close(k.begin) }) }
+
+// Flush starts a save and does not wait.
+func (k *AutoSaver) Flush() {
+	select {
+	case k.flush <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// Stop starts no further save and waits for the one under way until ctx ends,
+// which kills it. It may be called more than once.
+func (k *AutoSaver) Stop(ctx context.Context) {
+	k.stopOnce.Do(func() { close(k.stop) })
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+		k.kill()
+		<-k.done
+	}
+	k.kill()
+}
+
+// Lost returns a channel that is closed when another box holds the lease and nothing more is pushed. That may
+// happen long after Stop.
+func (k *AutoSaver) Lost() <-chan struct{} { return k.p.Ledger.Fence.Lost() }
+
+// Changed returns the time of the last observed change of the tree or of HEAD; zero if there was none.
+func (k *AutoSaver) Changed() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// Checkpoint returns the last one on the remote, or nil.
+func (k *AutoSaver) Checkpoint() *workorder.Checkpoint {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.checkpoint
+}
+
+func (k *AutoSaver) touched() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed = time.Now()
+}
+
+// schedule has the times when saves are due; a zero time means never.
+type schedule struct {
+	save          time.Time
+	first, latest time.Time // of the unpushed commits
+	lastPush      time.Time
+	retry         time.Duration // 0 if the last try succeeded
+	notBefore     time.Time
+	now           bool // Flush
+}
+
+// commitDue returns when the new commits are to be pushed.
+func (s *schedule) commitDue() time.Time {
+	if s.first.IsZero() {
+		return time.Time{}
+	}
+	due := s.latest.Add(commitSettle)
+	if late := s.first.Add(maxCommitDelay); late.Before(due) {
+		due = late
+	}
+	if apart := s.lastPush.Add(minPushGap); apart.After(due) {
+		due = apart
+	}
+	return due
+}
+
+func (k *AutoSaver) run(ctx context.Context) {
+	defer close(k.done)
+	if err := k.p.Ledger.Load(); err != nil {
+		k.fail(workorder.EventLease, "", err)
+		return
+	}
+	k.note()
+	var s schedule
+	begin, lost := k.begin, k.Lost()
+	watch := time.NewTicker(min(watchEvery, max(k.interval/4, 10*time.Millisecond)))
+	defer watch.Stop()
+	tree, refs := "", k.refs()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.stop:
+			return
+		case <-lost:
+			return
+		case <-begin:
+			begin = nil
+			s.save = time.Now() // earlier work is saved at once
+		case <-k.flush:
+			s.now = begin == nil
+		case <-watch.C:
+		}
+		now := time.Now()
+		if seen := k.refs(); seen != refs {
+			refs, s.latest = seen, now
+			if s.first.IsZero() {
+				s.first = now
+			}
+			k.touched()
+		}
+		save := begin == nil && (s.now || due(s.save, now) || due(s.commitDue(), now))
+		if !save || !s.now && now.Before(s.notBefore) {
+			continue
+		}
+		select {
+		case <-k.stop:
+			return
+		default:
+		}
+		if done := k.once(ctx, &s, &tree); done {
+			return
+		}
+	}
+}
+
+func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// once saves and plans the next save. done means that the lease is lost.
+func (k *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done bool) {
+	s.first, s.now = time.Time{}, false
+	out := k.p.Save(ctx, !k.o.CommitsOnly)
+	now := time.Now()
+	if out.Tree != "" && out.Tree != *tree {
+		if *tree != "" {
+			k.touched()
+		}
+		*tree = out.Tree
+	}
+	s.save = now.Add(k.interval)
+	var refused *remote.PartialPushError
+	settled := errors.As(out.PushErr, &refused)
+	if out.Pushed || settled {
+		s.lastPush = now
+	}
+	k.note()
+	if ctx.Err() != nil {
+		return true // killed: the next push finds out its result
+	}
+	if _, held := errors.AsType[*remote.LeaseHeldError](out.PushErr); held {
+		return true
+	}
+	if out.SnapErr != nil {
+		k.fail(workorder.EventCheckpoint, workorder.CheckpointRef(k.p.Repos.Order.TaskID), out.SnapErr)
+	}
+	switch {
+	case settled:
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.Ledger.Branch()), out.PushErr)
+		k.bad = false
+	case out.PushErr != nil:
+		s.retry = min(max(2*s.retry, firstRetry), k.interval)
+		if git.KindOf(out.PushErr) == git.KindAuth {
+			s.retry = k.interval // more frequent retries do not help
+		}
+		s.notBefore = now.Add(s.retry)
+		s.save = s.notBefore
+		k.bad = true
+		k.fail(workorder.EventPush, workorder.BranchRef(k.p.Ledger.Branch()), fmt.Errorf("%w; retrying in %s", out.PushErr, s.retry))
+		if git.KindOf(out.PushErr) == git.KindOther {
+			k.p.Index.Reset() // an object that only the separate index names may be missing
+		}
+		return false
+	case out.Pushed && k.bad:
+		k.bad = false
+		clear(k.said)
+		k.p.Repos.Emit(workorder.Event{
+			Type: workorder.EventPush, Name: workorder.StateRef(k.p.Repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again",
+		})
+	}
+	s.retry, s.notBefore = 0, time.Time{}
+	return false
+}
+
+// fail reports an error, the same one at most once in repeatError.
+func (k *AutoSaver) fail(t workorder.EventType, ref string, err error) {
+	// The growing pause at the end does not make it a different failure.
+	kind := string(t) + ref + string(git.KindOf(err))
+	if k := git.KindOf(err); k == git.KindOther || k == git.KindRejected {
+		kind = string(t) + err.Error()
+	}
+	if at, ok := k.said[kind]; ok && time.Since(at) < repeatError {
+		return
+	}
+	k.said[kind] = time.Now()
+	k.p.Repos.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
+}
+
+// note publishes the ledger's checkpoint for the AutoSaver's callers.
+func (k *AutoSaver) note() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.checkpoint = k.p.Ledger.Checkpoint
+}
+
+// refs identifies the state of HEAD and the branch by the files' stamps, without reading them.
+func (k *AutoSaver) refs() (s string) {
+	for _, f := range []string{"HEAD", "logs/HEAD", "packed-refs", workorder.BranchRef(k.p.Ledger.Branch())} {
+		s += tree.Stamp(filepath.Join(k.p.Repos.Workspace, ".git", f)) + "\n"
+	}
+	return s
+}

@@ -1,0 +1,133 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
+)
+
+// Files that setup leaves in the work tree (a lock file that `npm install` wrote) are
+// not the agent's work. Baseline records them, and Commit leaves them out unless the agent
+// changed them. The record is a file, so that rescue can read it, too.
+
+func (s *Checkpointer) baselineFile() string { return filepath.Join(s.Repos.Dir, "baseline") }
+
+// RecordSetupFiles records how the work tree differs from HEAD now. In a continued run
+// restored changes are the agent's work, even if setup changed them again.
+func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
+	if err := s.Ledger.Lock(ctx); err != nil {
+		return err
+	}
+	defer s.Ledger.Unlock()
+	// The agent's git ignores settings that have the base's version.
+	if s.Ledger.Load() != nil || len(s.Ledger.Settings) == 0 {
+		t := s.Repos.Tree()
+		if dirty, err := t.Dirty(ctx); err != nil || !dirty {
+			return err
+		}
+	}
+	if err := s.Index.prepareSide(); err != nil {
+		return err
+	}
+	restored, err := s.RestoredPaths(ctx)
+	if err != nil {
+		return err
+	}
+	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
+	if len(restored) == 0 && len(s.Ledger.Settings) == 0 {
+		err = s.Index.StageNames(ctx)
+	} else {
+		_, err = s.Index.Stage(ctx, 0)
+	}
+	if err != nil {
+		return err
+	}
+	noted := map[string]string{}
+	if err := changes(
+		ctx, s.Index.repo(), func(path, entry string) { noted[path] = entry }, "diff-index", "--cached", "--no-renames", "-z", "HEAD", "--",
+	); err != nil {
+		return err
+	}
+	base, err := s.Config.unchangedSinceBase(ctx)
+	if err != nil {
+		return err
+	}
+	for path := range base {
+		if base[path] {
+			delete(noted, path)
+		}
+	}
+	for _, path := range restored {
+		delete(noted, path)
+	}
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(noted)) {
+		b.WriteString(noted[path] + "\x00" + path + "\x00")
+	}
+	if err := os.WriteFile(s.baselineFile(), []byte(b.String()), 0o600); err != nil {
+		return fmt.Errorf("record the files of setup: %w", err)
+	}
+	return nil
+}
+
+// asSetupLeft returns the entries, by path, in which an index differs from head and that are unchanged since
+// setup.
+func (s *Checkpointer) asSetupLeft(ctx context.Context, t git.Repo, head string) (map[string]string, error) {
+	noted, err := os.ReadFile(s.baselineFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the files of setup: %w", err)
+	}
+	was := map[string]string{}
+	for fields := strings.Split(string(noted), "\x00"); len(fields) > 1; fields = fields[2:] {
+		was[fields[1]] = fields[0]
+	}
+	if len(was) == 0 {
+		return nil, nil
+	}
+	same := map[string]string{}
+	err = changes(ctx, t, func(path, now string) {
+		if was[path] == now {
+			same[path] = now
+		}
+	}, "diff-index", "--cached", "--no-renames", "-z", head, "--")
+	return same, err
+}
+
+// setupEntries returns the input of `update-index --index-info` that restores head's entries for files in t's
+// index that are unchanged since setup.
+func (s *Checkpointer) setupEntries(ctx context.Context, t git.Repo, head string) (string, error) {
+	same, err := s.asSetupLeft(ctx, t, head)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for path, entry := range same {
+		// ":mode-before mode-now id-before id-now status"; mode 0 removes.
+		if f := strings.Fields(strings.TrimPrefix(entry, ":")); len(f) == 5 {
+			fmt.Fprintf(&b, "%s %s\t%s\x00", strings.TrimPrefix(f[0], "00000"), f[2], path)
+		}
+	}
+	return b.String(), nil
+}
+
+// unstage removes setup's leftovers and the base's agent settings from the agent's index; the files stay.
+func (s *Checkpointer) unstage(ctx context.Context, t git.Repo, settings *configEntries) error {
+	setup, err := s.setupEntries(ctx, t, "HEAD")
+	if err != nil {
+		return err
+	}
+	if t.Stdin = settings.info() + setup; t.Stdin == "" {
+		return nil
+	}
+	return t.Run(ctx, "update-index", "--replace", "-z", "--index-info")
+}

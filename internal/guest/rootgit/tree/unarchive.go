@@ -1,0 +1,101 @@
+package tree
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// unarchiveTime bounds unpacking; archiveLimit bounds it, too.
+const unarchiveTime = 2 * time.Minute
+
+// Unarchive extracts an archive of Archive into the work tree, as the agent's
+// user and without any .git: files that git could not take then may block it again. Call it after
+// Checkout. It warns of an unreadable archive and returns; the host still has it. It reports whether any file may have been extracted.
+func (c *Committer) Unarchive(ctx context.Context, path string) (unpacked bool) {
+	ctx, cancel := context.WithTimeout(ctx, unarchiveTime)
+	defer cancel()
+	said := "files that an earlier attempt could not commit are in the work tree again"
+	err := c.unpack(ctx, path)
+	if err != nil {
+		said = fmt.Sprintf("the files that an earlier attempt could not commit are missing, at least in part, from the work tree: %v", err)
+	}
+	c.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: said})
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (c *Committer) unpack(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, w := io.Pipe()
+	defer r.Close()
+	tail := proc.NewTail(1 << 10)
+	filtered := make(chan error, 1)
+	go func() {
+		err := withoutGit(f, w)
+		_ = w.CloseWithError(err) // nil means the end
+		filtered <- err
+	}()
+	err = proc.Run(ctx, proc.Spec{
+		Argv: []string{"tar", "--extract", "--no-same-owner", "--warning=no-timestamp"},
+		Dir:  c.Repos.Workspace, User: c.Repos.User, Stdin: r, Stderr: tail,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
+	})
+	_ = r.Close() // in case tar did not read everything
+	if ferr := <-filtered; ferr != nil && !errors.Is(ferr, io.ErrClosedPipe) {
+		err = errors.Join(ferr, err)
+	}
+	if err != nil {
+		return errors.Join(err, errors.New(strings.TrimSpace(tail.String())))
+	}
+	return nil
+}
+
+// withoutGit copies a compressed archive, uncompressed, without entries named .git or below one. tar's own
+// option for that takes minutes for a path of a thousand directories.
+func withoutGit(from io.Reader, to io.Writer) error {
+	z, err := gzip.NewReader(from)
+	if err != nil {
+		return fmt.Errorf("read archive: %w", err)
+	}
+	in, out := tar.NewReader(z), tar.NewWriter(to)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Close()
+		} else if err != nil {
+			return fmt.Errorf("read archive: %w", err)
+		}
+		if inGit(h.Name) || h.Typeflag == tar.TypeLink && inGit(h.Linkname) {
+			continue
+		}
+		if err := out.WriteHeader(h); err != nil {
+			return fmt.Errorf("copy %q: %w", h.Name, err)
+		}
+		if _, err := io.Copy(out, in); err != nil {
+			return fmt.Errorf("copy %q: %w", h.Name, err)
+		}
+	}
+}
+
+func inGit(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".git" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package tree
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+)
+
+// UncommittedError names the part of the work tree that could not be committed.
+type UncommittedError struct {
+	Paths []string
+	// full means that the disk had no room for the files.
+	full bool
+	// Reason is the first reason, for the user.
+	Reason string
+}
+
+// Left returns the paths that only Archive can keep.
+func (e *UncommittedError) Left() []string { return e.Paths }
+
+// maxNamed bounds the paths in a message.
+const maxNamed = 5
+
+func (e *UncommittedError) Error() string {
+	return "could not commit " + Named(e.Paths) + " (" + e.Reason + ")"
+}
+
+// Named formats the first few of many paths.
+func Named(paths []string) string {
+	s := strings.Join(paths[:min(len(paths), maxNamed)], ", ")
+	if more := len(paths) - maxNamed; more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return s
+}
+
+// addFiles adds files. If err is nil, the others' reason applies.
+func (e *UncommittedError) addFiles(err error, files []File) {
+	for _, f := range files {
+		e.Paths = append(e.Paths, f.Path)
+	}
+	e.full = e.full || isFull(err)
+	why := ""
+	switch {
+	case e.full:
+		why = "no space left on the disk"
+	case e.Reason != "" || err == nil && len(files) == 0:
+	case err == nil:
+		why = "too many files that git does not accept"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		why = "no time left"
+	case strings.Contains(err.Error(), "Permission denied"):
+		why = "not readable by the agent's user"
+	default:
+		why = err.Error()
+	}
+	e.Reason = cmp.Or(why, e.Reason)
+}
+
+// addSubmoduleFiles adds changed files of submodules.
+func (e *UncommittedError) addSubmoduleFiles(paths []string, why string) *UncommittedError {
+	if len(paths) == 0 {
+		return e
+	}
+	if e == nil {
+		return &UncommittedError{Paths: paths, Reason: why}
+	}
+	return &UncommittedError{Paths: slices.Concat(e.Paths, paths), full: e.full, Reason: e.Reason + "; " + why}
+}
+
+// RemoveLocks deletes files that would block git forever: lock files of a git that was killed with the agent (which
+// is gone, so they are stale), and pipes and sockets in .git on which git would wait. It also deletes partial
+// files of a git that ran into the full disk, which fill it. It runs as the agent's user, whose directories
+// may lead anywhere; after a failure the next git command reports the cause.
+func (t *WorkTree) RemoveLocks(ctx context.Context) {
+	t.restoreDirAccess()
+	t.script(ctx, `find .git \( ! -type f ! -type d ! -type l -o -xtype p -o -xtype s \) -delete
+find .git -path .git/objects -prune -o -name '*.lock' -type f -exec rm -f {} +
+rm -f .git/objects/pack/tmp_* .git/objects/tmp_* .git/objects/??/tmp_obj_*`)
+	t.removePipes(ctx)
+}
+
+// removePipes deletes pipes and sockets at the paths of ignore and attribute files, on which git would wait.
+func (t *WorkTree) removePipes(ctx context.Context) {
+	t.script(
+		ctx,
+		`find . -path ./.git -prune -o \( -name .gitignore -o -name .gitattributes -o -name .gitmodules \) \( -type p -o -type s \) -exec `+
+			`rm -f {} +`,
+	)
+}
+
+// restoreDirAccess restores the agent's user's access to the work tree's directory, which that user may lack. Root owns
+// the parent directory, so the work tree is not a link.
+func (t *WorkTree) restoreDirAccess() {
+	if st, err := os.Lstat(t.Repos.Workspace); err == nil && st.IsDir() && st.Mode().Perm()&0o700 != 0o700 {
+		_ = os.Chmod(t.Repos.Workspace, st.Mode().Perm()|0o700) // git reports an error
+	}
+}
+
+// restoreFileAccess restores the agent's user's access to files whose modes deny it.
+func (t *WorkTree) restoreFileAccess(ctx context.Context) {
+	t.script(ctx, `find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`)
+}
+
+func (t *WorkTree) script(ctx context.Context, text string) {
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
+	defer cancel()
+	_ = proc.Run(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", text}, Dir: t.Repos.Workspace, User: t.Repos.User})
+}
+
+// clearTime is enough to walk a million files.
+const clearTime = 20 * time.Second
+
+// isFull reports whether git failed because the disk is full.
+func isFull(err error) bool {
+	// The second text is git's when it streams a large file.
+	return err != nil && (strings.Contains(err.Error(), "No space left on device") || strings.Contains(err.Error(), "Out of diskspace"))
+}
