@@ -171,9 +171,7 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 			return boot.Cloned{}, err
 		}
 		if c.Elsewhere, err = r.Git.Checkpoints.SideRefs(ctx); err != nil {
-			r.Git.Repos.Emit(
-				workorder.Event{Type: workorder.EventWarning, Text: "the agent cannot be informed of work next to the branch: " + err.Error()},
-			)
+			r.Git.Repos.Warn("the agent cannot be informed of work next to the branch: %v", err)
 		}
 	}
 	if err := r.nameCoAuthor(ctx); err != nil {

@@ -42,11 +42,8 @@ func (ls *Claimer) compare(ctx context.Context, v remoteTask, c *Result) {
 	if in, err := ls.Repos.Mirror().IsAncestor(ctx, last, c.Head); err == nil && in {
 		return // an error means that the remote no longer has the commit
 	}
-	ls.Repos.Emit(workorder.Event{
-		Type: workorder.EventWarning,
-		Text: fmt.Sprintf(
-			"the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s", v.branch, last,
-			c.Head,
-		),
-	})
+	ls.Repos.Warn(
+		"the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s", v.branch, last,
+		c.Head,
+	)
 }

@@ -2,7 +2,6 @@ package claim
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -26,9 +25,7 @@ func (ls *Claimer) unbundle(ctx context.Context) {
 	err := ls.Repos.Mirror().Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
 		"--", ls.Bundle, "+refs/heads/*:"+BundleHeads+"*", "+"+workorder.TaskRefs(ls.Repos.Order.TaskID)+"*:"+bundleKept+"*")
 	if err != nil {
-		ls.Repos.Emit(workorder.Event{
-			Type: workorder.EventWarning, Text: fmt.Sprintf("the commits that an earlier attempt could not push cannot be read: %v", err),
-		})
+		ls.Repos.Warn("the commits that an earlier attempt could not push cannot be read: %v", err)
 	}
 }
 
@@ -95,13 +92,10 @@ func (ls *Claimer) takeBundle(ctx context.Context, v remoteTask, c *Result) erro
 		default:
 			kept := workorder.KeptRef(ls.Repos.Order.TaskID, "bundle-"+sha[:12])
 			c.keep(kept, sha)
-			ls.Repos.Emit(workorder.Event{
-				Type: workorder.EventWarning,
-				Text: fmt.Sprintf(
-					"the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s", v.branch,
-					kept,
-				),
-			})
+			ls.Repos.Warn(
+				"the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s", v.branch,
+				kept,
+			)
 		}
 	}
 	return nil

@@ -178,13 +178,10 @@ func (ls *Claimer) sayDamaged(v remoteTask) {
 		return
 	}
 	id := ls.Repos.Order.TaskID
-	ls.Repos.Emit(workorder.Event{
-		Type: workorder.EventWarning,
-		Text: fmt.Sprintf(
-			"the remote's state of task %s cannot be read: earlier attempts are unknown, and it is kept as %s", id,
-			workorder.KeptRef(id, "state-"+v.damaged[:12]),
-		),
-	})
+	ls.Repos.Warn(
+		"the remote's state of task %s cannot be read: earlier attempts are unknown, and it is kept as %s", id,
+		workorder.KeptRef(id, "state-"+v.damaged[:12]),
+	)
 }
 
 // newer reports whether an unreadable state has a later version: this box must not replace it.

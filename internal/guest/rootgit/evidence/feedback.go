@@ -85,12 +85,9 @@ func (f *Feedback) takeOver(r, pending *workorder.Review) {
 		r.Items[i].Number = i + 1
 	}
 	if left > 0 {
-		f.Repos.Emit(workorder.Event{
-			Type: workorder.EventWarning,
-			Text: fmt.Sprintf(
-				"%d entries of an earlier file of feedback were never answered, and do not fit next to the new ones: pass them again", left,
-			),
-		})
+		f.Repos.Warn(
+			"%d entries of an earlier file of feedback were never answered, and do not fit next to the new ones: pass them again", left,
+		)
 	}
 }
 

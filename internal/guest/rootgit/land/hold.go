@@ -33,10 +33,7 @@ func (ld *Lander) MoveBranch(m remote.RebaseResult) error {
 	}
 	m.Beside = ld.Ledger.Hold
 	ld.Ledger.Hold, ld.Ledger.Moved = "", &m
-	if ld.Ledger.Keep == nil {
-		ld.Ledger.Keep = map[string]string{}
-	}
-	ld.Ledger.Keep[m.Backup] = m.OldHead
+	ld.Ledger.KeepRef(m.Backup, m.OldHead)
 	// Uncommitted changes now come from validation and are not landed.
 	ld.Ledger.Committed = true
 	return ld.Ledger.Store()

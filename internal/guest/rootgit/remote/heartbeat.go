@@ -86,9 +86,14 @@ func (h *Heartbeat) StopAndDelete(ctx context.Context) {
 	defer cancel()
 	// The remote may still carry out a killed push, after this one.
 	h.stopAfter(limit / 2)
-	_ = h.Repos.authed(
-		h.Repos.Outbox(),
-	).Run(ctx, "push", "--quiet", "--no-verify", "--", h.Repos.Order.CloneURL, ":"+workorder.AliveRef(h.Repos.Order.TaskID))
+	_ = h.push(ctx, "")
+}
+
+// push makes the heartbeat's ref name a commit; an empty one deletes it.
+func (h *Heartbeat) push(ctx context.Context, commit string) error {
+	return h.Repos.authed(h.Repos.Outbox()).Run(
+		ctx, "push", "--quiet", "--no-verify", "--", h.Repos.Order.CloneURL, commit+":"+workorder.AliveRef(h.Repos.Order.TaskID),
+	)
 }
 
 func (h *Heartbeat) beats(ctx context.Context, last <-chan struct{}, done chan<- struct{}) {
@@ -109,8 +114,9 @@ func (h *Heartbeat) beats(ctx context.Context, last <-chan struct{}, done chan<-
 			pause /= beatRetry
 			if silent := time.Since(well); silent > workorder.LeaseMisses*h.Ledger.renewal()/2 && !warned {
 				warned = true
-				h.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(
-					"no heartbeat has reached the remote for %s, and another sandbox may take the task: %v", silent.Round(time.Second), err)})
+				h.Repos.Warn(
+					"no heartbeat has reached the remote for %s, and another sandbox may take the task: %v", silent.Round(time.Second), err,
+				)
 			}
 		}
 		select {
@@ -151,9 +157,7 @@ func (h *Heartbeat) Beat(ctx context.Context, made *[2]string) (over bool, err e
 		return false, err
 	}
 	made[0], made[1] = made[1], commit
-	return false, h.Repos.authed(
-		h.Repos.Outbox(),
-	).Run(ctx, "push", "--quiet", "--no-verify", "--", h.Repos.Order.CloneURL, "+"+commit+":"+workorder.AliveRef(h.Repos.Order.TaskID))
+	return false, h.push(ctx, "+"+commit)
 }
 
 // sign creates a new commit with a unique id.

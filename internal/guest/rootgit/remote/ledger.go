@@ -154,9 +154,17 @@ func (l *Ledger) Store() error {
 func (l *Ledger) StoreBestEffort() {
 	if err := l.Store(); err != nil {
 		l.noted.Do(func() {
-			l.repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error() + "; the work is pushed all the same"})
+			l.repos.Warn("%v; the work is pushed all the same", err)
 		})
 	}
+}
+
+// KeepRef makes the next save push a ref.
+func (l *Ledger) KeepRef(ref, sha string) {
+	if l.Keep == nil {
+		l.Keep = map[string]string{}
+	}
+	l.Keep[ref] = sha
 }
 
 // AttemptNumber returns the number of this box's attempt.

@@ -26,7 +26,7 @@ type Remote struct {
 	AgentRefs *AgentRefs
 	Stop      *StopState
 
-	scan   *scanner // nil if pushes are not searched for secrets
+	scan *scanner // nil if pushes are not searched for secrets
 }
 
 // New returns a Remote that has read nothing yet.
@@ -173,8 +173,7 @@ func (r *Remote) FetchState(ctx context.Context, name string) (*workorder.State,
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	ref := "refs/seen/" + name
-	if err := r.Repos.authed(r.Repos.Mirror()).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-		"--", r.Repos.Order.CloneURL, "+"+workorder.StateRef(r.Repos.Order.TaskID)+":"+ref); err != nil {
+	if err := r.Repos.fetch(ctx, workorder.StateRef(r.Repos.Order.TaskID), ref); err != nil {
 		return nil, err
 	}
 	s, err := r.Ledger.ReadState(ctx, r.Repos.Mirror(), ref)

@@ -140,9 +140,13 @@ func (rs *Repos) keepBase(ctx context.Context) {
 	if rs.Mirror().Run(ctx, "update-ref", BaseRef, id) == nil {
 		return // it came with a branch, or with the rest of a bundle
 	}
-	_ = rs.authed(
-		rs.Mirror(),
-	).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--", rs.Order.CloneURL, "+"+id+":"+BaseRef)
+	_ = rs.fetch(ctx, id, BaseRef)
+}
+
+// fetch brings one of the remote's commits, or what a ref of it names, to a ref of the mirror.
+func (rs *Repos) fetch(ctx context.Context, from, to string) error {
+	return rs.authed(rs.Mirror()).Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--", rs.Order.CloneURL, "+"+from+":"+to)
 }
 
 // Refresh updates the mirror from the remote, the task's own refs included. It is safe while others read the mirror.
@@ -251,6 +255,11 @@ func (rs *Repos) Mask(s string) string {
 	return rs.Clean(s)
 }
 
+// Warn emits a warning.
+func (rs *Repos) Warn(format string, args ...any) {
+	rs.Emit(workorder.Event{Type: workorder.EventWarning, Text: fmt.Sprintf(format, args...)})
+}
+
 // TaskRefs lists the task's refs of a repository or remote, from the output of
 // ls-remote or for-each-ref with "id<white space>name" per line.
 func TaskRefs(out []byte, taskID, branch string) map[string]string {
@@ -287,3 +296,22 @@ const LocalTime = 30 * time.Second
 
 // MaxCommits bounds the commits that a result lists.
 const MaxCommits = 200
+
+// askTime bounds a query of the remote's refs.
+const askTime = 30 * time.Second
+
+// RemoteRefs queries the remote for the task's refs.
+func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]string, error) {
+	return rs.Ask(ctx, branch, workorder.TaskRefs(rs.Order.TaskID)+"*", workorder.BranchRef(branch))
+}
+
+// Ask queries the remote for the task's refs that match the patterns.
+func (rs *Repos) Ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	out, err := rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
+	if err != nil {
+		return nil, err
+	}
+	return TaskRefs(out, rs.Order.TaskID, branch), nil
+}

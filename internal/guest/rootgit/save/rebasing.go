@@ -2,10 +2,10 @@ package save
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 )
 
 // SideCommit returns the commit to push next to the branch: the rebased head, or the partial rebase, optionally
@@ -26,23 +26,23 @@ func (sv *Saver) SideCommit(ctx context.Context, uncommitted bool) (string, erro
 		at = t.Head
 	}
 	if uncommitted {
-		tree, serr := sv.Checkpoints.HashTree(ctx, at)
-		if tree == "" {
+		hash, serr := sv.Checkpoints.HashTree(ctx, at)
+		if hash == "" {
 			return at, serr
 		}
-		out, err := sv.Repos.Outbox().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", at+"^{tree}")
+		committed, err := tree.Hash(ctx, sv.Repos.Outbox(), at)
 		if err != nil {
 			return "", err
 		}
-		if strings.TrimSpace(string(out)) != tree {
-			if last := sv.last; last.tree == tree && last.head == at {
+		if committed != hash {
+			if last := sv.last; last.tree == hash && last.head == at {
 				return last.commit, serr
 			}
-			commit, err := sv.Checkpoints.Commit(ctx, tree, at)
+			commit, err := sv.Checkpoints.Commit(ctx, hash, at)
 			if err != nil {
 				return at, err
 			}
-			sv.last = snapped{head: at, tree: tree, commit: commit, made: time.Now().UTC()}
+			sv.last = snapped{head: at, tree: hash, commit: commit, made: time.Now().UTC()}
 			return commit, serr
 		}
 	}

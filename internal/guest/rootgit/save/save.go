@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
@@ -103,35 +102,35 @@ func (sv *Saver) beside(ctx context.Context, cs []remote.Change, head string) ([
 // because the branch is about to have all of it.
 func (sv *Saver) checkpoint(ctx context.Context, at string, s *Saved, cs *[]remote.Change) (*workorder.Checkpoint, error) {
 	ref := workorder.CheckpointRef(sv.Repos.Order.TaskID)
-	tree, err := sv.Checkpoints.HashTree(ctx, at)
-	if tree == "" {
+	hash, err := sv.Checkpoints.HashTree(ctx, at)
+	if hash == "" {
 		return nil, err
 	}
-	s.Tree = tree
+	s.Tree = hash
 	if sv.Ledger.Committed { // it was, and the agent continued
 		sv.Ledger.Committed = false
 	}
 	if sv.onBranch(at, s.Head) {
-		out, terr := sv.Repos.Outbox().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", at+"^{tree}")
+		committed, terr := tree.Hash(ctx, sv.Repos.Outbox(), at)
 		if terr != nil {
 			return nil, terr
 		}
-		if strings.TrimSpace(string(out)) == tree {
+		if committed == hash {
 			*cs = append(*cs, remote.Change{Ref: ref, SHA: ""})
 			return nil, err
 		}
 	}
-	if last := sv.last; last.commit != "" && last.tree == tree && last.head == at {
+	if last := sv.last; last.commit != "" && last.tree == hash && last.head == at {
 		*cs = append(*cs, remote.Change{Ref: ref, SHA: last.commit}) // dropped again if the remote has it
-		return &workorder.Checkpoint{SHA: last.commit, Tree: tree, At: last.made}, err
+		return &workorder.Checkpoint{SHA: last.commit, Tree: hash, At: last.made}, err
 	}
-	commit, cerr := sv.Checkpoints.Commit(ctx, tree, at)
+	commit, cerr := sv.Checkpoints.Commit(ctx, hash, at)
 	if cerr != nil {
 		return nil, cerr
 	}
-	sv.last = snapped{head: at, tree: tree, commit: commit, made: time.Now().UTC().Truncate(time.Second)}
+	sv.last = snapped{head: at, tree: hash, commit: commit, made: time.Now().UTC().Truncate(time.Second)}
 	*cs = append(*cs, remote.Change{Ref: ref, SHA: commit})
-	return &workorder.Checkpoint{SHA: commit, Tree: tree, At: sv.last.made}, err
+	return &workorder.Checkpoint{SHA: commit, Tree: hash, At: sv.last.made}, err
 }
 
 // onBranch reports whether the branch gets HEAD's commits.

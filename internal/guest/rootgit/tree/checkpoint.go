@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Checkpointer makes and restores checkpoints.
@@ -123,13 +122,10 @@ func (s *Checkpointer) name(large []string) {
 	for _, path := range fresh {
 		s.large[path] = true
 	}
-	s.Repos.Emit(workorder.Event{
-		Type: workorder.EventWarning,
-		Text: fmt.Sprintf(
-			"files of more than %d MiB are not part of checkpoints, and are saved when they are committed: %s", checkpointFile>>20,
-			Named(fresh),
-		),
-	})
+	s.Repos.Warn(
+		"files of more than %d MiB are not part of checkpoints, and are saved when they are committed: %s", checkpointFile>>20,
+		Named(fresh),
+	)
 }
 
 // madeBy is the trailer of a checkpoint with the number of the attempt that made it.

@@ -20,7 +20,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Committer commits and archives as the agent's user.
@@ -89,7 +88,7 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 	}
 	c.noteConflicts(ctx, t, conflicts)
 	if err := c.Config.restore(ctx, settings); err != nil {
-		c.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
+		c.Repos.Warn("%v", err)
 	}
 	left = left.addSubmoduleFiles(added.outside, "changed in a submodule, or in another work tree, whose files are not part of this repository")
 	objects, n := c.Work.lfsObjects(ctx)
@@ -258,10 +257,7 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 		}
 		var cut bool
 		if paths, cut = inTree(ctx, c.Repos.Workspace, archiveNames); cut {
-			c.Repos.Emit(workorder.Event{
-				Type: workorder.EventWarning,
-				Text: fmt.Sprintf("the work tree has more than %d files: the archive of uncommitted files lacks the others", archiveNames),
-			})
+			c.Repos.Warn("the work tree has more than %d files: the archive of uncommitted files lacks the others", archiveNames)
 		}
 	}
 	sizes := map[string]int64{}
@@ -285,10 +281,7 @@ func (c *Committer) archived(ctx context.Context, whole bool) (_ []string, large
 		return false
 	})
 	if long > 0 {
-		c.Repos.Emit(workorder.Event{
-			Type: workorder.EventWarning,
-			Text: fmt.Sprintf("%d files are not kept: their paths are longer than %d bytes, which no program can open", long, unix.PathMax),
-		})
+		c.Repos.Warn("%d files are not kept: their paths are longer than %d bytes, which no program can open", long, unix.PathMax)
 	}
 	if len(kept) == 0 && (large || long > 0) {
 		return nil, large, ErrTooLarge

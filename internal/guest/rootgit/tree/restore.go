@@ -194,7 +194,7 @@ func (s *Checkpointer) fits(ctx context.Context, c *claim.Result) (f fit, err er
 	if err != nil {
 		return fit{}, err
 	}
-	tree, err := s.treeOf(ctx, c.Checkpoint)
+	tree, err := Hash(ctx, m, c.Checkpoint)
 	if err != nil {
 		return fit{}, err
 	}
@@ -217,7 +217,7 @@ func (s *Checkpointer) fits(ctx context.Context, c *claim.Result) (f fit, err er
 	default:
 		return f, nil
 	}
-	at, err := s.treeOf(ctx, f.start)
+	at, err := Hash(ctx, m, f.start)
 	if err != nil {
 		return fit{}, err
 	}
@@ -241,9 +241,9 @@ func (s *Checkpointer) maker(ctx context.Context, checkpoint string) int {
 	return number
 }
 
-// treeOf returns the tree of a commit of the mirror.
-func (s *Checkpointer) treeOf(ctx context.Context, commit string) (string, error) {
-	out, err := s.Repos.Mirror().Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
+// Hash returns the id of a commit's tree.
+func Hash(ctx context.Context, r git.Repo, commit string) (string, error) {
+	out, err := r.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -265,27 +265,19 @@ func (s *Checkpointer) restore(ctx context.Context, c *claim.Result, f fit, r *w
 		if f.err != nil {
 			why = fmt.Sprintf("cannot be restored (%v)", f.err)
 		}
-		s.Repos.Emit(workorder.Event{
-			Type: workorder.EventWarning, Text: fmt.Sprintf("the uncommitted work of the last attempt %s: it is kept as %s", why, r.Kept),
-		})
+		s.Repos.Warn("the uncommitted work of the last attempt %s: it is kept as %s", why, r.Kept)
 	}
-	at := f.tree
-	if at == "" {
-		var err error
-		at, err = s.treeOf(ctx, f.start)
-		if err != nil {
+	var err error
+	if f.tree == "" {
+		if r.Tree, err = Hash(ctx, s.Repos.Mirror(), f.start); err != nil {
 			return err
 		}
-		r.Tree = at
 	} else {
-		var err error
 		if r.Tree, err = s.rehash(ctx, f); err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("verify the checkpoint %s: %w", c.Checkpoint, err)
 			}
-			s.Repos.Emit(workorder.Event{
-				Type: workorder.EventWarning, Text: fmt.Sprintf("the restored work tree cannot be compared with its checkpoint: %v", err),
-			})
+			s.Repos.Warn("the restored work tree cannot be compared with its checkpoint: %v", err)
 		}
 		r.Verified = err == nil && r.Tree == f.tree
 	}
@@ -308,10 +300,7 @@ func (s *Checkpointer) restore(ctx context.Context, c *claim.Result, f fit, r *w
 // keepCheckpoint gives the checkpoint a separate ref with the first save.
 func (s *Checkpointer) keepCheckpoint(c *claim.Result, r *workorder.Restored) {
 	r.Kept = workorder.KeptRef(s.Repos.Order.TaskID, "checkpoint-"+c.Checkpoint[:12])
-	if s.Ledger.Keep == nil {
-		s.Ledger.Keep = map[string]string{}
-	}
-	s.Ledger.Keep[r.Kept] = c.Checkpoint
+	s.Ledger.KeepRef(r.Kept, c.Checkpoint)
 }
 
 // lay makes the work tree equal to the checkpoint, with a separate index: the agent's shows the committed
@@ -339,10 +328,7 @@ func (s *Checkpointer) filtered(ctx context.Context, t git.Repo, first, again []
 	if rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	s.Repos.Emit(workorder.Event{
-		Type: workorder.EventWarning,
-		Text: fmt.Sprintf("a filter of the repository failed: its files are in the work tree as git stores them (of Git LFS, pointers): %v", err),
-	})
+	s.Repos.Warn("a filter of the repository failed: its files are in the work tree as git stores them (of Git LFS, pointers): %v", err)
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // unarchiveTime bounds unpacking; archiveLimit bounds it, too.
@@ -25,12 +24,12 @@ const unarchiveTime = 2 * time.Minute
 func (c *Committer) Unarchive(ctx context.Context, path string) (unpacked bool) {
 	ctx, cancel := context.WithTimeout(ctx, unarchiveTime)
 	defer cancel()
-	said := "files that an earlier attempt could not commit are in the work tree again"
 	err := c.unpack(ctx, path)
 	if err != nil {
-		said = fmt.Sprintf("the files that an earlier attempt could not commit are missing, at least in part, from the work tree: %v", err)
+		c.Repos.Warn("the files that an earlier attempt could not commit are missing, at least in part, from the work tree: %v", err)
+	} else {
+		c.Repos.Warn("files that an earlier attempt could not commit are in the work tree again")
 	}
-	c.Repos.Emit(workorder.Event{Type: workorder.EventWarning, Text: said})
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
