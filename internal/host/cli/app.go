@@ -18,16 +18,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -59,25 +57,8 @@ type App struct {
 	Reloads func() (asked <-chan struct{}, stop func())
 }
 
-// Backend is an engine with the parts that commands need.
-type Backend struct {
-	Engine runtime.Runtime
-	Images Images
-}
-
-// Images builds the images of boxes.
-type Images interface {
-	launch.Images
-	upkeep.Images
-	// Build builds the default image; with rebuild, again and without the cache.
-	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
-	// Small returns the small image of environments and pools, and builds it if it is missing; building is told before that.
-	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
-	// Root unpacks the programs of an image in a folder.
-	Root(ctx context.Context, image, dir string) error
-	// Derive builds the image name on the default image's base if it is missing.
-	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
-}
+// Backend is an engine with its images.
+type Backend = app.Backend
 
 // taskFirst inserts `create` where the command line names no command but has a task: `sandbox-agent "fix the flaky test"`,
 // `sandbox-agent --plan "split the parser"`. A task has a space, and no command's name does.
@@ -250,26 +231,18 @@ func (a *App) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-func (a *App) cacheVolume() string {
-	return cmp.Or(a.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), runtime.CacheVolume)
+// env is the surroundings of use cases.
+func (a *App) env() *app.Env {
+	return &app.Env{
+		Getenv: a.Getenv, Executable: a.Executable, OpenEngine: a.Open, Logger: a.log, Hard: a.Hard, Patience: a.patience,
+		Note: func(remark string) { fmt.Fprintln(a.Stderr, remark) },
+	}
 }
 
-func (a *App) store() (*store.Store, error) {
-	dir, err := statedir.DefaultDir(a.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	return store.New(dir), nil
-}
+func (a *App) store() (*store.Store, error) { return a.env().Store() }
 
 // open connects to the engine.
-func (a *App) open() (*Backend, error) {
-	b, err := a.Open()
-	if err != nil {
-		return nil, fault.New(workorder.ExitBox, err, "check DOCKER_HOST and the docker context")
-	}
-	return b, nil
-}
+func (a *App) open() (*Backend, error) { return a.env().Engine() }
 
 // json prints a document. It escapes characters that JSON allows and a terminal interprets.
 func (a *App) json(v any) error {

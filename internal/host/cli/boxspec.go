@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -93,7 +94,7 @@ func boxOnly(b workorder.Spec) (keys []string) {
 
 // standing finds the project of a box without a task.
 func (a *App) standing(ctx context.Context, project, repo, ref string) (*resolve.Resolved, error) {
-	f := &resolve.Flags{Project: project, ProjectsDir: a.Getenv(envName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{}}
+	f := &resolve.Flags{Project: project, ProjectsDir: a.Getenv(app.EnvName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{}}
 	for flag, v := range map[string]string{"repo": repo, "branch": ref} {
 		if v != "" {
 			f.Values[flag], f.Sources[flag] = v, "--"+flag

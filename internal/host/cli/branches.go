@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
@@ -42,7 +43,7 @@ func (a *App) top() (string, error) {
 
 // branch is that of a sandbox, which may be gone. The error is branch.ErrNone where there is none.
 func (a *App) branch(ctx context.Context, name string) (*branch.Branch, error) {
-	if err := checkTask(name); err != nil { // a task's ID has no branch here
+	if err := app.CheckTask(name); err != nil { // a task's ID has no branch here
 		return nil, err
 	}
 	if !sandbox.ValidName(name) {

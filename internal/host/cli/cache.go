@@ -160,7 +160,7 @@ func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workor
 	}
 	k := &cachebox.Keeper{
 		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
-		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.cacheVolume(),
+		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.env().CacheVolume(),
 	}
 	if !o.json {
 		view := a.newViewOn(a.Stderr, false)

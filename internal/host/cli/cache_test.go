@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -20,7 +21,7 @@ import (
 )
 
 // boxImage is the only image there is.
-type boxImage struct{ Images }
+type boxImage struct{ app.Images }
 
 func (boxImage) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{Name: "box"}, nil

@@ -7,15 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
 )
 
-// companionCommand is the hidden command that the companion process runs.
-const companionCommand = "companion"
-
 func newCompanionCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: companionCommand, Hidden: true, Args: noArgs,
+		Use: app.CompanionCommand, Hidden: true, Args: noArgs,
 		Short: "Serve a run from this machine (started by create)",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runCompanion(cmd.Context(), a) },
 	}

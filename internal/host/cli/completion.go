@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -80,7 +81,7 @@ func (a *App) completeProjects(several bool) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
 		if f := cmd.Flags().Lookup("projects-dir"); f != nil {
-			if dir := cmp.Or(f.Value.String(), a.Getenv(envName(f.Name))); dir != "" {
+			if dir := cmp.Or(f.Value.String(), a.Getenv(app.EnvName(f.Name))); dir != "" {
 				opts.Folders = append([]string{dir}, opts.Folders...)
 			}
 		}

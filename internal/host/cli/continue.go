@@ -2,14 +2,12 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"errors"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -50,20 +48,14 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
 
 func (o *nextOptions) goOn(ctx context.Context, a *App) error {
 	if o.run.taskID == "" {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("no task given"), "give its id: `sandbox-agent ps --all` lists the tasks of this machine")
+		return fault.New(workorder.ExitUsage, errors.New("no task given"),
+			"give its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	}
-	p, err := o.job(ctx, a, tasks.Continue)
+	r, err := o.request(ctx, a)
 	if err != nil {
 		return err
 	}
-	rec, err := p.knownHere(ctx)
-	return p.runKnown(ctx, rec, err)
-}
-
-func fullID(id string) string {
-	id = strings.ToUpper(strings.TrimSpace(id))
-	if !strings.HasPrefix(id, "T-") {
-		id = "T-" + id
-	}
-	return id
+	t := a.tasks(&o.run)
+	out, err := t.Continue(ctx, r)
+	return o.run.answer(ctx, a, t, out, err)
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -31,7 +32,7 @@ type rig struct {
 	bare    string
 	project string
 	state   string // state folder
-	images  Images
+	images  app.Images
 	env     map[string]string // variables beside the usual ones, or in their place
 
 	mu     sync.Mutex
@@ -43,7 +44,7 @@ type rig struct {
 	st     workorder.State
 }
 
-type fakeImages struct{ Images }
+type fakeImages struct{ app.Images }
 
 func (fakeImages) Ensure(context.Context, string, func(workorder.Event)) (workorder.Image, error) {
 	return workorder.Image{ID: "sha256:1", Name: "x"}, nil

@@ -2,12 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,7 +15,6 @@ type createOptions struct {
 	ifExists string
 	plan     bool
 	fromPlan string
-	title    string // the task in its own words, if its text has more; empty if it is the text
 }
 
 // The values of --if-exists.
@@ -26,9 +24,8 @@ const (
 	ifExistsTell     = "tell" // the order's word for ifExistsContinue
 )
 
-func newCreateCmd(a *App) *cobra.Command { return (&createOptions{}).command(a) }
-
-func (o *createOptions) command(a *App) *cobra.Command {
+func newCreateCmd(a *App) *cobra.Command {
+	o := &createOptions{}
 	cmd := &cobra.Command{
 		Use:        "create [TEXT | -]",
 		SuggestFor: []string{"run", "start", "new"},
@@ -80,6 +77,9 @@ sandbox; --task then adds to it.`,
 			if err := o.run.read(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
+			if _, err := fromEnvironment(cmd.Flags(), a.Getenv, "if-exists"); err != nil {
+				return err
+			}
 			return o.do(cmd.Context(), a)
 		},
 	}
@@ -89,41 +89,47 @@ sandbox; --task then adds to it.`,
 	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "run the plan of this `TASK`; --task adds to it")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "what to do when the task exists: fail or continue")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }))
-	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions([]string{ifExistsFail, ifExistsContinue, ifExistsTell}, cobra.ShellCompDirectiveNoFileComp))
+	planned := func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }
+	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, planned))
+	values := []string{ifExistsFail, ifExistsContinue, ifExistsTell}
+	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// picksUp reports whether an existing task is followed, continued or reported.
-func (o *createOptions) picksUp() bool {
-	return o.ifExists == ifExistsContinue || o.ifExists == ifExistsTell
-}
-
 func (o *createOptions) do(ctx context.Context, a *App) error {
-	task, err := o.task(ctx, a)
-	if err != nil {
-		return err
+	t := a.tasks(&o.run)
+	r := o.run.request()
+	var err error
+	if r.Text, r.Title, err = o.task(ctx, a, t); err != nil {
+		return a.unknownTask(ctx, err)
 	}
-	if o.ifExists != ifExistsFail && !o.picksUp() && o.ifExists != "" {
+	switch o.ifExists {
+	case ifExistsContinue, ifExistsTell:
+		r.IfExists = true
+	case ifExistsFail, "":
+	default:
 		return usage("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
 	}
-	var st *store.Store
-	var rec *store.Record
-	fresh := o.run.taskID == ""
-	switch id := o.run.taskID; {
-	case fresh:
-		o.run.taskID = workorder.NewTaskID()
-	case !workorder.ValidTaskID(id):
-		return usage("--task-id %q is not T- and 8 of 0-9A-Z", id)
-	default:
-		if st, err = a.store(); err != nil {
-			return err
-		}
-		if rec, err = st.Load(id); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
+	r.Plan, r.Flags = o.plan, o.run.Flags // a plan has changed them
+	out, err := t.Create(ctx, r)
+	return o.run.answer(ctx, a, t, out, err)
+}
+
+// task is the text of the task, and its words where the text has more.
+func (o *createOptions) task(ctx context.Context, a *App, t *app.Tasks) (text, title string, err error) {
+	switch in := &o.run.text; {
+	case o.fromPlan == "" && in.issue != 0 && !in.given():
+		text, err = t.Issue(ctx, &o.run.Flags, in.issue)
+		return text, "", err
+	case o.fromPlan == "":
+		text, err = in.read(ctx, a)
+		return text, "", err
+	case in.issue != 0:
+		return "", "", usage("give --issue or --from-plan, not both: the plan has its task")
+	case in.given():
+		if text, err = in.read(ctx, a); err != nil {
+			return "", "", err
 		}
 	}
-	p := a.newTaskJob(&o.run, tasks.Asked{Verb: tasks.Create, Text: task, Fresh: fresh, IfExists: o.picksUp(), Plan: o.plan})
-	p.title = o.title
-	return p.run(ctx, st, rec)
+	return t.PlanTask(ctx, &o.run.Flags, o.fromPlan, text)
 }

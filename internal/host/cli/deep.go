@@ -40,14 +40,18 @@ type deep struct {
 
 // do runs the Docker checks in real boxes, as ordinary tasks.
 func (o *deepOptions) do(ctx context.Context, a *App) error {
-	c := boxes{a: a}
-	if err := c.open(); err != nil {
+	st, err := a.store()
+	if err != nil {
 		return err
 	}
-	if _, err := c.be.Engine.Info(ctx); err != nil {
+	be, err := a.open()
+	if err != nil {
+		return err
+	}
+	if _, err := be.Engine.Info(ctx); err != nil {
 		return err // before the long steps, and with what to do about it
 	}
-	d := &deep{a: a, o: o, st: c.st, be: c.be}
+	d := &deep{a: a, o: o, st: st, be: be}
 	for _, p := range conformance.Parts() {
 		names, err := conformance.Names(p)
 		if err != nil {
@@ -138,7 +142,7 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 	}
 	job.Owner = own.ID
 	done := len(d.checks)
-	l := d.a.launcher(d.be, d.st, func(e workorder.Event) { d.event(p, e) })
+	l := d.a.tasks(nil).Launcher(d.be, d.st, func(e workorder.Event) { d.event(p, e) })
 	l.Remote = credentials.New(d.a.Getenv)
 	res, err := l.Run(ctx, d.a.Hard, job)
 	if rec, lerr := d.st.Load(job.Order.TaskID); lerr == nil && rec.Collected {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects/demo"
 )
@@ -61,11 +62,13 @@ func (o *demoOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	create := &createOptions{run: runOptions{
-		project: project, repo: repo, text: textOptions{words: demo.Task, wordsSet: true}, json: o.json,
-		sources: map[string]string{"repo": "demo"},
+	run := runOptions{json: o.json, Flags: resolve.Flags{
+		Project: project, Values: map[string]string{"repo": repo}, Sources: map[string]string{"repo": "demo"},
 	}}
-	if err := create.do(ctx, a); err != nil || o.json {
+	t, r := a.tasks(&run), run.request()
+	r.Text = demo.Task
+	out, err := t.Create(ctx, r)
+	if err := run.answer(ctx, a, t, out, err); err != nil || o.json {
 		return err
 	}
 	return showDiff(ctx, a, repo)

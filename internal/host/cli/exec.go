@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
@@ -77,7 +78,7 @@ with the agent's limits.`,
 			if name == "" {
 				return nil
 			}
-			return checkTask(name)
+			return app.CheckTask(name)
 		},
 		ValidArgsFunction: a.completeEither(false, mayRun),
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a, name, argv) },

@@ -52,13 +52,14 @@ func (o *gcOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	sweep := &upkeep.Sweep{Store: st, Engine: be.Engine, DryRun: o.dryRun, Collect: (&boxes{a: a, st: st, be: be}).Collect}
+	sweep := a.tasks(nil).Sweep(be, st)
+	sweep.DryRun = o.dryRun
 	sweep.Volumes, _ = be.Engine.(runtime.Volumes)
 	if o.images {
 		sweep.Images = be.Images
 	}
 	if o.cache {
-		sweep.Cache = a.cacheVolume()
+		sweep.Cache = a.env().CacheVolume()
 	}
 	done, err := sweep.Run(ctx)
 	if ctx.Err() == nil {

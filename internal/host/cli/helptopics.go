@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -135,7 +136,7 @@ func environmentTopic() string {
 	}
 	b.WriteString("\nThese stand for the flags of the same name of 'create', 'continue', 'revise' and\n'rebase'. A flag wins over a variable, a variable over the project file:\n\n")
 	for _, flag := range settings() {
-		fmt.Fprintf(&b, "  %s\n", envName(flag))
+		fmt.Fprintf(&b, "  %s\n", app.EnvName(flag))
 	}
 	return b.String()
 }

@@ -80,7 +80,7 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	if o.follow {
 		return a.follow(ctx, be, st, rec, view)
 	}
-	err = a.launcher(be, st, view.event).Replay(ctx, rec)
+	err = a.tasks(nil).Launcher(be, st, view.event).Replay(ctx, rec)
 	if err != nil && ctx.Err() != nil {
 		return left(ctx)
 	}
@@ -111,7 +111,7 @@ func at(rec *store.Record, attempt int) (*store.Record, error) {
 // follow shows a run to its end and ends with its exit code.
 func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *view) error {
 	view.told = true
-	res, err := a.launcher(be, st, view.event).Watch(ctx, rec)
+	res, err := a.tasks(nil).Launcher(be, st, view.event).Watch(ctx, rec)
 	view.r.Close()
 	return a.followed(ctx, rec, res, view.json, err)
 }

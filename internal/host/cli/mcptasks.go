@@ -1,15 +1,17 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
@@ -54,36 +56,23 @@ func wrong(format string, v ...any) error {
 
 // Create starts a task as `create --detach` does.
 func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserver.TaskStarted, error) {
-	args := []string{"--detach", "--task-file=-"} // a text that looks like a flag is a text
-	o := &createOptions{}
-	a := *t.a
 	if err := t.check(q); err != nil {
 		return mcpserver.TaskStarted{}, err
 	}
+	a := *t.a
 	if q.Repo != "" {
-		// The project of the server's folder has secrets and rules for its own repository, and none for one that an agent names. Nor is a token sent there that is for no particular server.
-		o.run.projectBy = store.Detected
+		// The project of the server's directory has secrets and rules for its own repository, and none for one that an agent
+		// names. Nor is a token sent there that is for no particular server.
 		a.Getenv = func(name string) string {
-			if name == envName("project") || name == credentials.GitToken {
+			if name == app.EnvName("project") || name == credentials.GitToken {
 				return ""
 			}
 			return t.a.Getenv(name)
 		}
 	}
-	for flag, value := range map[string]string{"project": q.Project, "repo": q.Repo, "branch": q.Branch, "harness": q.Harness} {
-		if value != "" {
-			args = append(args, "--"+flag+"="+value)
-		}
-	}
-	var out bytes.Buffer
 	said := text.NewEnds(mcpSummary)
-	a.Stdin, a.Stdout, a.Stderr = strings.NewReader(q.Task), &out, said
-	cmd := o.command(&a)
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	cmd.SetOut(said)
-	cmd.SetErr(said)
-	err := cmd.ExecuteContext(ctx)
+	a.Stdin, a.Stdout, a.Stderr = nil, io.Discard, said
+	id, err := createDetached(ctx, &a, q)
 	notes := strings.TrimSpace(text.Clean(string(said.Bytes())))
 	if end, ok := errors.AsType[*ending](err); ok { // it has said why
 		err = fmt.Errorf("the task ended before it began, with %d: %s", end.code, notes)
@@ -91,12 +80,32 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 	if err != nil {
 		return mcpserver.TaskStarted{}, wrongCall(err)
 	}
-	id := strings.TrimSpace(out.String())
 	t.log.Info("task", "id", id, "project", q.Project, "repo", q.Repo)
 	return mcpserver.TaskStarted{ID: id, Follow: "sandbox-agent logs -f " + id, Notes: notes}, nil
 }
 
-// check refuses what an agent must not choose: files of this machine, as projects or repositories, and a project's secrets for another repository.
+// createDetached starts a task with the settings that the request or the environment gives.
+func createDetached(ctx context.Context, a *App, q mcpserver.TaskRequest) (id string, err error) {
+	given := map[string]string{"project": q.Project, "repo": q.Repo, "branch": q.Branch, "harness": q.Harness, "detach": "true"}
+	maps.DeleteFunc(given, func(_, value string) bool { return value == "" })
+	var o runOptions
+	if o.Flags, err = app.TaskSettings(given, a.Getenv); err != nil {
+		return "", err
+	}
+	if q.Repo != "" {
+		o.By = store.Detected
+	}
+	t, r := a.tasks(&o), o.request()
+	r.Text = q.Task
+	out, err := t.Create(ctx, r)
+	if err != nil || out.Result == nil {
+		return out.Task, err
+	}
+	return out.Task, ended(out.Result.Status, out.Result.EndedBy)
+}
+
+// check refuses what an agent must not choose: files of this machine, as projects or repositories, and a project's secrets
+// for another repository.
 func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
 	if q.Project != "" && q.Repo != "" {
 		return wrong("name a project or a repository: a project is for its own repository")
@@ -106,17 +115,19 @@ func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
 		if err != nil {
 			return err
 		}
-		if dir := t.a.Getenv(envName("projects-dir")); dir != "" {
+		if dir := t.a.Getenv(app.EnvName("projects-dir")); dir != "" {
 			opts.Folders = append([]string{dir}, opts.Folders...)
 		}
-		names := slices.DeleteFunc(projects.Names(opts), func(n string) bool { return path.Ext(n) == ".yaml" || path.Ext(n) == ".yml" }) // such a reference is a path
+		isPath := func(n string) bool { return path.Ext(n) == ".yaml" || path.Ext(n) == ".yml" }
+		names := slices.DeleteFunc(projects.Names(opts), isPath)
 		if !slices.Contains(names, q.Project) {
 			return wrong("unknown project %.80q; the user has: %s", q.Project, strings.Join(names[:min(len(names), mcpList)], ", "))
 		}
 	}
 	if q.Repo != "" {
 		if kind, err := projects.RepoTransport(q.Repo); err != nil || kind == projects.TransportLocal {
-			return wrong("repository %.200q: name the URL of one on a server; one of this machine needs a project of the user's, or to be the current one", q.Repo)
+			return wrong("repository %.200q: name the URL of one on a server; "+
+				"one of this machine needs a project of the user's, or to be the current one", q.Repo)
 		}
 	}
 	return nil
@@ -143,7 +154,8 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 		there, engineErr = presentBoxes(ctx, t.a, st)
 	}
 	row := stateOf(st, rec, there, engineErr)
-	s := mcpserver.TaskStatus{ID: row.TaskID, State: row.Status, Step: row.Step, Ended: slices.Contains(workorder.Statuses(), workorder.Status(row.Status)), Lines: []string{}}
+	ended := slices.Contains(workorder.Statuses(), workorder.Status(row.Status))
+	s := mcpserver.TaskStatus{ID: row.TaskID, State: row.Status, Step: row.Step, Ended: ended, Lines: []string{}}
 	if engineErr != nil {
 		return s, wrongCall(engineErr)
 	}
@@ -153,23 +165,16 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 	})
 	view := t.a.newViewOn(lines, false)
 	defer view.r.Close()
-	if rec.Collected {
-		err = outcome.Recorded(rec, view.event)
-	} else {
-		var be *Backend
-		if be, err = t.a.open(); err == nil {
-			err = t.a.launcher(be, st, view.event).Replay(ctx, rec)
-		}
-	}
+	err = t.a.tasks(nil).Replay(ctx, st, rec, view.event)
 	lines.Close()
 	return s, wrongCall(err)
 }
 
 // Result is what `result` shows, shortened. It collects what has ended.
 func (t *mcpTasks) Result(ctx context.Context, id string) (mcpserver.TaskResult, error) {
-	st, rec, err := t.find(ctx, id)
+	_, rec, err := t.find(ctx, id)
 	if err == nil {
-		rec, err = t.a.collect(ctx, st, rec)
+		rec, err = t.a.collect(ctx, rec)
 	}
 	if err != nil {
 		return mcpserver.TaskResult{}, wrongCall(err)
@@ -184,7 +189,8 @@ func (t *mcpTasks) Result(ctx context.Context, id string) (mcpserver.TaskResult,
 // essentials are what a model needs of a result: lists are cut, all of it is in the folder.
 func essentials(r *workorder.Result, dir string) mcpserver.TaskResult {
 	s := mcpserver.TaskResult{
-		ID: r.TaskID, Status: string(r.Status), Reason: text.Cut(text.Clean(r.Reasons.String()), mcpSummary), Branch: r.Branch, Head: r.HeadSHA, Pushed: r.Pushed,
+		ID: r.TaskID, Status: string(r.Status), Reason: text.Cut(text.Clean(r.Reasons.String()), mcpSummary),
+		Branch: r.Branch, Head: r.HeadSHA, Pushed: r.Pushed,
 		Summary: text.Cut(text.Clean(r.Agent.Final), mcpSummary), CostUSD: r.Usage.CostUSD, Folder: dir, Next: r.NextCommand,
 		Commits: []string{}, Checks: []mcpserver.TaskCheck{}, Evidence: []string{},
 	}

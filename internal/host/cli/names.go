@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -35,7 +36,7 @@ func unknownName(ctx context.Context, a *App, name string, err error) error {
 	}
 	near := diag.Nearest(name, known)
 	if near == "" {
-		near = diag.Nearest(fullID(name), known)
+		near = diag.Nearest(app.FullTaskID(name), known)
 	}
 	return notFound(&unknownNameError{name, err}, didYouMean(near, "list tasks and sandboxes with: sandbox-agent ps --all"))
 }

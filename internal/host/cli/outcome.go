@@ -7,64 +7,106 @@ import (
 	"io"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
+// request asks for what the flags say.
+func (o *runOptions) request() app.TaskRequest {
+	return app.TaskRequest{Asked: tasks.Asked{Task: o.taskID}, Flags: o.Flags}
+}
+
+// tasks are the tasks of this machine. o may be nil for commands that start no attempt.
+func (a *App) tasks(o *runOptions) *app.Tasks {
+	t := &app.Tasks{Env: a.env()}
+	if o == nil {
+		return t
+	}
+	t.Resolver = a.resolver(o.json)
+	t.Show = func(ctx context.Context, job *job.Job) (func(workorder.Event), func()) { return o.show(ctx, a, job) }
+	if !o.json || o.Rehearse {
+		t.Found = func(d *detect.Draft) { showFound(a.Stderr, d, o.Rehearse) }
+	}
+	t.Waits = func(id string, w tasks.Action) {
+		if w.Unknown {
+			fmt.Fprintf(a.Stderr, "reset time of %s's rate limit unknown; retrying periodically\n", id)
+		}
+		fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, text.Clock(w.Until, time.Now()))
+	}
+	return t
+}
+
+// show shows the events of an attempt. The job is nil for one that runs already.
+func (o *runOptions) show(ctx context.Context, a *App, job *job.Job) (event func(workorder.Event), done func()) {
+	out := a.Stdout
+	if job != nil && o.Detach && !o.json {
+		out = a.Stderr // standard output is for the task id alone: scripts read it
+	}
+	view := a.newViewOn(out, o.json)
+	view.told = true
+	if job != nil {
+		view.stopping = func() bool { return ctx.Err() != nil }
+		view.begin(job)
+	}
+	return view.event, view.r.Close
+}
+
 // answer prints the outcome of a command that names its task, and returns its exit code.
-func (p *taskJob) answer(ctx context.Context, out tasks.Outcome, err error) error {
-	a := p.a
-	id, asJSON := p.asked.Task, p.o.json
+func (o *runOptions) answer(ctx context.Context, a *App, t *app.Tasks, out app.TaskOutcome, err error) error {
 	switch out.Do {
 	case tasks.Report, tasks.ReportRemote:
-		return p.report(out)
+		return o.report(a, out)
 	case tasks.Nothing:
 		w := a.Stdout
-		if asJSON || p.o.detach {
+		if o.json || o.Detach {
 			w = a.Stderr // standard output has only events or the task id: scripts read it
 		}
 		fmt.Fprintln(w, out.Says)
 		return nil
 	case tasks.Follow:
-		if p.o.detach {
-			fmt.Fprintln(a.Stdout, id)
+		if o.Detach {
+			fmt.Fprintln(a.Stdout, out.Task)
 			return nil
 		}
-		return a.followed(ctx, out.Record, out.Result, asJSON, err)
+		return a.followed(ctx, out.Record, out.Result, o.json, err)
 	}
 	switch res := out.Result; {
 	case err != nil:
-		return err
-	case p.o.dryRun:
+		return a.unknownTask(ctx, err)
+	case o.Rehearse:
 		if review := out.Job.Order.Review; review != nil {
 			showReview(a.Stderr, review)
 		}
-		return p.rehearse(ctx)
-	case res == nil && out.Job.Detach && !asJSON:
-		fmt.Fprintln(a.Stdout, id)
+		return o.rehearse(ctx, a, t, out.Resolved)
+	case res == nil && out.Job.Detach && !o.json:
+		fmt.Fprintln(a.Stdout, out.Task)
 		return nil
 	case res == nil:
 		return nil
-	default:
-		if rec, err := p.boxes.st.Load(res.TaskID); err == nil && !asJSON {
-			a.summary(res, rec)
+	case !o.json:
+		if st, err := a.store(); err == nil {
+			if rec, err := st.Load(res.TaskID); err == nil {
+				a.summary(res, rec)
+			}
 		}
-		return ended(res.Status, res.EndedBy)
 	}
+	return ended(out.Result.Status, out.Result.EndedBy)
 }
 
 // report reports the last attempt.
-func (p *taskJob) report(out tasks.Outcome) error {
-	a, res, rec := p.a, out.Result, out.Record
-	if parked := !out.Until.IsZero(); parked && !p.o.json {
-		fmt.Fprintf(a.Stdout, "%s is parked until %s, when its provider's limit resets\n", p.asked.Task, text.Clock(out.Until, time.Now()))
-		if p.asked.Verb != tasks.Create {
-			fmt.Fprintf(a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", p.asked.Task)
+func (o *runOptions) report(a *App, out app.TaskOutcome) error {
+	res, rec := out.Result, out.Record
+	if parked := !out.Until.IsZero(); parked && !o.json {
+		fmt.Fprintf(a.Stdout, "%s is parked until %s, when its provider's limit resets\n", out.Task, text.Clock(out.Until, time.Now()))
+		if out.Verb != tasks.Create {
+			fmt.Fprintf(a.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", out.Task)
 		}
 		return ended(workorder.StatusParked, workorder.ByLimit)
 	}
@@ -76,7 +118,7 @@ func (p *taskJob) report(out tasks.Outcome) error {
 			return err
 		}
 	}
-	if p.o.json {
+	if o.json {
 		view := a.newView(true)
 		view.event(workorder.Event{Time: time.Now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
 		view.r.Close()
@@ -86,28 +128,19 @@ func (p *taskJob) report(out tasks.Outcome) error {
 	return ended(res.Status, res.EndedBy)
 }
 
-// sayWait prints the reason of a wait.
-func sayWait(a *App, id string, w tasks.Action) {
-	if w.Unknown {
-		fmt.Fprintf(a.Stderr, "reset time of %s's rate limit unknown; retrying periodically\n", id)
-	}
-	fmt.Fprintf(a.Stderr, "%s is parked until %s; waiting\n", id, text.Clock(w.Until, time.Now()))
-}
-
-// rehearse prints the plan of a run, or with --json its work order, and everything that would refuse it before a sandbox starts. Nothing is changed, and no
-// remote is asked.
-func (p *taskJob) rehearse(ctx context.Context) error {
-	a, r := p.a, p.r
+// rehearse prints the plan of a run, or with --json its work order, and everything that would refuse it before a sandbox
+// starts. It changes nothing and asks no remote.
+func (o *runOptions) rehearse(ctx context.Context, a *App, t *app.Tasks, r *resolve.Resolved) error {
 	for _, w := range r.Job.Warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}
 	advise(a.Stderr, r.Project)
 	a.notes(r.Job.Notes)
-	if err := p.printPlan(); err != nil {
+	if err := o.printPlan(a, r.Job); err != nil {
 		return err
 	}
 	var first error
-	for _, err := range []error{r.Untrusted, r.Lacks(), p.engineRefuses(ctx)} {
+	for _, err := range []error{r.Untrusted, r.Lacks(), t.Refuses(ctx, r.Job)} {
 		if err == nil {
 			continue
 		}
@@ -124,28 +157,16 @@ func (p *taskJob) rehearse(ctx context.Context) error {
 }
 
 // printPlan prints the plan of a run. With --json the work order takes its place on standard output.
-func (p *taskJob) printPlan() error {
-	to := p.a.Stdout
-	if p.o.json {
-		to = p.a.Stderr
-		order := p.r.Job.Order
+func (o *runOptions) printPlan(a *App, j *job.Job) error {
+	to := a.Stdout
+	if o.json {
+		to = a.Stderr
+		order := j.Order
 		order.AttemptID = "" // only a started box has one
-		if err := p.a.json(order); err != nil {
+		if err := a.json(order); err != nil {
 			return err
 		}
 	}
-	_, err := io.WriteString(to, job.PlanText(p.r.Job))
+	_, err := io.WriteString(to, job.PlanText(j))
 	return err
-}
-
-// engineRefuses says why the engine would not run the job.
-func (p *taskJob) engineRefuses(ctx context.Context) error {
-	be, err := p.a.open()
-	if err != nil {
-		return err
-	}
-	if _, err := launch.LookAtEngine(ctx, be.Engine, p.r.Job); err != nil {
-		return err
-	}
-	return launch.LookAtImage(ctx, be.Engine, p.r.Job.Order.Image)
 }

@@ -10,21 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func TestPlannedText(t *testing.T) {
-	t.Parallel()
-	got := plannedText("Do it\n", "\n1. First\n", "and this")
-	for i, want := range []string{"Do it\n\n# The plan\n", "\n\n1. First\n", "\n# What the user adds\n", "\nand this"} {
-		at := strings.Index(got, want)
-		if at < 0 {
-			t.Fatalf("%d: it lacks %q:\n%s", i, want, got)
-		}
-		got = got[at+len(want)-1:]
-	}
-	if strings.Count(plannedText("t", "p", ""), "\n# ") != 1 {
-		t.Error("nothing is added")
-	}
-}
-
 // Only a plan is carried out, and no plan is continued.
 func TestFromPlan(t *testing.T) {
 	t.Parallel()

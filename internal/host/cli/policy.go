@@ -83,11 +83,11 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 		}
 		opts.Statuses = append(opts.Statuses, workorder.NetworkStatus(s))
 	}
-	st, rec, err := a.task(ctx, id)
+	_, rec, err := a.task(ctx, id)
 	if err != nil {
 		return err
 	}
-	if rec, err = a.collect(ctx, st, rec); err != nil {
+	if rec, err = a.collect(ctx, rec); err != nil {
 		return err
 	}
 	var runs []policy.Run

@@ -6,9 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 func newPRCmd(a *App) *cobra.Command {
@@ -45,15 +43,11 @@ replies to its reviewers. The token is the one for git: see 'help environment'.`
 }
 
 func (o *prOptions) do(ctx context.Context, id string, a *App) error {
-	st, rec, err := a.task(ctx, id)
+	_, rec, err := a.task(ctx, id)
 	if err != nil {
 		return err
 	}
-	flow := reader(a, st)
-	flow.Opening = &tasks.Opening{Draft: o.draft, Base: o.base, Connect: func(ctx context.Context, order *workorder.Order) (tasks.Pulls, error) {
-		return a.forge(ctx, order)
-	}}
-	out, err := flow.Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.OpenPR, Task: rec.TaskID}, Record: rec})
+	out, err := a.tasks(nil).OpenPR(ctx, rec, o.draft, o.base)
 	for _, w := range out.Warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}

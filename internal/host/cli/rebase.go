@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -62,17 +61,19 @@ them, too. Commits that are pushed during the rebase are never overwritten.`,
 func (o *rebaseOptions) do(ctx context.Context, a *App) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
-		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its id, or its pull request with --pr N: `sandbox-agent ps --all` lists the tasks of this machine")
+		return fault.New(workorder.ExitUsage, errors.New("no task given"),
+			"give its id, or its pull request with --pr N: `sandbox-agent ps --all` lists the tasks of this machine")
 	case o.next.run.text.given():
 		return usage("a rebase adds nothing to the task: `sandbox-agent continue TASK --task \"...\"` does")
 	case o.onto != "" && !workorder.ValidRefName(o.onto):
 		return usage("--onto %q is not a branch's name", o.onto)
 	}
-	p, err := o.next.job(ctx, a, tasks.Rebase)
+	r, err := o.next.request(ctx, a)
 	if err != nil {
 		return err
 	}
-	p.rebase = &workorder.Rebase{Onto: o.onto, Foreign: o.foreign}
-	rec, err := p.taskOf(ctx, o.next.pr)
-	return p.runKnown(ctx, rec, err)
+	r.Rebase = &workorder.Rebase{Onto: o.onto, Foreign: o.foreign}
+	t := a.tasks(&o.next.run)
+	out, err := t.Rebase(ctx, r)
+	return o.next.run.answer(ctx, a, t, out, err)
 }

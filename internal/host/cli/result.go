@@ -7,13 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -29,8 +30,10 @@ func newResultCmd(a *App) *cobra.Command {
 		Use: "result TASK", Short: "Show the result of a task",
 		Long: "Shows the result of a task, and collects it first where that has not been done.", Args: oneTask,
 		ValidArgsFunction: a.completeTasks(false),
-		Example:           "  sandbox-agent result T-A1B2C3D4\n  sandbox-agent result A1B2 --json | jq .status\n  ls $(sandbox-agent result A1B2 --path)",
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
+		Example: `  sandbox-agent result T-A1B2C3D4
+  sandbox-agent result A1B2 --json | jq .status
+  ls $(sandbox-agent result A1B2 --path)`,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print result.json")
 	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "number of an earlier attempt (default: the last)")
@@ -51,11 +54,11 @@ func (o *resultOptions) show(ctx context.Context, id string, a *App) (*store.Rec
 	if o.json && o.path {
 		return nil, usage("give --json or --path, not both")
 	}
-	st, rec, err := a.task(ctx, id)
+	_, rec, err := a.task(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if rec, err = a.collect(ctx, st, rec); err != nil {
+	if rec, err = a.collect(ctx, rec); err != nil {
 		return nil, err
 	}
 	if rec, err = at(rec, o.attempt); err != nil {
@@ -67,7 +70,8 @@ func (o *resultOptions) show(ctx context.Context, id string, a *App) (*store.Rec
 	}
 	b, err := os.ReadFile(filepath.Join(rec.Dir, workorder.ResultFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir), "`sandbox-agent rm "+rec.TaskID+"` forgets the task")
+		return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("the output of %s is no longer in %s", rec.TaskID, rec.Dir),
+			"`sandbox-agent rm "+rec.TaskID+"` forgets the task")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read result: %w", err)
@@ -104,12 +108,25 @@ func keptBox(rec *store.Record) string {
 	return ""
 }
 
-func reader(a *App, st *store.Store) *tasks.Flow {
-	return &tasks.Flow{Store: st, Boxes: &boxes{a: a}}
+// collect collects a task whose own CLI has died.
+func (a *App) collect(ctx context.Context, rec *store.Record) (*store.Record, error) {
+	return a.tasks(nil).Collect(ctx, rec)
 }
 
-// collect collects a task whose own CLI has died.
-func (a *App) collect(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
-	out, err := reader(a, st).Run(ctx, tasks.State{Asked: tasks.Asked{Verb: tasks.Read, Task: rec.TaskID}, Record: rec})
-	return out.Record, err
+// task finds a task by id or prefix.
+func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record, error) {
+	st, rec, err := a.tasks(nil).Find(ctx, id)
+	return st, rec, a.unknownTask(ctx, err)
+}
+
+// unknownTask says in full that no task has an id. Other errors stay.
+func (a *App) unknownTask(ctx context.Context, err error) error {
+	e, ok := errors.AsType[*app.UnknownTaskError](err)
+	if !ok {
+		return err
+	}
+	if slices.Contains(knownNames(ctx, a), e.ID) {
+		return notFound(fmt.Errorf("%s is a sandbox, not a task", e.ID), "show its work with: sandbox-agent log "+e.ID)
+	}
+	return unknownName(ctx, a, e.ID, err)
 }

@@ -7,8 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -59,39 +57,23 @@ task. Without feedback no sandbox is started and the exit code is 0.`,
 func (o *reviseOptions) do(ctx context.Context, a *App) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
-		return fault.New(workorder.ExitUsage, errors.New("no task given"), "give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
+		return fault.New(workorder.ExitUsage, errors.New("no task given"),
+			"give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	case o.feedbackFile == "-" && o.next.run.text.stdin():
 		return usage("standard input can be the feedback or the task, not both")
 	}
-	p, err := o.next.job(ctx, a, tasks.Revise)
+	r, err := o.next.request(ctx, a)
 	if err != nil {
 		return err
 	}
 	if o.feedbackFile != "" {
-		if p.feedback, err = readFeedbackFile(ctx, a, o.feedbackFile); err != nil {
+		feedback, err := readFeedbackFile(ctx, a, o.feedbackFile)
+		if err != nil {
 			return err
 		}
-		switch intro := p.feedback.Intro; {
-		case p.asked.Text == "":
-			p.asked.Text = intro
-		case intro != "":
-			p.asked.Text = intro + "\n\n" + p.asked.Text
-		}
+		r.Feedback = &feedback
 	}
-	rec, err := p.findPull(ctx, o)
-	return p.runKnown(ctx, rec, err)
-}
-
-// findPull finds the task by its pull request, or the pull request by its task.
-func (p *taskJob) findPull(ctx context.Context, o *reviseOptions) (rec *store.Record, err error) {
-	if o.next.pr == 0 && o.feedbackFile == "" {
-		if rec, err = p.knownHere(ctx); err != nil {
-			return nil, err
-		}
-	}
-	pr, err := tasks.PullOf(p.o.taskID, rec, o.next.pr, o.feedbackFile != "")
-	if err != nil {
-		return nil, err
-	}
-	return p.taskOf(ctx, pr)
+	t := a.tasks(&o.next.run)
+	out, err := t.Revise(ctx, r)
+	return o.next.run.answer(ctx, a, t, out, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ Removes standalone sandboxes as 'down' does; one that runs only with --force.`,
 			return nil
 		},
 	}
-	cmd.Args = each(someTasks, checkTask)
+	cmd.Args = each(someTasks, app.CheckTask)
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also remove what runs, and forget what is on another engine")
 	return cmd
 }
@@ -66,7 +67,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		if err != nil {
 			return err
 		}
-		l := a.launcher(be, st, nil)
+		l := a.tasks(nil).Launcher(be, st, nil)
 		left, err := l.Discard(ctx, rec, o.force)
 		if err != nil {
 			if errors.Is(err, launch.ErrRunning) {
@@ -76,7 +77,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder is removed after that.
-			if _, err := a.stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
+			if _, err := a.tasks(nil).Stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
 				return err
 			}
 		}

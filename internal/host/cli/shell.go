@@ -175,7 +175,7 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 	}
 	var box *runtime.Box
 	if !rec.Collected {
-		if box, err = a.launcher(be, st, nil).Find(ctx, rec); err != nil {
+		if box, err = a.tasks(nil).Launcher(be, st, nil).Find(ctx, rec); err != nil {
 			return 0, err
 		}
 	}

@@ -8,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -22,7 +21,7 @@ type stopOptions struct {
 func newStopCmd(a *App) *cobra.Command {
 	o := &stopOptions{}
 	cmd := &cobra.Command{
-		Use: "stop TASK | SANDBOX...", Short: "Stop tasks or sandboxes", Args: each(someTasks, checkTask),
+		Use: "stop TASK | SANDBOX...", Short: "Stop tasks or sandboxes", Args: each(someTasks, app.CheckTask),
 		ValidArgsFunction: a.completeEither(true),
 		Long: `Stops tasks: the agent ends, its work is saved and pushed, and the result is
 collected. A task that takes longer than --timeout is killed.
@@ -59,7 +58,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	if err != nil {
 		return err
 	}
-	if rec, err = a.stopping(st).Run(ctx, rec, o.timeout); err != nil {
+	if rec, err = a.tasks(nil).Stopping(st).Run(ctx, rec, o.timeout); err != nil {
 		return err
 	}
 	if o.json {
@@ -83,10 +82,4 @@ func (o *stopOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) 
 	}
 	fmt.Fprintln(a.Stdout, sb.Name()+" is stopped")
 	return nil
-}
-
-// stopping stops tasks on the engine that the environment names. It opens the engine when there is a box
-// to stop.
-func (a *App) stopping(st *store.Store) *tasks.Stopping {
-	return &tasks.Stopping{Store: st, Boxes: &boxes{a: a}, Patience: a.patience}
 }

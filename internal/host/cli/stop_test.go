@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -12,7 +13,7 @@ import (
 
 // slowImages is never done.
 type slowImages struct {
-	Images
+	app.Images
 	asked chan struct{}
 }
 

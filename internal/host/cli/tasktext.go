@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
-	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -31,61 +29,40 @@ func (o *textOptions) stdin() bool {
 	return o.in || o.wordsSet && o.words == "-" || o.fileSet && o.file == "-"
 }
 
-// taskText returns the task byte for byte.
-func (o *runOptions) taskText(ctx context.Context, a *App) (string, error) {
-	t := &o.text
+// read returns the text byte for byte.
+func (o *textOptions) read(ctx context.Context, a *App) (string, error) {
 	given := 0
-	for _, g := range []bool{t.wordsSet, t.fileSet, t.in, t.issue != 0} {
+	for _, g := range []bool{o.wordsSet, o.fileSet, o.in, o.issue != 0} {
 		if g {
 			given++
 		}
 	}
 	switch {
 	case given == 0:
-		return "", fault.New(workorder.ExitUsage, errors.New("no task given"), "give --task TEXT, --task-file FILE, --issue N, or - to read it from standard input")
+		return "", fault.New(workorder.ExitUsage, errors.New("no task given"),
+			"give --task TEXT, --task-file FILE, --issue N, or - to read it from standard input")
 	case given > 1:
 		return "", usage("give the task once: --task, --task-file, --issue or -")
-	}
-	var text []byte
-	var err error
-	switch {
-	case t.issue < 0:
-		return "", usage("--issue %d is no issue's number", t.issue)
-	case t.issue > 0:
-		task, err := o.issueTask(ctx, a)
-		if err != nil {
-			return "", err
-		}
-		text = []byte(task)
-	case t.stdin():
-		if text, err = io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1)); ctx.Err() != nil {
+	case o.stdin():
+		text, err := io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1))
+		if ctx.Err() != nil {
 			return "", tasks.ErrLeft
-		} else if err != nil {
+		}
+		if err != nil {
 			return "", fmt.Errorf("read the task from standard input: %w", err)
 		}
-	case t.fileSet:
-		f, err := os.Open(t.file)
+		return string(text), app.CheckTaskText(string(text))
+	case o.fileSet:
+		f, err := os.Open(o.file)
 		if err != nil {
 			return "", usage("read the task: %w", err)
 		}
 		defer f.Close()
-		if text, err = io.ReadAll(io.LimitReader(f, workorder.MaxTask+1)); err != nil {
+		text, err := io.ReadAll(io.LimitReader(f, workorder.MaxTask+1))
+		if err != nil {
 			return "", usage("read the task: %w", err)
 		}
-	default:
-		text = []byte(t.words)
+		return string(text), app.CheckTaskText(string(text))
 	}
-	switch {
-	case len(text) > workorder.MaxTask:
-		return "", usage("the task has more than %d bytes", workorder.MaxTask)
-	case !utf8.Valid(text):
-		return "", usage("the task is not valid UTF-8 text")
-	}
-	if slices.Contains(text, 0) {
-		return "", usage("the task contains a NUL byte")
-	}
-	if strings.TrimSpace(string(text)) == "" {
-		return "", usage("the task is empty")
-	}
-	return string(text), nil
+	return o.words, app.CheckTaskText(o.words)
 }

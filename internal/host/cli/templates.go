@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -36,7 +37,7 @@ broken file is skipped with a warning; with --strict it is an error.`,
 			if err != nil {
 				return err
 			}
-			if dir := a.Getenv(envName("projects-dir")); dir != "" {
+			if dir := a.Getenv(app.EnvName("projects-dir")); dir != "" {
 				opts.Folders = append([]string{dir}, opts.Folders...)
 			}
 			all, errs := templates(opts)

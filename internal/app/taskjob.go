@@ -1,8 +1,9 @@
-package cli
+package app
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,45 +19,74 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// taskJob makes the jobs of a command that names its task. It uses the flags, the project, and the flags of
-// earlier commands.
+// taskJob makes the jobs of a request from its flags, the project, and the flags of earlier commands.
 type taskJob struct {
-	a        *App
-	o        *runOptions
-	find     *credentials.Finder
-	asked    tasks.Asked
-	feedback tasks.FeedbackFile
-	rebase   *workorder.Rebase // nil if there is nothing to rebase
-	title    string            // the task in its own words, if its text has more; empty if it is the text
-	pull     *taskPull         // the task's pull request; nil if it was not asked for
-	boxes    *boxes
-	r        *resolve.Resolved // set when the project was loaded
+	TaskRequest
+	t     *Tasks
+	find  *credentials.Finder
+	pull  *taskPull // the task's pull request; nil if it was not asked for
+	boxes *boxes
+	r     *resolve.Resolved // set when the project was loaded
 }
 
-func (a *App) newTaskJob(o *runOptions, asked tasks.Asked) *taskJob {
-	find := credentials.New(a.Getenv)
-	asked.DryRun = o.dryRun
-	return &taskJob{a: a, o: o, find: find, asked: asked, boxes: &boxes{a: a, find: find, json: o.json, detach: o.detach}}
-}
-
-// run carries out the request and prints the outcome. rec is nil for a task that is not known here.
-func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) error {
-	p.asked.Task = p.o.taskID
-	if !p.asked.DryRun && !p.asked.OnlyNew() {
+// run carries out the request. rec is nil for a task that is not known here.
+func (p *taskJob) run(ctx context.Context, st *store.Store, rec *store.Record) (TaskOutcome, error) {
+	if !p.DryRun && !p.OnlyNew() {
 		if err := p.boxes.open(); err != nil {
-			return err
+			return TaskOutcome{}, err
 		}
 	}
-	flow := &tasks.Flow{Store: st, Boxes: p.boxes, Project: p, Detach: p.o.detach, Patience: p.a.patience, Waits: func(a tasks.Action) { sayWait(p.a, p.asked.Task, a) }}
-	out, err := flow.Run(ctx, tasks.State{Asked: p.asked, Record: rec})
-	return p.answer(ctx, out, err)
+	flow := &tasks.Flow{Store: st, Boxes: p.boxes, Project: p, Detach: p.Flags.Detach, Patience: p.t.Patience}
+	if p.t.Waits != nil {
+		flow.Waits = func(a tasks.Action) { p.t.Waits(p.Task, a) }
+	}
+	out, err := flow.Run(ctx, tasks.State{Asked: p.Asked, Record: rec})
+	return TaskOutcome{out, p.Asked, p.r}, err
+}
+
+// runKnown is run after the look-up of a task.
+func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) (TaskOutcome, error) {
+	if err == nil {
+		err = p.CheckBranch()
+	}
+	if err != nil {
+		return TaskOutcome{}, err
+	}
+	st, err := p.t.Store()
+	if err != nil {
+		return TaskOutcome{}, err
+	}
+	return p.run(ctx, st, rec)
+}
+
+// knownHere is the record of the task, whose id it completes. It is nil if only the remote may know the task.
+func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
+	_, rec, err := p.t.Find(ctx, p.Task)
+	if err == nil {
+		p.Task = rec.TaskID
+		return rec, nil
+	}
+	if full := FullTaskID(p.Task); errors.Is(err, store.ErrNotFound) && workorder.ValidTaskID(full) {
+		p.Task = full
+		return nil, nil
+	}
+	return nil, err
+}
+
+// resolve finds the project. If no record names a project, it looks for the task on the project's remote.
+func (p *taskJob) resolve(ctx context.Context) (*resolve.Resolved, error) {
+	r, err := p.t.Resolver.Find(ctx, &p.Flags)
+	if _, none := errors.AsType[*projects.NotFoundError](err); none && p.Verb != tasks.Create && p.Task != "" && p.Flags.Project == "" {
+		return nil, tasks.UnknownHere(p.Task, "its project: --project P, or without a project file its repository: --repo R")
+	}
+	return r, err
 }
 
 // New makes the job of a new task. If it fails, there is no task.
 func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_ *job.Job, err error) {
-	if p.r, err = p.o.resolve(ctx, p.a); err == nil {
-		if !p.o.json || s.DryRun {
-			showFound(p.a.Stderr, p.r.Found, s.DryRun)
+	if p.r, err = p.t.Resolver.Find(ctx, &p.Flags); err == nil {
+		if p.r.Found != nil && p.t.Found != nil {
+			p.t.Found(p.r.Found)
 		}
 		err = p.r.FromBase(ctx)
 	}
@@ -79,7 +109,7 @@ func (p *taskJob) New(ctx context.Context, s tasks.State, next tasks.Attempt) (_
 
 // order makes the job of the next attempt's description.
 func (p *taskJob) order(ctx context.Context, s tasks.State, next tasks.Attempt) error {
-	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.rebase}
+	in := projects.OrderInput{TaskID: s.Task, Task: next.Text, Mode: next.Mode, TargetBranch: next.Branch, Rebase: p.Rebase}
 	if s.Remote != nil {
 		in.Review = s.Remote.Review
 	}
@@ -88,13 +118,13 @@ func (p *taskJob) order(ctx context.Context, s tasks.State, next tasks.Attempt) 
 	} else {
 		in.Author = localrepo.Author(ctx, dir)
 	}
-	if in.TargetBranch == "" && p.title != "" {
-		in.TargetBranch = workorder.Branch(in.TaskID, p.title)
+	if in.TargetBranch == "" && p.Title != "" {
+		in.TargetBranch = workorder.Branch(in.TaskID, p.Title)
 	}
 	if err := p.r.Order(in); err != nil {
 		return err
 	}
-	p.r.Job.Title = p.title
+	p.r.Job.Title = p.Title
 	if s.IfExists { // the box may find more on the remote: another machine may have been faster
 		p.r.Job.Order.IfExists = workorder.ExistsTell
 	}
@@ -143,10 +173,14 @@ func (p *taskJob) ask(ctx context.Context, s tasks.State) (on *tasks.Remote, err
 	if s.Verb != tasks.Revise {
 		return on, nil
 	}
-	if p.pull == nil {
-		return on, on.ReadReview(ctx, nil, nil, p.feedback)
+	feedback := tasks.FeedbackFile{}
+	if p.Feedback != nil {
+		feedback = *p.Feedback
 	}
-	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, p.feedback))
+	if p.pull == nil {
+		return on, on.ReadReview(ctx, nil, nil, feedback)
+	}
+	return on, p.pull.client.fault(on.ReadReview(ctx, p.pull.client, &p.pull.PR, feedback))
 }
 
 func (p *taskJob) askRemote(ctx context.Context, id string) (*tasks.Remote, error) {
@@ -184,8 +218,8 @@ func (p *taskJob) credentials(ctx context.Context, r *resolve.Resolved) error {
 // Job makes the job of a next attempt, with the credentials that the remote was asked with.
 func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*job.Job, error) {
 	t := next.Attempt
-	_, given := p.o.sources["branch"]
-	if p.r.Found != nil && !given && p.o.taskBase == "" && t.Base != "" {
+	_, given := p.Flags.Sources["branch"]
+	if p.r.Found != nil && !given && p.Flags.TaskBase == "" && t.Base != "" {
 		// The remote named the base branch. Another branch may be checked out here, and its files make another project.
 		if err := p.detectAgain(ctx, t.Base); err != nil {
 			return nil, err
@@ -211,7 +245,7 @@ func (p *taskJob) Job(ctx context.Context, s tasks.State, next tasks.Action) (*j
 
 // detectAgain makes the project of the files of a branch, with the credentials that it needs.
 func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
-	p.o.taskBase = base
+	p.Flags.TaskBase = base
 	if p.r, err = p.resolve(ctx); err != nil {
 		return err
 	}
@@ -221,47 +255,41 @@ func (p *taskJob) detectAgain(ctx context.Context, base string) (err error) {
 
 // remember takes the settings of the last attempt that this command does not give.
 func (p *taskJob) remember(rec *store.Record) error {
-	o := p.o
-	said, err := o.said()
-	if err != nil {
-		return err
+	f := &p.Flags
+	said := said(f)
+	if f.Out != "" {
+		var err error
+		if said.Out, err = filepath.Abs(f.Out); err != nil {
+			return fmt.Errorf("find output directory: %w", err)
+		}
 	}
-	was, err := tasks.Remember(p.asked.Verb, rec, said)
+	was, err := tasks.Remember(p.Verb, rec, said)
 	if err != nil {
 		return err
 	}
 	if was.ProjectFile == "" {
-		o.projectBy = was.ProjectBy
+		f.By = was.ProjectBy
 	} else {
-		o.project, o.projectBy = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
-		if _, err := os.Stat(o.project); filepath.IsAbs(o.project) && err != nil {
+		f.Project, f.By = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
+		if _, err := os.Stat(f.Project); filepath.IsAbs(f.Project) && err != nil {
 			return fault.New(workorder.ExitNoProject, fmt.Errorf("read the project file of task %s: %w", rec.TaskID, err), tasks.GiveProject)
 		}
 	}
-	o.taskBase = rec.Branch
-	o.inherit(was.Overrides)
+	f.TaskBase = rec.Branch
+	inherit(f, was.Overrides)
 	return nil
 }
 
-// said are the settings that the flags give.
-func (o *runOptions) said() (tasks.Said, error) {
-	s := tasks.Said{Given: o.sources, Network: o.network}
-	if o.out == "" {
-		return s, nil
-	}
-	var err error
-	if s.Out, err = filepath.Abs(o.out); err != nil {
-		return s, fmt.Errorf("find output folder: %w", err)
-	}
-	return s, nil
+// said are the settings that the flags give, without the output directory.
+func said(f *resolve.Flags) tasks.Said {
+	return tasks.Said{Given: f.Sources, Network: f.Values["network"]}
 }
 
 // inherit sets flags to the values of an earlier command.
-func (o *runOptions) inherit(was map[string]string) {
-	values := o.overrides()
+func inherit(f *resolve.Flags, was map[string]string) {
 	for flag, value := range was {
-		if values[flag] != nil {
-			*values[flag], o.sources[flag] = value, "--"+flag+" (given before)"
+		if isSetting(flag) {
+			f.Values[flag], f.Sources[flag] = value, "--"+flag+" (given before)"
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -26,32 +27,34 @@ func TestTaskPull(t *testing.T) {
 	f.Close(merged, true)
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
-	a := &App{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann"}[name] }}
+	tasks := &Tasks{Env: &Env{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann"}[name] }}}
 	p := &projects.Project{Name: "app", Repo: srv.URL + "/x.git", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"}}
-	got, err := findTaskPull(t.Context(), a, p, good)
-	if err != nil || got.task != tid || got.Base != "main" || got.client.token.Token == "" {
+	got, err := tasks.findPull(t.Context(), p, good)
+	if err != nil || got.task != "T-A1B2C3D4" || got.Base != "main" || got.client.token.Token == "" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for n, want := range map[int]string{fork: "eve/app", other: "feature", merged: fmt.Sprintf("#%d", merged), 99: "#99", 0: "0"} {
-		if _, err := findTaskPull(t.Context(), a, p, n); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := tasks.findPull(t.Context(), p, n); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("#%d: %v", n, err)
 		}
 	}
-	if _, err := findTaskPull(t.Context(), a, &projects.Project{Name: "app"}, good); err == nil || exitCode(err) != workorder.ExitInvalid {
+	if _, err := tasks.findPull(t.Context(), &projects.Project{Name: "app"}, good); err == nil || fault.Code(err) != workorder.ExitInvalid {
 		t.Errorf("no repository: %v", err)
 	}
 	// A path is on the forge that the project names, and on none by itself.
 	path := t.TempDir()
-	if _, err := findTaskPull(t.Context(), a, &projects.Project{Name: "app", Repo: path, PR: p.PR}, good); err != nil {
+	if _, err := tasks.findPull(t.Context(), &projects.Project{Name: "app", Repo: path, PR: p.PR}, good); err != nil {
 		t.Error(err)
 	}
-	if _, err := findTaskPull(t.Context(), a, &projects.Project{Name: "app", Repo: path}, good); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(hint(err), "pr.api_url") {
+	if _, err := tasks.findPull(t.Context(), &projects.Project{Name: "app", Repo: path}, good); err == nil ||
+		!strings.Contains(err.Error(), path) || !strings.Contains(fault.Hint(err), "pr.api_url") {
 		t.Errorf("a path: %v", err)
 	}
 	// Who gave the wrong token is told, and not where none was looked for.
-	wrong := &App{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "wrong"}[name] }}
-	if _, err := findTaskPull(t.Context(), wrong, p, good); err == nil || !strings.Contains(hint(err), "SANDBOX_AGENT_GIT_TOKEN") || strings.Contains(hint(err), "GH_TOKEN") {
-		t.Errorf("a wrong token: %v: %s", err, hint(err))
+	wrong := &Env{Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "wrong"}[name] }}
+	if _, err := (&Tasks{Env: wrong}).findPull(t.Context(), p, good); err == nil ||
+		!strings.Contains(fault.Hint(err), "SANDBOX_AGENT_GIT_TOKEN") || strings.Contains(fault.Hint(err), "GH_TOKEN") {
+		t.Errorf("a wrong token: %v: %s", err, fault.Hint(err))
 	}
 	for _, v := range f.Violations() {
 		t.Error(v)

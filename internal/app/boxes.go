@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -16,31 +16,30 @@ import (
 
 // boxes runs attempts on the engine and shows their events.
 type boxes struct {
-	a            *App
-	find         *credentials.Finder
-	json, detach bool
-	st           *store.Store
-	be           *Backend // nil if not opened yet
+	t    *Tasks
+	find *credentials.Finder
+	st   *store.Store
+	be   *Backend // nil if not opened yet
 }
 
 func (b *boxes) open() (err error) {
 	if b.be != nil {
 		return nil
 	}
-	if b.st, err = b.a.store(); err == nil {
-		b.be, err = b.a.open()
+	if b.st, err = b.t.Store(); err == nil {
+		b.be, err = b.t.Engine()
 	}
 	return err
 }
 
 // Run starts the first attempt that this machine knows.
 func (b *boxes) Run(ctx context.Context, job *job.Job) (*workorder.Result, error) {
-	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Run(ctx, b.a.Hard, job) })
+	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Run(ctx, b.t.Hard, job) })
 }
 
 // Resume starts the attempt after the one in last.
 func (b *boxes) Resume(ctx context.Context, job *job.Job, last *store.Record) (*workorder.Result, error) {
-	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, b.a.Hard, job, last) })
+	return b.start(ctx, job, func(l *launch.Launcher) (*workorder.Result, error) { return l.Resume(ctx, b.t.Hard, job, last) })
 }
 
 func (b *boxes) start(ctx context.Context, job *job.Job, run func(*launch.Launcher) (*workorder.Result, error)) (*workorder.Result, error) {
@@ -49,25 +48,26 @@ func (b *boxes) start(ctx context.Context, job *job.Job, run func(*launch.Launch
 		return nil, err
 	}
 	job.Owner = own.ID
-	out := b.a.Stdout
-	if b.detach && !b.json {
-		out = b.a.Stderr // standard output is for the task id alone: scripts read it
-	}
-	view := b.a.newViewOn(out, b.json)
-	defer view.r.Close()
-	view.told, view.stopping = true, func() bool { return ctx.Err() != nil }
-	view.begin(job)
-	l := b.a.launcher(b.be, b.st, view.event)
+	l, done := b.shown(ctx, job)
+	defer done()
 	l.Remote = b.find
 	return run(l)
 }
 
+// shown is a launcher that shows the events of an attempt, until done is called.
+func (b *boxes) shown(ctx context.Context, job *job.Job) (l *launch.Launcher, done func()) {
+	event, done := (func(workorder.Event))(nil), func() {}
+	if b.t.Show != nil {
+		event, done = b.t.Show(ctx, job)
+	}
+	return b.t.Launcher(b.be, b.st, event), done
+}
+
 // Watch follows a box that runs.
 func (b *boxes) Watch(ctx context.Context, rec *store.Record) (*workorder.Result, error) {
-	view := b.a.newView(b.json)
-	defer view.r.Close()
-	view.told = true
-	return b.a.launcher(b.be, b.st, view.event).Watch(ctx, rec)
+	l, done := b.shown(ctx, nil)
+	defer done()
+	return l.Watch(ctx, rec)
 }
 
 // Stop asks a box to end.
@@ -75,7 +75,7 @@ func (b *boxes) Stop(ctx context.Context, rec *store.Record, grace time.Duration
 	if err := b.open(); err != nil {
 		return false, err
 	}
-	return b.a.launcher(b.be, b.st, nil).Stop(ctx, rec, grace)
+	return b.t.Launcher(b.be, b.st, nil).Stop(ctx, rec, grace)
 }
 
 // Collect collects the result of a box that has ended.
@@ -83,21 +83,25 @@ func (b *boxes) Collect(ctx context.Context, rec *store.Record) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	_, err := b.a.launcher(b.be, b.st, nil).Collect(ctx, rec)
+	_, err := b.t.Launcher(b.be, b.st, nil).Collect(ctx, rec)
 	return err
 }
 
-func (a *App) launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
+// CompanionCommand is the hidden command that the companion process runs.
+const CompanionCommand = "companion"
+
+// Launcher runs attempts on an engine. It calls show, if not nil, with each event.
+func (t *Tasks) Launcher(be *Backend, st *store.Store, show func(workorder.Event)) *launch.Launcher {
 	return &launch.Launcher{
-		Host:   launch.Host{Engine: be.Engine, Store: st, Log: a.log(), Show: show},
-		Images: be.Images, CacheVolume: a.cacheVolume(),
+		Host:   launch.Host{Engine: be.Engine, Store: st, Log: t.Log(), Show: show},
+		Images: be.Images, CacheVolume: t.CacheVolume(),
 		ImportBundle: localrepo.ImportBundle,
 		StartCompanion: func(ctx context.Context, cfg companion.Config) (companion.Ready, error) {
-			exe, err := a.Executable()
+			exe, err := t.Executable()
 			if err != nil {
 				return companion.Ready{}, fmt.Errorf("find this program: %w", err)
 			}
-			return companion.Start(ctx, exe, []string{companionCommand}, cfg)
+			return companion.Start(ctx, exe, []string{CompanionCommand}, cfg)
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -21,12 +21,12 @@ type forgeClient struct {
 }
 
 // forge makes the client for an order's repository. Without a token it can read only public data.
-func (a *App) forge(ctx context.Context, order *workorder.Order) (*forgeClient, error) {
+func (t *Tasks) forge(ctx context.Context, order *workorder.Order) (*forgeClient, error) {
 	if !credentials.HasForge(order.Repo, order.PR) {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("the repository %s is a path, which has no forge", text.Clean(order.Repo)),
 			"where it is one of a forge's as well, name it in the project file: pr.api_url and pr.repository")
 	}
-	token, err := credentials.New(a.Getenv).Forge(ctx, order.Repo, order.PR)
+	token, err := credentials.New(t.Getenv).Forge(ctx, order.Repo, order.PR)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,9 @@ func (c *forgeClient) fault(err error) error {
 func (c *forgeClient) HasToken() bool { return c.token.Token != "" }
 
 // Open opens or updates the pull request of a branch.
-func (c *forgeClient) Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (*workorder.PR, []string, error) {
+func (c *forgeClient) Open(
+	ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told,
+) (*workorder.PR, []string, error) {
 	pr, warnings, err := pullrequest.Open(ctx, c.Forge, order, res, told)
 	return pr, warnings, c.fault(err)
 }

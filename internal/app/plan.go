@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"cmp"
@@ -23,50 +23,35 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// task is the text of a new task: the given one, or that of a plan to carry out.
-func (o *createOptions) task(ctx context.Context, a *App) (string, error) {
-	if o.fromPlan == "" {
-		return o.run.taskText(ctx, a)
-	}
-	if o.run.text.issue != 0 {
-		return "", usage("give --issue or --from-plan, not both: the plan has its task")
-	}
-	more := ""
-	if o.run.text.given() {
-		var err error
-		if more, err = o.run.taskText(ctx, a); err != nil {
-			return "", err
-		}
-	}
-	task, plan, err := o.findPlan(ctx, a)
+// PlanTask returns the text of a task that carries out the plan of the task id, and the words of that task. more may
+// be empty. The plan's project and restrictions become flags.
+func (t *Tasks) PlanTask(ctx context.Context, flags *resolve.Flags, id, more string) (text, title string, err error) {
+	task, plan, err := t.findPlan(ctx, flags, id)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	o.title = task // branch and list take their names from the task, not from the plan
-	text := plannedText(task, plan, more)
+	text = plannedText(task, plan, more)
 	if len(text) > workorder.MaxTask {
-		return "", usage("task and plan of %s have more than %d bytes together", o.fromPlan, workorder.MaxTask)
+		return "", "", Usagef("task and plan of %s have more than %d bytes together", id, workorder.MaxTask)
 	}
-	return text, nil
+	return text, task, nil
 }
 
-// findPlan looks for a plan in the state folder, and on the project's remote if that does not know the task.
-func (o *createOptions) findPlan(ctx context.Context, a *App) (task, plan string, err error) {
-	st, rec, err := a.task(ctx, o.fromPlan)
-	switch full := fullID(o.fromPlan); {
+// findPlan looks for a plan in the state directory, and on the project's remote if that does not know the task.
+func (t *Tasks) findPlan(ctx context.Context, flags *resolve.Flags, id string) (task, plan string, err error) {
+	_, rec, err := t.Find(ctx, id)
+	switch full := FullTaskID(id); {
 	case err == nil:
-		return o.run.localPlan(ctx, a, st, rec)
-	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
+		return t.localPlan(ctx, flags, rec)
+	case !errors.Is(err, store.ErrNotFound) || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
-		of := o.run
-		of.taskID = full
-		return a.newTaskJob(&of, tasks.Asked{Verb: tasks.Continue, Task: full}).remotePlan(ctx)
+		return t.newJob(TaskRequest{Asked: tasks.Asked{Verb: tasks.Continue, Task: full}, Flags: *flags}).remotePlan(ctx)
 	}
 }
 
-func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec *store.Record) (task, plan string, err error) {
-	if rec, err = a.collect(ctx, st, rec); err != nil {
+func (t *Tasks) localPlan(ctx context.Context, flags *resolve.Flags, rec *store.Record) (task, plan string, err error) {
+	if rec, err = t.Collect(ctx, rec); err != nil {
 		return "", "", err
 	}
 	if rec.Status != workorder.StatusPlanned {
@@ -78,16 +63,17 @@ func (o *runOptions) localPlan(ctx context.Context, a *App, st *store.Store, rec
 	if plan, err = savedPlan(rec.Dir); err != nil {
 		return "", "", err
 	}
-	if _, given := o.sources["project"]; !given {
+	if _, given := flags.Sources["project"]; !given {
 		switch was := rec.Request; {
 		case was.ProjectBy == store.Detected:
-			o.projectBy = store.Detected
+			flags.By = store.Detected
 		case was.ProjectFile != "":
-			o.project, o.projectBy = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
-			o.sources["project"] = "the plan " + rec.TaskID
+			flags.Project, flags.By = was.ProjectFile, cmp.Or(was.ProjectBy, resolve.Unsaid)
+			flags.Sources["project"] = "the plan " + rec.TaskID
 		}
 	}
-	o.inherit(tasks.Overrides(rec.Request.Overrides, tasks.Said{Given: o.sources, Network: o.network})) // the plan's restrictions also hold for the task that carries it out
+	// The plan's restrictions also hold for the task that carries it out.
+	inherit(flags, tasks.Overrides(rec.Request.Overrides, said(flags)))
 	return task, plan, nil
 }
 
@@ -107,17 +93,17 @@ func savedPlan(dir string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the plan %s: %w", path, err)
 	case len(b) > workorder.MaxPlan:
-		return "", usage("the plan %s has more than %d bytes", path, workorder.MaxPlan)
+		return "", Usagef("the plan %s has more than %d bytes", path, workorder.MaxPlan)
 	case !utf8.Valid(b) || slices.Contains(b, 0):
-		return "", usage("the plan %s is not text: it must be UTF-8 without NUL bytes", path)
+		return "", Usagef("the plan %s is not text: it must be UTF-8 without NUL bytes", path)
 	case strings.TrimSpace(string(b)) == "":
-		return "", usage("the plan %s is empty", path)
+		return "", Usagef("the plan %s is empty", path)
 	}
 	return forge.StripPlain(string(b)), nil
 }
 
 func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error) {
-	s := tasks.State{Asked: p.asked}
+	s := tasks.State{Asked: p.Asked}
 	s.Remote = p.Ask(ctx, s)
 	switch on := s.Remote; {
 	case on.Err != nil:
@@ -125,16 +111,16 @@ func (p *taskJob) remotePlan(ctx context.Context) (task, plan string, err error)
 	case !on.Known:
 		return "", "", s.Refuse(tasks.Unknown)
 	case on.State == nil:
-		return "", "", noPlan(p.o.taskID, "its state cannot be read")
+		return "", "", noPlan(p.Task, "its state cannot be read")
 	}
 	for _, at := range slices.Backward(s.Remote.State.Attempts) {
 		if at.Plan != "" {
 			plan := forge.StripPlain(at.Plan)
-			fmt.Fprintf(p.a.Stderr, "the plan of %s, as %s has it:\n\n%s\n\n", p.o.taskID, text.Clean(s.Remote.Repo), text.Clean(plan))
+			p.t.Say(fmt.Sprintf("the plan of %s, as %s has it:\n\n%s\n", p.Task, text.Clean(s.Remote.Repo), text.Clean(plan)))
 			return s.Remote.State.Task, plan, nil
 		}
 	}
-	return "", "", noPlan(p.o.taskID, "")
+	return "", "", noPlan(p.Task, "")
 }
 
 func noPlan(id, status string) error {
@@ -147,7 +133,8 @@ func noPlan(id, status string) error {
 // plannedText is the task of an agent that carries out a plan which a person has read.
 func plannedText(task, plan, more string) string {
 	text := strings.TrimRight(task, "\n") +
-		"\n\n# The plan\n\nThis plan was made for the task above, and approved. Follow it. Where the code turns out different from what the plan takes it for, do what the task needs, and say in the commit's message where you left the plan.\n\n" +
+		"\n\n# The plan\n\nThis plan was made for the task above, and approved. Follow it. " +
+		"Where the code turns out different from what the plan takes it for, do what the task needs, and say in the commit's message where you left the plan.\n\n" +
 		strings.TrimSpace(plan) + "\n"
 	if more != "" {
 		text += "\n# What the user adds\n\nWhere it differs from the above, this counts.\n\n" + more

@@ -1,0 +1,107 @@
+// Package app holds the use cases behind the program's front ends: the command line, the MCP server, the pool's server and the SSH server.
+// A use case returns values and errors; it prints nothing and knows no flag. A remark that is no error goes to Env.Note.
+package app
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Env is what use cases need of their surroundings.
+type Env struct {
+	// Getenv looks up a variable. It is the only required field.
+	Getenv func(string) string
+	// Executable returns the path of this program, which serves endpoints and companions; nil if it cannot.
+	Executable func() (string, error)
+	// OpenEngine connects to the engine that the variables name. It contacts nothing yet.
+	OpenEngine func() (*Backend, error)
+	// Hard is closed when the user insists on stopping (Ctrl-C again, at a terminal).
+	Hard <-chan struct{}
+	// Patience, if positive, replaces the bounds of all waits for other commands.
+	Patience time.Duration
+
+	// Note, if non-nil, receives a remark that is no error, as "warning: …" or "note: …".
+	Note func(line string)
+	// Logger returns the log of details; nil discards it.
+	Logger func() *slog.Logger
+}
+
+// Backend is an engine with the parts that use cases need.
+type Backend struct {
+	Engine runtime.Runtime
+	Images Images
+}
+
+// Images builds the images of boxes.
+type Images interface {
+	launch.Images
+	upkeep.Images
+	// Build builds the default image; with rebuild, again and without the cache.
+	Build(ctx context.Context, rebuild bool, progress func(workorder.Event)) (workorder.Image, error)
+	// Small returns the small image of presets and pools, and builds it if it is missing, after a call of building.
+	Small(ctx context.Context, building func(name string), progress func(workorder.Event)) (workorder.Image, error)
+	// Root unpacks the programs of an image in a directory.
+	Root(ctx context.Context, image, dir string) error
+	// Derive builds the image name on the default image's base if it is missing.
+	Derive(ctx context.Context, name string, dockerfile []byte, progress func(workorder.Event)) error
+}
+
+// Say passes a remark on to Note.
+func (e *Env) Say(line string) {
+	if e.Note != nil {
+		e.Note(line)
+	}
+}
+
+// Warn says what went wrong and does not stop the use case.
+func (e *Env) Warn(what string) { e.Say("warning: " + what) }
+
+// Log returns the log of details.
+func (e *Env) Log() *slog.Logger {
+	if e.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return e.Logger()
+}
+
+// Store opens the records of tasks in the state directory.
+func (e *Env) Store() (*store.Store, error) {
+	dir, err := statedir.DefaultDir(e.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return store.New(dir), nil
+}
+
+// StateDir returns the state directory.
+func (e *Env) StateDir() (string, error) { return statedir.DefaultDir(e.Getenv) }
+
+// Engine connects to the engine.
+func (e *Env) Engine() (*Backend, error) {
+	b, err := e.OpenEngine()
+	if err != nil {
+		return nil, fault.New(workorder.ExitBox, err, "check DOCKER_HOST and the docker context")
+	}
+	return b, nil
+}
+
+// CacheVolume returns the name of the engine's cache volume.
+func (e *Env) CacheVolume() string {
+	return cmp.Or(e.Getenv("SANDBOX_AGENT_CACHE_VOLUME"), runtime.CacheVolume)
+}
+
+// Waiting bounds a wait for another command's decision: by limit, or by Patience.
+func (e *Env) Waiting(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return tasks.Waiting(ctx, cmp.Or(e.Patience, limit))
+}

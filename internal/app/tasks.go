@@ -1,0 +1,249 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Tasks creates, continues and reads the tasks of a state directory.
+type Tasks struct {
+	*Env
+	// Resolver finds projects. Only the methods that start an attempt or read an issue need it.
+	Resolver *resolve.Resolver
+	// Show returns the receiver of an attempt's events, and a function to call after the last one. The job is nil
+	// for an attempt that runs already. If Show is nil, events are dropped.
+	Show func(context.Context, *job.Job) (event func(workorder.Event), done func())
+	// Found, if not nil, is called with what a repository without a project file was found to need.
+	Found func(*detect.Draft)
+	// Waits, if not nil, is called before each wait for a provider's limit.
+	Waits func(task string, next tasks.Action)
+}
+
+// TaskRequest asks for a new task, or for the next attempt of one.
+type TaskRequest struct {
+	// Asked has the task's id, or its beginning for a task that exists. The methods of Tasks set Verb.
+	tasks.Asked
+	Flags    resolve.Flags
+	Title    string              // the task in its own words, if its text has more; may be empty
+	Pull     int                 // number of the task's pull request; 0 if not given
+	Feedback *tasks.FeedbackFile // replaces the feedback on the pull request, if not nil
+	Rebase   *workorder.Rebase   // of Rebase
+}
+
+// TaskOutcome is the outcome of a request.
+type TaskOutcome struct {
+	tasks.Outcome
+	tasks.Asked                   // with the whole id
+	Resolved    *resolve.Resolved // nil if the project was not loaded
+}
+
+// UnknownTaskError is the error for an id that no task of the state directory has.
+type UnknownTaskError struct {
+	ID  string
+	err error
+}
+
+func (e *UnknownTaskError) Error() string { return e.err.Error() }
+
+func (e *UnknownTaskError) Unwrap() error { return e.err }
+
+// Create runs a new task. With IfExists, it follows, continues or reports one that exists.
+func (t *Tasks) Create(ctx context.Context, r TaskRequest) (TaskOutcome, error) {
+	r.Verb = tasks.Create
+	if err := CheckTaskText(r.Text); err != nil {
+		return TaskOutcome{}, err
+	}
+	var st *store.Store
+	var rec *store.Record
+	r.Fresh = r.Task == ""
+	switch {
+	case r.Fresh:
+		r.Task = workorder.NewTaskID()
+	case !workorder.ValidTaskID(r.Task):
+		return TaskOutcome{}, Usagef("--task-id %q is not T- and 8 of 0-9A-Z", r.Task)
+	default:
+		var err error
+		if st, err = t.Store(); err != nil {
+			return TaskOutcome{}, err
+		}
+		if rec, err = st.Load(r.Task); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return TaskOutcome{}, err
+		}
+	}
+	return t.newJob(r).run(ctx, st, rec)
+}
+
+// Continue starts the next attempt of a task whose last one has ended.
+func (t *Tasks) Continue(ctx context.Context, r TaskRequest) (TaskOutcome, error) {
+	r.Verb = tasks.Continue
+	p := t.newJob(r)
+	rec, err := p.knownHere(ctx)
+	return p.runKnown(ctx, rec, err)
+}
+
+// Revise lets the agent address the feedback on the task's pull request.
+func (t *Tasks) Revise(ctx context.Context, r TaskRequest) (TaskOutcome, error) {
+	r.Verb = tasks.Revise
+	if r.Feedback != nil {
+		switch intro := r.Feedback.Intro; {
+		case r.Text == "":
+			r.Text = intro
+		case intro != "":
+			r.Text = intro + "\n\n" + r.Text
+		}
+	}
+	p := t.newJob(r)
+	rec, err := p.findPull(ctx)
+	return p.runKnown(ctx, rec, err)
+}
+
+// Rebase moves the commits of a task's branch onto the newest commit of its base.
+func (t *Tasks) Rebase(ctx context.Context, r TaskRequest) (TaskOutcome, error) {
+	r.Verb = tasks.Rebase
+	p := t.newJob(r)
+	rec, err := p.taskOf(ctx, r.Pull)
+	return p.runKnown(ctx, rec, err)
+}
+
+// Refuses returns the error with which the engine would refuse to run the job.
+func (t *Tasks) Refuses(ctx context.Context, j *job.Job) error {
+	be, err := t.Engine()
+	if err != nil {
+		return err
+	}
+	if _, err := launch.LookAtEngine(ctx, be.Engine, j); err != nil {
+		return err
+	}
+	return launch.LookAtImage(ctx, be.Engine, j.Order.Image)
+}
+
+// OpenPR opens the pull request of a task whose run could not open it.
+func (t *Tasks) OpenPR(ctx context.Context, rec *store.Record, draft bool, base string) (tasks.Outcome, error) {
+	connect := func(ctx context.Context, order *workorder.Order) (tasks.Pulls, error) { return t.forge(ctx, order) }
+	return t.read(ctx, tasks.OpenPR, rec, &tasks.Opening{Draft: draft, Base: base, Connect: connect})
+}
+
+// Collect collects the result of a task whose own command has died, and returns its new record.
+func (t *Tasks) Collect(ctx context.Context, rec *store.Record) (*store.Record, error) {
+	out, err := t.read(ctx, tasks.Read, rec, nil)
+	return out.Record, err
+}
+
+func (t *Tasks) read(ctx context.Context, verb tasks.Verb, rec *store.Record, opening *tasks.Opening) (out tasks.Outcome, err error) {
+	st, err := t.Store()
+	if err != nil {
+		return out, err
+	}
+	flow := &tasks.Flow{Store: st, Boxes: &boxes{t: t}, Opening: opening}
+	return flow.Run(ctx, tasks.State{Asked: tasks.Asked{Verb: verb, Task: rec.TaskID}, Record: rec})
+}
+
+// Stopping stops tasks. It opens the engine when there is a box to stop.
+func (t *Tasks) Stopping(st *store.Store) *tasks.Stopping {
+	return &tasks.Stopping{Store: st, Boxes: &boxes{t: t}, Patience: t.Patience}
+}
+
+// Sweep collects and removes what tasks have left on an engine.
+func (t *Tasks) Sweep(be *Backend, st *store.Store) *upkeep.Sweep {
+	return &upkeep.Sweep{Store: st, Engine: be.Engine, Collect: (&boxes{t: t, st: st, be: be}).Collect}
+}
+
+// Replay shows the recorded events of a task, up to now if it runs.
+func (t *Tasks) Replay(ctx context.Context, st *store.Store, rec *store.Record, show func(workorder.Event)) error {
+	if rec.Collected {
+		return outcome.Recorded(rec, show)
+	}
+	be, err := t.Engine()
+	if err != nil {
+		return err
+	}
+	return t.Launcher(be, st, show).Replay(ctx, rec)
+}
+
+// CheckTaskText returns a usage error for a text that no task can have.
+func CheckTaskText(text string) error {
+	switch {
+	case len(text) > workorder.MaxTask:
+		return Usagef("the task has more than %d bytes", workorder.MaxTask)
+	case !utf8.ValidString(text):
+		return Usagef("the task is not valid UTF-8 text")
+	case strings.ContainsRune(text, 0):
+		return Usagef("the task contains a NUL byte")
+	case strings.TrimSpace(text) == "":
+		return Usagef("the task is empty")
+	}
+	return nil
+}
+
+// Find finds a task by its id or the beginning of it. The error may be an UnknownTaskError.
+func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
+	if err := CheckTask(id); err != nil {
+		return nil, nil, err
+	}
+	st, err := t.Store()
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, err := st.Find(id)
+	if err == nil && rec.Moving != 0 {
+		rec, err = t.mended(ctx, st, rec)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		err = &UnknownTaskError{id, err}
+	}
+	return st, rec, err
+}
+
+// mended is the record of a task after its output was moved. If a dead command left the
+// move half done, mended completes it. It waits for a command that lives.
+func (t *Tasks) mended(ctx context.Context, st *store.Store, rec *store.Record) (*store.Record, error) {
+	wait, cancel := tasks.Waiting(ctx, cmp.Or(t.Patience, tasks.MoveWait))
+	defer cancel()
+	for rec.Moving != 0 {
+		lock, err := st.TryLock(rec.TaskID)
+		switch {
+		case errors.Is(err, store.ErrLocked):
+			if tasks.Pause(wait, tasks.LockPause); wait.Err() != nil {
+				return nil, tasks.GaveUp(wait, st.LockPath(rec.TaskID), rec.TaskID)
+			}
+		case err != nil:
+			return nil, err
+		}
+		if rec, err = st.Load(rec.TaskID); err == nil && lock != nil {
+			err = st.Mend(rec)
+		}
+		if lock != nil {
+			lock.Unlock()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rec, nil
+}
+
+func (t *Tasks) newJob(r TaskRequest) *taskJob {
+	r.DryRun = r.Flags.Rehearse
+	find := credentials.New(t.Getenv)
+	return &taskJob{t: t, TaskRequest: r, find: find, boxes: &boxes{t: t, find: find}}
+}
+
+// isSetting reports whether a flag replaces a value of the project.
+func isSetting(flag string) bool {
+	return slices.ContainsFunc(resolve.Settings(), func(s resolve.Setting) bool { return s.Flag == flag })
+}
