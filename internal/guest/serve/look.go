@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,14 @@ func join(w http.ResponseWriter, r *http.Request, conn net.Conn) {
 }
 
 func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
+	own := func(string, string) bool { return true }
+	if s.config.SharedNetwork {
+		sockets, user := openSockets(), ""
+		if s.config.User != nil { // root here may not look at the user's processes; the user id is this sandbox's alone
+			user = strconv.FormatUint(uint64(s.config.User.UID), 10)
+		}
+		own = func(uid, inode string) bool { return uid == user || sockets[inode] }
+	}
 	all := []wire.Port{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
@@ -88,7 +97,7 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 		if err != nil {
 			return reply.Failed("list ports", err)
 		}
-		all = append(all, listening(f)...)
+		all = append(all, listening(f, own)...)
 		_ = f.Close()
 	}
 	slices.SortFunc(all, func(a, b wire.Port) int {
@@ -97,14 +106,35 @@ func (s *Server) ports(w http.ResponseWriter, _ *http.Request) error {
 	return reply.Document(w, slices.Compact(all))
 }
 
-// listening reads the listening sockets from a kernel table: "n: address:port remote state …", in hexadecimal
-// digits, addresses as words in the machine's byte order.
-func listening(r io.Reader) (all []wire.Port) {
-	const listens = "0A"
+// openSockets returns the inodes of the sockets of all processes that this one sees. A process that hides its
+// descriptors has none.
+func openSockets() map[string]bool {
+	all := map[string]bool{}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is valid
+	for _, file := range files {
+		target, err := os.Readlink(file)
+		if err != nil {
+			continue // it was closed meanwhile
+		}
+		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+			all[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	return all
+}
+
+// listening reads the listening sockets that are own from a kernel table: "n: address:port remote state
+// queues timer retransmits uid timeout inode …", in hexadecimal digits, addresses as words in the machine's byte order.
+func listening(r io.Reader, own func(uid, inode string) bool) (all []wire.Port) {
+	const (
+		listens = "0A"
+		uid     = 7
+		inode   = 9
+	)
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
-		if len(f) < 4 || f[3] != listens {
+		if len(f) <= inode || f[3] != listens || !own(f[uid], f[inode]) {
 			continue
 		}
 		address, port, _ := strings.Cut(f[1], ":")

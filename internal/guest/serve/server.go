@@ -52,6 +52,8 @@ type Config struct {
 	Lease func(ctx context.Context) (Lease, error)
 	// Crowd detects and kills abandoned processes that fill the sandbox.
 	Crowd reap.Crowd
+	// SharedNetwork means that other processes than the sandbox's listen on its loopback, which are not listed.
+	SharedNetwork bool
 	// OOMKills returns how many processes the kernel has killed in the sandbox for lack of memory.
 	OOMKills func() int
 }

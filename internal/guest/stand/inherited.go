@@ -44,6 +44,7 @@ func ServeInherited(ctx context.Context) error {
 	group := config.OOMKills
 	outside := countBytes(wire.KillsFD)
 	config.OOMKills = func() int { return group() + outside() }
+	config.SharedNetwork = true // of the machine's
 	l, err := users(os.NewFile(wire.ListenerFD, "users"))
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w", err)

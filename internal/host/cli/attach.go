@@ -17,19 +17,24 @@ type attachOptions struct{ from int64 }
 func newAttachCmd(a *App) *cobra.Command {
 	o := &attachOptions{}
 	cmd := &cobra.Command{
-		Use: "attach SANDBOX [ID]", Short: "Show the output of a background command",
-		Long: `Shows the output of a command that 'exec --detach' started, from its beginning
-until it ends, and ends with its exit code. An interrupt ends only the showing.
-The default is the last command; an id can be shortened. The sandbox keeps the
-last 8 MB of each command's output.`,
-		Example: "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000",
+		Use: "attach TASK | SANDBOX [ID]", Short: "Return to a running agent, or to a background command",
+		Long: `Shows the terminal of the agent that 'start' has started; Ctrl-B D leaves it
+running. If none runs, or without a terminal, it shows the last background
+command. A task's events are followed, as by 'logs --follow'.
+
+With ID, or without an agent, it shows the output of a command that
+'exec --detach' started, from its beginning until it ends, and ends with its exit
+code. An interrupt ends only the showing. An id can be shortened. The sandbox
+keeps the last 8 MB of each command's output.`,
+		Example: "  sandbox-agent attach dev\n  sandbox-agent attach dev Q7ZK --from 1000\n  sandbox-agent attach T-A1B2C3D4",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and an id where it is not the last command", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, and at most one id", cmd.CommandPath()),
+				"`sandbox-agent ps` lists tasks and sandboxes")
 		},
-		ValidArgsFunction: a.completeSandboxes(false),
+		ValidArgsFunction: a.completeEither(false, mayRun),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := ""
 			if len(args) == 2 {
@@ -43,11 +48,25 @@ last 8 MB of each command's output.`,
 }
 
 func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.eitherSandbox(ctx, name)
 	if err != nil {
 		return err
 	}
+	if sb == nil {
+		if id != "" || o.from != 0 {
+			return usage("an id and --from need a standalone sandbox: %s is a task", name)
+		}
+		return (&logsOptions{follow: true}).do(ctx, name, a)
+	}
 	defer done()
+	if id == "" && o.from == 0 && a.atTerminal() {
+		switch argv, err := agentTerminal(ctx, sb); {
+		case err != nil:
+			return err
+		case argv != nil:
+			return a.showInTerminal(ctx, sb, argv)
+		}
+	}
 	if id == "" {
 		all, err := sb.Commands(ctx)
 		if err != nil {
@@ -59,7 +78,8 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 			}
 		}
 		if id == "" {
-			return fault.New(workorder.ExitNotFound, fmt.Errorf("sandbox %s has no background command", name), "`sandbox-agent exec --detach "+name+" COMMAND` starts one")
+			return fault.New(workorder.ExitNotFound, fmt.Errorf("no agent to show here and no background command in sandbox %s", name),
+				"start one with: sandbox-agent start "+name+", or sandbox-agent exec --detach "+name+" COMMAND")
 		}
 	}
 	p, err := sb.Attach(ctx, id, o.from)

@@ -58,21 +58,60 @@ func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return "", sandboxError(err)
 	}
-	image := o.image
-	if image == "" {
-		if image, err = a.containerImage(ctx); err != nil {
-			return "", err
-		}
+	s := sandbox.Spec{Name: name, Image: o.image, IdleTimeout: defaultIdle}
+	if err := a.chooseRuntime(ctx, m, &s, ""); err != nil {
+		return "", err
 	}
-	sb, err = m.Create(ctx, sandbox.Spec{Name: name, Image: image, IdleTimeout: defaultIdle})
+	sb, err = m.Create(ctx, s)
 	if errors.Is(err, sandbox.ErrExists) { // another command was faster
 		return name, nil
 	}
 	if err != nil {
 		return "", sandboxError(err)
 	}
-	fmt.Fprintf(a.Stderr, "note: %s is made for this folder, of image %s; nobody's for %s it ends, and keeps its files until `sandbox-agent down %[1]s`\n", name, text.Clean(image), defaultIdle)
+	fmt.Fprintf(a.Stderr, "note: created %s for this directory (%s); it stops after %s without use and keeps its files until `sandbox-agent down %[1]s`\n",
+		name, runtimeOf(sb), defaultIdle)
+	a.noteNetwork(sb)
 	return name, sb.Close(ctx)
+}
+
+// runtimeOf is a sandbox's runtime and image for a person.
+func runtimeOf(sb *sandbox.Sandbox) string {
+	s := sb.Spec()
+	if s.Runtime == sandbox.RuntimeContainer {
+		return fmt.Sprintf("%s of image %s", s.Runtime, text.Clean(s.Image))
+	}
+	return string(s.Runtime)
+}
+
+// noteNetwork says that a sandbox shares this machine's network, and how to change that.
+func (a *App) noteNetwork(sb *sandbox.Sandbox) {
+	if s := sb.Spec(); s.Runtime == sandbox.RuntimeJail && s.Network == sandbox.NetworkFull {
+		fmt.Fprintln(a.Stderr, "note: a jail shares this machine's network; `sandbox-agent up NAME --network none` creates one without")
+	}
+}
+
+// chooseRuntime sets the runtime and the image of a new sandbox that has nothing else that decides: the runtime of the flag
+// or of the environment; else a container if an image is named, by flag or environment; else a jail; and without jails
+// on this machine a container of the image of tasks.
+func (a *App) chooseRuntime(ctx context.Context, m *sandbox.Manager, s *sandbox.Spec, flag string) (err error) {
+	if s.Runtime, err = a.kind(flag); err != nil {
+		return err
+	}
+	if s.Image != "" || s.Network == sandbox.NetworkRestricted { // the library chooses
+		return nil
+	}
+	if s.Image = a.Getenv(imageVariable); s.Image != "" && s.Runtime == sandbox.RuntimeAuto {
+		return nil
+	}
+	s.Image = ""
+	if s.Runtime == sandbox.RuntimeAuto && !m.RuntimesOf(ctx, sandbox.RuntimeJail)[0].Healthy {
+		s.Runtime = sandbox.RuntimeContainer
+	}
+	if s.Runtime == sandbox.RuntimeContainer {
+		s.Image, err = a.containerImage(ctx)
+	}
+	return err
 }
 
 // standingHere is the one sandbox whose branch descends from what is checked out here; "" where there is none.

@@ -40,7 +40,8 @@ It listens on the loopback, and at another address only if --listen names one.
 The keys of --authorized-keys, or of ~/.ssh/*.pub, open it; they are read for
 each connection. There are no passwords. A client can use each sandbox with
 everything that it reaches: its mounts, its network, and with the runtime host
-this machine with your rights.`,
+this machine with your rights. In the list, n creates a sandbox as 'up NAME' does
+and d removes one as 'down NAME' does.`,
 		Example: `  sandbox-agent gateway
   sandbox-agent gateway --listen 192.0.2.7:2200 --authorized-keys team.keys
   ssh -p 2200 127.0.0.1                 # the list
@@ -162,6 +163,32 @@ func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandb
 	return &gatewaySandbox{g.a, sb}, nil
 }
 
+// Create implements sshgate.Sandboxes.
+func (g *gatewaySandboxes) Create(ctx context.Context, name string) error {
+	s := sandbox.Spec{Name: name}
+	if err := g.a.chooseRuntime(ctx, g.m, &s, ""); err != nil {
+		return err
+	}
+	sb, err := g.m.Create(ctx, s)
+	if err != nil {
+		return err
+	}
+	return sb.Close(ctx)
+}
+
+// Remove implements sshgate.Sandboxes.
+func (g *gatewaySandboxes) Remove(ctx context.Context, name string) error {
+	sb, err := g.m.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := removeSandbox(ctx, sb, false); err != nil {
+		return err
+	}
+	g.a.warnOfRepositories(ctx, sb)
+	return nil
+}
+
 type gatewaySandbox struct {
 	a  *App
 	sb *sandbox.Sandbox
@@ -177,7 +204,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 		what.Argv = []string{"sh", "-c", c.Line}
 	case c.Terminal != nil:
 		var err error
-		if what.Argv, err = ownTerminal(ctx, g.sb); err != nil {
+		if what.Argv, err = visitorTerminal(ctx, g.sb); err != nil {
 			return 0, err
 		}
 	}

@@ -43,7 +43,8 @@ additional secret. The shell ends with the agent. Without a running sandbox,
 In a standalone sandbox it runs the first available shell of bash, ash and sh, or
 --shell. On a terminal, where the sandbox has tmux, it is the sandbox's own
 terminal: what runs in it stays when you leave (Ctrl-B D) or lose the
-connection.`,
+connection. It opens beside a running agent: Ctrl-B ( and Ctrl-B ) switch between
+the two.`,
 		Example: `  sandbox-agent shell dev
   sandbox-agent shell T-A1B2C3D4
   sandbox-agent shell A1B2 -- git status --short`,
@@ -80,13 +81,11 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 	}
 	defer done()
 	c := sandbox.Command{Argv: argv, Stdin: a.Stdin}
-	in, ok := a.Stdin.(*os.File)
-	seated := ok && term.IsTerminal(int(in.Fd())) && isTerminal(a.Stdout)
 	switch {
 	case len(argv) > 0:
 	case o.shell != "":
 		c.Argv = []string{o.shell}
-	case seated:
+	case a.atTerminal():
 		if c.Argv, err = ownTerminal(ctx, sb); err != nil {
 			return err
 		}
@@ -95,17 +94,57 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 			return err
 		}
 	}
-	if seated {
-		if kind := a.Getenv("TERM"); kind != "" {
-			c.Env = []string{"TERM=" + kind}
-		}
-		return a.runInTerminal(ctx, sb, c)
+	if a.atTerminal() {
+		return a.showInTerminal(ctx, sb, c.Argv)
 	}
 	return a.runSaved(ctx, sb, c, nil)
 }
 
-// ownTerminal is the command that shows a sandbox's own terminal, a session of tmux that is begun where it is not there: what runs in it goes on when
-// nobody looks. It is begun by a command of its own, since what a command has started ends with it when its caller is killed. Without tmux it is a shell that ends with its caller.
+// atTerminal reports whether both standard input and output are a terminal.
+func (a *App) atTerminal() bool {
+	in, ok := a.Stdin.(*os.File)
+	return ok && term.IsTerminal(int(in.Fd())) && isTerminal(a.Stdout)
+}
+
+// showInTerminal runs a command that draws on the user's terminal.
+func (a *App) showInTerminal(ctx context.Context, sb *sandbox.Sandbox, argv []string) error {
+	c := sandbox.Command{Argv: argv, Stdin: a.Stdin}
+	if kind := a.Getenv("TERM"); kind != "" {
+		c.Env = []string{"TERM=" + kind}
+	}
+	return a.runInTerminal(ctx, sb, c)
+}
+
+// visitorTerminal returns the command for a person who opens a sandbox: it shows the agent that runs in it, or else its
+// own terminal.
+func visitorTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
+	if argv, err := agentTerminal(ctx, sb); err != nil || argv != nil {
+		return argv, err
+	}
+	return ownTerminal(ctx, sb)
+}
+
+// agentTerminal returns the command that shows the running agent; nil if none runs.
+func agentTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
+	r, err := sb.Run(ctx, sandbox.Command{
+		Argv: []string{"sh", "-c", anyAgentScript, "sh", tmuxSession}, Dir: "/", Timeout: beginTime, Unrecorded: true,
+	})
+	if err != nil {
+		return nil, sandboxError(err)
+	}
+	window := strings.TrimSpace(string(r.Stdout))
+	if window == "" {
+		return nil, nil
+	}
+	return showSession("=" + tmuxSession + ":" + window), nil
+}
+
+// showSession returns the command that shows a session of tmux, or a window of one.
+func showSession(target string) []string { return []string{"sh", "-c", showTerminal, "sh", target} }
+
+// ownTerminal returns the command that shows a sandbox's own terminal: a session of tmux, which goes on without a
+// client. A separate command starts it, since all that a command started ends when its caller is killed. Without tmux
+// it is a shell that ends with its caller.
 func ownTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", beginTerminal}, Timeout: beginTime, Unrecorded: true})
 	if err != nil {
@@ -114,24 +153,30 @@ func ownTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	if r.ExitCode != 0 {
 		return bestShell(ctx, sb)
 	}
-	return []string{"sh", "-c", showTerminal}, nil
+	return showSession("=" + shellSession), nil
 }
 
 const (
+	// shellSession is the session of tmux with a sandbox's own terminal. That of agents is tmuxSession.
+	shellSession  = "main"
 	beginTerminal = `command -v tmux >/dev/null || exit 1
-tmux has-session -t =main && exit
-set -- new-session -d -s main
-` + runTmux + ` || tmux has-session -t =main`
-	// runTmux carries out the commands of tmux that are the script's arguments, by a server that is begun where there is none: one for all sessions, so that nothing is set for
-	// all which only one wants. A file of the user's own says how tmux is to be.
-	runTmux = `test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' set-option -g focus-events on ';' set-option -g default-terminal tmux-256color ';' "$@"
+tmux has-session -t =` + shellSession + ` && exit
+set -- new-session -d -s ` + shellSession + `
+` + runTmux + ` || tmux has-session -t =` + shellSession
+	// runTmux executes the tmux commands in the script's arguments, with one server for all sessions. The user's
+	// ~/.tmux.conf replaces these options.
+	runTmux = `test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' \
+	set-option -g focus-events on ';' set-option -g default-terminal tmux-256color ';' "$@"
 tmux start-server ';' "$@"`
-	// A terminal of a kind that is not known here is taken for the usual one; one that can do nothing cannot show another.
+	// anyAgentScript prints the window of an agent whose program runs: the current one, if it is among them.
+	anyAgentScript = `tmux list-windows -t "=$1" -F '#{pane_dead} #{window_active} #{window_index}' 2>/dev/null |
+sed -n 's/^0 //p' | sort -r | sed -n '1s/.* //p'`
+	// An unknown terminal is treated as xterm; a dumb one cannot show another.
 	showTerminal = `test "$TERM" != dumb || exec sh
 infocmp >/dev/null 2>&1 || TERM=xterm-256color
 export TERM
-exec tmux -u attach-session -t =main`
-	// beginTime is for a machine that is busy; tmux takes some milliseconds.
+exec tmux -u attach-session -t "$1"`
+	// beginTime bounds a start of tmux on a busy machine.
 	beginTime = 20 * time.Second
 )
 
@@ -189,10 +234,10 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 // terminal is the user's, for a command in a sandbox, until leave is called; nil if there is none. Keys are the command's meanwhile, Ctrl-C
 // as well.
 func (a *App) terminal() (t *runtime.Terminal, leave func(), err error) {
-	in, ok := a.Stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) || !isTerminal(a.Stdout) {
+	if !a.atTerminal() {
 		return nil, func() {}, nil
 	}
+	in := a.Stdin.(*os.File)
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return nil, nil, fmt.Errorf("take the terminal: %w", err)

@@ -45,7 +45,8 @@ func newSSHCmd(a *App) *cobra.Command {
 		Long: `Runs ssh of this machine with a sandbox and ends with its exit code. Arguments
 after the name are for ssh: its options, and a command. No gateway, port or key
 is needed: ssh talks to this program over pipes. On a terminal and without a
-command it opens the sandbox's own terminal, as 'shell' does.
+command it opens the agent that runs in the sandbox, as 'attach' does, or else
+the sandbox's own terminal, as 'shell' does.
 
 --stdio is the other side: it serves SSH on standard input and output, for
 ProxyCommand in ssh_config. 'ssh-config' prints the lines with which ssh, scp,

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/agents"
@@ -27,18 +25,20 @@ import (
 const tmuxSession = "agent"
 
 type startOptions struct {
-	prompt string
-	detach bool
+	prompt       string
+	detach, json bool
 }
 
 func newStartCmd(a *App) *cobra.Command {
 	o := &startOptions{}
 	cmd := &cobra.Command{
-		Use: "start SANDBOX [AGENT]", Short: "Start an agent in a sandbox, at a terminal",
-		Long: `Starts an agent's program in tmux in the sandbox and shows it; where it runs
-already, it is shown. Ctrl-B D leaves it running, as does a lost connection.
+		Use: "start SANDBOX [AGENT]", Short: "Start a sandbox and its agent, at a terminal",
+		Long: `Starts the sandbox and an agent's program in it, in tmux, and shows the program;
+where it runs already, it is shown. Ctrl-B D leaves it running, as does a lost
+connection; 'attach' shows it again, and 'shell' opens a shell beside it.
 AGENT is a harness or one of the project's agents. The default is the project's
-harness, or claude-code.
+harness, or claude-code; in a sandbox that has neither a project nor that
+program, only the sandbox starts.
 
 The agent asks for no permission: the sandbox isolates it. With the model gateway
 of a box, model keys stay outside. The agent finds a description of the sandbox
@@ -66,6 +66,7 @@ in .claude/sandbox-agent.md of the working tree, which git does not see.`,
 	}
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "first instruction for the agent")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "start the agent without showing it")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON instead of showing the agent")
 	return cmd
 }
 
@@ -134,9 +135,18 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 	if err != nil {
 		return err
 	}
+	optional := agent == "" && o.prompt == "" && p.Harness.Name == ""
 	agent, h, err := p.harness(agent)
 	if err != nil {
 		return err
+	}
+	if optional {
+		switch has, err := hasAgent(ctx, sb, h); {
+		case err != nil:
+			return err
+		case !has:
+			return o.report(a, sb, started{Note: fmt.Sprintf("%s has no program of %s, or no tmux", name, agent)})
+		}
 	}
 	briefed, err := a.brief(ctx, sb, p)
 	if err != nil {
@@ -152,20 +162,49 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 			return err
 		}
 	}
-	if in, ok := a.Stdin.(*os.File); o.detach || !ok || !term.IsTerminal(int(in.Fd())) || !isTerminal(a.Stdout) {
-		if began {
-			fmt.Fprintf(a.Stdout, "%s runs in %s: `sandbox-agent start %s %s` shows it\n", agent, name, name, agent)
-		} else {
-			fmt.Fprintf(a.Stdout, "%s runs in %s already\n", agent, name)
-		}
-		return nil
+	if o.detach || o.json || !a.atTerminal() {
+		return o.report(a, sb, started{Agent: agent, Began: began})
 	}
-	c := sandbox.Command{Argv: append(slices.Clone(showAgent), "-t", tmuxSession+":"+agent), Stdin: a.Stdin, Env: []string{"TERM=" + cmp.Or(a.Getenv("TERM"), "xterm-256color")}}
-	return a.runInTerminal(ctx, sb, c)
+	return a.showInTerminal(ctx, sb, showSession("="+tmuxSession+":="+agent))
 }
 
-// showAgent shows a window of the agents' session.
-var showAgent = []string{"tmux", "attach-session"}
+// started is the outcome of a start that shows no terminal.
+type started struct {
+	Sandbox string `json:"sandbox"`
+	Agent   string `json:"agent,omitempty"`
+	Began   bool   `json:"began"` // false if the agent ran before
+	Note    string `json:"note,omitempty"`
+}
+
+func (o *startOptions) report(a *App, sb *sandbox.Sandbox, s started) error {
+	s.Sandbox = sb.Name()
+	switch {
+	case o.json:
+		return a.json(s)
+	case s.Agent == "":
+		a.tellRenewed(sb)
+		fmt.Fprintln(a.Stderr, "note: no agent was started: "+s.Note)
+		fmt.Fprintln(a.Stdout, s.Sandbox+" runs")
+	case s.Began:
+		fmt.Fprintf(a.Stdout, "%s runs in %s: `sandbox-agent attach %[2]s` shows it\n", s.Agent, s.Sandbox)
+	default:
+		fmt.Fprintf(a.Stdout, "%s runs in %s already\n", s.Agent, s.Sandbox)
+	}
+	return nil
+}
+
+// hasAgent reports whether a sandbox has a harness's program, and tmux to run it in.
+func hasAgent(ctx context.Context, sb *sandbox.Sandbox, h workorder.Harness) (bool, error) {
+	const script = `command -v tmux >/dev/null && command -v "$1" >/dev/null`
+	line, err := agents.Line(agents.Start{Harness: h})
+	if err != nil {
+		return false, err
+	}
+	r, err := sb.Run(ctx, sandbox.Command{
+		Argv: []string{"sh", "-c", script, "sh", line.Argv[0]}, Dir: "/", Timeout: time.Minute, Unrecorded: true,
+	})
+	return err == nil && r.ExitCode == 0, sandboxError(err)
+}
 
 // keyScript prints 1 where neither the file $1 of the home folder nor one of the other variables is there.
 const keyScript = `[ ! -s "$HOME/$1" ] || exit 0

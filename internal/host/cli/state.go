@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,10 +75,11 @@ func ranNow(argv []string, started time.Time, code int) sandbox.CommandRecord {
 	return sandbox.CommandRecord{Command: commandLine(argv), ExitCode: code, Started: started.UTC(), Duration: time.Since(started)}
 }
 
-// commandLine is a command as a person would type it; a shell's script is itself, and a terminal that is shown no command of theirs.
+// commandLine is a command as a person would type it: of a shell the script, of a terminal that a person was shown no
+// command.
 func commandLine(argv []string) string {
 	const script = 3
-	if argv[len(argv)-1] == showTerminal || slices.Equal(argv[:min(2, len(argv))], showAgent) {
+	if len(argv) > script && argv[2] == showTerminal {
 		return "(terminal)"
 	}
 	if len(argv) == script && argv[1] == "-c" {

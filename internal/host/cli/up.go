@@ -42,8 +42,8 @@ func newUpCmd(a *App) *cobra.Command {
 		Long: `Creates a standalone sandbox. 'exec' runs commands in it until 'down' removes
 it.
 
-With --image it is a container; any image works, and nothing has to be installed
-in it. Without, it is a jail: processes of this machine in bubblewrap, with this
+With --image, or with SANDBOX_AGENT_IMAGE set, it is a container; any image works,
+and nothing has to be installed in it. Without, it is a jail: processes of this machine in bubblewrap, with this
 machine's programs (/usr) and none of its files. A jail needs no engine. Its
 files in /workspace and in the home directory stay.
 
@@ -133,21 +133,23 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
-	if s.Runtime, err = a.kind(o.runtime); err != nil {
-		return err
-	}
 	if o.allow != "" {
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
 	}
 	s.Title = o.title
-	if err := o.of(ctx, a, &s); err != nil {
-		return err
-	}
 	m, err := a.sandboxes()
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+	if o.repo == "" && o.project == "" && s.Worktree == "" && o.ref == "" {
+		err = a.chooseRuntime(ctx, m, &s, o.runtime)
+	} else if s.Runtime, err = a.kind(o.runtime); err == nil {
+		err = o.of(ctx, a, &s)
+	}
+	if err != nil {
+		return err
+	}
 	start := time.Now()
 	sb, err := m.Create(ctx, s)
 	if errors.Is(err, sandbox.ErrNotFound) {
@@ -167,7 +169,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if err := a.settle(ctx, sb); err != nil {
 		a.warn(err.Error())
 	}
-	a.warnOfRoots(sb, work)
+	a.warnOfRoots(sb)
 	a.save(ctx, sb, sandbox.CommandRecord{})
 	if o.json {
 		return a.json(struct {
@@ -175,7 +177,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 			Endpoints map[string]string `json:"endpoints,omitempty"`
 		}{sb.Spec(), endpointsOf(ports)})
 	}
-	fmt.Fprintf(a.Stdout, "%s is up (%s)\n", name, time.Since(start).Round(time.Millisecond))
+	fmt.Fprintf(a.Stdout, "%s is up (%s, %s)\n", name, runtimeOf(sb), time.Since(start).Round(time.Millisecond))
+	a.noteNetwork(sb)
 	a.tellEndpoints(ports)
 	if repo := sb.Spec().BranchOf(); repo != "" {
 		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
@@ -248,14 +251,15 @@ func (a *App) parseMount(t string) (sandbox.Mount, error) {
 	return sandbox.Mount{Source: host, Target: parts[1], ReadOnly: ro}, err
 }
 
-// warnOfRoots says of folders that a jail cannot write to, whatever the user meant.
-func (a *App) warnOfRoots(sb *sandbox.Sandbox, work []sandbox.Mount) {
+// warnOfRoots warns of mounts that a jail cannot write to.
+func (a *App) warnOfRoots(sb *sandbox.Sandbox) {
 	if sb.Spec().Runtime != sandbox.RuntimeJail || os.Geteuid() != 0 {
 		return
 	}
-	for _, m := range work {
+	for _, m := range sb.Spec().Mounts {
 		if !m.ReadOnly && ownedByRoot(m.Source) {
-			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or take --runtime container", text.Clean(m.Source)))
+			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or use --runtime container",
+				text.Clean(m.Source)))
 		}
 	}
 }

@@ -28,14 +28,35 @@ type fake struct {
 	open int
 }
 
-func (f *fake) List(context.Context) ([]Row, error) { return f.rows, nil }
+func (f *fake) List(context.Context) ([]Row, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.rows), nil
+}
+
+func (f *fake) Create(_ context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if name == "bad" {
+		return errors.New("not a valid name")
+	}
+	f.rows = append(f.rows, Row{Name: name})
+	return nil
+}
+
+func (f *fake) Remove(_ context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rows = slices.DeleteFunc(f.rows, func(r Row) bool { return r.Name == name })
+	return nil
+}
 
 func (f *fake) Open(_ context.Context, name string) (Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if !slices.ContainsFunc(f.rows, func(r Row) bool { return r.Name == name }) {
 		return nil, ErrNotFound
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.open++
 	return &fakeSandbox{f, name}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,17 @@ func (s *session) choose(ctx context.Context) (name string, size *Size, err erro
 		return listed{rows, err}
 	}
 	cols, rows := drawn(*s.size)
-	p := tea.NewProgram(picker{list: list}, tea.WithContext(ctx), tea.WithInput(s.in.keys(ctx)), tea.WithOutput(terminal{s.ch}), tea.WithoutSignals(),
+	act := func(m act) tea.Cmd {
+		return func() tea.Msg {
+			do := s.c.s.o.Sandboxes.Create
+			if m.remove {
+				do = s.c.s.o.Sandboxes.Remove
+			}
+			s.c.s.o.Log.Info("picker", "sandbox", m.name, "remove", m.remove)
+			return acted{m, do(ctx, m.name)}
+		}
+	}
+	p := tea.NewProgram(picker{list: list, act: act}, tea.WithContext(ctx), tea.WithInput(s.in.keys(ctx)), tea.WithOutput(terminal{s.ch}), tea.WithoutSignals(),
 		tea.WithEnvironment([]string{"TERM=" + s.term}), tea.WithWindowSize(cols, rows))
 	resizing.Go(func() {
 		over := s.in.over
@@ -63,9 +74,22 @@ type listed struct {
 	err  error
 }
 
+// act is the creation or removal of a sandbox.
+type act struct {
+	name   string
+	remove bool
+}
+
+// acted is the end of an act.
+type acted struct {
+	act
+	err error
+}
+
 // picker is the list on a terminal.
 type picker struct {
 	list      tea.Cmd
+	act       func(act) tea.Cmd
 	rows      []Row
 	err       error
 	known     bool // rows have been there
@@ -74,6 +98,11 @@ type picker struct {
 	filtering bool
 	height    int
 	chosen    string
+	naming    bool   // newName is being typed
+	newName   string
+	removing  string // the sandbox whose removal has to be confirmed
+	busy      string // the act in progress; keys have to wait for it
+	failure   string // of the last act
 }
 
 func (m picker) Init() tea.Cmd { return m.list }
@@ -100,6 +129,18 @@ func (m picker) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		m.at = m.within(m.at)
 		return m, tea.Tick(refreshEvery, func(time.Time) tea.Msg { return m.list() })
+	case acted:
+		m.busy = ""
+		switch {
+		case msg.err != nil:
+			m.failure = shown(msg.err)
+		case msg.remove:
+			m.rows = slices.DeleteFunc(slices.Clone(m.rows), func(r Row) bool { return r.Name == msg.name })
+			m.at = m.within(m.at)
+		default:
+			m.chosen = msg.name
+			return m, tea.Quit
+		}
 	case tea.WindowSizeMsg:
 		m.height = msg.Height
 	case tea.KeyPressMsg:
@@ -118,9 +159,18 @@ func (m picker) name() string {
 func (m picker) within(at int) int { return max(min(at, len(m.shown())-1), 0) }
 
 func (m picker) key(k tea.KeyPressMsg) (tea.Model, tea.Cmd) {
-	switch k.String() {
-	case "ctrl+c":
+	switch {
+	case k.String() == "ctrl+c":
 		return m, tea.Quit
+	case m.busy != "":
+		return m, nil
+	case m.naming:
+		return m.typeName(k)
+	case m.removing != "":
+		return m.confirm(k)
+	}
+	m.failure = ""
+	switch k.String() {
 	case "enter":
 		if m.chosen = m.name(); m.chosen != "" {
 			return m, tea.Quit
@@ -137,13 +187,7 @@ func (m picker) key(k tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 		return m, nil
 	}
 	if m.filtering {
-		if k.String() == "backspace" {
-			if r := []rune(m.filter); len(r) > 0 {
-				m.filter = string(r[:len(r)-1])
-			}
-		} else if len(m.filter) < maxField {
-			m.filter += k.Text
-		}
+		m.filter = typed(m.filter, k)
 		m.at = m.within(m.at)
 		return m, nil
 	}
@@ -156,8 +200,52 @@ func (m picker) key(k tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 		m.at = m.within(m.at - 1)
 	case "/":
 		m.filtering = true
+	case "n":
+		m.naming, m.newName = true, ""
+	case "d":
+		m.removing = m.name()
 	}
 	return m, nil
+}
+
+// typed is a text after one more key.
+func typed(t string, k tea.KeyPressMsg) string {
+	if k.String() == "backspace" {
+		r := []rune(t)
+		return string(r[:max(len(r)-1, 0)])
+	}
+	if len(t) < maxField {
+		t += k.Text
+	}
+	return t
+}
+
+// typeName takes a key of the new sandbox's name.
+func (m picker) typeName(k tea.KeyPressMsg) (tea.Model, tea.Cmd) {
+	switch k.String() {
+	case "esc":
+		m.naming = false
+	case "enter":
+		m.naming = false
+		if m.newName != "" {
+			m.busy = "creating " + m.newName
+			return m, m.act(act{name: m.newName})
+		}
+	default:
+		m.newName = typed(m.newName, k)
+	}
+	return m, nil
+}
+
+// confirm takes the answer to whether a sandbox is to be removed.
+func (m picker) confirm(k tea.KeyPressMsg) (tea.Model, tea.Cmd) {
+	name := m.removing
+	m.removing = ""
+	if k.String() != "y" {
+		return m, nil
+	}
+	m.busy = "removing " + name
+	return m, m.act(act{name: name, remove: true})
 }
 
 func (m picker) View() tea.View {
@@ -178,14 +266,23 @@ func (m picker) View() tea.View {
 	case !m.known:
 		b.WriteString("  ...\n")
 	case len(rows) == 0 && m.filter == "" && m.err == nil:
-		b.WriteString("  There is none: `sandbox-agent up NAME` makes one.\n")
+		b.WriteString("  There is none: n creates one.\n")
 	case m.err != nil && !errors.Is(m.err, context.Canceled):
 		b.WriteString("  " + line(shown(m.err)) + "\n")
 	}
-	if m.filtering || m.filter != "" {
+	switch {
+	case m.busy != "":
+		b.WriteString("\n" + line(m.busy) + " ...\n")
+	case m.naming:
+		b.WriteString("\nname of the new sandbox: " + line(m.newName) + "\n")
+	case m.removing != "":
+		b.WriteString("\nremove " + line(m.removing) + " with its files? [y/N]\n")
+	case m.failure != "":
+		b.WriteString("\nerror: " + m.failure + "\n")
+	case m.filtering || m.filter != "":
 		b.WriteString("\n/" + line(m.filter) + "\n")
 	}
-	b.WriteString("\n[Enter] open  [j/k] down, up  [/] filter  [q] quit")
+	b.WriteString("\n[Enter] open  [j/k] down, up  [n] new  [d] down  [/] filter  [q] quit")
 	v := tea.NewView(b.String())
 	v.AltScreen = true
 	return v

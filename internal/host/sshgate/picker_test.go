@@ -5,8 +5,12 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	tea "charm.land/bubbletea/v2"
+	"golang.org/x/crypto/ssh"
 )
 
 // TestPicker: the keys choose, and what is typed behind the choice is the sandbox's.
@@ -15,27 +19,9 @@ func TestPicker(t *testing.T) {
 	g := newGate(t)
 	for _, c := range []struct{ keys, want string }{
 		{"\r", "dev"}, {"jj\r", "other"}, {"jjk\x1b[Bkj\r", "other"}, {"/oth\r", "other"}, {"/zz\r\x7f\x7fde\r", "dev"}, {"q", ""}, {"\x03", ""},
+		{"nfresh\r", "fresh"}, {"dnq", ""},
 	} {
-		s, err := g.client("x").NewSession()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.RequestPty("xterm", 30, 100, nil); err != nil {
-			t.Fatal(err)
-		}
-		in, err := s.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := s.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Shell(); err != nil {
-			t.Fatal(err)
-		}
-		seen := &watched{r: out}
-		seen.until(t, "other")
+		in, seen, s := openPicker(t, g)
 		for _, k := range strings.SplitAfter(c.keys, "") {
 			if _, err := io.WriteString(in, k); err != nil {
 				t.Fatal(err)
@@ -66,6 +52,54 @@ func TestPicker(t *testing.T) {
 	if _, err := s.Output(""); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPickerRemoves: d asks before it removes, and the row goes; an error is shown.
+func TestPickerRemoves(t *testing.T) {
+	t.Parallel()
+	var acts []act
+	m := tea.Model(picker{rows: []Row{{Name: "dev"}, {Name: "other"}}, known: true, act: func(a act) tea.Cmd {
+		acts = append(acts, a)
+		return nil
+	}})
+	press := func(keys string) {
+		for _, k := range keys {
+			m, _ = m.Update(tea.KeyPressMsg{Code: k, Text: string(k)})
+		}
+	}
+	press("dndx")
+	if len(acts) != 0 {
+		t.Errorf("without a yes: %v", acts)
+	}
+	press("jdyq") // a key during the removal does nothing
+	if want := []act{{"other", true}}; !slices.Equal(acts, want) {
+		t.Errorf("%v, not %v", acts, want)
+	}
+	m, _ = m.Update(acted{act{"other", true}, errors.New("not saved")})
+	if p := m.(picker); p.failure != "not saved" || len(p.rows) != 2 {
+		t.Errorf("%q, %v", p.failure, p.rows)
+	}
+	m, _ = m.Update(acted{act{"other", true}, nil})
+	if p := m.(picker); p.name() != "dev" || len(p.rows) != 1 {
+		t.Errorf("at %q of %v", p.name(), p.rows)
+	}
+}
+
+// openPicker opens the list and waits for its last row.
+func openPicker(t *testing.T, g *gate) (in io.Writer, seen *watched, s *ssh.Session) {
+	t.Helper()
+	s, err := g.client("x").NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, ierr := s.StdinPipe()
+	out, oerr := s.StdoutPipe()
+	if err := errors.Join(ierr, oerr, s.RequestPty("xterm", 30, 100, nil), s.Shell()); err != nil {
+		t.Fatal(err)
+	}
+	seen = &watched{r: out}
+	seen.until(t, "other")
+	return in, seen, s
 }
 
 // TestPickerOfManyCells: the list on the largest terminal takes no more than on a usual one. Nothing runs beside it: it counts what is allocated.

@@ -22,6 +22,10 @@ type Sandboxes interface {
 	List(ctx context.Context) ([]Row, error)
 	// Open finds one by its name, which may be any text. The caller closes it.
 	Open(ctx context.Context, name string) (Sandbox, error)
+	// Create creates one as "up NAME" does. The name may be any text.
+	Create(ctx context.Context, name string) error
+	// Remove removes one with its files as "down NAME" does. The name may be any text.
+	Remove(ctx context.Context, name string) error
 }
 
 // Row is a sandbox in the list.
