@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/programs"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
@@ -19,17 +21,16 @@ import (
 func main() {
 	proc.KeepFiles()
 	ctx, hard, cancel := signals.Listen(context.Background())
-	app := &cli.App{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Hard: hard, Reloads: signals.Reloads,
-		Executable: os.Executable, Open: openDocker,
-		Sandboxes: sandbox.NewManager,
-	}
-	code := cli.Main(ctx, app, os.Args[1:])
+	f := cmdutil.New(cmdutil.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, app.Env{
+		Getenv: os.Getenv, Executable: os.Executable, OpenEngine: openDocker, OpenSandboxes: sandbox.NewManager, Hard: hard,
+	})
+	f.Reloads = signals.Reloads
+	code := cli.Main(ctx, &cli.App{Factory: f}, os.Args[1:])
 	cancel()
 	os.Exit(code)
 }
 
-func openDocker() (*cli.Backend, error) {
+func openDocker() (*app.Backend, error) {
 	e, err := docker.New(os.Getenv)
 	if err != nil {
 		return nil, err
@@ -39,5 +40,5 @@ func openDocker() (*cli.Backend, error) {
 		dir = os.TempDir() // only a lock lies there
 	}
 	images := provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: programs.New(nil, os.Getenv, dir)}
-	return &cli.Backend{Engine: e, Images: images}, nil
+	return &app.Backend{Engine: e, Images: images}, nil
 }

@@ -5,16 +5,22 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -22,10 +28,14 @@ import (
 type Env struct {
 	// Getenv looks up a variable. It is the only required field.
 	Getenv func(string) string
+	// Dir, if set, replaces the process's current directory.
+	Dir string
 	// Executable returns the path of this program, which serves endpoints and companions; nil if it cannot.
 	Executable func() (string, error)
 	// OpenEngine connects to the engine that the variables name. It contacts nothing yet.
 	OpenEngine func() (*Backend, error)
+	// OpenSandboxes opens the manager of standalone sandboxes, likewise; nil if there are none.
+	OpenSandboxes func(sandbox.Options) (*sandbox.Manager, error)
 	// Hard is closed when the user insists on stopping (Ctrl-C again, at a terminal).
 	Hard <-chan struct{}
 	// Patience, if positive, replaces the bounds of all waits for other commands.
@@ -33,6 +43,10 @@ type Env struct {
 
 	// Note, if non-nil, receives a remark that is no error, as "warning: …" or "note: …".
 	Note func(line string)
+	// Progress, if non-nil, receives one line per step of a sandbox's creation.
+	Progress func(line string)
+	// Confirm asks a person a question whose default is no; nil if there is no person to ask.
+	Confirm func(ctx context.Context, question string) (bool, error)
 	// Logger returns the log of details; nil discards it.
 	Logger func() *slog.Logger
 }
@@ -87,6 +101,24 @@ func (e *Env) Store() (*store.Store, error) {
 // StateDir returns the state directory.
 func (e *Env) StateDir() (string, error) { return statedir.DefaultDir(e.Getenv) }
 
+// Registry opens the records of sandboxes in the state directory.
+func (e *Env) Registry() (*registry.Registry, error) {
+	dir, err := e.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	return registry.New(dir), nil
+}
+
+// BranchStore opens the branches of sandboxes in the state directory.
+func (e *Env) BranchStore() (*branch.Store, error) {
+	dir, err := e.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	return branch.New(dir), nil
+}
+
 // Engine connects to the engine.
 func (e *Env) Engine() (*Backend, error) {
 	b, err := e.OpenEngine()
@@ -94,6 +126,33 @@ func (e *Env) Engine() (*Backend, error) {
 		return nil, fault.New(workorder.ExitBox, err, "check DOCKER_HOST and the docker context")
 	}
 	return b, nil
+}
+
+// Manager opens the manager of standalone sandboxes, those of other state directories included if allUsers is set.
+func (e *Env) Manager(allUsers bool) (*sandbox.Manager, error) {
+	if e.OpenSandboxes == nil {
+		return nil, fault.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
+	}
+	return e.OpenSandboxes(sandbox.Options{
+		Getenv: e.Getenv, AllUsers: allUsers, Secrets: e.projectSecrets, Progress: e.Progress, Log: e.Log(),
+	})
+}
+
+// CurrentDir returns the directory that the user is in.
+func (e *Env) CurrentDir() (string, error) {
+	if e.Dir != "" {
+		return e.Dir, nil
+	}
+	return handoff.Here()
+}
+
+// RepoRoot returns the root of the repository that the user is in; "" outside of any.
+func (e *Env) RepoRoot() (string, error) {
+	dir, err := e.CurrentDir()
+	if err != nil {
+		return "", err
+	}
+	return localrepo.RepoRoot(dir), nil
 }
 
 // CacheVolume returns the name of the engine's cache volume.

@@ -1,13 +1,76 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+// UnknownNameError is the error for a name that no task and no sandbox has.
+type UnknownNameError struct {
+	Name  string
+	cause error
+}
+
+func (e *UnknownNameError) Error() string { return fmt.Sprintf("no task or sandbox named %q", e.Name) }
+
+func (e *UnknownNameError) Unwrap() error { return e.cause }
+
+// UnknownName replaces the error of a look-up if neither a task nor a sandbox has the name. Other errors, and those of a
+// sandbox that is known but unavailable, stay.
+func (e *Env) UnknownName(ctx context.Context, name string, err error) error {
+	missing := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, store.ErrNotFound) || errors.Is(err, branch.ErrNone)
+	if !missing || errors.Is(err, sandbox.ErrOtherOwner) || errors.Is(err, sandbox.ErrUnavailable) {
+		return SandboxError(err)
+	}
+	known := e.KnownNames(ctx)
+	if slices.Contains(known, name) {
+		return SandboxError(err)
+	}
+	near := diag.Nearest(name, known)
+	if near == "" {
+		near = diag.Nearest(FullTaskID(name), known)
+	}
+	return NotFound(&UnknownNameError{name, err}, DidYouMean(near, "list tasks and sandboxes with: sandbox-agent ps --all"))
+}
+
+// KnownNames returns the names of this state directory's tasks and sandboxes, as far as they can be read. It asks no engine.
+func (e *Env) KnownNames(ctx context.Context) (names []string) {
+	if r, err := e.Registry(); err == nil {
+		names, _ = r.Names()
+	}
+	if all, err := e.BranchStore(); err == nil {
+		list, _ := all.List(ctx)
+		for _, b := range list {
+			names = append(names, b.Name)
+		}
+	}
+	if st, err := e.Store(); err == nil {
+		records, _ := st.List()
+		for _, r := range records {
+			names = append(names, r.TaskID)
+		}
+	}
+	return names
+}
+
+// DidYouMean returns the hint for a name that was not found: the nearest name, if there is one, and how to list all.
+func DidYouMean(near, list string) string {
+	if near == "" {
+		return list
+	}
+	return fmt.Sprintf("did you mean %s? %s", near, list)
+}
 
 // taskWord matches a task's ID or the beginning of one.
 var taskWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
@@ -21,6 +84,15 @@ func CheckTask(id string) error {
 		"`sandbox-agent ps --all` lists them")
 }
 
+// CheckSandbox returns a usage error for a name that neither a sandbox nor a snapshot can have.
+func CheckSandbox(name string) error {
+	if sandbox.ValidName(name) {
+		return nil
+	}
+	err := fmt.Errorf("%.80q is %w: use letters a–z, digits, - and _, a letter or digit first, 63 at most", name, sandbox.ErrName)
+	return fault.New(workorder.ExitUsage, err, "`sandbox-agent ps` lists sandboxes")
+}
+
 // FullTaskID completes what a user may leave out of a task's ID: the prefix, and capital letters.
 func FullTaskID(id string) string {
 	id = strings.ToUpper(strings.TrimSpace(id))
@@ -28,4 +100,9 @@ func FullTaskID(id string) string {
 		id = "T-" + id
 	}
 	return id
+}
+
+// IsTask reports whether a name can only be a task's: these have capital letters, which no sandbox's has.
+func IsTask(name string) bool {
+	return name != "" && !sandbox.ValidName(name) && strings.ToUpper(name) == name
 }

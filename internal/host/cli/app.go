@@ -4,61 +4,31 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/signals"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// App is the environment of commands: streams, variables and connections, so that tests
-// run the same commands with others.
-type App struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Getenv         func(string) string
-	// Hard is closed when the user insists on stopping (Ctrl-C again, at a terminal).
-	Hard <-chan struct{}
-	// Executable is this program, to start the companion with.
-	Executable func() (string, error)
-	// Open connects to the engine that the environment names. It contacts nothing yet.
-	Open func() (*Backend, error)
-	// Sandboxes opens the manager of sandboxes without a task, likewise; nil if there are none.
-	Sandboxes func(sandbox.Options) (*sandbox.Manager, error)
-
-	debug, verbose bool
-	// dir overrides the current folder.
-	dir string
-	// patience overrides how long to wait for another command; if 0, each wait has its own bound.
-	patience time.Duration
-	// Reloads lets a server read its configuration anew when it is asked to; nil: it never is.
-	Reloads func() (asked <-chan struct{}, stop func())
-}
-
-// Backend is an engine with its images.
-type Backend = app.Backend
+// App is a Factory with the use cases that are not in package app yet.
+type App struct{ *cmdutil.Factory }
 
 // taskFirst inserts `create` where the command line names no command but has a task: `sandbox-agent "fix the flaky test"`,
 // `sandbox-agent --plan "split the parser"`. A task has a space, and no command's name does.
@@ -84,44 +54,23 @@ func Main(ctx context.Context, a *App, args []string) int {
 	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if errors.Is(err, tasks.ErrLeft) {
-		err = left(ctx)
+		err = cmdutil.Interrupted(ctx)
 	}
-	if end, ok := errors.AsType[*ending](err); ok {
-		return end.code
+	if end, ok := errors.AsType[*cmdutil.ExitError](err); ok {
+		return end.Code
 	}
 	if err == nil {
 		return workorder.ExitOK
 	}
 	code := exitCode(err)
 	if code == workorder.ExitGeneral {
-		if by := signalCode(err); by != 0 {
+		if by := cmdutil.SignalCode(err); by != 0 {
 			code = by
 		}
 	}
 	a.printError(err, code, wantsJSON(cmd))
 	return code
 }
-
-// exitSignal and its number is what a shell says of whom a signal ended.
-const exitSignal = 128
-
-// signalCode is the exit code of whom a signal ended, by its error; 0 of others.
-func signalCode(err error) int {
-	if s, ok := errors.AsType[*signals.Stopped](err); ok {
-		return exitSignal + int(s.Signal)
-	}
-	return 0
-}
-
-// left is the end of a command that a signal ended, which its user knows.
-func left(ctx context.Context) error {
-	return &ending{cmp.Or(signalCode(context.Cause(ctx)), exitLeft)}
-}
-
-// ending is the error of a command that has printed everything: only an exit code.
-type ending struct{ code int }
-
-func (e *ending) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
 func exitCode(err error) int {
 	var coded interface{ ExitCode() int }
@@ -216,43 +165,4 @@ func wantsJSON(cmd *cobra.Command) bool {
 	}
 	f := cmd.Flags().Lookup("json")
 	return f != nil && f.Value.String() == "true"
-}
-
-// usage makes an error of the command line.
-func usage(format string, v ...any) error {
-	return fault.New(workorder.ExitUsage, fmt.Errorf(format, v...), "")
-}
-
-func (a *App) log() *slog.Logger {
-	level := slog.LevelWarn
-	if a.debug {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
-}
-
-// env is the surroundings of use cases.
-func (a *App) env() *app.Env {
-	return &app.Env{
-		Getenv: a.Getenv, Executable: a.Executable, OpenEngine: a.Open, Logger: a.log, Hard: a.Hard, Patience: a.patience,
-		Note: func(remark string) { fmt.Fprintln(a.Stderr, remark) },
-	}
-}
-
-func (a *App) store() (*store.Store, error) { return a.env().Store() }
-
-// open connects to the engine.
-func (a *App) open() (*Backend, error) { return a.env().Engine() }
-
-// json prints a document. It escapes characters that JSON allows and a terminal interprets.
-func (a *App) json(v any) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	_, err := a.Stdout.Write(text.EscapeControls(b.Bytes()))
-	return err
 }

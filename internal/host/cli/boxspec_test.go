@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -28,9 +30,9 @@ func TestBoxSpecOfOtherKinds(t *testing.T) {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "p.yaml")
 		write(t, file, "name: p\n"+row.yaml)
-		a := &App{dir: dir, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(name string) string { return map[string]string{"HOME": dir, "TOKEN": "x"}[name] }}
+		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: io.Discard, Stderr: io.Discard}, app.Env{Dir: dir, Getenv: func(name string) string { return map[string]string{"HOME": dir, "TOKEN": "x"}[name] }})}
 		s := sandbox.Spec{Runtime: sandbox.RuntimeJail, Env: []string{"A=mine"}}
-		err := a.boxSpec(t.Context(), &s, file, "", "")
+		err := a.Sandboxes().ApplyProject(t.Context(), &s, file, "", "")
 		if fault.Code(err) != row.code || err == nil && (s.Box != nil || s.Project != file || !slices.Equal(s.Env, []string{"A=a", "B=b", "A=mine"})) {
 			t.Errorf("%s: %v, %+v", name, err, s)
 		}

@@ -23,24 +23,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// branches are those of this state folder.
-func (a *App) branches() (*branch.Store, error) {
-	st, err := a.store()
-	if err != nil {
-		return nil, err
-	}
-	return branch.New(st.Dir()), nil
-}
-
-// top is the repository that the user is in; "" outside of any.
-func (a *App) top() (string, error) {
-	dir, err := a.here()
-	if err != nil {
-		return "", err
-	}
-	return localrepo.RepoRoot(dir), nil
-}
-
 // branch is that of a sandbox, which may be gone. The error is branch.ErrNone where there is none.
 func (a *App) branch(ctx context.Context, name string) (*branch.Branch, error) {
 	if err := app.CheckTask(name); err != nil { // a task's ID has no branch here
@@ -80,14 +62,6 @@ func (a *App) branchPlace(ctx context.Context, b *branch.Branch) (*handoff.Place
 		repo = top
 	}
 	return handoff.Open(ctx, handoff.Work{Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: repo, Base: b.Base(ctx), Head: b.Head(ctx)}, dir)
-}
-
-// oneOrThis accepts one name of a sandbox, or none.
-func oneOrThis(cmd *cobra.Command, args []string) error {
-	if len(args) <= 1 {
-		return nil
-	}
-	return oneSandbox(cmd, args)
 }
 
 // meantBranch is the branch that the arguments name, or else the one whose work stands on what is checked out here.
@@ -141,33 +115,10 @@ func (a *App) descending(ctx context.Context) (top string, found []*branch.Branc
 	return top, found, err
 }
 
-// completeBranches lists sandboxes with a branch.
-func (a *App) completeBranches(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-	all, err := a.branches()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, _ := all.List(cmd.Context()) // of those that can be read
-	var names []string
-	for _, i := range list {
-		if strings.HasPrefix(i.Name, begun) {
-			names = append(names, cobra.CompletionWithDesc(i.Name, i.Title))
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeWork lists sandboxes with a branch, and tasks.
-func (a *App) completeWork(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	names, _ := a.completeBranches(cmd, args, begun)
-	ids, how := a.completeTasks(false)(cmd, args, begun)
-	return append(names, ids...), how
-}
-
 func newLogCmd(a *App) *cobra.Command {
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: oneOrThis, ValidArgsFunction: a.completeBranches,
+		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: oneOrThis, ValidArgsFunction: a.CompleteBranches,
 		Long: `Shows the commits of a sandbox's branch, newest first, and below each the
 commands that made it, with exit code and duration. The default is the sandbox
 whose branch descends from what is checked out here.`,
@@ -212,7 +163,7 @@ func printLog(w io.Writer, all []branch.Entry) {
 func newMergeCmd(a *App) *cobra.Command {
 	remove := false
 	cmd := &cobra.Command{
-		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: oneOrThis, ValidArgsFunction: a.completeBranches,
+		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: oneOrThis, ValidArgsFunction: a.CompleteBranches,
 		Long: `Merges a sandbox's branch into the branch that is checked out, with a merge
 commit. Uncommitted changes are stashed meanwhile and restored. Conflicts stay
 in the files, as git leaves them. The default is the sandbox whose branch
@@ -391,8 +342,8 @@ func (a *App) mayDelete(ctx context.Context, b *branch.Branch, head string, d de
 		return err
 	}
 	what := fmt.Sprintf("the branch of sandbox %s (at %.10s) has commits that exist nowhere else", b.Sandbox, head)
-	if a.person() {
-		yes, err := a.yes(ctx, what+". Delete it?")
+	if a.Confirm != nil {
+		yes, err := a.Confirm(ctx, what+". Delete it?")
 		if err != nil || yes {
 			return err
 		}
@@ -444,7 +395,7 @@ func (a *App) deleteNamed(ctx context.Context, m *sandbox.Manager, name string, 
 func newDeleteCmd(a *App) *cobra.Command {
 	all, d := false, deletion{}
 	cmd := &cobra.Command{
-		Use: "delete SANDBOX... | --all", Short: "Delete sandboxes with their branches", ValidArgsFunction: a.completeBranches,
+		Use: "delete SANDBOX... | --all", Short: "Delete sandboxes with their branches", ValidArgsFunction: a.CompleteBranches,
 		Long: `Removes sandboxes as 'down' does, and their branches, both here and as
 sandbox/NAME in your repository. What was merged stays. A branch with commits
 that exist nowhere else is deleted only with --force, or after a question at a

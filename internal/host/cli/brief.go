@@ -33,7 +33,7 @@ func (a *App) brief(ctx context.Context, sb *sandbox.Sandbox, p ofProject) (told
 			f.Services = append(f.Services, service.Name)
 		}
 	}
-	served, err := a.endpoints(s.Name)
+	served, err := a.Endpoints().List(s.Name)
 	if err != nil {
 		return told{}, err
 	}

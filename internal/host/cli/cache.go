@@ -159,8 +159,8 @@ func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workor
 		return nil, err
 	}
 	k := &cachebox.Keeper{
-		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.log(),
-		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.env().CacheVolume(),
+		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: a.Log(),
+		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.CacheVolume(),
 	}
 	if !o.json {
 		view := a.newViewOn(a.Stderr, false)
@@ -246,13 +246,6 @@ func shortID(id string) string {
 	return id[:min(digits, len(id))]
 }
 
-func ago(t time.Time) string {
-	if t.IsZero() {
-		return "unknown"
-	}
-	return age(max(0, time.Since(t))) + " ago"
-}
-
 // size shows bytes in the decimal units of docker.
 func size(n int64) string {
 	switch {
@@ -334,7 +327,7 @@ func (o *cacheOptions) load(ctx context.Context, a *App, file string) error {
 		return fault.New(workorder.ExitUsage, errors.New("standard input is a terminal"), loadHint)
 	}
 	if file == "-" {
-		in = a.stdin(ctx)
+		in = a.Input(ctx)
 	}
 	archive := bufio.NewReader(in)
 	if _, err := archive.Peek(1); err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -48,11 +49,7 @@ func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *App, ou
 	}})
 	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
 	dir := t.TempDir()
-	return &App{
-		Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs,
-		Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] },
-		Open:   func() (*Backend, error) { return &Backend{Engine: fake, Images: boxImage{}}, nil },
-	}, out, errs, asked
+	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs}, app.Env{Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] }, OpenEngine: func() (*Backend, error) { return &Backend{Engine: fake, Images: boxImage{}}, nil }})}, out, errs, asked
 }
 
 func TestCacheLs(t *testing.T) {
@@ -163,7 +160,7 @@ func TestCacheVolume(t *testing.T) {
 	t.Parallel()
 	for _, named := range []string{"", "mine"} {
 		a, _, errs, _ := cacheApp(t, &workorder.CacheReport{}, "")
-		be, err := a.Open()
+		be, err := a.OpenEngine()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +172,7 @@ func TestCacheVolume(t *testing.T) {
 			}
 			return env(k)
 		}
-		a.Open = func() (*Backend, error) { return &Backend{Engine: e, Images: boxImage{}}, nil }
+		a.OpenEngine = func() (*Backend, error) { return &Backend{Engine: e, Images: boxImage{}}, nil }
 		if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 {
 			t.Fatal(code, errs)
 		}

@@ -184,7 +184,7 @@ func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Cont
 		return nil, nil, err
 	}
 	// Artifacts of others are programs of this machine that the user has chosen.
-	if o.Hosts, err = a.Sandboxes(sandbox.Options{Getenv: a.Getenv, Log: a.log(), AllowHost: true}); err != nil {
+	if o.Hosts, err = a.OpenSandboxes(sandbox.Options{Getenv: a.Getenv, Log: a.Log(), AllowHost: true}); err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
 	r = code.NewRunner(m, o)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 )
 
@@ -30,9 +32,11 @@ func TestNamesAreCompleted(t *testing.T) {
 	complete := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		a := &App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
-			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state, "SANDBOX_AGENT_PROJECTS_DIR": more}[name]
-		}}
+		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+			Getenv: func(name string) string {
+				return map[string]string{"SANDBOX_AGENT_STATE_DIR": state, "SANDBOX_AGENT_PROJECTS_DIR": more}[name]
+			},
+		})}
 		if code := Main(t.Context(), a, append([]string{"__complete"}, args...)); code != 0 {
 			t.Errorf("%q: exit %d: %s", args, code, errs.String())
 		}
@@ -61,7 +65,7 @@ func TestNamesAreCompleted(t *testing.T) {
 			}
 		}
 	}
-	visit(newRootCmd(&App{}))
+	visit(newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})}))
 	if got := complete("create", "--project", ""); !strings.Contains(got, "elsewhere") {
 		t.Errorf("a project of SANDBOX_AGENT_PROJECTS_DIR is not completed: %s", got)
 	}

@@ -32,7 +32,7 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
   sandbox-agent continue A1B2 --task "Also update the changelog"
   sandbox-agent continue A1B2 --wait
   sandbox-agent continue T-A1B2C3D4 --project my-app`,
-		ValidArgsFunction: a.completeTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
+		ValidArgsFunction: a.CompleteTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.read(cmd.Flags(), a.Getenv); err != nil {

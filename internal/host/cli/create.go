@@ -90,7 +90,7 @@ sandbox; --task then adds to it.`,
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "what to do when the task exists: fail or continue")
 	// It can only fail for a flag that does not exist.
 	planned := func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }
-	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.completeTasks(false, planned))
+	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.CompleteTasks(false, planned))
 	values := []string{ifExistsFail, ifExistsContinue, ifExistsTell}
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -86,7 +87,7 @@ func (o *deepOptions) do(ctx context.Context, a *App) error {
 		fmt.Fprintf(a.Stdout, "\n%d checks, %d failed (%s)\n", len(d.checks), failed, d.held())
 	}
 	if failed > 0 {
-		return &ending{workorder.ExitGeneral}
+		return cmdutil.Exit(workorder.ExitGeneral)
 	}
 	return nil
 }

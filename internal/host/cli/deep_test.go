@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -91,16 +93,15 @@ func TestDeep(t *testing.T) {
 			fake := runtimetest.NewFake(map[string]runtimetest.Program{"x": conforming(t, c.verdict, c.status)})
 			dir := t.TempDir()
 			var out, errs bytes.Buffer
-			a := &App{
-				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+			a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 				Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name] },
-				Open: func() (*Backend, error) {
+				OpenEngine: func() (*Backend, error) {
 					return &Backend{Engine: struct { // without images
 						runtime.Runtime
 						runtime.Copier
 					}{fake, fake}, Images: derivedImages{}}, nil
 				},
-			}
+			})}
 			code := Main(t.Context(), a, []string{"doctor", "--deep", "--image", "box"})
 			all := out.String() + errs.String()
 			if code != c.code || obeyed(all) {

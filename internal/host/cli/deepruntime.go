@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/holds"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -69,7 +70,7 @@ func (o *deepOptions) deepRuntime(ctx context.Context, a *App, name string) erro
 		fmt.Fprintf(a.Stdout, "\n%d promises, %d do not hold, %q are not given by %s\n", len(checks), failed, notOffered(checks), kind)
 	}
 	if err == nil && failed > 0 {
-		err = &ending{workorder.ExitGeneral}
+		err = cmdutil.Exit(workorder.ExitGeneral)
 	}
 	return err
 }

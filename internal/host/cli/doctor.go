@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -108,7 +109,7 @@ func runDoctor(ctx context.Context, a *App, asJSON bool) error {
 	}
 	for _, c := range checks {
 		if c.Status == doctor.Fail {
-			return &ending{workorder.ExitGeneral}
+			return cmdutil.Exit(workorder.ExitGeneral)
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ programs.`,
 }
 
 func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
-	m, err := a.sandboxesOf(o.allUsers)
+	m, err := a.Manager(o.allUsers)
 	if err != nil {
 		return err
 	}

@@ -37,9 +37,6 @@ func (a *App) environmentOptions() environments.Options {
 	return o
 }
 
-// warn tells what keeps nothing from going on.
-func (a *App) warn(what string) { fmt.Fprintln(a.Stderr, "warning: "+text.Clean(what)) }
-
 const mendEnvironments = "mend it; `sandbox-agent env validate` tells when it is right"
 
 // environments are those that there are for one command, which tells of no others than it needs.

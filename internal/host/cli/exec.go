@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
@@ -80,7 +81,7 @@ with the agent's limits.`,
 			}
 			return app.CheckTask(name)
 		},
-		ValidArgsFunction: a.completeEither(false, mayRun),
+		ValidArgsFunction: a.CompleteEither(false, mayRun),
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a, name, argv) },
 	}
 	f := cmd.Flags()
@@ -170,7 +171,7 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 	}
 	defer done()
 	if len(ports) > 0 {
-		if ports, err = a.expose(ctx, name, ports); err != nil {
+		if ports, err = a.Endpoints().Add(ctx, name, ports); err != nil {
 			return err
 		}
 	}
@@ -197,12 +198,12 @@ func (a *App) runSaved(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Comma
 	started := time.Now()
 	err := a.runIn(ctx, sb, c, resized)
 	if errors.Is(err, syscall.EPIPE) {
-		err = &ending{exitSignal + int(syscall.SIGPIPE)}
+		err = cmdutil.Exit(exitSignal + int(syscall.SIGPIPE))
 	}
-	if end, ok := errors.AsType[*ending](err); err == nil || ok {
+	if end, ok := errors.AsType[*cmdutil.ExitError](err); err == nil || ok {
 		code := 0
 		if ok {
-			code = end.code
+			code = end.Code
 		}
 		a.save(ctx, sb, ranNow(c.Argv, started, code))
 	}
@@ -381,9 +382,9 @@ func unknownEnd(ctx context.Context, err error) error {
 func exitOf(r sandbox.RunResult) error {
 	switch {
 	case r.TimedOut:
-		return &ending{exitTimedOut}
+		return cmdutil.Exit(exitTimedOut)
 	case r.ExitCode != 0:
-		return &ending{r.ExitCode}
+		return cmdutil.Exit(r.ExitCode)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Pro
 	for _, p := range ports {
 		inside = append(inside, p.Port)
 	}
-	err := errors.Join(p.End(clean), a.unexpose(clean, sb.Name(), inside))
+	err := errors.Join(p.End(clean), a.Endpoints().Remove(clean, sb.Name(), inside))
 	if said := strings.TrimSpace(text.Clean(out.String())); said != "" {
 		why += ", and said last:\n" + said
 	}

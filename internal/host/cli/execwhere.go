@@ -34,7 +34,7 @@ func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 	if name, err := a.standingHere(ctx); err != nil || name != "" {
 		return name, err
 	}
-	dir, err := filepath.Abs(cmp.Or(a.dir, "."))
+	dir, err := filepath.Abs(cmp.Or(a.Dir, "."))
 	if err != nil {
 		return "", err
 	}

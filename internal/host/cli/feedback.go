@@ -16,7 +16,7 @@ import (
 
 // readFeedbackFile reads feedback from a file, or from standard input for "-".
 func readFeedbackFile(ctx context.Context, a *App, name string) (file tasks.FeedbackFile, err error) {
-	in := a.stdin(ctx)
+	in := a.Input(ctx)
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {

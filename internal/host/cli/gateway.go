@@ -122,8 +122,8 @@ func (a *App) gateway(m *sandbox.Manager, keys func() ([]ssh.PublicKey, error), 
 		return nil, nil, err
 	}
 	log := slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
-	if a.debug {
-		log = a.log()
+	if a.Debug {
+		log = a.Log()
 	}
 	return sshgate.New(sshgate.Options{HostKey: key, Keys: keys, Sandboxes: &gatewaySandboxes{a, m}, Log: log}), key, nil
 }
@@ -159,7 +159,7 @@ func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandb
 		// Another kind that does not answer, as an engine that this user has no right to, has none: the list tells of it.
 		return nil, fmt.Errorf("%w: %w", sshgate.ErrNotFound, err)
 	}
-	g.a.ensureEndpoints(ctx, name)
+	g.a.Endpoints().Ensure(ctx, name)
 	return &gatewaySandbox{g.a, sb}, nil
 }
 

@@ -59,14 +59,14 @@ func (o *gcOptions) do(ctx context.Context, a *App) error {
 		sweep.Images = be.Images
 	}
 	if o.cache {
-		sweep.Cache = a.env().CacheVolume()
+		sweep.Cache = a.CacheVolume()
 	}
 	done, err := sweep.Run(ctx)
 	if ctx.Err() == nil {
 		more, rerr := o.roots(ctx, st.Dir())
 		done, err = append(done, more...), errors.Join(err, rerr)
 	}
-	if a.Sandboxes != nil && ctx.Err() == nil {
+	if a.OpenSandboxes != nil && ctx.Err() == nil {
 		more, serr := o.sandboxes(ctx, a)
 		done, err = append(done, more...), errors.Join(err, serr)
 	}

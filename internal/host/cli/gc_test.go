@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -45,12 +47,12 @@ func TestGcCache(t *testing.T) {
 	named := "" // by the environment
 	var out, errs bytes.Buffer
 	dir := t.TempDir()
-	a := &App{
-		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(k string) string {
+	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+		Getenv: func(k string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir, "SANDBOX_AGENT_CACHE_VOLUME": named}[k]
 		},
-		Open: func() (*Backend, error) { return &Backend{Engine: v}, nil },
-	}
+		OpenEngine: func() (*Backend, error) { return &Backend{Engine: v}, nil },
+	})}
 	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
 	if err != nil {
 		t.Fatal(err)

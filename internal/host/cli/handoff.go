@@ -24,14 +24,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// lastOrOne accepts one task id, or none: the last task here is meant.
-func lastOrOne(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return oneTask(cmd, args)
-	}
-	return nil
-}
-
 // meant is the task that the arguments name, collected if it has ended; without one it is the last that was begun here.
 func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 	id := ""
@@ -81,14 +73,6 @@ func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, 
 	of := cmp.Or(newest[0].LocalRepo, newest[0].Repo, "no repository")
 	return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("no task on this machine is of the repository %s", top),
 		fmt.Sprintf("name a task: the last one is %s, of %s; `sandbox-agent ps --all` lists them", newest[0].TaskID, of))
-}
-
-// here is the current folder.
-func (a *App) here() (string, error) {
-	if a.dir != "" {
-		return a.dir, nil
-	}
-	return handoff.Here()
 }
 
 // place is the repository of this machine that has the work of a task, or of a sandbox.
@@ -144,7 +128,7 @@ func (a *App) placeToCheckOut(ctx context.Context, args []string) (*handoff.Plac
 func newDiffCmd(a *App) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
-		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Shows what the branch of a task or sandbox changed since its base, as git diff
 does. The default is the last task of the repository in the current directory,
 and outside of any repository the last task. The repository is the task's own
@@ -253,7 +237,7 @@ func (a *App) checkBranchName(ctx context.Context, name string) error {
 func newCheckoutCmd(a *App) *cobra.Command {
 	name := ""
 	cmd := &cobra.Command{
-		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
 commit of a sandbox, which a second checkout updates. It never overwrites
 uncommitted changes, ignored files or commits of yours on that branch. The
@@ -292,7 +276,7 @@ trees that the current directory is not in are never changed.`,
 func newApplyCmd(a *App) *cobra.Command {
 	remove := false
 	cmd := &cobra.Command{
-		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: lastOrOne, ValidArgsFunction: a.completeWork,
+		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
 commits nothing. It changes nothing at all where the changes conflict with what
 is checked out, or where a changed file has uncommitted changes. The default is

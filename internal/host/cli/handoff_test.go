@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -43,9 +45,12 @@ func TestHandoff(t *testing.T) {
 	run := func(want int, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		a := &App{dir: at, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
-			return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
-		}}
+		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+			Dir: at,
+			Getenv: func(name string) string {
+				return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name]
+			},
+		})}
 		if code := Main(t.Context(), a, args); code != want {
 			t.Errorf("%q: exit %d: %s", args, code, errs.String())
 		}

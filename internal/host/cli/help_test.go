@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -17,7 +19,7 @@ import (
 func helpOf(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &App{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader(""), Getenv: func(string) string { return "" }}
+	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs, Stdin: strings.NewReader("")}, app.Env{Getenv: func(string) string { return "" }})}
 	if code := Main(t.Context(), a, args); code != workorder.ExitOK || errs.Len() > 0 {
 		t.Errorf("%q: exit code %d, %s", args, code, errs.String())
 	}
@@ -44,7 +46,7 @@ func TestHelpFits(t *testing.T) {
 			}
 		}
 	}
-	walk(newRootCmd(&App{Getenv: func(string) string { return "" }}), nil)
+	walk(newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})}), nil)
 }
 
 // Every visible command is in one group of the top-level help.
@@ -58,7 +60,7 @@ func TestHelpGroups(t *testing.T) {
 			}
 		}
 	}
-	for _, cmd := range newRootCmd(&App{}).Commands() {
+	for _, cmd := range newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})}).Commands() {
 		want := 1
 		if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() {
 			want = 0

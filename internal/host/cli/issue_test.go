@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 )
@@ -23,9 +25,11 @@ func TestIssueIsATask(t *testing.T) {
 	project := t.TempDir() + "/p.yaml"
 	write(t, project, "name: app\nrepo: "+srv.URL+"/x.git\nbranch: main\nharness: {name: command, command: 'true'}\npr: {api_url: '"+srv.URL+"/api/v3', repository: o/app}\n")
 	var out, errs bytes.Buffer
-	a := &App{Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
-		return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann", "SANDBOX_AGENT_STATE_DIR": t.TempDir()}[name]
-	}}
+	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out, Stderr: &errs}, app.Env{
+		Getenv: func(name string) string {
+			return map[string]string{"SANDBOX_AGENT_GIT_TOKEN": "t0ken-of-ann", "SANDBOX_AGENT_STATE_DIR": t.TempDir()}[name]
+		},
+	})}
 	flags := &resolve.Flags{Project: project}
 	tasks := a.tasks(&runOptions{})
 	got, err := tasks.Issue(t.Context(), flags, n)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -16,21 +18,21 @@ import (
 
 // app is the command line of a rig.
 func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *App {
-	return &App{
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, Getenv: func(name string) string {
+	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: stdin, Stdout: stdout, Stderr: stderr}, app.Env{
+		Getenv: func(name string) string {
 			// A task is no setting, so that no variable gives one.
 			if v, own := r.env[name]; own {
 				return v
 			}
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
 		},
-		Open: func() (*Backend, error) {
+		OpenEngine: func() (*Backend, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.opened++
 			return &Backend{Engine: r.fake, Images: r.images}, nil
 		},
-	}
+	})}
 }
 
 // TestHeld: a command that waits for another one's decision gives up when that never comes, and at once when the
@@ -49,7 +51,7 @@ func TestHeld(t *testing.T) {
 		t.Helper()
 		var out, errs bytes.Buffer
 		a := r.app(strings.NewReader(""), &out, &errs)
-		a.patience = patience
+		a.Patience = patience
 		for i, s := range args {
 			args[i] = strings.Replace(s, "P", r.project, 1)
 		}
@@ -135,7 +137,7 @@ func TestCollectingIsLeft(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			var out, errs bytes.Buffer
 			a := r.app(strings.NewReader(""), &out, &errs)
-			a.Open = func() (*Backend, error) { return &Backend{Engine: stuck, Images: r.images}, nil }
+			a.OpenEngine = func() (*Backend, error) { return &Backend{Engine: stuck, Images: r.images}, nil }
 			ended := make(chan int)
 			go func() { ended <- Main(ctx, a, args) }()
 			<-stuck.begun

@@ -4,20 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// exitLeft is the exit code of interrupted following: that of a shell for a program that
-// SIGINT ended. ExitInterrupted would mean that the task was interrupted.
-const exitLeft = 130
 
 type logsOptions struct {
 	follow, json bool
@@ -28,7 +24,7 @@ func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
 		Use: "logs TASK | SANDBOX", Short: "Show the events of a task, or the log of a sandbox", Args: oneTask,
-		ValidArgsFunction: a.completeEither(false),
+		ValidArgsFunction: a.CompleteEither(false),
 		Long: `Shows the events of a task so far; with --follow also those to come. --follow
 collects the result when the task ends, and ends with the task's exit code, so
 that a script can wait for a detached task. An interrupt ends only the
@@ -133,7 +129,7 @@ func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Re
 // ended is the ending of a command that returns its task's exit code.
 func ended(s workorder.Status, by workorder.EndedBy) error {
 	if code := workorder.ExitCode(s, by); code != workorder.ExitOK {
-		return &ending{code}
+		return cmdutil.Exit(code)
 	}
 	return nil
 }

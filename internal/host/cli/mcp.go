@@ -121,20 +121,6 @@ func envKinds() []string {
 	return []string{string(sandbox.RuntimeBox), string(sandbox.RuntimeContainer), string(sandbox.RuntimeJail)}
 }
 
-// completeList completes the last value of several with commas between.
-func completeList(values ...string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		before := typed[:strings.LastIndexByte(typed, ',')+1]
-		var all []cobra.Completion
-		for _, v := range values {
-			if !slices.Contains(strings.Split(before, ","), v) {
-				all = append(all, before+v)
-			}
-		}
-		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
-}
-
 func (o *mcpOptions) check() error {
 	var errs []error
 	if o.kind = sandbox.Runtime(o.runtime); o.runtime != "" && !slices.Contains(envKinds(), o.runtime) {
@@ -312,7 +298,7 @@ func (a *App) mcpLog() (log *slog.Logger, done func(), err error) {
 		return slog.New(slog.DiscardHandler), func() {}, nil
 	}
 	level := slog.LevelInfo
-	if a.debug {
+	if a.Debug {
 		level = slog.LevelDebug
 	}
 	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: level})).With("pid", os.Getpid()), func() { _ = f.Close() }, nil

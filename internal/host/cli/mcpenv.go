@@ -63,7 +63,7 @@ func (e *mcpEnvironment) endpoints(ports []porter.Port) (map[string]mcpserver.En
 	served := endpointsOf(ports)
 	if ports == nil {
 		var err error
-		if served, err = e.a.endpoints(e.sb.Name()); err != nil {
+		if served, err = e.a.Endpoints().List(e.sb.Name()); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +102,7 @@ func (e *mcpEnvironment) exposed(ctx context.Context, ports []int) ([]porter.Por
 	if len(parsed) == 0 {
 		return nil, nil
 	}
-	added, err := e.a.expose(ctx, e.sb.Name(), parsed)
+	added, err := e.a.Endpoints().Add(ctx, e.sb.Name(), parsed)
 	return added, wrongCall(err)
 }
 

@@ -13,13 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 const (
@@ -50,15 +49,15 @@ type mcpEnvironments struct {
 
 // envCall is what one call needs. What there is to say to a person, it notes.
 type envCall struct {
-	a    App
+	a    *App
 	said *text.Ends
 	top  string
 	m    *sandbox.Manager
 }
 
 func (t *mcpEnvironments) call() (*envCall, error) {
-	c := &envCall{a: *t.a, said: text.NewEnds(mcpSummary)}
-	c.a.Stdin, c.a.Stdout, c.a.Stderr = strings.NewReader(""), io.Discard, c.said
+	said := text.NewEnds(mcpSummary)
+	c := &envCall{a: &App{t.a.With(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: said})}, said: said}
 	var err error
 	if c.top, err = c.a.top(); err != nil {
 		return nil, err
@@ -66,14 +65,12 @@ func (t *mcpEnvironments) call() (*envCall, error) {
 	if c.top == "" {
 		return nil, errors.New("the folder of the server is in no git repository: ask the user to start the server in one")
 	}
-	if c.a.Sandboxes == nil {
-		return nil, fault.New(workorder.ExitBox, errors.New("this program was made without sandboxes"), "")
-	}
-	c.m, err = c.a.Sandboxes(sandbox.Options{Getenv: c.a.Getenv, Secrets: c.a.boxSecrets, Log: c.a.log(), Progress: func(line string) {
+	c.a.Progress = func(line string) {
 		if strings.HasPrefix(line, "warning: ") || strings.Contains(line, " failed: ") {
 			fmt.Fprintln(c.said, text.Clean(line))
 		}
-	}})
+	}
+	c.m, err = c.a.Manager(false)
 	return c, err
 }
 
@@ -138,7 +135,7 @@ func (t *mcpEnvironments) open(ctx context.Context, c *envCall, id string) (*mcp
 	if err != nil {
 		return nil, err
 	}
-	c.a.ensureEndpoints(ctx, id)
+	c.a.Endpoints().Ensure(ctx, id)
 	return &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(id, c.top)}, nil
 }
 
@@ -196,7 +193,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 			s.Image, err = c.a.containerImage(ctx)
 		}
 	default:
-		err = c.a.boxSpec(ctx, &s, "", c.top, begin)
+		err = c.a.Sandboxes().ApplyProject(ctx, &s, "", c.top, begin)
 	}
 	if err != nil {
 		return nil, nil, wrongCall(err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
@@ -59,7 +60,8 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 	if err := t.check(q); err != nil {
 		return mcpserver.TaskStarted{}, err
 	}
-	a := *t.a
+	said := text.NewEnds(mcpSummary)
+	a := &App{t.a.With(cmdutil.IO{Stdout: io.Discard, Stderr: said})}
 	if q.Repo != "" {
 		// The project of the server's directory has secrets and rules for its own repository, and none for one that an agent
 		// names. Nor is a token sent there that is for no particular server.
@@ -70,12 +72,10 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 			return t.a.Getenv(name)
 		}
 	}
-	said := text.NewEnds(mcpSummary)
-	a.Stdin, a.Stdout, a.Stderr = nil, io.Discard, said
-	id, err := createDetached(ctx, &a, q)
+	id, err := createDetached(ctx, a, q)
 	notes := strings.TrimSpace(text.Clean(string(said.Bytes())))
-	if end, ok := errors.AsType[*ending](err); ok { // it has said why
-		err = fmt.Errorf("the task ended before it began, with %d: %s", end.code, notes)
+	if end, ok := errors.AsType[*cmdutil.ExitError](err); ok { // it has said why
+		err = fmt.Errorf("the task ended before it began, with %d: %s", end.Code, notes)
 	}
 	if err != nil {
 		return mcpserver.TaskStarted{}, wrongCall(err)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -34,7 +36,7 @@ func TestMCPNamedRepo(t *testing.T) {
 		t.Fatal(err)
 	}
 	vars := map[string]string{credentials.GitToken: "secret", "SANDBOX_AGENT_PROJECT": "./.sandbox-agent.yaml", "SANDBOX_AGENT_STATE_DIR": t.TempDir(), "HOME": t.TempDir()}
-	tasks := &mcpTasks{a: &App{Getenv: func(name string) string { return vars[name] }}, log: slog.New(slog.DiscardHandler)}
+	tasks := &mcpTasks{a: &App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(name string) string { return vars[name] }})}, log: slog.New(slog.DiscardHandler)}
 	_, err := tasks.Create(t.Context(), mcpserver.TaskRequest{Task: "x", Repo: remote.URL + "/o/r"})
 	if err == nil || asked.Load() == 0 || strings.Contains(err.Error(), "of, the, folder") {
 		t.Errorf("asked %d times, %v", asked.Load(), err)

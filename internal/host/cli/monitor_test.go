@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -13,7 +15,7 @@ import (
 func TestMonitorLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	w := &monitor{monitorOptions: &monitorOptions{}, a: &App{Stdout: &out}}
+	w := &monitor{monitorOptions: &monitorOptions{}, a: &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out}, app.Env{})}}
 	w.tell(monitorEvent{Sandbox: "dev", State: unhealthy, Error: "broken\x1b]0;title\x07\n12:00:00  other  healthy"})
 	if s := out.String(); strings.Count(s, "\n") != 1 || strings.Contains(s, "\x1b") || strings.Contains(s, "title") {
 		t.Errorf("%q", s)
@@ -24,7 +26,7 @@ func TestMonitorLine(t *testing.T) {
 func TestMonitorEnded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	w := &monitor{monitorOptions: &monitorOptions{}, a: &App{Stdout: &out}, last: map[string]string{}}
+	w := &monitor{monitorOptions: &monitorOptions{}, a: &App{Factory: cmdutil.New(cmdutil.IO{Stdout: &out}, app.Env{})}, last: map[string]string{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	w.one(ctx, sandbox.Info{Name: "dev", State: sandbox.StateStopped})
 	told := out.Len()

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -26,11 +28,11 @@ func TestUnknownNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Unlock()
-	a := &App{dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }}
+	a := &App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }})}
 	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
 		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNone} {
 			err := unknownName(t.Context(), a, name, fmt.Errorf("look: %w", missing))
-			if unknown, ok := errors.AsType[*unknownNameError](err); !ok || unknown.name != name || exitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
+			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || exitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if h := hint(sandboxError(err)); strings.Contains(h, "did you mean") != (near != "") || !strings.Contains(h, near) {
@@ -43,7 +45,7 @@ func TestUnknownNames(t *testing.T) {
 		unknownName(t.Context(), a, "x", errors.Join(sandbox.ErrNotFound, sandbox.ErrUnavailable)),
 		unknownName(t.Context(), a, "x", fmt.Errorf("%w: %w", sandbox.ErrOtherOwner, sandbox.ErrNotFound)),
 	} {
-		if _, ok := errors.AsType[*unknownNameError](err); ok {
+		if _, ok := errors.AsType[*app.UnknownNameError](err); ok {
 			t.Error(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/notebook"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
@@ -335,7 +336,7 @@ func (o *notebookOptions) tell(a *App, doc notebookRun) error {
 	case len(doc.Failed) == 0 || o.allowErrors && !doc.Stopped:
 		return nil
 	case doc.TimedOut:
-		return &ending{exitTimedOut}
+		return cmdutil.Exit(exitTimedOut)
 	}
-	return &ending{1}
+	return cmdutil.Exit(1)
 }

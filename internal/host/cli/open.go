@@ -26,7 +26,7 @@ type openOptions struct{ report, pr, print bool }
 func newOpenCmd(a *App) *cobra.Command {
 	o := &openOptions{}
 	cmd := &cobra.Command{
-		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: lastOrOne, ValidArgsFunction: a.completeTasks(false),
+		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: lastOrOne, ValidArgsFunction: a.CompleteTasks(false),
 		Long: `Opens the pull request of a task, or its report where there is none, and prints
 which. Without a browser it only prints it. The default is the last task of the
 repository in the current directory, and outside of any repository the last

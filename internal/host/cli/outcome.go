@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
@@ -135,7 +136,7 @@ func (o *runOptions) rehearse(ctx context.Context, a *App, t *app.Tasks, r *reso
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}
 	advise(a.Stderr, r.Project)
-	a.notes(r.Job.Notes)
+	a.Notes(r.Job.Notes)
 	if err := o.printPlan(a, r.Job); err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (o *runOptions) rehearse(ctx context.Context, a *App, t *app.Tasks, r *reso
 		first = cmp.Or(first, err)
 	}
 	if first != nil {
-		return &ending{exitCode(first)}
+		return cmdutil.Exit(exitCode(first))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
@@ -48,7 +49,7 @@ func newPolicyLearnCmd(a *App) *cobra.Command {
 	o := &policyLearnOptions{}
 	cmd := &cobra.Command{
 		Use: "learn TASK", Short: "Propose rules from what a task reached for", Args: oneTask,
-		ValidArgsFunction: a.completeTasks(false),
+		ValidArgsFunction: a.CompleteTasks(false),
 		Long: `Reads what all attempts of a task reached for and prints the smallest list of
 rules that allows it, as YAML for the project file. Each rule says how often and
 by which programs it was needed, and whether third parties could receive data
@@ -200,7 +201,7 @@ refused.`,
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project whose rules count: a name or a file")
-	a.completeProjectFlag(cmd)
+	a.CompleteProjectFlag(cmd)
 	return cmd
 }
 
@@ -229,7 +230,7 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 	says, ok := network.Allows(target)
 	fmt.Fprintln(a.Stdout, says)
 	if !ok {
-		return &ending{workorder.ExitGeneral}
+		return cmdutil.Exit(workorder.ExitGeneral)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -51,9 +53,11 @@ func recordedTask(t *testing.T, network *workorder.NetworkReport, former []worko
 		write(t, filepath.Join(past.Dir, workorder.EventsFile), lines.String())
 	}
 	var out, errs bytes.Buffer
-	return &App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
-		return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
-	}}, &out, &errs
+	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
+		Getenv: func(name string) string {
+			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
+		},
+	})}, &out, &errs
 }
 
 func TestPolicyLearn(t *testing.T) {

@@ -81,7 +81,7 @@ func (o *poolServeOptions) check(a *App) error {
 	}
 	for _, dir := range o.allow {
 		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(a.dir, dir)
+			dir = filepath.Join(a.Dir, dir)
 		}
 		src, err := poolserver.NewSource(dir)
 		if err != nil {
@@ -125,7 +125,7 @@ func (o *poolServeOptions) do(ctx context.Context, a *App) error {
 			return err
 		}
 	}
-	o.pool.Log, o.pool.Name = a.log(), poolName
+	o.pool.Log, o.pool.Name = a.Log(), poolName
 	p := pool.New(m, o.pool)
 	if err := p.Reap(ctx); err != nil {
 		o.pool.Log.Warn("what a pool has left that was killed is not all gone", "error", err)

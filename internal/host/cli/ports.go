@@ -73,7 +73,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 		for _, p := range ports {
 			inside = append(inside, p.Port)
 		}
-		if err := a.unexpose(ctx, name, inside); err != nil {
+		if err := a.Endpoints().Remove(ctx, name, inside); err != nil {
 			return err
 		}
 		a.briefAnew(ctx, sb)
@@ -81,7 +81,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 	case len(ports) == 0:
 		return o.list(ctx, a, sb)
 	}
-	added, err := a.expose(ctx, name, ports)
+	added, err := a.Endpoints().Add(ctx, name, ports)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (a *App) tellEndpoints(ports []porter.Port) {
 }
 
 func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
-	k, err := a.porterOf(sb.Name())
+	k, err := a.Endpoints().Forwarder(sb.Name())
 	if err != nil {
 		return err
 	}
@@ -130,13 +130,6 @@ func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) er
 		fmt.Fprintf(w, "%d\t%s\t%s\n", r.Port, orDash(text.Clean(strings.Join(r.Addresses, " "))), orDash(r.Local))
 	}
 	return w.Flush()
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // portRows joins what listens and what is served, by port.

@@ -27,7 +27,7 @@ func newPROpenCmd(a *App) *cobra.Command {
 	o := &prOptions{}
 	cmd := &cobra.Command{
 		Use: "open TASK", Short: "Open or update the pull request of a task", Args: oneTask,
-		ValidArgsFunction: a.completeTasks(false),
+		ValidArgsFunction: a.CompleteTasks(false),
 		Long: `Opens the pull request that the task itself could not open: the project does not
 ask for one, the forge was unavailable, or there was no token. An open pull
 request gets the body of the last attempt that proved the branch, and missing

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -38,12 +40,15 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	a := &App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Open: func() (*Backend, error) { return nil, errors.New(evil) }, Getenv: func(name string) string {
-		if name == "SANDBOX_AGENT_STATE_DIR" {
-			return dir
-		}
-		return ""
-	}}
+	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out}, app.Env{
+		OpenEngine: func() (*Backend, error) { return nil, errors.New(evil) },
+		Getenv: func(name string) string {
+			if name == "SANDBOX_AGENT_STATE_DIR" {
+				return dir
+			}
+			return ""
+		},
+	})}
 	for _, args := range []string{"result T-A1B2C3D4", "result T-A1B2C3D4 --json", "ps", "ps --json", "doctor", "doctor --json", "gc", "gc --json"} {
 		out.Reset()
 		Main(t.Context(), a, strings.Fields(args))

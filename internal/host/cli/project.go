@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/importer"
@@ -173,7 +174,7 @@ op:// and vault:// become commands. It prints what has no counterpart.`,
 func newProjectValidateCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "validate [FILE|NAME]...", Short: "Check project files", ValidArgsFunction: a.completeProjects(true),
+		Use: "validate [FILE|NAME]...", Short: "Check project files", ValidArgsFunction: a.CompleteProjects(true),
 		Long: `Prints every mistake of every file with its position, a code and a hint. The
 exit code is 6 when there are any, 3 when there is no such project.`,
 		Example: `  sandbox-agent project validate
@@ -224,7 +225,7 @@ func validateProjects(a *App, refs []string, asJSON bool) error {
 	case other != nil:
 		return other
 	case len(all) > 0:
-		return &ending{workorder.ExitInvalid}
+		return cmdutil.Exit(workorder.ExitInvalid)
 	}
 	return nil
 }
@@ -239,7 +240,7 @@ func advise(w io.Writer, p *projects.Project) {
 func newProjectShowCmd(a *App) *cobra.Command {
 	effective := false
 	cmd := &cobra.Command{
-		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
+		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.CompleteProjects(false),
 		Long: `Prints the project as YAML. --effective adds defaults, the source of each value,
 and what follows: reachable hosts, servers behind the model gateway, and which
 program gets which secret.`,

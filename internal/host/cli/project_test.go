@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -17,16 +19,16 @@ import (
 func project(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{Getenv: func(string) string { return "" }})}
 	cmd := newProjectCmd(a)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetOut(&out)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
-	var end *ending
+	var end *cmdutil.ExitError
 	switch {
 	case errors.As(err, &end):
-		code = end.code
+		code = end.Code
 	case err != nil:
 		code = exitCode(err)
 		a.printError(err, code, false)

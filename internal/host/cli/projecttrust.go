@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
@@ -27,7 +28,7 @@ type trustOptions struct{ list, revoke, json bool }
 func newProjectTrustCmd(a *App) *cobra.Command {
 	o := &trustOptions{}
 	cmd := &cobra.Command{
-		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeProjects(false),
+		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.CompleteProjects(false),
 		Long: `A project file that comes with a repository is refused until you trust it, where
 it asks for more than the repository's code may do in the sandbox: commands
 (cmd://), files, logins or variables of this machine other than the keys of its
@@ -134,7 +135,7 @@ func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 		return a.json(trustedFile{trust.NewEntry(file, sum, asks, now), "trusted"})
 	}
 	if len(asks) > 0 {
-		showAsks(a.Stdout, file, asks)
+		fmt.Fprintln(a.Stdout, strings.Join(app.TrustLines(file, asks), "\n"))
 	}
 	fmt.Fprintf(a.Stdout, "trusted as it is now: %s\n", text.Clean(file))
 	return nil

@@ -23,8 +23,6 @@ import (
 const (
 	// recent is how many finished tasks `ps` shows without --all.
 	recent = 10
-	// engineWait bounds how long `ps` waits for an engine that does not answer: the list is useful without it.
-	engineWait = 5 * time.Second
 )
 
 // statusUnknown is of a task whose engine does not answer, or is another one.
@@ -121,7 +119,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 
 // standalone are the standalone sandboxes. An engine that does not answer is an error where one of them may be on it, or where there is nothing else to list.
 func (o *psOptions) standalone(ctx context.Context, a *App, alone bool) ([]sandboxRow, error) {
-	if a.Sandboxes == nil {
+	if a.OpenSandboxes == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
@@ -166,30 +164,6 @@ func (o *psOptions) print(a *App, rows []taskState, hidden int) error {
 		fmt.Fprintf(a.Stdout, "and %d older ones: --all lists them\n", hidden)
 	}
 	return nil
-}
-
-func clip(s string) string {
-	return text.Runes(s, 50)
-}
-
-func age(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-// since is the age of what was created then; "-" if that is not known.
-func since(created time.Time) string {
-	if created.IsZero() {
-		return orDash("")
-	}
-	return age(time.Since(created))
 }
 
 // present is the engine's part of the list.

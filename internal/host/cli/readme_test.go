@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
@@ -167,7 +169,7 @@ func TestReadmeExitCodes(t *testing.T) {
 // Commands and flags that the README and the pages name exist.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	root := newRootCmd(&App{})
+	root := newRootCmd(&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{})})
 	root.InitDefaultCompletionCmd()
 	var all []string
 	var walk func(*cobra.Command)

@@ -37,7 +37,7 @@ them, too. Commits that are pushed during the rebase are never overwritten.`,
 		Example: `  sandbox-agent rebase T-A1B2C3D4
   sandbox-agent rebase --pr 7 --project my-app
   sandbox-agent rebase A1B2 --onto release-2`,
-		ValidArgsFunction: a.completeTasks(false),
+		ValidArgsFunction: a.CompleteTasks(false),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, false) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {

@@ -29,7 +29,7 @@ func newResultCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "result TASK", Short: "Show the result of a task",
 		Long: "Shows the result of a task, and collects it first where that has not been done.", Args: oneTask,
-		ValidArgsFunction: a.completeTasks(false),
+		ValidArgsFunction: a.CompleteTasks(false),
 		Example: `  sandbox-agent result T-A1B2C3D4
   sandbox-agent result A1B2 --json | jq .status
   ls $(sandbox-agent result A1B2 --path)`,
@@ -89,7 +89,7 @@ func (o *resultOptions) show(ctx context.Context, id string, a *App) (*store.Rec
 }
 
 // summary ends a run: short, unless all is asked for.
-func (a *App) summary(res *workorder.Result, rec *store.Record) { a.show(res, rec, a.verbose) }
+func (a *App) summary(res *workorder.Result, rec *store.Record) { a.show(res, rec, a.Verbose) }
 
 func (a *App) show(res *workorder.Result, rec *store.Record, all bool) {
 	w, _ := termSize(a.Stdout)

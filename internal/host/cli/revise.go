@@ -37,7 +37,7 @@ task. Without feedback no sandbox is started and the exit code is 0.`,
   sandbox-agent revise T-A1B2C3D4
   sandbox-agent revise A1B2 --feedback-file review.md
   sandbox-agent revise --pr 7 --task "Do what the linter's bot says, too"`,
-		ValidArgsFunction: a.completeTasks(false),
+		ValidArgsFunction: a.CompleteTasks(false),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {

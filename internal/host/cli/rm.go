@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
-
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -24,7 +23,7 @@ func newRmCmd(a *App) *cobra.Command {
 	o := &rmOptions{}
 	cmd := &cobra.Command{
 		Use: "rm TASK | SANDBOX...", Short: "Remove tasks and sandboxes",
-		ValidArgsFunction: a.completeEither(true),
+		ValidArgsFunction: a.CompleteEither(true),
 		Long: `Removes the record and the output directory of a task. A task that still runs,
 is on another engine or has a damaged record is removed only with --force. The
 branch that the task pushed stays, and so do its refs on the remote;

@@ -1,13 +1,7 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
@@ -27,8 +21,8 @@ func newRootCmd(a *App) *cobra.Command {
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().BoolVar(&a.debug, "debug", false, "log details to standard error")
-	root.PersistentFlags().BoolVar(&a.verbose, "verbose", false, "show all events, also without a terminal")
+	root.PersistentFlags().BoolVar(&a.Debug, "debug", false, "log details to standard error")
+	root.PersistentFlags().BoolVar(&a.Verbose, "verbose", false, "show all events, also without a terminal")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := noEmptyFlag(cmd.Flags()); err != nil {
 			return err
@@ -87,80 +81,4 @@ func refuseUnknown(cmd *cobra.Command) {
 		}
 		refuseUnknown(sub)
 	}
-}
-
-// noArgs names the argument that was not understood; the library's own message does not.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if cmd.HasSubCommands() {
-		hint := "see `" + cmd.CommandPath() + " --help`"
-		if !cmd.HasParent() {
-			hint += "; a task of one word needs `sandbox-agent create`"
-		}
-		const slips, short = 2, 4 // letters that a name may be off by; in a short word one slip is a third of it: run is not rm
-		cmd.SuggestionsMinimumDistance = slips
-		if len(args[0]) <= short {
-			cmd.SuggestionsMinimumDistance = 1
-		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "did you mean " + strings.Join(near, " or ") + "?"
-		}
-		return fault.New(workorder.ExitUsage, fmt.Errorf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
-	}
-	hint := "see `" + cmd.CommandPath() + " --help`"
-	if cmd.Flags().Lookup("task") != nil {
-		hint = "give the task with --task; " + hint
-	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint)
-}
-
-// mayBeEmpty annotates a flag whose empty value has a meaning.
-const mayBeEmpty = "sandbox-agent-may-be-empty"
-
-// noEmptyFlag returns a usage error for a flag that was given an empty value. An unset variable of a script has one, and its author does not mean the default.
-func noEmptyFlag(given *pflag.FlagSet) error {
-	var errs []error
-	given.Visit(func(f *pflag.Flag) {
-		empty := f.Value.String() == ""
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
-		}
-		if empty && f.Annotations[mayBeEmpty] == nil {
-			errs = append(errs, usage("--%s is empty: give it a value, or leave it out", f.Name))
-		}
-	})
-	return errors.Join(errs...)
-}
-
-// each is a rule for the arguments of a command that changes what each of them names: all names are checked before anything is changed.
-func each(rule cobra.PositionalArgs, check func(name string) error) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := rule(cmd, args); err != nil {
-			return err
-		}
-		for _, name := range args {
-			if err := check(name); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-// someTasks accepts one task id or more.
-func someTasks(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return nil
-	}
-	return oneTask(cmd, args)
-}
-
-// oneTask accepts exactly one task id.
-func oneTask(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		return nil
-	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one task id, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent ps --all` lists them")
 }

@@ -57,23 +57,6 @@ func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	a.completeFlags(cmd)
 }
 
-// ruleList is a flag that can be given several times, or with commas.
-type ruleList string
-
-func (l *ruleList) String() string { return string(*l) }
-
-// Type is the name of the value in the help.
-func (l *ruleList) Type() string { return "rule" }
-
-// Set adds rules.
-func (l *ruleList) Set(s string) error {
-	if *l != "" {
-		*l += ","
-	}
-	*l += ruleList(s)
-	return nil
-}
-
 // read reads the settings from the command line and the environment.
 func (o *runOptions) read(f *pflag.FlagSet, getenv func(string) string) (err error) {
 	o.text.wordsSet, o.text.fileSet = o.text.wordsSet || f.Changed("task"), f.Changed("task-file")
@@ -82,30 +65,4 @@ func (o *runOptions) read(f *pflag.FlagSet, getenv func(string) string) (err err
 	o.Flags, err = app.TaskSettings(given, getenv)
 	o.Rehearse = o.dryRun
 	return err
-}
-
-// fromEnvironment sets each of the flags that was not given to the value of its variable, and
-// returns the source of each value.
-func fromEnvironment(f *pflag.FlagSet, getenv func(string) string, flags ...string) (map[string]string, error) {
-	sources := map[string]string{}
-	for _, flag := range flags {
-		fl := f.Lookup(flag)
-		if fl == nil {
-			continue
-		}
-		if fl.Changed {
-			sources[flag] = "--" + flag
-			continue
-		}
-		name := app.EnvName(flag)
-		v := getenv(name)
-		if v == "" {
-			continue
-		}
-		if err := fl.Value.Set(v); err != nil {
-			return nil, usage("%s=%s: %w", name, v, err)
-		}
-		sources[flag] = name
-	}
-	return sources, nil
 }

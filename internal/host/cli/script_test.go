@@ -13,6 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/cli"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
@@ -24,16 +26,17 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sandbox-agent": func() {
-		app := &cli.App{
-			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Executable: os.Executable,
-			Open: func() (*cli.Backend, error) {
+		app := &cli.App{Factory: cmdutil.New(cmdutil.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, app.Env{
+			Getenv:     os.Getenv,
+			Executable: os.Executable,
+			OpenEngine: func() (*app.Backend, error) {
 				e, err := docker.New(os.Getenv)
 				if err != nil {
 					return nil, err
 				}
-				return &cli.Backend{Engine: e, Images: noImages{}}, nil
+				return &app.Backend{Engine: e, Images: noImages{}}, nil
 			},
-		}
+		})}
 		os.Exit(cli.Main(context.Background(), app, os.Args[1:]))
 	}})
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
@@ -48,7 +49,7 @@ the two.`,
 		Example: `  sandbox-agent shell dev
   sandbox-agent shell T-A1B2C3D4
   sandbox-agent shell A1B2 -- git status --short`,
-		ValidArgsFunction: a.completeEither(false, mayRun),
+		ValidArgsFunction: a.CompleteEither(false, mayRun),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
@@ -203,7 +204,7 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 	c.Terminal = terminal
 	code, err := a.inBox(ctx, id, c)
 	if err == nil && code != 0 {
-		return &ending{code}
+		return cmdutil.Exit(code)
 	}
 	return err
 }

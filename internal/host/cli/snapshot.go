@@ -143,7 +143,7 @@ the snapshot before-restore. A sandbox that was removed comes back.`,
 				return sandboxError(err)
 			}
 			defer sb.Close(context.WithoutCancel(ctx))
-			a.ensureEndpoints(ctx, sb.Name())
+			a.Endpoints().Ensure(ctx, sb.Name())
 			fmt.Fprintf(a.Stdout, "%s is as it was in %s\n", args[0], args[1])
 			return nil
 		},

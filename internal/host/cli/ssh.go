@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -166,7 +167,7 @@ func (o *sshOptions) do(ctx context.Context, a *App, name string, rest []string)
 		break
 	}
 	if code := proc.ExitCode(p.Wait()); code != 0 {
-		return &ending{code}
+		return cmdutil.Exit(code)
 	}
 	return nil
 }

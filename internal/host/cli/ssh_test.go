@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -59,7 +61,7 @@ func TestPipes(t *testing.T) {
 // Without a file the user's own keys open the gateway, and no key is none at all.
 func TestGatewayKeys(t *testing.T) {
 	home := t.TempDir()
-	a := &App{Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }}
+	a := &App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }})}
 	if _, err := a.gatewayKeys(""); fault.Code(err) != workorder.ExitUsage {
 		t.Errorf("no key: %v", err)
 	}
@@ -77,7 +79,7 @@ func TestGatewayKeys(t *testing.T) {
 	}
 	// Without a home folder it is not where the gateway was started, which may be a repository of others.
 	t.Chdir(home)
-	if keys, err := (&App{Getenv: func(string) string { return "" }}).gatewayKeys(""); fault.Code(err) != workorder.ExitUsage {
+	if keys, err := (&App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Getenv: func(string) string { return "" }})}).gatewayKeys(""); fault.Code(err) != workorder.ExitUsage {
 		t.Errorf("no home folder: %d keys, %v", len(keys), err)
 	}
 	if _, err := a.gatewayKeys(filepath.Join(home, ".ssh/b.pub")); fault.Code(err) != workorder.ExitUsage {

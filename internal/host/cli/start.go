@@ -82,7 +82,7 @@ func (a *App) projectOf(ctx context.Context, s sandbox.Spec, secrets bool) (ofPr
 	if s.Project == "" {
 		return ofProject{Project: &projects.Project{}}, nil
 	}
-	g, err := a.standingOf(ctx, s)
+	g, err := a.Sandboxes().Project(ctx, s)
 	if err != nil {
 		return ofProject{}, err
 	}

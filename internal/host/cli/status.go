@@ -29,7 +29,7 @@ func (a *App) statusOf(ctx context.Context, name string) (s sandboxStatus, err e
 	if s.Status, err = sb.Status(ctx); err != nil {
 		return s, sandboxError(err)
 	}
-	s.Endpoints, err = a.endpoints(name)
+	s.Endpoints, err = a.Endpoints().List(name)
 	return s, err
 }
 

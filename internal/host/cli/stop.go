@@ -22,7 +22,7 @@ func newStopCmd(a *App) *cobra.Command {
 	o := &stopOptions{}
 	cmd := &cobra.Command{
 		Use: "stop TASK | SANDBOX...", Short: "Stop tasks or sandboxes", Args: each(someTasks, app.CheckTask),
-		ValidArgsFunction: a.completeEither(true),
+		ValidArgsFunction: a.CompleteEither(true),
 		Long: `Stops tasks: the agent ends, its work is saved and pushed, and the result is
 collected. A task that takes longer than --timeout is killed.
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
@@ -45,12 +47,12 @@ func detached(t *testing.T, p runtimetest.Program) (*App, *onWrite, *bytes.Buffe
 		t.Fatal(err)
 	}
 	out, errs := &onWrite{fn: func() {}}, &bytes.Buffer{}
-	return &App{
-		Stdin: strings.NewReader(""), Stdout: out, Stderr: errs, Getenv: func(name string) string {
+	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: out, Stderr: errs}, app.Env{
+		Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
 		},
-		Open: func() (*Backend, error) { return &Backend{Engine: fake}, nil },
-	}, out, errs
+		OpenEngine: func() (*Backend, error) { return &Backend{Engine: fake}, nil },
+	})}, out, errs
 }
 
 // TestLeaveLogs: who leaves a task that goes on is not told of an error.

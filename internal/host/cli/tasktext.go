@@ -44,7 +44,7 @@ func (o *textOptions) read(ctx context.Context, a *App) (string, error) {
 	case given > 1:
 		return "", usage("give the task once: --task, --task-file, --issue or -")
 	case o.stdin():
-		text, err := io.ReadAll(io.LimitReader(a.stdin(ctx), workorder.MaxTask+1))
+		text, err := io.ReadAll(io.LimitReader(a.Input(ctx), workorder.MaxTask+1))
 		if ctx.Err() != nil {
 			return "", tasks.ErrLeft
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -27,7 +29,7 @@ func TestTellEnd(t *testing.T) {
 	} {
 		for _, limit := range []time.Duration{0, time.Second} {
 			var out bytes.Buffer
-			(&App{Stderr: &out}).tellEnd(row.r, limit, "more")
+			(&App{Factory: cmdutil.New(cmdutil.IO{Stderr: &out}, app.Env{})}).tellEnd(row.r, limit, "more")
 			if lines := bytes.Count(out.Bytes(), []byte("\n")); lines > 1 || lines == 1 != row.told {
 				t.Errorf("%s: %q", name, out.String())
 			}

@@ -89,7 +89,7 @@ command starts it again.`,
 	durationVar(f, &o.life, "ttl", 0, "stop after this long (files are kept)")
 	f.StringArrayVar(&o.ports, "port", nil, "publish a port on this machine's loopback: `[LOCAL:]PORT` (repeatable)")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	a.completeProjectFlag(cmd)
+	a.CompleteProjectFlag(cmd)
 	var kinds []string
 	for _, k := range sandbox.AllRuntimes() {
 		kinds = append(kinds, string(k))
@@ -160,7 +160,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	defer sb.Close(context.WithoutCancel(ctx))
 	if len(ports) > 0 {
-		if ports, err = a.expose(ctx, name, ports); err != nil {
+		if ports, err = a.Endpoints().Add(ctx, name, ports); err != nil {
 			clean, cancel := outlast(ctx) // it saves a worktree
 			defer cancel()
 			return errors.Join(err, sb.Discard(clean))
@@ -195,11 +195,11 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 		err = usage("--git-worktree and --repo each say what is at %s", sandbox.CloneDir)
 	case s.Worktree != "":
 		if o.project != "" {
-			err = a.boxSpec(ctx, s, o.project, "", "")
+			err = a.Sandboxes().ApplyProject(ctx, s, o.project, "", "")
 		}
 		s.Ref = o.ref
 	case o.project != "" || o.repo != "":
-		err = a.boxSpec(ctx, s, o.project, o.repo, o.ref)
+		err = a.Sandboxes().ApplyProject(ctx, s, o.project, o.repo, o.ref)
 	case o.ref != "":
 		err = usage("--from-ref without --repo or --project")
 	}
@@ -244,7 +244,7 @@ func (a *App) parseMount(t string) (sandbox.Mount, error) {
 	if len(parts) != 2 && !ro || parts[0] == "" {
 		return sandbox.Mount{}, fmt.Errorf("--mount %q: use HOST:INSIDE, or HOST:INSIDE:ro", t)
 	}
-	host, err := filepath.Abs(filepath.Join(a.dir, parts[0]))
+	host, err := filepath.Abs(filepath.Join(a.Dir, parts[0]))
 	if filepath.IsAbs(parts[0]) {
 		host, err = filepath.Clean(parts[0]), nil
 	}

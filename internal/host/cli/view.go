@@ -3,10 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
@@ -32,7 +29,7 @@ func (a *App) newView(asJSON bool) *view { return a.newViewOn(a.Stdout, asJSON) 
 // newViewOn shows the run on w. For a detached run, standard output has only its id.
 func (a *App) newViewOn(w io.Writer, asJSON bool) *view {
 	mode, tty := render.Plain, isTerminal(w)
-	o := render.Options{Color: a.color(w), Verbose: a.verbose || tty} // a terminal that cannot be drawn on is a terminal still
+	o := render.Options{Color: a.color(w), Verbose: a.Verbose || tty} // a terminal that cannot be drawn on is a terminal still
 	switch {
 	case asJSON:
 		mode = render.JSON
@@ -88,29 +85,6 @@ func (v *view) begin(job *job.Job) {
 		fmt.Fprintf(v.a.Stdout, "%s  %s%s\n", o.TaskID, text.Clean(o.Project), where)
 	}
 	if !v.json {
-		v.a.notes(job.Notes)
+		v.a.Notes(job.Notes)
 	}
 }
-
-// notes says what was decided for a run.
-func (a *App) notes(list []string) {
-	for _, n := range list {
-		fmt.Fprintln(a.Stderr, text.Clean(n))
-	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func termSize(w io.Writer) (width, height int) {
-	if f, ok := w.(*os.File); ok {
-		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
-			return w, h
-		}
-	}
-	return 0, 0
-}
-
-func (a *App) color(w io.Writer) bool { return render.UseColor(isTerminal(w), a.Getenv) }

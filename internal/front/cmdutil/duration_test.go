@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestDurations(t *testing.T) {
 	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": time.Second / 2, "0": 0, "1m30s": 90 * time.Second, "-1s": -time.Second} {
 		var d time.Duration
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		durationVar(f, &d, "t", time.Hour, "")
+		DurationVar(f, &d, "t", time.Hour, "")
 		if err := f.Parse([]string{"--t", text}); err != nil || d != want {
 			t.Errorf("%s: %s, %v", text, d, err)
 		}

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -8,17 +8,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// boxSpec completes a spec with what a project asks for, or what a repository says of itself.
-func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref string) error {
-	g, err := a.standing(ctx, project, repo, ref)
+// ApplyProject completes a spec with the keys of a project file, or with what was detected in a repository.
+func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, repo, ref string) error {
+	g, err := b.findProject(ctx, project, repo, ref)
 	if err != nil {
 		return err
 	}
@@ -52,7 +50,8 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 		return nil
 	}
 	if only := boxOnly(box); len(only) > 0 {
-		return fault.New(workorder.ExitInvalid, fmt.Errorf("runtime %s: project %s has what a box alone can have: %s", s.Runtime, p.Name, strings.Join(only, ", ")),
+		err := fmt.Errorf("runtime %s: project %s has what a box alone can have: %s", s.Runtime, p.Name, strings.Join(only, ", "))
+		return fault.New(workorder.ExitInvalid, err,
 			"leave out --runtime, or that of the project; secrets with `for: agent` are of each kind")
 	}
 	s.Box = nil
@@ -64,7 +63,7 @@ func (a *App) boxSpec(ctx context.Context, s *sandbox.Spec, project, repo, ref s
 	return nil
 }
 
-// boxOnly are the project's keys that sandboxes of other kinds than a box cannot have.
+// boxOnly returns the project's keys that only runtime box supports.
 func boxOnly(b workorder.Spec) (keys []string) {
 	for _, row := range []struct {
 		key   string
@@ -92,47 +91,41 @@ func boxOnly(b workorder.Spec) (keys []string) {
 	return keys
 }
 
-// standing finds the project of a box without a task.
-func (a *App) standing(ctx context.Context, project, repo, ref string) (*resolve.Resolved, error) {
-	f := &resolve.Flags{Project: project, ProjectsDir: a.Getenv(app.EnvName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{}}
+// findProject finds the project of a standalone sandbox.
+func (e *Env) findProject(ctx context.Context, project, repo, ref string) (*resolve.Resolved, error) {
+	f := &resolve.Flags{
+		Project: project, ProjectsDir: e.Getenv(EnvName("projects-dir")), Values: map[string]string{}, Sources: map[string]string{},
+	}
 	for flag, v := range map[string]string{"repo": repo, "branch": ref} {
 		if v != "" {
 			f.Values[flag], f.Sources[flag] = v, "--"+flag
 		}
 	}
-	return a.resolver(false).Find(ctx, f)
+	return e.Resolver(true).Find(ctx, f)
 }
 
-// standingOf finds the project of a sandbox that is there.
-func (a *App) standingOf(ctx context.Context, s sandbox.Spec) (*resolve.Resolved, error) {
+// Project finds the project of a sandbox that was created before.
+func (b Sandboxes) Project(ctx context.Context, s sandbox.Spec) (*resolve.Resolved, error) {
 	if s.Worktree != "" {
-		s.Ref = "" // it is one of the worktree's repository
+		s.Ref = "" // it is a ref of the worktree's repository
 	}
-	return a.standing(ctx, s.Project, s.Repo, s.Ref)
+	return b.findProject(ctx, s.Project, s.Repo, s.Ref)
 }
 
-// boxSecrets are the secrets of a box each time that it starts: nothing keeps them.
-func (a *App) boxSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secrets, error) {
+// projectSecrets returns a sandbox's secrets for one start: nothing stores them.
+func (e *Env) projectSecrets(ctx context.Context, s sandbox.Spec) (sandbox.Secrets, error) {
 	if s.Project == "" && (s.Repo == "" || filepath.IsAbs(s.Repo)) {
 		return sandbox.Secrets{}, nil
 	}
-	find := a.resolver(false)
+	credentials := e.Resolver(true).Credentials
 	if s.Project == "" {
-		git, err := find.Credentials.Git(ctx, s.Repo)
+		git, err := credentials.Git(ctx, s.Repo)
 		return sandbox.Secrets{Git: git}, err
 	}
-	g, err := a.standingOf(ctx, s)
+	g, err := e.Sandboxes().Project(ctx, s)
 	if err != nil {
 		return sandbox.Secrets{}, err
 	}
-	values, git, err := g.Standing(ctx, find.Credentials)
+	values, git, err := g.Standing(ctx, credentials)
 	return sandbox.Secrets{Values: values, Git: git}, err
-}
-
-// boxProgress tells a person what is done until a box is ready.
-func (a *App) boxProgress() func(string) {
-	if !a.color(a.Stderr) && !a.verbose {
-		return nil
-	}
-	return func(line string) { fmt.Fprintln(a.Stderr, text.Clean(line)) }
 }

@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"strings"
@@ -10,8 +10,8 @@ import (
 // seconds is a flag for a duration. A number without a unit counts seconds.
 type seconds time.Duration
 
-// durationVar adds a flag for a duration.
-func durationVar(f *pflag.FlagSet, to *time.Duration, name string, value time.Duration, usage string) {
+// DurationVar adds a flag for a duration.
+func DurationVar(f *pflag.FlagSet, to *time.Duration, name string, value time.Duration, usage string) {
 	*to = value
 	f.Var((*seconds)(to), name, usage)
 }

@@ -1,13 +1,13 @@
-package cli
+package cmdutil
 
 import (
 	"context"
 	"io"
 )
 
-// stdin is standard input until ctx ends, so that an unfinished input, from a person or a pipe, does not block a command that is
+// Input returns standard input until ctx ends, so that an unfinished input, from a person or a pipe, does not block a command that is
 // asked to stop.
-func (a *App) stdin(ctx context.Context) io.Reader { return &untilDone{ctx, a.Stdin} }
+func (s *IO) Input(ctx context.Context) io.Reader { return &untilDone{ctx, s.Stdin} }
 
 type untilDone struct {
 	ctx context.Context

@@ -1,0 +1,43 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+)
+
+// Resolver resolves projects and credentials. If ask is set and there is a person, it asks them for trust.
+func (e *Env) Resolver(ask bool) *resolve.Resolver {
+	r := &resolve.Resolver{Credentials: credentials.New(e.Getenv), StateDir: e.StateDir}
+	if ask && e.Confirm != nil {
+		r.Confirm = e.confirmTrust
+		r.ConfirmLogin = e.confirmLogin
+	}
+	return r
+}
+
+func (e *Env) confirmTrust(ctx context.Context, u *resolve.UntrustedError) (bool, error) {
+	for _, line := range TrustLines(u.File, u.Asks) {
+		e.Say(line)
+	}
+	return e.Confirm(ctx, "Trust this file, as it is now?")
+}
+
+func (e *Env) confirmLogin(ctx context.Context, l *login.Login) (bool, error) {
+	e.Say(fmt.Sprintf("No key is given, and %s has a login on this machine: %s\n  %s", l.Harness, text.Clean(l.File), resolve.LoginAsk(l).Why))
+	return e.Confirm(ctx, "Use it, now and in later tasks?")
+}
+
+// TrustLines lists what a project file asks for, for the person who decides.
+func TrustLines(file string, asks []trust.Ask) []string {
+	lines := []string{text.Clean(file) + " asks for more than its repository's code may do in the sandbox:"}
+	for _, k := range asks {
+		lines = append(lines, fmt.Sprintf("  %s: %s\n      %s", text.Clean(k.Key), text.Clean(k.Value), text.Clean(k.Why)))
+	}
+	return lines
+}

@@ -1,0 +1,49 @@
+package cmdutil
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+)
+
+// RuleList is a flag that can be given several times, or with commas.
+type RuleList string
+
+func (l *RuleList) String() string { return string(*l) }
+
+// Type is the name of the value in the help.
+func (l *RuleList) Type() string { return "rule" }
+
+// Set adds rules.
+func (l *RuleList) Set(s string) error {
+	if *l != "" {
+		*l += ","
+	}
+	*l += RuleList(s)
+	return nil
+}
+
+// FromEnvironment sets each of the flags that was not given to the value of its variable, and returns the source of each value.
+func FromEnvironment(f *pflag.FlagSet, getenv func(string) string, flags ...string) (map[string]string, error) {
+	sources := map[string]string{}
+	for _, flag := range flags {
+		fl := f.Lookup(flag)
+		if fl == nil {
+			continue
+		}
+		if fl.Changed {
+			sources[flag] = "--" + flag
+			continue
+		}
+		name := app.EnvName(flag)
+		v := getenv(name)
+		if v == "" {
+			continue
+		}
+		if err := fl.Value.Set(v); err != nil {
+			return nil, app.Usagef("%s=%s: %w", name, v, err)
+		}
+		sources[flag] = name
+	}
+	return sources, nil
+}
