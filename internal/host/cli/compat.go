@@ -71,14 +71,6 @@ func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, do
 	return a.Sandboxes().Get(ctx, name)
 }
 
-func (a *App) completeTasks(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
-	return a.CompleteTasks(several, before...)
-}
-
-func (a *App) completeEither(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
-	return a.CompleteEither(several, before...)
-}
-
 func (a *App) completeSandboxes(several bool) cobra.CompletionFunc {
 	return a.CompleteSandboxes(several)
 }
