@@ -34,7 +34,7 @@ keeps the last 8 MB of each command's output.`,
 			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, and at most one id", cmd.CommandPath()),
 				"`sandbox-agent ps` lists tasks and sandboxes")
 		},
-		ValidArgsFunction: a.completeEither(false, mayRun),
+		ValidArgsFunction: a.CompleteEither(false, mayRun),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := ""
 			if len(args) == 2 {
