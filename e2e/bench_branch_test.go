@@ -44,7 +44,7 @@ func TestBenchBranch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := sb.Remove(context.WithoutCancel(ctx)); err != nil {
+		if err := sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -64,14 +64,14 @@ func TestBenchBranch(t *testing.T) {
 	}
 	save := func(commits bool) func() error {
 		return func() error {
-			s, err := sb.Save(ctx, sandbox.CommandRecord{Command: "x", Started: time.Now()})
+			s, err := sb.Branch().Save(ctx, sandbox.CommandRecord{Command: "x", Started: time.Now()})
 			if err == nil && (s.Commit != "") != commits {
 				err = fmt.Errorf("%+v", s)
 			}
 			return err
 		}
 	}
-	if _, err := sb.Save(ctx, sandbox.CommandRecord{}); err != nil {
+	if _, err := sb.Branch().Save(ctx, sandbox.CommandRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range rounds * 2 {

@@ -130,7 +130,7 @@ func (b *codeBench) session(m *sandbox.Manager) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
+	defer func() { _ = sb.Close() }()
 	var s *sandbox.Session
 	cell := func(text string) error {
 		r, err := s.Run(ctx, sandbox.Cell{Code: text})

@@ -40,7 +40,7 @@ func TestBenchSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := held.Remove(context.WithoutCancel(ctx)); err != nil {
+		if err := held.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -64,7 +64,7 @@ func TestBenchSandboxes(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return errors.Join(run(sb, "true")(), sb.Close(ctx))
+				return errors.Join(run(sb, "true")(), sb.Remove(ctx, sandbox.RemoveOptions{}))
 			})
 		}
 		timed("docker run", command("docker", "run", "--rm", "--network", "none", plainImage, "true"))
@@ -73,7 +73,7 @@ func TestBenchSandboxes(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
+			defer func() { _ = sb.Close() }()
 			return run(sb, "true")()
 		})
 		timed("docker exec", command(append(docker, "true")...))

@@ -422,10 +422,10 @@ func main() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			if err := other.Remove(ctx); err != nil {
+			if err := other.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
 				log.Fatal(err)
 			}
-			if err := sb.Close(ctx); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+			if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 				log.Fatal(err)
 			}
 		}

@@ -214,7 +214,7 @@ func TestSandboxFilesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Close(t.Context())
+	defer sb.Close()
 	read := 0
 	for range 200 {
 		_ = sb.Files().Write(t.Context(), "d/config.json", strings.NewReader("evil"), sandbox.WriteOptions{})

@@ -25,7 +25,7 @@ func TestSandboxManyCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Close(t.Context())
+	defer sb.Close()
 	run := func(script string) string {
 		t.Helper()
 		r, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"sh", "-c", script}, Stdin: strings.NewReader("in")})

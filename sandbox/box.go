@@ -39,7 +39,7 @@ type Secrets struct {
 func (s Spec) wantsBox() bool { return s.Box != nil }
 
 // boxes returns the runtime of kind box.
-func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
+func (cr *creator) boxes(e *docker.Engine, o Options) *standing.Boxes {
 	dir, err := o.stateDir()
 	if err != nil {
 		dir = os.TempDir() // it holds only a lock
@@ -53,10 +53,10 @@ func (m *Manager) boxes(e *docker.Engine, o Options) *standing.Boxes {
 		volume = runtime.CacheVolume
 	}
 	return &standing.Boxes{
-		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: m.programs},
+		Engine: e, Images: provision.Images{Client: e.Client(), Version: version.String(), StateDir: dir, Programs: cr.programs},
 		CacheVolume: volume, Log: log, Progress: progress(o.Progress),
 		Order: func(ctx context.Context, b runtime.Box) (*workorder.Envelope, error) {
-			return m.envelope(ctx, known(b), b.Labels[labelTask])
+			return cr.envelope(ctx, known(b), b.Labels[labelTask])
 		},
 	}
 }
@@ -79,7 +79,7 @@ func progress(say func(string)) func(workorder.Event) {
 }
 
 // envelope is the work order of a standalone box, with its secrets.
-func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
+func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand,
 		Project: s.Name, Author: git.DefaultAuthor(),
@@ -112,8 +112,8 @@ func (m *Manager) envelope(ctx context.Context, s Spec, task string) (*workorder
 		}
 	}
 	env := &workorder.Envelope{Order: o}
-	if m.secrets != nil {
-		got, err := m.secrets(ctx, s)
+	if cr.secrets != nil {
+		got, err := cr.secrets(ctx, s)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"syscall"
 	"time"
 
@@ -83,10 +82,8 @@ func (c Command) wire() wire.Command {
 	return what
 }
 
-// Run runs a command to its end. A failing command is not an error: see Result.ExitCode. The end of ctx ends the
-// command, unless Background is set.
-func (sb *Sandbox) Run(ctx context.Context, c Command) (RunResult, error) {
-	p, err := sb.Start(ctx, c)
+func (in *instance) run(ctx context.Context, c Command) (RunResult, error) {
+	p, err := in.start(ctx, c)
 	if err != nil {
 		return RunResult{}, err
 	}
@@ -103,15 +100,14 @@ func (sb *Sandbox) Run(ctx context.Context, c Command) (RunResult, error) {
 	return r, nil
 }
 
-// Start starts a command. The caller must call Wait or Close.
-func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
+func (in *instance) start(ctx context.Context, c Command) (*Process, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	what := c.wire()
 	var p *Process
 	begun := time.Now()
-	err := sb.use(ctx, func(client *wireclient.Client) error {
+	err := in.use(ctx, func(client *wireclient.Client) error {
 		started, err := client.Start(ctx, what, c.Stdin)
 		p = &Process{client: client, p: started, began: begun}
 		return err
@@ -125,9 +121,9 @@ func (sb *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	switch {
 	case c.Unrecorded:
 	case c.Background:
-		sb.note(registry.Event{Event: registry.EventExecuted, Program: c.Argv[0], Background: true})
+		in.note(registry.Event{Event: registry.EventExecuted, Program: c.Argv[0], Background: true})
 	default:
-		p.sb, p.program = sb, c.Argv[0]
+		p.in, p.program = in, c.Argv[0]
 	}
 	return p, nil
 }
@@ -140,25 +136,10 @@ func timeout(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// Attach returns a command's output from an offset in bytes. The command is running, or is an ended background command.
-// id may be an unambiguous prefix.
-func (sb *Sandbox) Attach(ctx context.Context, id string, from int64) (*Process, error) {
-	var p *Process
-	err := sb.use(ctx, func(client *wireclient.Client) error {
-		attached, err := client.Attach(ctx, id, from)
-		p = &Process{client: client, p: attached}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
 // Commands lists running commands and the latest ended background commands, oldest first.
 func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
 	var list []wire.Execution
-	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
+	err := sb.in.use(ctx, func(client *wireclient.Client) (err error) {
 		list, err = client.List(ctx)
 		return err
 	})
@@ -191,17 +172,6 @@ type CommandInfo struct {
 	Output     int64     `json:"output"`    // bytes so far
 }
 
-// Dial connects to a port (network "tcp", address host:port) or a socket ("unix", path) in the sandbox, in any network
-// mode. ctx bounds the connection attempt. The connection does not support deadlines.
-func (sb *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var conn net.Conn
-	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
-		conn, err = client.Dial(ctx, network, address)
-		return err
-	})
-	return conn, err
-}
-
 // lateReason and lateCode are for a command whose sandbox is paused or stuck. The code is GNU timeout's.
 const (
 	lateReason = "the sandbox did not answer within the command's timeout: the command may still run"
@@ -212,8 +182,8 @@ const (
 type Process struct {
 	client  *wireclient.Client
 	p       *wireclient.Process
-	late    bool     // the sandbox did not answer within the command's timeout
-	sb      *Sandbox // records the end; nil if another process does
+	late    bool      // the sandbox did not answer within the command's timeout
+	in      *instance // records the end; nil if another process does
 	program string
 	began   time.Time
 	lost    func(bytes int64)
@@ -246,8 +216,8 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (RunResult
 	if err != nil {
 		return RunResult{}, public(err)
 	}
-	if p.sb != nil {
-		p.sb.note(registry.Event{Event: registry.EventExecuted, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
+	if p.in != nil {
+		p.in.note(registry.Event{Event: registry.EventExecuted, Program: p.program, Code: &exit.Code, Millis: exit.DurationMS})
 	}
 	return RunResult{
 		ID: p.ID(), ExitCode: exit.Code, Signal: syscall.Signal(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory,

@@ -200,7 +200,7 @@ func lookHere(path string) (*fs.FileMode, error) {
 }
 
 // of adds the sandbox's name to an error.
-func (f *Files) of(err error) error { return fmt.Errorf("in sandbox %s: %w", f.sb.spec.Name, err) }
+func (f *Files) of(err error) error { return fmt.Errorf("in sandbox %s: %w", f.in.spec.Name, err) }
 
 // hostError marks an error as one of the host's files and maps it to this package's errors.
 func hostError(err error) error {

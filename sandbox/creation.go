@@ -28,11 +28,11 @@ var errIncomplete = errors.New("creation interrupted: the next command in it com
 var errRenewing = fmt.Errorf("%w, with its saved work", errIncomplete)
 
 // incomplete returns an errIncomplete if a named sandbox is being created, or the command that created it was killed.
-func (m *Manager) incomplete(name string) error {
-	if m.state == "" {
+func (rs *records) incomplete(name string) error {
+	if rs.state == "" {
 		return nil
 	}
-	c, begun := m.kept.Begun(name)
+	c, begun := rs.kept.Begun(name)
 	switch {
 	case begun && c.Restore:
 		return errRenewing
@@ -42,138 +42,112 @@ func (m *Manager) incomplete(name string) error {
 	return nil
 }
 
-func (sb *Sandbox) incomplete() error {
-	if sb.making || sb.foreign || sb.spec.Lifetime == LifetimeEphemeral {
-		return nil
-	}
-	return sb.m.incomplete(sb.spec.Name)
-}
-
-// unfit returns why no command may run in the sandbox: errIncomplete or errFilesGone.
-func (sb *Sandbox) unfit() error {
-	if err := sb.incomplete(); err != nil {
-		return err
-	}
-	if sb.filesGone() {
-		return errFilesGone
-	}
-	return nil
-}
-
-// ready completes a sandbox whose creation was interrupted.
-func (sb *Sandbox) ready(ctx context.Context) error {
-	if err := sb.usable(); err != nil || sb.unfit() == nil {
-		return err
-	}
-	return sb.Resume(ctx)
-}
-
 // begin records the creation before it starts.
-func (m *Manager) begin(s Spec, c registry.Creation) error {
+func (rs *records) begin(s Spec, c registry.Creation) error {
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
 	c.Record = registry.Record{Runtime: string(s.Runtime), Spec: spec, Created: time.Now().UTC()}
-	return m.kept.Begin(s.Name, c)
+	return rs.kept.Begin(s.Name, c)
 }
 
 // createNamed creates a named sandbox from a complete spec, or from the creation's snapshot. It leaves none after an
 // error. The caller holds the name's lock.
-func (m *Manager) createNamed(ctx context.Context, p *place, r runtime.Stander, s Spec, c registry.Creation) (*Sandbox, error) {
-	if err := m.abandon(ctx, s.Name); err != nil {
+func (cr *creator) createNamed(ctx context.Context, p *backend, r runtime.Stander, s Spec, c registry.Creation) (*instance, error) {
+	if err := cr.abandon(ctx, s.Name); err != nil {
 		return nil, err
 	}
-	if err := m.taken(ctx, p, s.Name); err != nil {
+	if err := cr.taken(ctx, p, s.Name); err != nil {
 		return nil, err
 	}
 	c.New = true
-	if err := m.worktreeFree(ctx, s); err != nil {
+	if err := cr.worktreeFree(ctx, s); err != nil {
 		return nil, err // before the creation is recorded: the next command would undo a recorded one, with its worktree
 	}
-	if err := m.begin(s, c); err != nil {
+	if err := cr.begin(s, c); err != nil {
 		return nil, err
 	}
-	undo, err := m.addWorktree(ctx, &s)
+	undo, err := cr.addWorktree(ctx, &s)
 	if err == nil && s.Worktree != "" {
-		err = m.begin(s, c) // with its mounts
+		err = cr.begin(s, c) // with its mounts
 	}
-	var sb *Sandbox
+	var in *instance
 	if err == nil {
-		sb, err = m.build(ctx, r, s, c)
+		in, err = cr.build(ctx, r, s, c)
 	}
 	if err == nil {
-		return sb, nil
+		return in, nil
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
-	if sb != nil {
-		sb.drop()
-		if rerr := r.Remove(clean, sb.id); rerr != nil { // the creation record stays: the next command removes the rest
+	if in != nil {
+		in.conn.drop()
+		if rerr := r.Remove(clean, in.id); rerr != nil { // the creation record stays: the next command removes the rest
 			return nil, errors.Join(err, public(rerr))
 		}
 	}
-	return nil, errors.Join(err, undo(clean), m.kept.Complete(s.Name))
+	return nil, errors.Join(err, undo(clean), cr.kept.Complete(s.Name))
 }
 
 // taken returns an ErrExists if the name is in use: in this state directory by any runtime, or on the same engine by
 // another state directory. A runtime that does not answer is skipped.
-func (m *Manager) taken(ctx context.Context, p *place, name string) error {
-	own, other, _ := m.byName(ctx, name)
+func (l *lookup) taken(ctx context.Context, p *backend, name string) error {
+	own, other, _ := l.byName(ctx, name)
 	err := fmt.Errorf("sandbox %s: %w", name, ErrExists)
 	switch {
 	case own != nil && own.damaged == nil && own.spec.Runtime != p.kind:
 		return fmt.Errorf("%w (runtime %s)", err, own.spec.Runtime)
 	case own != nil || other != nil && p.onEngine():
-		return m.clash(ctx, name, err)
+		return l.clash(ctx, name, err)
 	}
 	return nil
 }
 
 // build creates a sandbox whose creation record exists, and stores its record. With an error it returns the sandbox if
 // that exists.
-func (m *Manager) build(ctx context.Context, r runtime.Stander, s Spec, c registry.Creation) (*Sandbox, error) {
-	sb, err := m.make(ctx, r, s, c.Snapshot)
+func (cr *creator) build(ctx context.Context, r runtime.Stander, s Spec, c registry.Creation) (*instance, error) {
+	in, err := cr.make(ctx, r, s, c.Snapshot)
 	if err != nil {
-		return sb, err
+		return in, err
 	}
-	if err := m.keep(ctx, sb); err != nil {
-		return sb, err
+	if err := cr.keep(ctx, in); err != nil {
+		return in, err
 	}
 	if c.Restore {
 		// A context that ended here would leave a clone without the work, to be recreated by the next command.
-		if _, err := sb.RestoreWork(context.WithoutCancel(ctx)); err != nil {
-			return sb, err
+		if _, err := (&Branch{in}).Restore(context.WithoutCancel(ctx)); err != nil {
+			return in, err
 		}
 	}
-	if err := m.kept.Complete(s.Name); err != nil {
-		return sb, err
+	if err := cr.kept.Complete(s.Name); err != nil {
+		return in, err
 	}
-	sb.making = false
-	sb.note(registry.Event{Event: c.Event, Detail: c.Detail})
-	return sb, nil
+	in.making = false
+	in.note(registry.Event{Event: c.Event, Detail: c.Detail})
+	return in, nil
 }
 
 // complete recreates a sandbox whose creation was interrupted. The caller holds the name's lock.
-func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
-	c, _ := m.kept.Begun(name)
-	half, _, err := m.byName(ctx, name)
+func (cr *creator) complete(ctx context.Context, name string) (*instance, error) {
+	c, _ := cr.kept.Begun(name)
+	half, _, err := cr.byName(ctx, name)
 	if half == nil && err != nil {
 		return nil, err
 	}
 	var s Spec
 	if err := json.Unmarshal(c.Spec, &s); err != nil { // damaged: use the labels of the existing sandbox
 		if half == nil || half.damaged != nil {
-			if half, err = m.remember(ctx, name, ErrNotFound); err != nil {
-				return nil, errors.Join(err, m.kept.Complete(name))
+			if half, err = cr.remember(ctx, name, ErrNotFound); err != nil {
+				return nil, errors.Join(err, cr.kept.Complete(name))
 			}
 		}
 		s, c = half.spec, registry.Creation{Snapshot: half.from, Restore: true, Event: registry.EventRecreated, Detail: half.spec.Image}
-		if err := m.begin(s, c); err != nil {
+		if err := cr.begin(s, c); err != nil {
 			return nil, err
 		}
 	}
-	p := m.place(s.Runtime)
+	p := cr.all.place(s.Runtime)
 	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", name, s.Runtime, ErrUnsupported)
 	}
@@ -182,14 +156,14 @@ func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 		return nil, err
 	}
 	if half != nil && half.id != "" {
-		half.drop()
+		half.conn.drop()
 		if err := half.r.Remove(ctx, half.id); err != nil {
 			return nil, public(err)
 		}
 	}
-	owner, err := m.owner(false)
+	owner, err := cr.owner(false)
 	if err == nil { // a container removed without its volumes left them
-		err = m.removeVolumes(ctx, s.Runtime, name, owner)
+		err = cr.all.removeVolumes(ctx, s.Runtime, name, owner)
 	}
 	if err != nil {
 		return nil, err
@@ -197,7 +171,7 @@ func (m *Manager) complete(ctx context.Context, name string) (*Sandbox, error) {
 	if c.Restore && filepath.IsAbs(s.Repo) {
 		s.Ref = currentBase(ctx, s)
 	}
-	return m.build(ctx, r, s, c)
+	return cr.build(ctx, r, s, c)
 }
 
 // currentBase returns the branch at which a clone with restored work begins: any branch, if the spec's is gone.
@@ -216,78 +190,56 @@ func currentBase(ctx context.Context, s Spec) string {
 
 // abandon removes leftovers of a killed command that created a new sandbox, which is unused. The caller holds the
 // name's lock.
-func (m *Manager) abandon(ctx context.Context, name string) error {
-	c, begun := m.kept.Begun(name)
+func (cr *creator) abandon(ctx context.Context, name string) error {
+	c, begun := cr.kept.Begun(name)
 	if !begun {
 		return nil
 	}
 	if !c.New {
 		return fmt.Errorf("sandbox %s: %w", name, ErrExists) // an existing sandbox is being recreated
 	}
-	half, _, err := m.byName(ctx, name)
+	half, _, err := cr.byName(ctx, name)
 	if half == nil && err != nil {
 		return err
 	}
 	if half != nil {
-		if err := errors.Join(half.r.Remove(ctx, half.id), m.removeForks(ctx, half.r, name, half.owner)); err != nil {
+		if err := errors.Join(half.r.Remove(ctx, half.id), removeForks(ctx, half.r, name, half.owner)); err != nil {
 			return public(err)
 		}
 	}
 	var s Spec
 	if json.Unmarshal(c.Spec, &s) == nil && s.Worktree != "" {
-		w := worktree.Of(m.state, name, s.Worktree)
+		w := worktree.Of(cr.state, name, s.Worktree)
 		if _, err := os.Lstat(w.Tree()); err == nil {
 			if err := w.Discard(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	return m.kept.Forget(name)
+	return cr.kept.Forget(name)
 }
 
 // again connects to a sandbox that another command has just created, or recreates it if it is missing or incomplete.
 // The caller holds the name's lock.
-func (m *Manager) again(ctx context.Context, name string) (now *Sandbox, c *wireclient.Client, err error) {
-	if m.incomplete(name) != nil {
-		return connected(m.complete(ctx, name))
+func (cr *creator) again(ctx context.Context, name string) (now *instance, c *wireclient.Client, err error) {
+	if cr.incomplete(name) != nil {
+		return connected(cr.complete(ctx, name))
 	}
-	now, err = m.find(ctx, name)
+	now, err = cr.find(ctx, name)
 	if err == nil {
 		if c, err = now.connect(ctx, true); !errors.Is(err, runtime.ErrUnfinished) {
 			return now, c, err
 		}
-		err = m.begin(now.spec, registry.Creation{Snapshot: now.from, Event: registry.EventCreated, Detail: now.spec.Image})
+		err = cr.begin(now.spec, registry.Creation{Snapshot: now.from, Event: registry.EventCreated, Detail: now.spec.Image})
 	} else if errors.Is(err, ErrNotFound) {
-		if now, err = m.remember(ctx, name, err); err == nil {
-			err = m.begin(now.spec, registry.Creation{Restore: true, Event: registry.EventRecreated, Detail: now.spec.Image})
+		if now, err = cr.remember(ctx, name, err); err == nil {
+			err = cr.begin(now.spec, registry.Creation{Restore: true, Event: registry.EventRecreated, Detail: now.spec.Image})
 		}
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return connected(m.complete(ctx, name))
-}
-
-// connected returns a sandbox that was just created, with its connection.
-func connected(sb *Sandbox, err error) (*Sandbox, *wireclient.Client, error) {
-	if err != nil {
-		return nil, nil, err
-	}
-	c, _, _ := sb.seen()
-	return sb, c, nil
-}
-
-// filesGone reports whether the directory on the host with the sandbox's files was deleted.
-func (sb *Sandbox) filesGone() bool {
-	r, id := sb.at()
-	if id == "" || sb.making || sb.spec.Lifetime == LifetimeEphemeral {
-		return false
-	}
-	if sb.spec.Worktree != "" && worktree.Of(sb.m.state, sb.spec.Name, sb.spec.Worktree).Gone() {
-		return true
-	}
-	local, ok := r.(runtime.LocalFiles)
-	return ok && local.FilesGone(id)
+	return connected(cr.complete(ctx, name))
 }
 
 // errFilesGone means that a sandbox must be repaired before use, by a command that may start it.
@@ -295,13 +247,13 @@ var errFilesGone = errors.New("the directory with its files was deleted: the nex
 
 // repair restores the files of a sandbox whose directory was deleted from the last save, and restarts it. The caller
 // holds the connection turn.
-func (sb *Sandbox) repair(ctx context.Context) (*wireclient.Client, error) {
-	unlock, err := sb.m.lock(ctx, sb.spec.Name)
+func (in *instance) repair(ctx context.Context) (*wireclient.Client, error) {
+	unlock, err := in.c.lock(ctx, in.spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	now, err := sb.m.find(ctx, sb.spec.Name)
+	now, err := in.c.find(ctx, in.spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -314,24 +266,24 @@ func (sb *Sandbox) repair(ctx context.Context) (*wireclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.r, sb.id, sb.renewed = now.r, now.id, true
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.r, in.id, in.recreated = now.r, now.id, true
 	return c, nil
 }
 
 // refill recreates the deleted directories of a sandbox and fills them with the saved files.
-func (sb *Sandbox) refill(ctx context.Context) error {
-	s := sb.Spec()
-	r, id := sb.at()
+func (in *instance) refill(ctx context.Context) error {
+	s := in.current()
+	r, id := in.at()
 	// A running sandbox has the deleted directory open and could change the new one.
 	if err := r.Stop(ctx, id, s.Runtime.grace()); err != nil {
 		return err
 	}
 	if s.Worktree != "" {
-		b := branch.New(sb.m.state).Of(s.Name, s.Worktree)
+		b := branch.New(in.c.state).Of(s.Name, s.Worktree)
 		uid, gid := worktreeOwner(s.Name)
-		if err := worktree.Of(sb.m.state, s.Name, s.Worktree).Rebuild(ctx, b.Head(ctx), b.Clone(ctx), uid, gid); err != nil {
+		if err := worktree.Of(in.c.state, s.Name, s.Worktree).Rebuild(ctx, b.Head(ctx), b.Clone(ctx), uid, gid); err != nil {
 			return fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
@@ -345,10 +297,10 @@ func (sb *Sandbox) refill(ctx context.Context) error {
 		}
 		defer remove()
 		file = bundle
-		if err := sb.m.cloned(ctx, s, base); err != nil {
+		if err := in.c.cloned(ctx, s, base); err != nil {
 			return err
 		}
-		if err := sb.m.begin(s, registry.Creation{Snapshot: sb.from, Restore: true, Event: registry.EventRecreated, Detail: s.Image}); err != nil {
+		if err := in.c.begin(s, registry.Creation{Snapshot: in.from, Restore: true, Event: registry.EventRecreated, Detail: s.Image}); err != nil {
 			return err
 		}
 	}
@@ -356,18 +308,26 @@ func (sb *Sandbox) refill(ctx context.Context) error {
 		return err
 	}
 	if clone {
-		sb.making, sb.from = true, ""
-		defer func() { sb.making = false }()
-		if err := sb.clone(ctx, file); err != nil {
+		in.making, in.from = true, ""
+		defer func() { in.making = false }()
+		if err := (&Branch{in}).clone(ctx, file); err != nil {
 			return err
 		}
-		if _, err := sb.RestoreWork(context.WithoutCancel(ctx)); err != nil {
+		if _, err := (&Branch{in}).Restore(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
-		if err := sb.m.kept.Complete(s.Name); err != nil {
+		if err := in.c.kept.Complete(s.Name); err != nil {
 			return err
 		}
 	}
-	sb.note(registry.Event{Event: registry.EventRecreated, Detail: s.Image})
+	in.note(registry.Event{Event: registry.EventRecreated, Detail: s.Image})
 	return nil
+}
+
+// connected returns a sandbox that was just created, with its connection.
+func connected(in *instance, err error) (*instance, *wireclient.Client, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	return in, in.conn.current(), nil
 }

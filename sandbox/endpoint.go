@@ -18,10 +18,24 @@ type Port struct {
 	Address string `json:"address"` // in the sandbox
 }
 
+// Endpoints connects to the ports of a sandbox.
+type Endpoints struct{ in *instance }
+
+// Dial connects to a port (network "tcp", address host:port) or a socket ("unix", path) in the sandbox, in any network
+// mode. ctx bounds the connection attempt. The connection does not support deadlines.
+func (e *Endpoints) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	err := e.in.use(ctx, func(client *wireclient.Client) (err error) {
+		conn, err = client.Dial(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
 // Ports lists the listening ports of the sandbox.
-func (sb *Sandbox) Ports(ctx context.Context) ([]Port, error) {
+func (e *Endpoints) Ports(ctx context.Context) ([]Port, error) {
 	var list []wire.Port
-	err := sb.use(ctx, func(client *wireclient.Client) (err error) {
+	err := e.in.use(ctx, func(client *wireclient.Client) (err error) {
 		list, err = client.Ports(ctx)
 		return err
 	})
@@ -55,22 +69,22 @@ var ErrPortUnavailable = errors.New("port unavailable")
 // Expose serves a port of the sandbox on the host's loopback, in any network mode. A local port of 0 means any free
 // one. While nothing listens in the sandbox, or it is stopped, connections are closed at once. ctx bounds the call, not
 // the endpoint.
-func (sb *Sandbox) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
+func (e *Endpoints) Expose(ctx context.Context, port, local int) (*Endpoint, error) {
 	if port < 1 || port > highestPort || local < 0 || local > highestPort {
 		return nil, fmt.Errorf("port %d at %d is %w: ports are 1 to %d", port, local, ErrSpec, highestPort)
 	}
-	e, err := endpoint.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return sb.Reach(ctx, port) })
+	l, err := endpoint.Listen(ctx, local, func(ctx context.Context) (net.Conn, error) { return e.DialPort(ctx, port) })
 	if err != nil {
-		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, sb.spec.Name, ErrPortUnavailable, err)
+		return nil, fmt.Errorf("serve port %d of sandbox %s: %w: %w", port, e.in.spec.Name, ErrPortUnavailable, err)
 	}
-	return &Endpoint{Port: port, Local: e.Addr(), e: e}, nil
+	return &Endpoint{Port: port, Local: l.Addr(), e: l}, nil
 }
 
-// Reach connects to a port of the sandbox's loopback, as Dial does, but never starts the sandbox: nothing listens in a
+// DialPort connects to a port of the sandbox's loopback, as Dial does, but never starts the sandbox: nothing listens in a
 // sandbox that has just started.
-func (sb *Sandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
+func (e *Endpoints) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	var conn net.Conn
-	err := sb.useAsItIs(ctx, func(client *wireclient.Client) (err error) {
+	err := e.in.useAsItIs(ctx, func(client *wireclient.Client) (err error) {
 		conn, err = client.Dial(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(port)))
 		return err
 	})

@@ -23,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Close(ctx)
+	defer sb.Remove(ctx, sandbox.RemoveOptions{})
 	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", "echo hello; exit 3"}, Timeout: time.Minute})
 	if err != nil {
 		log.Fatal(err)
@@ -31,7 +31,7 @@ func Example() {
 	fmt.Printf("%d %s", r.ExitCode, r.Stdout)
 }
 
-// A command that outlives whoever started it.
+// A command that outlives the program that started it.
 func ExampleSandbox_Attach() {
 	ctx := context.Background()
 	m, err := sandbox.NewManager(sandbox.Options{})
@@ -115,7 +115,7 @@ func ExampleSandbox_Snapshot() {
 	if _, err := sb.Fork(ctx, "dev-2"); err != nil {
 		log.Fatal(err)
 	}
-	if _, err := m.Restore(ctx, "dev", "before-upgrade"); err != nil { // what it had is the snapshot before-restore
+	if _, err := m.Snapshots().Restore(ctx, "dev", "before-upgrade"); err != nil { // what it had is the snapshot before-restore
 		log.Fatal(err)
 	}
 }

@@ -69,10 +69,12 @@ func newFake(t *testing.T) *fake {
 }
 
 func (f *fake) newManager(state string) *Manager {
-	return &Manager{
-		all:   []*place{{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return f, nil }}},
-		state: state, kept: registry.New(state), close: func() error { return nil },
-	}
+	cr := &creator{lookup: lookup{
+		records: records{state, registry.New(state)},
+		all:     backends{{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return f, nil }}},
+	}}
+	cr.creator = cr
+	return &Manager{cr, func() error { return nil }}
 }
 
 func (b *fakeBox) stop() {
@@ -352,7 +354,7 @@ func find(t *testing.T, m *Manager, name string) *Sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = sb.Close() })
 	return sb
 }
 
@@ -363,13 +365,13 @@ func create(t *testing.T, m *Manager, s Spec) *Sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = sb.Close() })
 	return sb
 }
 
 func events(t *testing.T, m *Manager, name string) string {
 	t.Helper()
-	all, err := m.kept.History(name)
+	all, err := m.creator.kept.History(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,10 +32,7 @@ const MaxList = 100_000
 // Files accesses the files of a sandbox with the rights of its user; neither links nor races lead beyond them. A path
 // is absolute or relative to the sandbox's working directory. A link at the end of a path is followed unless a method
 // documents otherwise. The context of a method bounds all of it. Methods start a stopped sandbox.
-type Files struct{ sb *Sandbox }
-
-// Files returns access to the sandbox's files.
-func (sb *Sandbox) Files() *Files { return &Files{sb} }
+type Files struct{ in *instance }
 
 // FileInfo describes a file.
 type FileInfo struct {
@@ -83,9 +80,9 @@ func (o WriteOptions) query(path string) wireclient.Query {
 
 // use calls f with the connection and adds the sandbox's name to its error.
 func (f *Files) use(ctx context.Context, call func(*wireclient.Client) error) error {
-	err := f.sb.use(ctx, call)
+	err := f.in.use(ctx, call)
 	if e, ok := errors.AsType[*wire.Error](err); ok {
-		return &kindError{err, fmt.Errorf("in sandbox %s: %s", f.sb.spec.Name, e.Text)}
+		return &kindError{err, fmt.Errorf("in sandbox %s: %s", f.in.spec.Name, e.Text)}
 	}
 	return err
 }
@@ -243,12 +240,18 @@ type Watch struct {
 	w *wireclient.Watch
 }
 
-// Watch watches a file or directory, with all also the directories below it. It reports every change made after it
-// returns. The end of ctx ends it. The caller must call Close.
-func (f *Files) Watch(ctx context.Context, path string, all bool) (*Watch, error) {
+// WatchOptions control Watch.
+type WatchOptions struct {
+	// Recursive also watches the directories below a directory.
+	Recursive bool
+}
+
+// Watch watches a file or directory. It reports every change made after it returns. The end of ctx ends it. The caller must call
+// Close.
+func (f *Files) Watch(ctx context.Context, path string, o WatchOptions) (*Watch, error) {
 	var w *wireclient.Watch
 	err := f.use(ctx, func(c *wireclient.Client) (err error) {
-		w, err = c.Watch(ctx, wireclient.Query{Path: path, All: all})
+		w, err = c.Watch(ctx, wireclient.Query{Path: path, All: o.Recursive})
 		return err
 	})
 	if err != nil {

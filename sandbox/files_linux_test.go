@@ -170,7 +170,7 @@ func TestFiles(t *testing.T) {
 	if list, err := f.List(ctx, dir+"/t/a/b"); err != nil || len(list) != 1 || list[0].Name != "c" || list[0].Size != 7 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	w, err := f.Watch(ctx, dir, true)
+	w, err := f.Watch(ctx, dir, WatchOptions{Recursive: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,9 +287,9 @@ func ofHandler(t *testing.T, guest http.Handler) *Sandbox {
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{Handler: guest, Protocols: protocols}
 	go func() { _ = s.Serve(l) }()
-	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "hostile", Lifetime: LifetimeNamed}}
+	sb := &Sandbox{&instance{c: &creator{}, r: h, id: "x", spec: Spec{Name: "hostile", Lifetime: LifetimeNamed}}}
 	t.Cleanup(func() {
-		if err := errors.Join(sb.Close(t.Context()), s.Close()); err != nil {
+		if err := errors.Join(sb.Close(), s.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	})

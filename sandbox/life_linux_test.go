@@ -63,7 +63,7 @@ func TestGone(t *testing.T) {
 		break
 	}
 	stale := find(t, m, "b")
-	if err := find(t, m, "b").Remove(t.Context()); err != nil {
+	if err := find(t, m, "b").Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stale.Run(t.Context(), Command{Argv: []string{"true"}}); !errors.Is(err, ErrNotFound) {
@@ -72,12 +72,12 @@ func TestGone(t *testing.T) {
 	if _, err := m.Get(t.Context(), "b"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("one that was removed: %v", err)
 	}
-	if _, err := os.Stat(m.kept.Dir("b")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(m.creator.kept.Dir("b")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("something is kept: %v", err)
 	}
 	// Gone, and then removed by us.
 	f.lose(t, "a")
-	if err := find(t, m, "a").Remove(t.Context()); err != nil || states(t, m) != "" {
+	if err := find(t, m, "a").Remove(t.Context(), RemoveOptions{}); err != nil || states(t, m) != "" {
 		t.Errorf("%v, %s", err, states(t, m))
 	}
 	// Endpoints do not make it anew, and do not start it.
@@ -86,7 +86,7 @@ func TestGone(t *testing.T) {
 	if err := c.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if conn, err := c.Reach(t.Context(), 1); err == nil {
+	if conn, err := c.Endpoints().DialPort(t.Context(), 1); err == nil {
 		_ = conn.Close()
 		t.Error("something listens in a stopped sandbox")
 	}
@@ -94,7 +94,7 @@ func TestGone(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	f.lose(t, "c")
-	if _, err := c.Reach(t.Context(), 1); !errors.Is(err, ErrNotFound) || states(t, m) != "c gone" {
+	if _, err := c.Endpoints().DialPort(t.Context(), 1); !errors.Is(err, ErrNotFound) || states(t, m) != "c gone" {
 		t.Errorf("%v, %s", err, states(t, m))
 	}
 }
@@ -118,10 +118,10 @@ func TestElsewhere(t *testing.T) {
 	if got := states(t, f.newManager(state)); got != "a running" {
 		t.Errorf("%s", got)
 	}
-	if err := other.Forget(t.Context(), "a"); err != nil || states(t, other) != "" {
+	if err := other.RemoveRecord(t.Context(), "a"); err != nil || states(t, other) != "" {
 		t.Errorf("%v, %s", err, states(t, other))
 	}
-	if err := other.Forget(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+	if err := other.RemoveRecord(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }
@@ -158,21 +158,21 @@ func TestOfOthers(t *testing.T) {
 	whose(err, ErrExists)
 	_, err = find(t, others, "b").Fork(t.Context(), "a")
 	whose(err, ErrExists)
-	_, err = others.Restore(t.Context(), "a", "s")
+	_, err = others.Snapshots().Restore(t.Context(), "a", "s")
 	whose(err, nil)
-	whose(others.RemoveSnapshot(t.Context(), "a", "s"), nil)
-	if all, err := others.Snapshots(t.Context()); err != nil || len(all) != 0 {
+	whose(others.Snapshots().Remove(t.Context(), "a", "s"), nil)
+	if all, err := others.Snapshots().List(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if err := others.Forget(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+	if err := others.RemoveRecord(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 	if done, err := others.GC(t.Context(), GCOptions{Force: true}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	// With AllUsers it can be looked at and discarded.
-	all := f.newManager(others.state)
-	all.allUsers = true
+	all := f.newManager(others.creator.state)
+	all.creator.allUsers = true
 	if got := states(t, all); got != "a running, b running, c running" {
 		t.Errorf("%s", got)
 	}
@@ -193,7 +193,7 @@ func TestOfOthers(t *testing.T) {
 	if run(t, find(t, mine, "a"), "echo x") != "x" {
 		t.Error("it was changed")
 	}
-	if err := find(t, all, "c").Discard(t.Context()); err != nil {
+	if err := find(t, all, "c").in.discard(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if got := states(t, mine); got != "a running, c gone" {
@@ -211,7 +211,7 @@ func TestUnfinished(t *testing.T) {
 	if _, err := m.Create(ctx, Spec{Name: "a", Image: "i"}); !errors.Is(err, context.Canceled) || !errors.Is(err, f.stuck) {
 		t.Fatal(err)
 	}
-	if m.incomplete("a") == nil {
+	if m.creator.incomplete("a") == nil {
 		t.Error("it counts as finished")
 	}
 	f.stood, f.stuck = nil, nil
@@ -227,19 +227,19 @@ func TestInvalidNames(t *testing.T) {
 	f := newFake(t)
 	m := f.newManager(t.TempDir())
 	create(t, m, Spec{Name: "a"})
-	m.allUsers = true
+	m.creator.allUsers = true
 	for _, name := range []string{"", " ", "-", ".", "..", "a/b", "../a", "A", "a\n", "a b", "ä", "a=b", strings.Repeat("a", 64)} {
 		_, get := m.Get(t.Context(), name)
 		_, peek := m.GetRunning(t.Context(), name)
 		_, created := m.Create(t.Context(), Spec{Name: name, Image: "i"})
 		_, fork := find(t, m, "a").Fork(t.Context(), name)
-		_, list := m.SnapshotsOf(t.Context(), name)
-		_, restore := m.Restore(t.Context(), name, "s")
-		_, again := m.Restore(t.Context(), "a", name)
+		_, list := m.Snapshots().ListOf(t.Context(), name)
+		_, restore := m.Snapshots().Restore(t.Context(), name, "s")
+		_, again := m.Snapshots().Restore(t.Context(), "a", name)
 		_, snapshot := find(t, m, "a").Snapshot(t.Context(), name)
 		for i, err := range []error{
-			get, peek, created, fork, list, restore, again, snapshot, m.Forget(t.Context(), name),
-			m.RemoveSnapshot(t.Context(), name, "s"), m.RemoveSnapshot(t.Context(), "a", name),
+			get, peek, created, fork, list, restore, again, snapshot, m.RemoveRecord(t.Context(), name),
+			m.Snapshots().Remove(t.Context(), name, "s"), m.Snapshots().Remove(t.Context(), "a", name),
 		} {
 			if !errors.Is(err, ErrName) || !errors.Is(err, ErrSpec) {
 				t.Errorf("%q: %d: %v", name, i, err)
@@ -260,7 +260,7 @@ func TestInterrupted(t *testing.T) {
 		t.Helper()
 		sb := create(t, m, Spec{Name: name, Title: "first"})
 		run(t, sb, "echo half >f")
-		if err := m.begin(sb.Spec(), c); err != nil { // as before the end of Create
+		if err := m.creator.begin(sb.Spec(), c); err != nil { // as before the end of Create
 			t.Fatal(err)
 		}
 	}
@@ -284,7 +284,7 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if f.stands != stands+1 || m.incomplete("a") != nil {
+	if f.stands != stands+1 || m.creator.incomplete("a") != nil {
 		t.Errorf("it was made %d times", f.stands-stands)
 	}
 	// One that is being made anew is its owner's; a new one that is not complete is nobody's.
@@ -301,19 +301,19 @@ func TestInterrupted(t *testing.T) {
 	}
 	half("d", registry.Creation{New: true, Event: registry.EventCreated})
 	f.lose(t, "d")
-	if err := m.Forget(t.Context(), "d"); err != nil || m.incomplete("d") != nil {
+	if err := m.RemoveRecord(t.Context(), "d"); err != nil || m.creator.incomplete("d") != nil {
 		t.Errorf("%v", err)
 	}
 	// What was begun is known by what is there where its file is damaged.
 	half("e", registry.Creation{})
-	if err := os.WriteFile(filepath.Join(m.kept.Dir("e"), "creation.json"), make([]byte, 100), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.creator.kept.Dir("e"), "creation.json"), make([]byte, 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if again := find(t, m, "e"); run(t, again, "ls") != "" || again.Spec().Title != "first" {
 		t.Error("it was not made anew")
 	}
 	half("f", registry.Creation{New: true, Event: registry.EventCreated})
-	if err := find(t, m, "f").Remove(t.Context()); err != nil {
+	if err := find(t, m, "f").Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Error(err)
 	}
 	if got := states(t, m); got != "a running, b running, c running, e running" {
@@ -341,7 +341,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := sb.inside(t.Context(), []string{"true"}, nil, nil); err != nil { // what a save and a clone run
+	if err := sb.in.exec(t.Context(), []string{"true"}, nil, nil); err != nil { // what a save and a clone run
 		t.Error(err)
 	}
 	if err := sb.Stop(t.Context()); err != nil {
@@ -361,13 +361,13 @@ func TestHistoryOfSandbox(t *testing.T) {
 	if err := again.Resume(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := again.Remove(t.Context()); err != nil {
+	if err := again.Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Error(err)
 	}
 	if got := events(t, m, "a"); got != "created executed executed stopped started network snapshot renewed removed" {
 		t.Errorf("%s", got)
 	}
-	all, err := m.kept.History("a")
+	all, err := m.creator.kept.History("a")
 	if err != nil || all[1].Program != "sh" || all[1].Code == nil || *all[1].Code != 3 || !all[2].Background || all[2].Code != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -376,7 +376,7 @@ func TestHistoryOfSandbox(t *testing.T) {
 		t.Errorf("%s, %v", audit, err)
 	}
 	session := create(t, m, Spec{Name: "s", Lifetime: LifetimeEphemeral})
-	if run(t, session, "echo x") != "x" || session.Close(t.Context()) != nil || events(t, m, "s") != "" {
+	if run(t, session, "echo x") != "x" || session.Remove(t.Context(), RemoveOptions{}) != nil || events(t, m, "s") != "" {
 		t.Errorf("a session has a history: %s", events(t, m, "s"))
 	}
 }
@@ -442,26 +442,26 @@ func TestSnapshots(t *testing.T) {
 	write("two")
 	restore := func(name, want string) {
 		t.Helper()
-		sb, err := m.Restore(t.Context(), "a", name)
+		sb, err := m.Snapshots().Restore(t.Context(), "a", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := read("a"); got != want || len(sb.Spec().Env) != 1 || sb.Spec().Image != "i" {
 			t.Errorf("%s: %q, %+v", name, got, sb.Spec())
 		}
-		_ = sb.Close(t.Context())
+		_ = sb.Close()
 	}
 	restore("s", "one")
 	restore(beforeRestore, "two") // nothing is lost by a restore, and one of that is taken back as well
 	restore(beforeThat, "one")
 	restore("s", "one")
-	if all, err := m.SnapshotsOf(t.Context(), "a"); err != nil || len(all) != 3 || len(f.images) != 3 {
+	if all, err := m.Snapshots().ListOf(t.Context(), "a"); err != nil || len(all) != 3 || len(f.images) != 3 {
 		t.Errorf("%+v, %d images, %v", all, len(f.images), err)
 	}
-	if err := m.RemoveSnapshot(t.Context(), "a", "s"); !errors.Is(err, ErrInUse) {
+	if err := m.Snapshots().Remove(t.Context(), "a", "s"); !errors.Is(err, ErrInUse) {
 		t.Errorf("%v", err)
 	}
-	if _, err := m.Restore(t.Context(), "a", "nope"); !errors.Is(err, ErrNotFound) {
+	if _, err := m.Snapshots().Restore(t.Context(), "a", "nope"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 	// A fork has the files, and goes with its image.
@@ -482,7 +482,7 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("a fork that is reset: %d images, %v", len(f.images), err)
 	}
 	// A fork of that name that was killed after its image was made leaves none.
-	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c", map[string]string{
+	if _, err := find(t, m, "b").in.image(t.Context(), forkRef+"c", map[string]string{
 		runtime.LabelSnapshot: "",
 		labelSnapshotOf:       "c",
 	}); err != nil {
@@ -492,14 +492,14 @@ func TestSnapshots(t *testing.T) {
 		t.Fatalf("%d images, %v", len(f.images), err)
 	}
 	// and an engine may be late with it
-	if _, err := find(t, m, "b").image(t.Context(), forkRef+"c.late", map[string]string{
+	if _, err := find(t, m, "b").in.image(t.Context(), forkRef+"c.late", map[string]string{
 		runtime.LabelSnapshot: "",
 		labelSnapshotOf:       "c",
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		if err := find(t, m, name).Remove(t.Context()); err != nil {
+		if err := find(t, m, name).Remove(t.Context(), RemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -508,11 +508,11 @@ func TestSnapshots(t *testing.T) {
 	}
 	// What outlives its sandbox brings it back.
 	restore("s", "one")
-	if err := find(t, m, "a").Remove(t.Context()); err != nil {
+	if err := find(t, m, "a").Remove(t.Context(), RemoveOptions{}); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"s", beforeRestore, beforeThat} {
-		if err := m.RemoveSnapshot(t.Context(), "a", name); err != nil {
+		if err := m.Snapshots().Remove(t.Context(), "a", name); err != nil {
 			t.Error(err)
 		}
 	}
@@ -539,10 +539,10 @@ func TestCollect(t *testing.T) {
 	}
 	f.lose(t, "gone")
 	f.lose(t, "forked")
-	if err := m.kept.Forget("unknown"); err != nil {
+	if err := m.creator.kept.Forget("unknown"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(m.kept.Dir("damaged"), "record.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.creator.kept.Dir("damaged"), "record.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.mu.Lock()
@@ -609,7 +609,7 @@ func TestDamagedSandboxKeepsWhatIsKept(t *testing.T) {
 	if i := look(); i.Created.IsZero() || len(i.Spec.Env) != 1 {
 		t.Errorf("%+v", i)
 	}
-	if err := m.kept.Forget("s"); err != nil {
+	if err := m.creator.kept.Forget("s"); err != nil {
 		t.Fatal(err)
 	}
 	if i := look(); !i.Created.IsZero() || i.Spec.Name != "s" {

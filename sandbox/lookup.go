@@ -14,22 +14,26 @@ import (
 )
 
 // Get finds a sandbox by its name. If a named sandbox's container was removed, Get returns the sandbox from its record.
-// Its first use recreates it with the work that Save has saved, without other files (see Sandbox.Renewed).
+// Its first use recreates it with the work that Save has saved, without other files (see Sandbox.Recreated).
 func (m *Manager) Get(ctx context.Context, name string) (*Sandbox, error) {
-	sb, err := m.find(ctx, name)
+	in, err := m.creator.find(ctx, name)
 	if errors.Is(err, ErrNotFound) {
-		return m.remember(ctx, name, err)
+		in, err = m.creator.remember(ctx, name, err)
 	}
-	return sb, err
+	if err != nil {
+		return nil, err
+	}
+	return &Sandbox{in}, nil
 }
 
-// Peek finds a running sandbox, as Get does. No method of the result starts the sandbox, even if it stops meanwhile.
+// GetRunning finds a running sandbox, as Get does. No method of the result starts the sandbox, even if it stops meanwhile.
 func (m *Manager) GetRunning(ctx context.Context, name string) (*Sandbox, error) {
-	sb, err := m.find(ctx, name)
-	if err == nil {
-		sb.asItIs = true
+	in, err := m.creator.find(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	return sb, err
+	in.noAutoStart = true
+	return &Sandbox{in}, nil
 }
 
 // checkName returns an ErrName unless the name is valid for a sandbox or snapshot.
@@ -41,18 +45,26 @@ func checkName(what, name string) error {
 		what, name, ErrSpec)}
 }
 
+// lookup finds sandboxes in all runtimes and in the records.
+type lookup struct {
+	records
+	all      backends
+	allUsers bool
+	creator  *creator // of the sandboxes that it finds
+}
+
 // find finds an existing sandbox of this state directory by its name, with Options.AllUsers also of others.
-func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
-	own, other, err := m.byName(ctx, name)
+func (l *lookup) find(ctx context.Context, name string) (*instance, error) {
+	own, other, err := l.byName(ctx, name)
 	switch {
-	case own != nil && other != nil && m.allUsers:
+	case own != nil && other != nil && l.allUsers:
 		return nil, &kindError{ErrOtherOwner, fmt.Errorf("sandbox %s: ambiguous: one of this state directory, runtime %s, and another: %w",
 			name, own.spec.Runtime, belongs(other.owner))}
 	case own != nil && own.damaged != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, own.damaged)
 	case own != nil:
 		return own, nil
-	case other != nil && m.allUsers:
+	case other != nil && l.allUsers:
 		return other, nil
 	case err != nil:
 		return nil, fmt.Errorf("sandbox %s: %w", name, err)
@@ -64,39 +76,39 @@ func (m *Manager) find(ctx context.Context, name string) (*Sandbox, error) {
 
 // byName finds the sandboxes of a name: that of this state directory and one of another; nil if missing. If a runtime
 // does not answer, it returns an error and the sandboxes of the others.
-func (m *Manager) byName(ctx context.Context, name string) (own, other *Sandbox, err error) {
+func (l *lookup) byName(ctx context.Context, name string) (own, other *instance, err error) {
 	if err := checkName("sandbox", name); err != nil {
 		return nil, nil, err
 	}
-	err = m.visit(ctx, map[string]string{labelName: name}, func(sb *Sandbox, _ runtime.Box) (more bool) {
-		if sb.foreign {
-			other = sb
+	err = l.visit(ctx, map[string]string{labelName: name}, func(in *instance, _ runtime.Box) (more bool) {
+		if in.foreign {
+			other = in
 			return true
 		}
-		own = sb
-		return m.allUsers
+		own = in
+		return l.allUsers
 	})
 	return own, other, err
 }
 
 // each visits all sandboxes of this state directory, with Options.AllUsers also of others, until visit returns false.
 // If a runtime does not answer, it returns an error after it has visited the others.
-func (m *Manager) each(ctx context.Context, visit func(*Sandbox, runtime.Box) (more bool)) error {
-	return m.visit(ctx, map[string]string{labelName: ""}, func(sb *Sandbox, b runtime.Box) (more bool) {
-		if sb.foreign && !m.allUsers {
+func (l *lookup) each(ctx context.Context, visit func(*instance, runtime.Box) (more bool)) error {
+	return l.visit(ctx, map[string]string{labelName: ""}, func(in *instance, b runtime.Box) (more bool) {
+		if in.foreign && !l.allUsers {
 			return true
 		}
-		return visit(sb, b)
+		return visit(in, b)
 	})
 }
 
 // visit visits sandboxes with labels, of all state directories. It queries each engine once for all of its runtimes.
-func (m *Manager) visit(ctx context.Context, labels map[string]string, visit func(*Sandbox, runtime.Box) (more bool)) error {
-	owner, err := m.owner(false)
+func (l *lookup) visit(ctx context.Context, labels map[string]string, visit func(*instance, runtime.Box) (more bool)) error {
+	owner, err := l.owner(false)
 	errs := []error{err}
 	var asked bool
 	var onEngine []runtime.Box
-	for _, p := range m.all {
+	for _, p := range l.all {
 		r, err := p.open()
 		if err != nil {
 			errs = append(errs, err)
@@ -122,7 +134,7 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 			if b.Damaged == nil && known(b).Runtime != p.kind || b.Labels[labelName] == "" {
 				continue
 			}
-			if !visit(m.known(p, r, b, owner), b) {
+			if !visit(l.known(p, r, b, owner), b) {
 				return errors.Join(errs...)
 			}
 		}
@@ -134,11 +146,11 @@ func (m *Manager) visit(ctx context.Context, labels map[string]string, visit fun
 func local(k Runtime) bool { return k == RuntimeJail || k == RuntimeHost }
 
 // clash adds to an error of a new sandbox whose name is taken who owns the name.
-func (m *Manager) clash(ctx context.Context, name string, err error) error {
+func (l *lookup) clash(ctx context.Context, name string, err error) error {
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	own, other, _ := m.byName(ctx, name) // otherwise the owner is unknown
+	own, other, _ := l.byName(ctx, name) // otherwise the owner is unknown
 	switch {
 	case own != nil && own.damaged != nil:
 		return errors.Join(err, own.damaged)
@@ -149,7 +161,7 @@ func (m *Manager) clash(ctx context.Context, name string, err error) error {
 }
 
 // foreign reports whether an instance belongs to another state directory. Jails are files of this one.
-func (p *place) foreign(b runtime.Box, owner string) bool {
+func (p *backend) foreign(b runtime.Box, owner string) bool {
 	return p.onEngine() && b.Labels[labelOwner] != owner
 }
 
@@ -162,27 +174,19 @@ func ownerDir(owner string) string {
 	return cmp.Or(dir, "an unknown one")
 }
 
-// usable returns an ErrOtherOwner for a sandbox that only Options.AllUsers finds.
-func (sb *Sandbox) usable() error {
-	if !sb.foreign {
-		return nil
-	}
-	return fmt.Errorf("sandbox %s: %w", sb.spec.Name, belongs(sb.owner))
-}
-
 // List returns the sandboxes of this state directory, with Options.AllUsers also of others, by name. If a runtime does
 // not answer, it returns an error and the sandboxes of the others.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
-	err := m.each(ctx, func(sb *Sandbox, _ runtime.Box) (more bool) {
-		i := sb.Info()
+	err := m.creator.each(ctx, func(in *instance, _ runtime.Box) (more bool) {
+		i := in.info()
 		if i.State == StateDamaged && i.Own {
-			m.recall(&i)
+			m.creator.recall(&i)
 		}
 		all = append(all, i)
 		return true
 	})
-	rest, gerr := m.gone(ctx, all, err)
+	rest, gerr := m.creator.gone(ctx, all, err)
 	all = append(all, rest...)
 	if err == nil {
 		err = gerr
@@ -228,18 +232,18 @@ type Info struct {
 }
 
 // known returns the sandbox of a runtime's instance.
-func (m *Manager) known(p *place, r runtime.Stander, b runtime.Box, owner string) *Sandbox {
-	sb := &Sandbox{
-		m: m, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created,
+func (l *lookup) known(p *backend, r runtime.Stander, b runtime.Box, owner string) *instance {
+	in := &instance{
+		c: l.creator, r: r, id: b.ID, running: b.Live(), ended: !b.Live(), created: b.Created,
 		owner: b.Labels[labelOwner], from: b.Labels[labelImage], spec: known(b),
 		foreign: p.foreign(b, owner),
 	}
 	if b.Damaged != nil {
-		sb.damaged, sb.spec.Runtime = &kindError{ErrDamaged, b.Damaged}, p.kind
-		return sb
+		in.damaged, in.spec.Runtime = &kindError{ErrDamaged, b.Damaged}, p.kind
+		return in
 	}
-	m.networkNow(sb, b)
-	return sb
+	l.networkNow(in, b)
+	return in
 }
 
 // known decodes a sandbox's spec. One that does not decode is of another version: only its name is used.

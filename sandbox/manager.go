@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -90,19 +91,20 @@ type Options struct {
 
 // Manager creates, finds and lists sandboxes.
 type Manager struct {
-	all     []*place // in the order in which Auto tries them
-	state   string   // state directory; "" if there is none
-	kept    *registry.Registry
+	creator *creator
+	close   func() error
+}
+
+// creator creates sandboxes.
+type creator struct {
+	lookup
 	secrets func(context.Context, Spec) (Secrets, error)
 	// programs finds the guest programs, and progress receives a line before one is built.
 	programs *programs.Finder
 	progress func(string)
-	close    func() error
-	// allUsers is Options.AllUsers.
-	allUsers bool
 }
 
-// Open returns a Manager. It contacts nothing.
+// NewManager returns a Manager. It contacts nothing.
 func NewManager(o Options) (*Manager, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
@@ -137,10 +139,12 @@ func NewManager(o Options) (*Manager, error) {
 			}, Allowed: o.allowsHost}), nil
 		})
 	}
-	m := &Manager{
-		state: state, kept: registry.New(state), secrets: o.Secrets, programs: finder, progress: o.Progress, allUsers: o.AllUsers,
+	cr := &creator{
+		lookup:  lookup{records: records{state, registry.New(state)}, allUsers: o.AllUsers},
+		secrets: o.Secrets, programs: finder, progress: o.Progress,
 	}
-	m.close = func() error {
+	cr.creator = cr
+	closeAll := func() error {
 		var errs []error
 		for _, c := range used {
 			errs = append(errs, c())
@@ -148,7 +152,7 @@ func NewManager(o Options) (*Manager, error) {
 		return errors.Join(errs...)
 	}
 	// A new runtime has a name in runtime.go, an entry here, and passes internal/test/runtimetest and internal/host/doctor/holds.
-	m.all = []*place{
+	cr.all = backends{
 		{RuntimeJail, "", local(jail.New)},
 		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
 		{RuntimeBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
@@ -156,11 +160,11 @@ func NewManager(o Options) (*Manager, error) {
 			if err != nil {
 				return nil, err
 			}
-			return m.boxes(e, o), nil
+			return cr.boxes(e, o), nil
 		})},
 		{RuntimeHost, "", local(jail.NewMachine)},
 	}
-	return m, nil
+	return &Manager{cr, closeAll}, nil
 }
 
 func (o Options) stateDir() (string, error) {
@@ -189,10 +193,10 @@ func (m *Manager) Close() error { return m.close() }
 // Options.Programs), so that the first Create does not have to.
 func (m *Manager) Healthy(ctx context.Context) error {
 	var errs []error
-	for _, p := range m.all {
+	for _, p := range m.creator.all {
 		_, err := p.capabilities(ctx)
 		if err == nil {
-			_, err := m.programs.PackedGuest(ctx, goruntime.GOARCH, m.progress)
+			_, err := m.creator.programs.PackedGuest(ctx, goruntime.GOARCH, m.creator.progress)
 			return err
 		}
 		errs = append(errs, err)
@@ -202,7 +206,7 @@ func (m *Manager) Healthy(ctx context.Context) error {
 
 // ImageID returns the id of an image of the engine. The image's name may move to another image later.
 func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
-	r, err := m.place(RuntimeContainer).open()
+	r, err := m.creator.all.place(RuntimeContainer).open()
 	if err != nil {
 		return "", err
 	}
@@ -220,12 +224,13 @@ func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
 
 // Create creates a sandbox and waits until it answers. It leaves none after an error.
 func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
+	cr := m.creator
 	asked := s
 	s, err := s.complete()
 	if err != nil {
 		return nil, err
 	}
-	p, has, err := m.choose(ctx, asked)
+	p, has, err := cr.all.choose(ctx, asked)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
@@ -236,27 +241,32 @@ func (m *Manager) Create(ctx context.Context, s Spec) (*Sandbox, error) {
 	s.Runtime = p.kind
 	s.Limits.hold(has)
 	if s.Lifetime != LifetimeNamed {
-		sb, err := m.make(ctx, r, s, "")
+		in, err := cr.make(ctx, r, s, "")
 		if err != nil {
 			return nil, err
 		}
 		if s.OwnerTimeout != NoLimit {
-			sb.own = true
-			sb.live(context.WithoutCancel(ctx))
+			in.conn.keepAlive(context.WithoutCancel(ctx), s.OwnerTimeout/4, func(ctx context.Context) { // the next signal makes up for a lost one
+				_ = in.use(ctx, func(c *wireclient.Client) error { return c.Alive(ctx) })
+			})
 		}
-		return sb, nil
+		return &Sandbox{in}, nil
 	}
-	unlock, err := m.lock(ctx, s.Name)
+	unlock, err := cr.lock(ctx, s.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return m.createNamed(ctx, p, r, s, registry.Creation{Event: registry.EventCreated, Detail: s.Image})
+	in, err := cr.createNamed(ctx, p, r, s, registry.Creation{Event: registry.EventCreated, Detail: s.Image})
+	if err != nil {
+		return nil, err
+	}
+	return &Sandbox{in}, nil
 }
 
 // make creates a sandbox from a complete spec, or from a snapshot if one is named, and waits until it answers. With an
 // error it returns the sandbox only if that could not be removed.
-func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*Sandbox, error) {
+func (cr *creator) make(ctx context.Context, r runtime.Stander, s Spec, snapshot string) (*instance, error) {
 	if err := sameMounts(s.Mounts); err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
@@ -269,7 +279,7 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	}
 	defer remove()
 	if base != "" && snapshot == "" { // a snapshot contains its clone
-		if err := m.cloned(ctx, s, base); err != nil {
+		if err := cr.cloned(ctx, s, base); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
@@ -277,49 +287,52 @@ func (m *Manager) make(ctx context.Context, r runtime.Stander, s Spec, snapshot 
 	if err != nil {
 		return nil, err
 	}
-	owner, err := m.owner(s.Lifetime == LifetimeNamed)
+	owner, err := cr.owner(s.Lifetime == LifetimeNamed)
 	if err != nil {
 		return nil, err
 	}
-	stand := m.guestOf(s)
+	stand := cr.guestOf(s)
 	stand.Bundle = file
-	stand.Name, stand.Image = m.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
+	stand.Name, stand.Image = cr.all.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
 	stand.Root, stand.NetworkNone, stand.OCIRuntime, stand.Throwaway = s.Root, s.Network == NetworkNone, s.OCIRuntime, s.Lifetime == LifetimeEphemeral
 	stand.MemoryBytes, stand.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
 	stand.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
 	if s.Runtime == RuntimeBox {
 		stand.Labels[labelTask] = workorder.NewTaskID()
-		if stand.Box, err = m.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
+		if stand.Box, err = cr.envelope(ctx, s, stand.Labels[labelTask]); err != nil {
 			return nil, fmt.Errorf("sandbox %s: %w", s.Name, err)
 		}
 	}
 	id, err := r.Stand(ctx, stand)
 	if err != nil {
-		return nil, m.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
+		return nil, cr.clash(ctx, s.Name, public(fmt.Errorf("sandbox %s: %w", s.Name, err)))
 	}
 	// making: the caller has the lock that recreating it would wait for
-	sb := &Sandbox{m: m, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true}
-	if _, err = sb.client(ctx, false); err == nil {
-		err = sb.clone(ctx, file)
+	in := &instance{c: cr, r: r, id: id, spec: s, running: true, from: snapshot, owner: owner, making: true}
+	dial := func() (*wireclient.Client, error) { return in.dial(ctx, false) }
+	if _, err = in.conn.open(ctx, dial); err == nil {
+		err = (&Branch{in}).clone(ctx, file)
 	}
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
-		err = sb.explain(clean, err)
+		err = in.explain(clean, err)
 		if rerr := r.Remove(clean, id); rerr != nil {
-			return sb, errors.Join(err, public(rerr))
+			return in, errors.Join(err, public(rerr))
 		}
 		return nil, err
 	}
-	sb.making = s.Lifetime == LifetimeNamed // until the caller has stored its record
-	return sb, nil
+	in.making = s.Lifetime == LifetimeNamed // until the caller has stored its record
+	return in, nil
 }
 
 // guestOf returns the part of a complete spec that the guest receives.
-func (m *Manager) guestOf(s Spec) runtime.StandSpec {
+func (cr *creator) guestOf(s Spec) runtime.StandSpec {
 	stand := runtime.StandSpec{
-		Guest: func(ctx context.Context, arch string) ([]byte, error) { return m.programs.Guest(ctx, arch, m.progress) },
+		Guest: func(ctx context.Context, arch string) ([]byte, error) {
+			return cr.programs.Guest(ctx, arch, cr.progress)
+		},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv,
 			IdleMS: s.IdleTimeout.Milliseconds(), LifeMS: s.TTL.Milliseconds(),

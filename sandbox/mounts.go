@@ -136,8 +136,7 @@ func protected(all []Mount) (paths []string) {
 // NewRepositories returns what has made repositories, since the sandbox was created, in host directories that it can
 // write to: each .git, and the HEAD of each bare repository. The sandbox may control their settings, by which the
 // host's git runs programs. It returns at most 100 paths, after at most 10 seconds; all is false if there may be more.
-func (sb *Sandbox) NewRepositories(ctx context.Context) (paths []string, all bool) {
-	s := sb.Spec()
+func (s Spec) NewRepositories(ctx context.Context) (paths []string, all bool) {
 	mounts := s.named()
 	return gitguard.Appeared(ctx, writable(mounts), protected(mounts))
 }
@@ -159,8 +158,8 @@ func (s *Spec) named() []Mount {
 }
 
 // mountable returns an error if the mounts of a stopped sandbox have changed on the host.
-func (sb *Sandbox) mountable(ctx context.Context) error {
-	s := sb.Spec()
+func (in *instance) mountable(ctx context.Context) error {
+	s := in.current()
 	if err := sameMounts(s.Mounts); err != nil {
 		return err
 	}
@@ -170,7 +169,7 @@ func (sb *Sandbox) mountable(ctx context.Context) error {
 	if s.Worktree == "" {
 		return nil
 	}
-	return worktree.Of(sb.m.state, s.Name, s.Worktree).Guard(ctx)
+	return worktree.Of(in.c.state, s.Name, s.Worktree).Guard(ctx)
 }
 
 // stillGuarded returns an error if the host's git would take programs or settings from a writable file that appeared

@@ -149,10 +149,10 @@ func (h capable) Capabilities(context.Context) ([]runtime.Capability, error) { r
 func TestEngineAway(t *testing.T) {
 	t.Parallel()
 	jail := capable{all: []runtime.Capability{runtime.CapPersistent, runtime.CapNetworkFull, runtime.CapMemory, runtime.CapPIDs}}
-	m := &Manager{all: []*place{
+	bs := backends{
 		{RuntimeJail, "", func() (runtime.Stander, error) { return jail, nil }},
 		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return capable{err: runtime.ErrUnavailable}, nil }},
-	}}
+	}
 	for name, row := range map[string]struct {
 		s    Spec
 		want error
@@ -161,7 +161,7 @@ func TestEngineAway(t *testing.T) {
 		"a jail of an image": {Spec{Image: "i", Runtime: RuntimeJail}, ErrUnsupported},
 		"a container":        {Spec{Image: "i", Runtime: RuntimeContainer}, ErrUnavailable},
 	} {
-		_, _, err := m.choose(t.Context(), row.s)
+		_, _, err := bs.choose(t.Context(), row.s)
 		if !errors.Is(err, row.want) || errors.Is(err, ErrUnsupported) && errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -39,69 +39,70 @@ func (n NetworkMode) check() error {
 // them. The allow rules are for NetworkRestricted and replace Spec.Allow. Endpoints, Dial and running commands are not
 // affected. The policy survives Stop and Reset.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...string) error {
+	in := sb.in
 	err := n.check()
 	if len(allow) > 0 && n != NetworkRestricted {
 		err = errors.Join(err, fmt.Errorf("rules for network %s: only %s has rules", n, NetworkRestricted))
 	}
 	if err != nil {
-		return fmt.Errorf("sandbox %s: %w: %w", sb.spec.Name, ErrSpec, err)
+		return fmt.Errorf("sandbox %s: %w: %w", in.spec.Name, ErrSpec, err)
 	}
 	// Reject an unsupported runtime before anything is changed.
-	p := sb.m.place(sb.spec.Runtime)
+	p := in.c.all.place(in.spec.Runtime)
 	if p == nil {
-		return fmt.Errorf("sandbox %s: runtime %s: %w", sb.spec.Name, sb.spec.Runtime, ErrUnsupported)
+		return fmt.Errorf("sandbox %s: runtime %s: %w", in.spec.Name, in.spec.Runtime, ErrUnsupported)
 	}
 	has, err := p.capabilities(ctx)
 	if err == nil {
-		err = lacks(sb.spec.Runtime, has, []Capability{CapNetworkSwitch, networks[n]})
+		err = lacks(in.spec.Runtime, has, []Capability{CapNetworkSwitch, networks[n]})
 	}
 	if err != nil {
-		return fmt.Errorf("sandbox %s: %w", sb.spec.Name, err)
+		return fmt.Errorf("sandbox %s: %w", in.spec.Name, err)
 	}
-	if err := sb.ready(ctx); err != nil {
+	if err := in.ready(ctx); err != nil {
 		return err
 	}
-	if _, id := sb.at(); id == "" { // recreating it applies the policy
-		if err := sb.Resume(ctx); err != nil {
+	if _, id := in.at(); id == "" { // recreating it applies the policy
+		if err := in.resume(ctx); err != nil {
 			return err
 		}
 	}
-	at, id := sb.at()
+	at, id := in.at()
 	if r, ok := at.(runtime.Networker); ok {
 		err = public(r.SetNetwork(ctx, id, workorder.Network{Mode: workorder.NetworkMode(n), Allow: allow}))
 	} else {
-		err = sb.use(ctx, func(c *wireclient.Client) error {
+		err = in.use(ctx, func(c *wireclient.Client) error {
 			return c.SetNetwork(ctx, wire.Network{Mode: string(n), Allow: allow})
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("sandbox %s: %w", sb.spec.Name, err)
+		return fmt.Errorf("sandbox %s: %w", in.spec.Name, err)
 	}
-	sb.mu.Lock()
-	sb.spec.Network, sb.spec.Allow = n, allow
-	sb.mu.Unlock()
-	if sb.spec.Lifetime == LifetimeEphemeral || sb.m.state == "" {
+	in.mu.Lock()
+	in.spec.Network, in.spec.Allow = n, allow
+	in.mu.Unlock()
+	if in.spec.Lifetime == LifetimeEphemeral || in.c.state == "" {
 		return nil
 	}
-	sb.note(registry.Event{Event: registry.EventNetworkChanged, Detail: string(n)})
-	return sb.m.keep(ctx, sb)
+	in.note(registry.Event{Event: registry.EventNetworkChanged, Detail: string(n)})
+	return in.c.keep(ctx, in)
 }
 
 // networkNow sets the current network policy in the spec of a sandbox.
-func (m *Manager) networkNow(sb *Sandbox, b runtime.Box) {
-	if _, ok := sb.r.(runtime.Networker); ok {
+func (l *lookup) networkNow(in *instance, b runtime.Box) {
+	if _, ok := in.r.(runtime.Networker); ok {
 		if b.Network != "" {
-			sb.spec.Network = NetworkMode(b.Network)
+			in.spec.Network = NetworkMode(b.Network)
 		}
 		return
 	}
 	// The guest enforces it. The record has its latest policy.
-	if m.state == "" || sb.foreign || !ValidName(sb.spec.Name) {
+	if l.state == "" || in.foreign || !ValidName(in.spec.Name) {
 		return
 	}
 	var kept Spec
-	rec, err := m.kept.Load(sb.spec.Name)
-	if err == nil && json.Unmarshal(rec.Spec, &kept) == nil && kept.Runtime == sb.spec.Runtime {
-		sb.spec.Network, sb.spec.Allow = kept.Network, kept.Allow
+	rec, err := l.kept.Load(in.spec.Name)
+	if err == nil && json.Unmarshal(rec.Spec, &kept) == nil && kept.Runtime == in.spec.Runtime {
+		in.spec.Network, in.spec.Allow = kept.Network, kept.Allow
 	}
 }

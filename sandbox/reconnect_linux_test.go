@@ -92,9 +92,9 @@ func newHere(t *testing.T) (*Sandbox, *here) {
 			OOMKills: func() int { return 0 },
 		}).Serve(ctx, l)
 	}()
-	sb := &Sandbox{m: &Manager{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: LifetimeNamed}}
+	sb := &Sandbox{&instance{c: &creator{}, r: h, id: "x", spec: Spec{Name: "here", Lifetime: LifetimeNamed}}}
 	t.Cleanup(func() {
-		err := sb.Close(ctx)
+		err := sb.Close()
 		cancel()
 		if err := errors.Join(err, <-served, os.RemoveAll(dir)); err != nil {
 			t.Error(err)

@@ -123,15 +123,13 @@ type RuntimeInfo struct {
 	Capabilities []Capability `json:"capabilities,omitempty"`
 }
 
-// Runtimes returns for each kind whether it is available here, and its capabilities. It checks the kinds concurrently.
-func (m *Manager) Runtimes(ctx context.Context) []RuntimeInfo {
-	return m.RuntimesOf(ctx, allRuntimes...)
-}
-
-// RuntimesOf is Runtimes for some kinds.
-func (m *Manager) RuntimesOf(ctx context.Context, some ...Runtime) []RuntimeInfo {
+// Runtimes returns for some runtimes, or for all, whether each is available here, and its capabilities. It checks them concurrently.
+func (m *Manager) Runtimes(ctx context.Context, some ...Runtime) []RuntimeInfo {
+	if len(some) == 0 {
+		some = allRuntimes
+	}
 	all := make([]RuntimeInfo, 0, len(some))
-	for _, p := range m.all {
+	for _, p := range m.creator.all {
 		if slices.Contains(some, p.kind) {
 			all = append(all, RuntimeInfo{Runtime: p.kind})
 		}
@@ -139,7 +137,7 @@ func (m *Manager) RuntimesOf(ctx context.Context, some ...Runtime) []RuntimeInfo
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			caps, err := m.place(all[i].Runtime).capabilities(ctx)
+			caps, err := m.creator.all.place(all[i].Runtime).capabilities(ctx)
 			if err != nil {
 				all[i].Reason = err.Error()
 				return
@@ -151,15 +149,18 @@ func (m *Manager) RuntimesOf(ctx context.Context, some ...Runtime) []RuntimeInfo
 	return all
 }
 
-// place has the sandboxes of one kind. It opens the runtime at its first use.
-type place struct {
+// backends are all runtimes, in the order in which RuntimeAuto tries them.
+type backends []*backend
+
+// backend is one runtime. It opens at its first use.
+type backend struct {
 	kind Runtime
 	// prefix distinguishes our sandboxes from other containers.
 	prefix string
 	open   func() (runtime.Stander, error)
 }
 
-func (p *place) capabilities(ctx context.Context) ([]Capability, error) {
+func (p *backend) capabilities(ctx context.Context) ([]Capability, error) {
 	r, err := p.open()
 	if err != nil {
 		return nil, err
@@ -175,12 +176,12 @@ func (p *place) capabilities(ctx context.Context) ([]Capability, error) {
 	return all, nil
 }
 
-// choose returns the place for a spec without defaults, and its capabilities: that of the spec's kind, or the first
+// choose returns the backend for a spec without defaults, and its capabilities: that of the spec's kind, or the first
 // that meets the spec.
-func (m *Manager) choose(ctx context.Context, s Spec) (*place, []Capability, error) {
+func (bs backends) choose(ctx context.Context, s Spec) (*backend, []Capability, error) {
 	var errs []error
 	wishes := s.wishes()
-	for _, p := range m.all {
+	for _, p := range bs {
 		if s.Runtime != p.kind && (s.Runtime != RuntimeAuto || p.kind == RuntimeHost) {
 			continue
 		}
@@ -222,7 +223,7 @@ func rank(err error) int {
 
 // imageError returns an error for a container without an image. It also keeps Auto from choosing a box for another
 // image, or only because no jail is available.
-func (p *place) imageError(s Spec) error {
+func (p *backend) imageError(s Spec) error {
 	boxless := s.Runtime == RuntimeAuto && !s.wantsBox() && s.Repo == ""
 	switch {
 	case p.kind == RuntimeContainer && s.Image == "":
@@ -243,12 +244,12 @@ func lacks(k Runtime, has, wishes []Capability) error {
 	return &UnsupportedError{k, wishes}
 }
 
-// place returns the place of a kind; nil if the kind is not available.
-func (m *Manager) place(k Runtime) *place {
-	if i := slices.IndexFunc(m.all, func(p *place) bool { return p.kind == k }); i >= 0 {
-		return m.all[i]
+// place returns the backend of a runtime; nil if the kind is not available.
+func (bs backends) place(k Runtime) *backend {
+	if i := slices.IndexFunc(bs, func(p *backend) bool { return p.kind == k }); i >= 0 {
+		return bs[i]
 	}
 	return nil
 }
 
-func (p *place) onEngine() bool { return p.prefix == namePrefix }
+func (p *backend) onEngine() bool { return p.prefix == namePrefix }

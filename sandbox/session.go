@@ -48,30 +48,14 @@ type SessionOptions struct {
 	Dir string
 }
 
-// Interpreter is an interpreter session in a sandbox, which keeps its state from cell to cell. It ends with Close, when
+// Session is an interpreter session in a sandbox, which keeps its state from cell to cell. It ends with Close, when
 // its code exits, and with the sandbox. Its methods may be called concurrently.
 type Session struct {
-	on   guest
+	in   *instance
 	info wire.Session
 }
 
-// guest is a Sandbox or Lease.
-type guest interface {
-	use(ctx context.Context, f func(*wireclient.Client) error) error
-}
-
-// Session returns the session of an ID and starts it if it does not exist: see Fresh. A session of that ID with another
-// driver is an ErrExists.
-func (sb *Sandbox) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
-	return openSession(ctx, sb, o)
-}
-
-// Session is Sandbox.Session.
-func (l *Nested) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
-	return openSession(ctx, l.in, o)
-}
-
-func openSession(ctx context.Context, on guest, o SessionOptions) (*Session, error) {
+func openSession(ctx context.Context, in *instance, o SessionOptions) (*Session, error) {
 	if o.ID == "" {
 		o.ID = strings.ToLower(rand.Text())
 	}
@@ -79,8 +63,8 @@ func openSession(ctx context.Context, on guest, o SessionOptions) (*Session, err
 	if err := spec.Check(); err != nil {
 		return nil, &kindError{ErrSpec, err}
 	}
-	s := &Session{on: on}
-	err := on.use(ctx, func(c *wireclient.Client) (err error) {
+	s := &Session{in: in}
+	err := in.use(ctx, func(c *wireclient.Client) (err error) {
 		s.info, err = c.OpenSession(ctx, spec)
 		return err
 	})
@@ -103,7 +87,7 @@ type SessionInfo struct {
 // Sessions lists the sandbox's running sessions, oldest first.
 func (sb *Sandbox) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	var list []wire.Session
-	err := sb.use(ctx, func(c *wireclient.Client) (err error) {
+	err := sb.in.use(ctx, func(c *wireclient.Client) (err error) {
 		list, err = c.Sessions(ctx)
 		return err
 	})
@@ -120,7 +104,7 @@ func (s *Session) ID() string { return s.info.ID }
 // Driver returns the session's driver.
 func (s *Session) Driver() Driver { return Driver(s.info.Driver) }
 
-// Fresh reports whether the call that returned the session started it.
+// Created reports whether the call that returned the session started it.
 func (s *Session) Created() bool { return s.info.Fresh }
 
 // Cell is code to run in a session.
@@ -184,7 +168,7 @@ func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
 		show = func(d wire.Display) { c.Display(Display(d)) }
 	}
 	var end wire.CellEnd
-	err := s.on.use(ctx, func(client *wireclient.Client) (err error) {
+	err := s.in.use(ctx, func(client *wireclient.Client) (err error) {
 		end, err = client.RunCell(ctx, s.info.ID, wire.Cell{TimeoutMS: timeout(c.Timeout)}, strings.NewReader(c.Code), c.Stdout, c.Stderr, show)
 		return err
 	})
@@ -200,10 +184,10 @@ func (s *Session) Run(ctx context.Context, c Cell) (CellResult, error) {
 
 // Interrupt interrupts the running cell, as Ctrl-C does. It is not an error if none runs.
 func (s *Session) Interrupt(ctx context.Context) error {
-	return s.on.use(ctx, func(c *wireclient.Client) error { return c.InterruptSession(ctx, s.info.ID) })
+	return s.in.use(ctx, func(c *wireclient.Client) error { return c.InterruptSession(ctx, s.info.ID) })
 }
 
 // Close ends the session with every process that it started. An ended session is an ErrNotFound.
 func (s *Session) Close(ctx context.Context) error {
-	return s.on.use(ctx, func(c *wireclient.Client) error { return c.EndSession(ctx, s.info.ID) })
+	return s.in.use(ctx, func(c *wireclient.Client) error { return c.EndSession(ctx, s.info.ID) })
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
@@ -50,85 +49,96 @@ type Snapshot struct {
 // Snapshot keeps the sandbox's root file system under a name, without mounts and volumes. It pauses the sandbox
 // meanwhile.
 func (sb *Sandbox) Snapshot(ctx context.Context, name string) (Snapshot, error) {
+	in := sb.in
 	if err := checkName("snapshot", name); err != nil {
 		return Snapshot{}, err
 	}
-	if err := sb.ready(ctx); err != nil {
+	if err := in.ready(ctx); err != nil {
 		return Snapshot{}, err
 	}
-	unlock, err := sb.m.lock(ctx, sb.spec.Name)
+	unlock, err := in.c.lock(ctx, in.spec.Name)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	defer unlock()
-	if _, err := sb.m.snapshot(ctx, sb.spec.Name, name); !errors.Is(err, ErrNotFound) {
+	if _, err := in.c.snapshot(ctx, in.spec.Name, name); !errors.Is(err, ErrNotFound) {
 		if err == nil {
-			err = fmt.Errorf("snapshot %s of sandbox %s: %w", name, sb.spec.Name, ErrSnapshotExists)
+			err = fmt.Errorf("snapshot %s of sandbox %s: %w", name, in.spec.Name, ErrSnapshotExists)
 		}
 		return Snapshot{}, err
 	}
-	return sb.snapshot(ctx, name)
+	return in.snapshot(ctx, name)
 }
 
 // snapshot makes a snapshot and replaces one of that name. The caller holds the sandbox's lock.
-func (sb *Sandbox) snapshot(ctx context.Context, name string) (Snapshot, error) {
-	s, err := sb.image(ctx, snapshotRef+sb.spec.Name+"."+name,
-		map[string]string{runtime.LabelSnapshot: name, labelSnapshotOf: sb.spec.Name})
+func (in *instance) snapshot(ctx context.Context, name string) (Snapshot, error) {
+	s, err := in.image(ctx, snapshotRef+in.spec.Name+"."+name,
+		map[string]string{runtime.LabelSnapshot: name, labelSnapshotOf: in.spec.Name})
 	if err != nil {
 		return Snapshot{}, err
 	}
-	sb.note(registry.Event{Event: registry.EventSnapshot, Detail: name})
+	in.note(registry.Event{Event: registry.EventSnapshot, Detail: name})
 	return Snapshot{
-		Sandbox: sb.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted,
-		id: s.ID, ref: s.Ref, spec: sb.Spec(),
+		Sandbox: in.spec.Name, Name: name, Created: s.Created, Bytes: s.Bytes, Omitted: s.Omitted,
+		id: s.ID, ref: s.Ref, spec: in.current(),
 	}, nil
 }
 
 // image saves the sandbox's files as an image.
-func (sb *Sandbox) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
-	at, id := sb.at()
+func (in *instance) image(ctx context.Context, ref string, labels map[string]string) (runtime.Snapshot, error) {
+	at, id := in.at()
 	r, ok := at.(runtime.Snapshotter)
 	if !ok {
-		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w", sb.spec.Name, &UnsupportedError{sb.spec.Runtime, []Capability{CapSnapshots}})
+		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w", in.spec.Name, &UnsupportedError{in.spec.Runtime, []Capability{CapSnapshots}})
 	}
 	if id == "" {
-		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w: its files are gone", sb.spec.Name, ErrNotFound)
+		return runtime.Snapshot{}, fmt.Errorf("sandbox %s: %w: its files are gone", in.spec.Name, ErrNotFound)
 	}
-	spec, err := json.Marshal(sb.Spec())
+	spec, err := json.Marshal(in.current())
 	if err != nil {
 		return runtime.Snapshot{}, err
 	}
-	labels[labelSpec], labels[labelOwner] = string(spec), sb.owner
+	labels[labelSpec], labels[labelOwner] = string(spec), in.owner
 	s, err := r.Snapshot(ctx, id, ref, labels)
 	if err != nil {
-		return s, fmt.Errorf("sandbox %s: %w", sb.spec.Name, public(err))
+		return s, fmt.Errorf("sandbox %s: %w", in.spec.Name, public(err))
 	}
 	return s, nil
 }
 
-// Snapshots lists the snapshots of this state directory by sandbox, oldest first, including those of removed sandboxes.
-func (m *Manager) Snapshots(ctx context.Context) ([]Snapshot, error) {
-	owner, err := m.owner(false)
-	if err != nil {
-		return nil, err
-	}
-	all, err := m.snapshots(ctx, "")
-	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.owner != owner }), err
+// Snapshots are the snapshots of this state directory, including those of removed sandboxes.
+type Snapshots struct{ creator *creator }
+
+// Snapshots returns access to the snapshots.
+func (m *Manager) Snapshots() Snapshots { return Snapshots{m.creator} }
+
+// List lists all snapshots by sandbox, oldest first.
+func (s Snapshots) List(ctx context.Context) ([]Snapshot, error) {
+	return s.creator.ownSnapshots(ctx, "")
 }
 
-// SnapshotsOf lists the snapshots of one sandbox.
-func (m *Manager) SnapshotsOf(ctx context.Context, sandbox string) ([]Snapshot, error) {
+// ListOf lists the snapshots of one sandbox.
+func (s Snapshots) ListOf(ctx context.Context, sandbox string) ([]Snapshot, error) {
 	if err := checkName("sandbox", sandbox); err != nil {
 		return nil, err
 	}
-	all, err := m.Snapshots(ctx)
-	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.Sandbox != sandbox }), err
+	return s.creator.ownSnapshots(ctx, sandbox)
+}
+
+// ownSnapshots lists the snapshots of this state directory, or of one sandbox.
+func (l *lookup) ownSnapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
+	owner, err := l.owner(false)
+	if err != nil {
+		return nil, err
+	}
+	all, err := l.snapshots(ctx, sandbox)
+	return slices.DeleteFunc(all, func(s Snapshot) bool { return s.owner != owner }), err
 }
 
 // snapshots lists the snapshots of all state directories, or of one sandbox.
-func (m *Manager) snapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
+func (l *lookup) snapshots(ctx context.Context, sandbox string) ([]Snapshot, error) {
 	all := []Snapshot{}
-	for _, p := range m.all {
+	for _, p := range l.all {
 		r, err := p.open()
 		if err != nil {
 			return nil, err
@@ -165,15 +175,15 @@ func (m *Manager) snapshots(ctx context.Context, sandbox string) ([]Snapshot, er
 }
 
 // snapshot finds a snapshot by its name. One of another state directory is an ErrOtherOwner.
-func (m *Manager) snapshot(ctx context.Context, sandbox, name string) (Snapshot, error) {
+func (l *lookup) snapshot(ctx context.Context, sandbox, name string) (Snapshot, error) {
 	if err := errors.Join(checkName("sandbox", sandbox), checkName("snapshot", name)); err != nil {
 		return Snapshot{}, err
 	}
-	owner, err := m.owner(false)
+	owner, err := l.owner(false)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	all, err := m.snapshots(ctx, sandbox)
+	all, err := l.snapshots(ctx, sandbox)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -188,17 +198,17 @@ func (m *Manager) snapshot(ctx context.Context, sandbox, name string) (Snapshot,
 	return all[i], nil
 }
 
-// RemoveSnapshot removes a snapshot. One that a sandbox uses is an ErrInUse.
-func (m *Manager) RemoveSnapshot(ctx context.Context, sandbox, name string) error {
-	s, err := m.snapshot(ctx, sandbox, name)
+// Remove removes a snapshot. One that a sandbox uses is an ErrInUse.
+func (s Snapshots) Remove(ctx context.Context, sandbox, name string) error {
+	one, err := s.creator.snapshot(ctx, sandbox, name)
 	if err != nil {
 		return err
 	}
-	return m.removeImage(ctx, s.ref)
+	return s.creator.all.removeImage(ctx, one.ref)
 }
 
-func (m *Manager) removeImage(ctx context.Context, ref string) error {
-	for _, p := range m.all {
+func (bs backends) removeImage(ctx context.Context, ref string) error {
+	for _, p := range bs {
 		r, err := p.open()
 		if err != nil {
 			return err
@@ -213,14 +223,15 @@ func (m *Manager) removeImage(ctx context.Context, ref string) error {
 // Restore recreates a sandbox from a snapshot, with its Spec and its current network policy. It first keeps the present
 // files as the snapshot before-restore and replaces an earlier one of that name. Endpoints stay. A removed sandbox is
 // recreated with the Spec that it had at the time of the snapshot.
-func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, error) {
-	s, err := m.snapshot(ctx, sandbox, name)
+func (s Snapshots) Restore(ctx context.Context, sandbox, name string) (*Sandbox, error) {
+	cr := s.creator
+	from, err := cr.snapshot(ctx, sandbox, name)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := m.find(ctx, sandbox)
+	in, err := cr.find(ctx, sandbox)
 	if errors.Is(err, ErrNotFound) {
-		return m.revive(ctx, s)
+		return cr.revive(ctx, from)
 	}
 	if err != nil {
 		return nil, err
@@ -229,88 +240,93 @@ func (m *Manager) Restore(ctx context.Context, sandbox, name string) (*Sandbox, 
 	if name == kept {
 		kept = beforeThat
 	}
-	earlier, err := m.snapshot(ctx, sandbox, kept)
+	earlier, err := cr.snapshot(ctx, sandbox, kept)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	unlock, err := m.lock(ctx, sandbox)
+	unlock, err := cr.lock(ctx, sandbox)
 	if err != nil {
 		return nil, err
 	}
-	_, err = sb.snapshot(ctx, kept)
+	_, err = in.snapshot(ctx, kept)
 	unlock()
 	if err != nil {
 		return nil, err
 	}
-	again, err := sb.replace(ctx, sb.Spec(), registry.Creation{Snapshot: s.ref, Event: registry.EventRestored, Detail: name})
+	again, err := in.replace(ctx, in.current(), registry.Creation{Snapshot: from.ref, Event: registry.EventRestored, Detail: name})
 	if err == nil && earlier.id != "" {
-		_ = m.removeImage(ctx, earlier.id) // it lost its name, and often no sandbox uses it
+		_ = cr.all.removeImage(ctx, earlier.id) // it lost its name, and often no sandbox uses it
 	}
 	return again, err
 }
 
 // revive recreates a removed sandbox from its snapshot.
-func (m *Manager) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
+func (cr *creator) revive(ctx context.Context, s Snapshot) (*Sandbox, error) {
 	if s.spec.Name != s.Sandbox {
 		return nil, fmt.Errorf("sandbox %s: %w, and its snapshot %s is of another version", s.Sandbox, ErrNotFound, s.Name)
 	}
-	unlock, err := m.lock(ctx, s.spec.Name)
+	unlock, err := cr.lock(ctx, s.spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return m.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.EventRestored, Detail: s.Name})
+	in, err := cr.of(ctx, s.spec, registry.Creation{Snapshot: s.ref, Event: registry.EventRestored, Detail: s.Name})
+	if err != nil {
+		return nil, err
+	}
+	return &Sandbox{in}, nil
 }
 
 // Fork creates another sandbox with the same files and Spec. It has no endpoints. Both share mounted directories.
 func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
-	s := sb.Spec()
+	in := sb.in
+	s := in.current()
 	s.Name, s.Lifetime = name, LifetimeNamed
-	if err := errors.Join(checkName("sandbox", name), sb.ready(ctx)); err != nil {
+	if err := errors.Join(checkName("sandbox", name), in.ready(ctx)); err != nil {
 		return nil, err
 	}
-	unlock, err := sb.m.lock(ctx, name) // its image has its name, too
+	unlock, err := in.c.lock(ctx, name) // its image has its name, too
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := sb.m.abandon(ctx, name); err != nil {
+	if err := in.c.abandon(ctx, name); err != nil {
 		return nil, err
 	}
-	if err := sb.m.taken(ctx, sb.m.place(s.Runtime), name); err != nil {
+	if err := in.c.taken(ctx, in.c.all.place(s.Runtime), name); err != nil {
 		return nil, err
 	}
 	if repo := s.BranchOf(); repo != "" {
-		if base := branch.New(sb.m.state).Of(sb.spec.Name, repo).ClonedAt(ctx); base != "" {
-			if err := sb.m.cloned(ctx, s, base); err != nil {
+		if base := in.c.branch(in.spec.Name, repo).ClonedAt(ctx); base != "" {
+			if err := in.c.cloned(ctx, s, base); err != nil {
 				return nil, err
 			}
 		}
 	}
-	r, _ := sb.at()
-	if err := sb.m.removeForks(ctx, r, name, sb.owner); err != nil { // leftovers of a killed fork
+	r, _ := in.at()
+	if err := removeForks(ctx, r, name, in.owner); err != nil { // leftovers of a killed fork
 		return nil, err
 	}
 	// The image name is unique: the engine may still finish the commit of a killed command, which would take the name.
-	img, err := sb.image(ctx, forkRef+name+"."+strings.ToLower(rand.Text()), map[string]string{
+	img, err := in.image(ctx, forkRef+name+"."+strings.ToLower(rand.Text()), map[string]string{
 		runtime.LabelSnapshot: "",
 		labelSnapshotOf:       name,
 	})
 	if err != nil {
 		return nil, err
 	}
-	fork, err := sb.m.of(ctx, s, registry.Creation{Snapshot: img.Ref, Event: registry.EventForked, Detail: sb.spec.Name})
+	fork, err := in.c.of(ctx, s, registry.Creation{Snapshot: img.Ref, Event: registry.EventForked, Detail: in.spec.Name})
 	if err != nil {
 		clean, cancel := cleanup(ctx)
 		defer cancel()
-		return nil, errors.Join(err, sb.m.removeImage(clean, img.ID))
+		return nil, errors.Join(err, in.c.all.removeImage(clean, img.ID))
 	}
-	return fork, nil
+	return &Sandbox{fork}, nil
 }
 
 // of creates a named sandbox from a complete spec and the creation's snapshot. The caller holds the lock of its name.
-func (m *Manager) of(ctx context.Context, s Spec, c registry.Creation) (*Sandbox, error) {
-	p := m.place(s.Runtime)
+func (cr *creator) of(ctx context.Context, s Spec, c registry.Creation) (*instance, error) {
+	p := cr.all.place(s.Runtime)
 	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)
 	}
@@ -318,16 +334,16 @@ func (m *Manager) of(ctx context.Context, s Spec, c registry.Creation) (*Sandbox
 	if err != nil {
 		return nil, err
 	}
-	return m.createNamed(ctx, p, r, s, c)
+	return cr.createNamed(ctx, p, r, s, c)
 }
 
 // removeVolumes removes volumes of a sandbox whose container was removed without them. The caller holds the name's
 // lock.
-func (m *Manager) removeVolumes(ctx context.Context, k Runtime, name, owner string) error {
-	if p := m.place(k); p == nil || !p.onEngine() {
+func (bs backends) removeVolumes(ctx context.Context, k Runtime, name, owner string) error {
+	if p := bs.place(k); p == nil || !p.onEngine() {
 		return nil
 	}
-	v, err := m.volumes()
+	v, err := bs.volumes()
 	if err != nil || v == nil {
 		return err
 	}
@@ -340,8 +356,8 @@ func (m *Manager) removeVolumes(ctx context.Context, k Runtime, name, owner stri
 }
 
 // volumes returns the engine's volumes; nil if there is no engine.
-func (m *Manager) volumes() (runtime.Volumes, error) {
-	p := m.place(RuntimeContainer)
+func (bs backends) volumes() (runtime.Volumes, error) {
+	p := bs.place(RuntimeContainer)
 	if p == nil {
 		return nil, nil
 	}
@@ -354,7 +370,7 @@ func (m *Manager) volumes() (runtime.Volumes, error) {
 }
 
 // removeForks removes the images of forks of a name that no sandbox uses any longer. The caller holds the name's lock.
-func (m *Manager) removeForks(ctx context.Context, r runtime.Stander, name, owner string) error {
+func removeForks(ctx context.Context, r runtime.Stander, name, owner string) error {
 	s, ok := r.(runtime.Snapshotter)
 	if !ok {
 		return nil

@@ -27,14 +27,14 @@ type Status struct {
 // Status returns the sandbox's status. It does not start a stopped sandbox.
 func (sb *Sandbox) Status(ctx context.Context) (Status, error) {
 	s := Status{Info: sb.Info()}
-	if s.State != StateRunning || sb.foreign || sb.unfit() != nil {
+	if s.State != StateRunning || sb.in.foreign || sb.in.unfit() != nil {
 		return s, nil
 	}
-	err := sb.useAsItIs(ctx, func(c *wireclient.Client) error {
+	err := sb.in.useAsItIs(ctx, func(c *wireclient.Client) error {
 		since := c.Hello().Since
 		s.Since = &since
-		if sb.spec.TTL > 0 {
-			ends := since.Add(sb.spec.TTL)
+		if sb.in.spec.TTL > 0 {
+			ends := since.Add(sb.in.spec.TTL)
 			s.Ends = &ends
 		}
 		stats, err := c.Stats(ctx)

@@ -25,11 +25,11 @@ git -C "./$2" for-each-ref --format='update refs/sandbox-agent/known/%(refname:l
 git -C "./$2" remote remove origin
 git -C "./$2" update-ref refs/sandbox-agent/base "$3"`
 
-// Submodules adds the submodules that are checked out on the host to the sandbox's clone. It fetches nothing. missing
+// AddSubmodules adds the submodules that are checked out on the host to the sandbox's clone. It fetches nothing. missing
 // has the reasons for those that it could not add.
-func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) {
-	s := sb.Spec()
-	if !filepath.IsAbs(s.Repo) {
+func (b *Branch) AddSubmodules(ctx context.Context) (missing []error, err error) {
+	s := b.in.current()
+	if !s.clonesLocal() {
 		return nil, fmt.Errorf("sandbox %s: %w", s.Name, ErrNoClone)
 	}
 	repo, err := localrepo.Open(ctx, s.Repo)
@@ -46,14 +46,14 @@ func (sb *Sandbox) Submodules(ctx context.Context) (missing []error, err error) 
 	}
 	defer remove()
 	for _, m := range all {
-		if err := sb.submodule(ctx, m, filepath.Join(dir, "bundle")); err != nil {
+		if err := b.submodule(ctx, m, filepath.Join(dir, "bundle")); err != nil {
 			missing = append(missing, fmt.Errorf("submodule %s: %w", m.Path, err))
 		}
 	}
 	return missing, nil
 }
 
-func (sb *Sandbox) submodule(ctx context.Context, m localrepo.Submodule, file string) error {
+func (b *Branch) submodule(ctx context.Context, m localrepo.Submodule, file string) error {
 	if err := m.Bundle(ctx, file); err != nil {
 		return err
 	}
@@ -62,5 +62,5 @@ func (sb *Sandbox) submodule(ctx context.Context, m localrepo.Submodule, file st
 		return err
 	}
 	defer f.Close()
-	return sb.inside(ctx, []string{"sh", "-c", submoduleScript, "sh", CloneDir, m.Path, m.Commit}, f, io.Discard)
+	return b.in.exec(ctx, []string{"sh", "-c", submoduleScript, "sh", CloneDir, m.Path, m.Commit}, f, io.Discard)
 }

@@ -74,7 +74,7 @@ func TestTerminalGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sb.drop()
+		sb.in.conn.drop()
 		const soon = 100 * time.Millisecond // the key came at once
 		time.Sleep(soon)
 		if _, err := sb.Run(t.Context(), Command{Argv: []string{"sh", "-c", "kill -KILL -" + strings.TrimSpace(string(pid[:n]))}}); err != nil {

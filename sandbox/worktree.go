@@ -14,18 +14,18 @@ import (
 )
 
 // worktreeFree returns an error if the worktree of a new sandbox cannot be created.
-func (m *Manager) worktreeFree(ctx context.Context, s Spec) error {
+func (rs *records) worktreeFree(ctx context.Context, s Spec) error {
 	if s.Worktree == "" {
 		return nil
 	}
-	if err := worktree.Of(m.state, s.Name, s.Worktree).Free(ctx); err != nil {
+	if err := worktree.Of(rs.state, s.Name, s.Worktree).Free(ctx); err != nil {
 		return fmt.Errorf("sandbox %s: %w", s.Name, err)
 	}
 	return nil
 }
 
 // addWorktree creates the worktree of a new sandbox and completes the spec. undo removes it.
-func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.Context) error, err error) {
+func (cr *creator) addWorktree(ctx context.Context, s *Spec) (undo func(context.Context) error, err error) {
 	undo = func(context.Context) error { return nil }
 	if s.Worktree == "" {
 		return undo, nil
@@ -42,7 +42,7 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 	if uid >= 0 && s.Runtime != RuntimeJail && s.User == "" {
 		s.User = fmt.Sprintf("%d:%d", uid, gid)
 	}
-	w := worktree.Of(m.state, s.Name, s.Worktree)
+	w := worktree.Of(cr.state, s.Name, s.Worktree)
 	parts, err := w.Add(ctx, s.Ref, uid, gid)
 	if err != nil {
 		return undo, fmt.Errorf("sandbox %s: %w", s.Name, err)
@@ -51,7 +51,7 @@ func (m *Manager) addWorktree(ctx context.Context, s *Spec) (undo func(context.C
 		s.Mounts = append(s.Mounts, Mount(p))
 	}
 	s.Mounts = resolved(s.Mounts)
-	if err := m.cloned(ctx, *s, w.Head(ctx)); err != nil {
+	if err := cr.cloned(ctx, *s, w.Head(ctx)); err != nil {
 		return undo, errors.Join(err, w.Discard(context.WithoutCancel(ctx)))
 	}
 	return w.Discard, nil
@@ -68,10 +68,10 @@ func worktreeOwner(sandbox string) (uid, gid int) {
 
 // moveWorktree moves the branch of a sandbox's worktree to the sandbox's last commit, also after an earlier save was
 // killed. If the user has moved the branch and there is a new commit, it returns an error.
-func (sb *Sandbox) moveWorktree(ctx context.Context, b *branch.Branch, committed bool) error {
-	s := sb.Spec()
-	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
-	if diverged, err := w.Follow(ctx, func() string { return b.Head(ctx) }); err != nil || !diverged || !committed {
+func (b *Branch) moveWorktree(ctx context.Context, to *branch.Branch, committed bool) error {
+	s := b.in.current()
+	w := worktree.Of(b.in.c.state, s.Name, s.Worktree)
+	if diverged, err := w.Follow(ctx, func() string { return to.Head(ctx) }); err != nil || !diverged || !committed {
 		return err
 	}
 	return fmt.Errorf("sandbox %s: branch %s has commits of its own and stays: the sandbox's commits are in sandbox/%s",
@@ -79,19 +79,19 @@ func (sb *Sandbox) moveWorktree(ctx context.Context, b *branch.Branch, committed
 }
 
 // removeWorktree saves the changes in the worktree and removes it. If they cannot be saved, it stays.
-func (sb *Sandbox) removeWorktree(ctx context.Context) (after func() error) {
-	s := sb.Spec()
-	if s.Worktree == "" || sb.foreign {
+func (b *Branch) removeWorktree(ctx context.Context) (after func() error) {
+	s := b.in.current()
+	if s.Worktree == "" || b.in.foreign {
 		return func() error { return nil }
 	}
-	w := worktree.Of(sb.m.state, s.Name, s.Worktree)
-	if c, begun := sb.m.kept.Begun(s.Name); begun && c.New { // unused
+	w := worktree.Of(b.in.c.state, s.Name, s.Worktree)
+	if c, begun := b.in.c.kept.Begun(s.Name); begun && c.New { // unused
 		return func() error { return w.Discard(ctx) }
 	}
 	if _, err := os.Stat(w.Tree()); err != nil { // its files are gone already
 		return func() error { return w.Remove(ctx) }
 	}
-	saved, err := sb.saveAll(ctx)
+	saved, err := b.saveAll(ctx)
 	if err = cmp.Or(err, saved.lost()); err != nil {
 		return func() error {
 			return fmt.Errorf("sandbox %s: changes since the last commit stay in %s: remove it with `git worktree remove`: %w",

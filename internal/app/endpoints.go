@@ -132,14 +132,14 @@ func (e *exposed) Reach(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := sb.Reach(ctx, port)
+	conn, err := sb.Endpoints().DialPort(ctx, port)
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return conn, err
 	}
 	if sb, err = e.find(ctx, sb); err != nil { // it was recreated
 		return nil, err
 	}
-	return sb.Reach(ctx, port)
+	return sb.Endpoints().DialPort(ctx, port)
 }
 
 // find returns the sandbox. It looks the sandbox up again if the known one is stale.
@@ -152,7 +152,7 @@ func (e *exposed) find(ctx context.Context, stale *sandbox.Sandbox) (*sandbox.Sa
 			return nil, err
 		}
 		if e.sb != nil {
-			_ = e.sb.Close(ctx) // it is not used any more
+			_ = e.sb.Close() // it is not used any more
 		}
 		e.sb = sb
 	}

@@ -23,5 +23,5 @@ func (b Sandboxes) Get(ctx context.Context, name string) (sb *sandbox.Sandbox, d
 		return nil, nil, errors.Join(b.UnknownName(ctx, name, err), m.Close())
 	}
 	b.Endpoints().Ensure(ctx, name)
-	return sb, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+	return sb, func() { _, _ = sb.Close(), m.Close() }, nil
 }

@@ -270,7 +270,7 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 }
 
 // once runs a request's code in a fresh sandbox.
-func (r *Runner) once(ctx context.Context, e Environment, in Room, q Request) (Result, error) {
+func (r *Runner) once(ctx context.Context, e Environment, in sandbox.Executor, q Request) (Result, error) {
 	res := Result{Env: e.Name, Limit: e.Timeout}
 	argv, err := e.Argv(len(q.Code))
 	if e.Program != "" {

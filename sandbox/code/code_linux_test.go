@@ -24,7 +24,7 @@ func open(t *testing.T, o Options) *Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := m.RuntimesOf(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
+	if i := m.Runtimes(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
 		t.Skipf("no jail can be made here: %s", i[0].Reason)
 	}
 	r := NewRunner(m, o)

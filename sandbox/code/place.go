@@ -21,7 +21,7 @@ func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Runti
 	if e.Image != "" {
 		return sandbox.RuntimeContainer, "", nil
 	}
-	for _, i := range r.m.RuntimesOf(ctx, sandbox.RuntimeJail) {
+	for _, i := range r.m.Runtimes(ctx, sandbox.RuntimeJail) {
 		supports := func(set bool, c sandbox.Capability) bool { return !set || slices.Contains(i.Capabilities, c) }
 		if i.Healthy && supports(e.MemoryBytes != 0, sandbox.CapMemory) && supports(e.CPUs != 0, sandbox.CapCPUs) &&
 			supports(e.PIDs != 0, sandbox.CapPIDs) && (!e.Network || os.Geteuid() != 0) { // a jail of root shares the host's network
@@ -97,15 +97,8 @@ func (r *Runner) variables(e Environment) []string {
 	return env
 }
 
-// Room is a sandbox for commands and sessions.
-type Room interface {
-	Run(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error)
-	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
-	OpenSession(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Session, error)
-}
-
 // Place returns a fresh sandbox of an environment. The caller must call done.
-func (r *Runner) Place(ctx context.Context, env string) (in Room, e Environment, done func() error, err error) {
+func (r *Runner) Place(ctx context.Context, env string) (in sandbox.Executor, e Environment, done func() error, err error) {
 	if e, err = r.environment(Request{Env: env}); err != nil {
 		return nil, e, nil, err
 	}
@@ -117,7 +110,7 @@ func (r *Runner) Place(ctx context.Context, env string) (in Room, e Environment,
 }
 
 // place returns a fresh sandbox of an environment. The caller must call done.
-func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbox.Runtime, done func() error, err error) {
+func (r *Runner) place(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if e.Program != "" {
 		return r.own(ctx, e)
 	}
@@ -131,11 +124,11 @@ func (r *Runner) place(ctx context.Context, e Environment) (in Room, kind sandbo
 	}
 	// It does not matter why the code ended: a lease in a container ends with its namespaces, and a jail is never
 	// reused.
-	return l.Room(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
+	return l.Executor(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
 }
 
 // own returns a sandbox for a program of the host.
-func (r *Runner) own(ctx context.Context, e Environment) (in Room, kind sandbox.Runtime, done func() error, err error) {
+func (r *Runner) own(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if r.o.Hosts == nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", e.Name, sandbox.ErrUnsupported)
 	}
@@ -145,5 +138,7 @@ func (r *Runner) own(ctx context.Context, e Environment) (in Room, kind sandbox.
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
 	}
-	return sb, cmp.Or(e.Backend, sandbox.RuntimeHost), func() error { return sb.Close(context.WithoutCancel(ctx)) }, nil
+	return sb, cmp.Or(e.Backend, sandbox.RuntimeHost), func() error {
+		return sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{})
+	}, nil
 }

@@ -334,7 +334,7 @@ func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, 
 		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Created()
 		res.Lost = res.Fresh && lost
 		if res.Ended {
-			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
 		}
 		return res, err
 	})
@@ -361,12 +361,12 @@ func (r *Runner) withKept(
 			}
 		}
 		if made { // it has no state yet
-			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx)))
+			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
 		}
 		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
 			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)
 		}
-		if err := sb.Remove(ctx); err != nil {
+		if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
 			return Result{}, err
 		}
 	}
@@ -469,7 +469,7 @@ func (r *Runner) EndSession(ctx context.Context, id string) error {
 		if err == nil {
 			if have, _ := kept(sb.Spec()); have == id {
 				r.forgetNote(id)
-				return sb.Remove(ctx)
+				return sb.Remove(ctx, sandbox.RemoveOptions{})
 			}
 		} else if !errors.Is(err, sandbox.ErrNotFound) {
 			return err

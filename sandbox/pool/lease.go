@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"time"
 
@@ -13,15 +12,6 @@ import (
 
 // DefaultTimeout is the default timeout of a lease's command.
 const DefaultTimeout = 5 * time.Minute
-
-// Room runs the commands of a lease.
-type Room interface {
-	Run(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error)
-	Start(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
-	Files() *sandbox.Files
-	Dial(ctx context.Context, network, address string) (net.Conn, error)
-	OpenSession(ctx context.Context, o sandbox.SessionOptions) (*sandbox.Session, error)
-}
 
 // Lease is the right to use a pooled sandbox until Release or Destroy. Its methods may be called concurrently.
 type Lease struct {
@@ -41,8 +31,8 @@ func (l *Lease) ID() string { return l.id }
 // Sandbox returns the name of the leased sandbox.
 func (l *Lease) Sandbox() string { return l.slot.place.Name() }
 
-// Room returns access to the sandbox. It fails after the end of the lease.
-func (l *Lease) Room() Room { return l.turn }
+// Executor returns access to the sandbox. It fails after the end of the lease.
+func (l *Lease) Executor() sandbox.Executor { return l.turn }
 
 // Run runs a command in the lease, as sandbox.Sandbox.Run does. Its working directory is the empty /workspace unless
 // Dir names another. Its timeout is DefaultTimeout unless the command has one; sandbox.NoLimit means none. A command

@@ -96,3 +96,7 @@ type whole struct{ *sandbox.Sandbox }
 var errUsed = errors.New("cannot be reused")
 
 func (whole) End(context.Context) error { return errUsed }
+
+func (m *made) Remove(ctx context.Context) error {
+	return m.Sandbox.Remove(ctx, sandbox.RemoveOptions{})
+}

@@ -84,7 +84,7 @@ type place interface {
 
 // turn is one lease of a place.
 type turn interface {
-	Room
+	sandbox.Executor
 	// End returns nil if nothing remains of the turn and the place can be reused.
 	End(ctx context.Context) error
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,10 +123,8 @@ func (*visit) Start(context.Context, sandbox.Command) (*sandbox.Process, error) 
 func (*visit) OpenSession(context.Context, sandbox.SessionOptions) (*sandbox.Session, error) {
 	return nil, errors.ErrUnsupported
 }
-func (*visit) Files() *sandbox.Files { return nil }
-func (*visit) Dial(context.Context, string, string) (net.Conn, error) {
-	return nil, errors.ErrUnsupported
-}
+func (*visit) Files() *sandbox.Files         { return nil }
+func (*visit) Endpoints() *sandbox.Endpoints { return nil }
 
 func (v *visit) End(context.Context) error {
 	v.in.lent.Store(false)

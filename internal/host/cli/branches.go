@@ -243,15 +243,18 @@ func (a *App) saveLast(ctx context.Context, b *branch.Branch, deleted bool) (lef
 	if err != nil {
 		return nil, sandboxError(err)
 	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer sb.Close()
 	if sb.Spec().BranchOf() != b.Repo {
 		return nil, nil
 	}
-	saved, err := sb.SaveLast(ctx)
-	if refused := err != nil || len(saved.Left) > 0; sb.Info().State == sandbox.StateStopped && (!deleted || refused) {
+	saved, err := sb.Branch().SaveUncommitted(ctx)
+	if refused := err != nil || len(saved.Unsaved) > 0; sb.Info().State == sandbox.StateStopped && (!deleted || refused) {
 		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 	}
-	return saved.Left, sandboxError(err)
+	for _, u := range saved.Unsaved {
+		left = append(left, u.Path)
+	}
+	return left, sandboxError(err)
 }
 
 // gone reports whether an error of Get says that there is no sandbox. Where a kind does not answer, as an engine that this user may not use, it is what is kept that says it.
@@ -287,7 +290,7 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 		sb = nil
 	}
 	if sb != nil && !d.force {
-		if err := sb.SaveForRemoval(ctx); err != nil {
+		if err := sb.Branch().SaveForRemoval(ctx); err != nil {
 			return deleteError(b.Sandbox, err)
 		}
 	}
@@ -301,9 +304,9 @@ func (a *App) deleteBranch(ctx context.Context, m *sandbox.Manager, b *branch.Br
 	switch {
 	case sb == nil:
 	case d.force:
-		err = sb.DiscardUnsaved(ctx)
+		err = sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
 	default:
-		err = sb.Remove(ctx)
+		err = sb.Remove(ctx, sandbox.RemoveOptions{})
 	}
 	if sb != nil && err != nil {
 		return deleteError(b.Sandbox, err)

@@ -111,6 +111,10 @@ func (t *tried) Make(ctx context.Context, w holds.Wish) (holds.Sandbox, error) {
 
 type triedSandbox struct{ *sandbox.Sandbox }
 
+func (s triedSandbox) Remove(ctx context.Context) error {
+	return s.Sandbox.Remove(ctx, sandbox.RemoveOptions{})
+}
+
 func (s triedSandbox) Run(ctx context.Context, script string, timeout time.Duration) (holds.Outcome, error) {
 	r, err := s.Sandbox.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", script}, Timeout: timeout})
 	return holds.Outcome{

@@ -45,7 +45,7 @@ sandbox stays as it is, unless --force discards the changes.`,
 			if err := a.settle(ctx, sb); err != nil {
 				a.warn(err.Error())
 			}
-			defer sb.Close(context.WithoutCancel(ctx))
+			defer sb.Close()
 			a.save(ctx, sb, sandbox.CommandRecord{}) // its branch begins anew
 			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
 			return nil
@@ -58,10 +58,10 @@ sandbox stays as it is, unless --force discards the changes.`,
 // saveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
 func (a *App) saveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
 	ended := sb.Info().State == sandbox.StateStopped
-	saved, err := sb.SaveLast(ctx)
+	saved, err := sb.Branch().SaveUncommitted(ctx)
 	a.warnSaved(saved)
 	switch {
-	case errors.Is(err, branch.ErrHalf) || err == nil && len(saved.Left) == 0:
+	case errors.Is(err, branch.ErrHalf) || err == nil && len(saved.Unsaved) == 0:
 		return nil
 	case err == nil:
 		err = errors.New("not all of its files can be saved")
@@ -124,7 +124,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 				a.warnOfRepositories(ctx, sb)
 			}
 		case o.force && !errors.Is(err, sandbox.ErrUnavailable) && !errors.Is(err, sandbox.ErrOtherOwner):
-			err = m.Forget(ctx, name)
+			err = m.RemoveRecord(ctx, name)
 		}
 		if err != nil {
 			errs = append(errs, unknownName(ctx, a, name, err))
@@ -138,15 +138,15 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 // removeSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.
 func removeSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
 	if force {
-		return sb.DiscardUnsaved(ctx)
+		return sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
 	}
-	return sb.Remove(ctx)
+	return sb.Remove(ctx, sandbox.RemoveOptions{})
 }
 
 // warnOfRepositories names the repositories that a sandbox has left in directories of this machine, once it has ended.
 func (a *App) warnOfRepositories(ctx context.Context, sb *sandbox.Sandbox) (paths []string) {
 	const most = 10
-	paths, all := sb.NewRepositories(ctx)
+	paths, all := sb.Spec().NewRepositories(ctx)
 	if len(paths) == 0 {
 		return nil
 	}

@@ -45,7 +45,7 @@ func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Pro
 	}()
 	why := ""
 	for why == "" {
-		all, err := sb.Ports(wait)
+		all, err := sb.Endpoints().Ports(wait)
 		if err == nil && !slices.ContainsFunc(ports, func(p porter.Port) bool { return !listens(all, p.Port) }) {
 			return nil
 		}

@@ -72,7 +72,7 @@ func (o *execOptions) anySandbox(ctx context.Context, a *App) (string, error) {
 	fmt.Fprintf(a.Stderr, "note: created %s for this directory (%s); it stops after %s without use and keeps its files until `sandbox-agent down %[1]s`\n",
 		name, runtimeOf(sb), defaultIdle)
 	a.noteNetwork(sb)
-	return name, sb.Close(ctx)
+	return name, sb.Close()
 }
 
 // runtimeOf is a sandbox's runtime and image for a person.
@@ -105,7 +105,7 @@ func (a *App) chooseRuntime(ctx context.Context, m *sandbox.Manager, s *sandbox.
 		return nil
 	}
 	s.Image = ""
-	if s.Runtime == sandbox.RuntimeAuto && !m.RuntimesOf(ctx, sandbox.RuntimeJail)[0].Healthy {
+	if s.Runtime == sandbox.RuntimeAuto && !m.Runtimes(ctx, sandbox.RuntimeJail)[0].Healthy {
 		s.Runtime = sandbox.RuntimeContainer
 	}
 	if s.Runtime == sandbox.RuntimeContainer {

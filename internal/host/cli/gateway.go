@@ -173,7 +173,7 @@ func (g *gatewaySandboxes) Create(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return sb.Close(ctx)
+	return sb.Close()
 }
 
 // Remove implements sshgate.Sandboxes.
@@ -223,7 +223,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
 		ctx, cancel := outlast(ctx)
 		defer cancel()
-		_, _ = g.sb.SaveRunning(ctx, ranNow(what.Argv, started, exitOurs))
+		_, _ = g.sb.Branch().SaveIfRunning(ctx, ranNow(what.Argv, started, exitOurs))
 		return 0, err
 	}
 	g.a.save(ctx, g.sb, ranNow(what.Argv, started, r.ExitCode))
@@ -248,11 +248,11 @@ func hand(ctx context.Context, p *sandbox.Process, c sshgate.Command, over <-cha
 }
 
 func (g *gatewaySandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
-	return g.sb.Reach(ctx, port)
+	return g.sb.Endpoints().DialPort(ctx, port)
 }
 
 func (g *gatewaySandbox) Files(ctx context.Context) (io.ReadWriteCloser, error) {
 	return g.sb.Files().SFTP(ctx)
 }
 
-func (g *gatewaySandbox) Close(ctx context.Context) error { return g.sb.Close(ctx) }
+func (g *gatewaySandbox) Close(context.Context) error { return g.sb.Close() }

@@ -28,7 +28,7 @@ type mcpEnvironment struct {
 
 // Close ends the call.
 func (e *mcpEnvironment) Close(ctx context.Context) {
-	_, _ = e.sb.Close(context.WithoutCancel(ctx)), e.m.Close()
+	_, _ = e.sb.Close(), e.m.Close()
 }
 
 // Turn implements mcpserver.Environment.
@@ -40,7 +40,7 @@ func (e *mcpEnvironment) wake(ctx context.Context) error {
 		return wrongCall(sandboxError(err))
 	}
 	// Who leaves now would leave a clone without the work.
-	back, err := e.sb.RestoreWork(context.WithoutCancel(ctx))
+	back, err := e.sb.Branch().Restore(context.WithoutCancel(ctx))
 	if err != nil {
 		return wrongCall(sandboxError(err))
 	}

@@ -185,7 +185,7 @@ func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err
 	if err != nil {
 		return "", err
 	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer sb.Close()
 	if _, err := sb.Status(ctx); err != nil {
 		return "", errors.Join(context.Cause(ctx), err)
 	}
@@ -200,7 +200,7 @@ func (w *monitor) start(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer sb.Close()
 	return sb.Resume(ctx)
 }
 

@@ -223,7 +223,7 @@ func writeNotebook(stdout io.Writer, path string, b []byte, mode fs.FileMode) er
 
 // notebookPlace is where a notebook runs.
 type notebookPlace struct {
-	code.Room
+	sandbox.Executor
 	session sandbox.SessionOptions
 	sandbox string // its name, where it has one
 	what    string // of it, for people
@@ -242,7 +242,7 @@ func (o *notebookOptions) place(ctx context.Context, a *App) (in *notebookPlace,
 		if err != nil {
 			return nil, nil, err
 		}
-		in.Room, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
+		in.Executor, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
 		return in, done, nil
 	}
 	m, err := a.sandboxes()
@@ -253,8 +253,8 @@ func (o *notebookOptions) place(ctx context.Context, a *App) (in *notebookPlace,
 	if err != nil {
 		return nil, nil, errors.Join(sandboxError(err), m.Close())
 	}
-	in.Room, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
-	return in, func() { _, _ = sb.Close(context.WithoutCancel(ctx)), m.Close() }, nil
+	in.Executor, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
+	return in, func() { _, _ = sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}), m.Close() }, nil
 }
 
 // environment is a fresh place of an environment, or the place of a session.
@@ -278,7 +278,7 @@ func (o *notebookOptions) environment(ctx context.Context, a *App, in *notebookP
 		done()
 		return nil, nil, runError(ctx, err)
 	}
-	in.Room, in.session.Env, in.session.Driver, in.session.Kernel = room, e.Env, e.Driver, e.Kernel
+	in.Executor, in.session.Env, in.session.Driver, in.session.Kernel = room, e.Env, e.Driver, e.Kernel
 	return in, func() { _ = leave(); done() }, nil
 }
 

@@ -96,9 +96,9 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 	if sb.Info().State == sandbox.StateRunning && !o.force {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()), "stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
-	err := sb.Remove(ctx)
+	err := sb.Remove(ctx, sandbox.RemoveOptions{})
 	if o.force && errors.Is(err, sandbox.ErrUnsaved) {
-		err = sb.DiscardUnsaved(ctx)
+		err = sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
 	}
 	if err != nil {
 		return sandboxError(err)

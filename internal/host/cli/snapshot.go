@@ -96,9 +96,9 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 			defer m.Close()
 			var all []sandbox.Snapshot
 			if len(args) == 0 {
-				all, err = m.Snapshots(cmd.Context())
+				all, err = m.Snapshots().List(cmd.Context())
 			} else {
-				all, err = m.SnapshotsOf(cmd.Context(), args[0])
+				all, err = m.Snapshots().ListOf(cmd.Context(), args[0])
 				err = unknownName(cmd.Context(), a, args[0], err)
 			}
 			if err != nil {
@@ -138,11 +138,11 @@ the snapshot before-restore. A sandbox that was removed comes back.`,
 				return err
 			}
 			defer m.Close()
-			sb, err := m.Restore(ctx, args[0], args[1])
+			sb, err := m.Snapshots().Restore(ctx, args[0], args[1])
 			if err != nil {
 				return sandboxError(err)
 			}
-			defer sb.Close(context.WithoutCancel(ctx))
+			defer sb.Close()
 			a.Endpoints().Ensure(ctx, sb.Name())
 			fmt.Fprintf(a.Stdout, "%s is as it was in %s\n", args[0], args[1])
 			return nil
@@ -171,7 +171,7 @@ sandbox is removed or reset.`,
 			defer m.Close()
 			var errs []error
 			for _, name := range args[1:] {
-				if err := m.RemoveSnapshot(cmd.Context(), args[0], name); err != nil {
+				if err := m.Snapshots().Remove(cmd.Context(), args[0], name); err != nil {
 					errs = append(errs, err)
 					continue
 				}
@@ -207,7 +207,7 @@ directories are shared by both; published ports stay with the first.`,
 			if err != nil {
 				return sandboxError(err)
 			}
-			defer fork.Close(context.WithoutCancel(ctx))
+			defer fork.Close()
 			fmt.Fprintf(a.Stdout, "%s is up, with the files of %s\n", args[1], args[0])
 			return nil
 		},
@@ -223,7 +223,7 @@ func (a *App) completeSnapshots(cmd *cobra.Command, args []string, begun string)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer m.Close()
-	all, err := m.Snapshots(ctx)
+	all, err := m.Snapshots().List(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

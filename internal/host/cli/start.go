@@ -238,7 +238,7 @@ func (a *App) settle(ctx context.Context, sb *sandbox.Sandbox) error {
 		return nil
 	}
 	if path.IsAbs(s.Repo) {
-		missing, err := sb.Submodules(ctx)
+		missing, err := sb.Branch().AddSubmodules(ctx)
 		if err != nil {
 			return sandboxError(err)
 		}

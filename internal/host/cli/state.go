@@ -46,7 +46,7 @@ func (a *App) saved(ctx context.Context, sb *sandbox.Sandbox, ran sandbox.Comman
 	}
 	ctx, cancel := outlast(ctx)
 	defer cancel()
-	s, err := sb.Save(ctx, ran)
+	s, err := sb.Branch().Save(ctx, ran)
 	if errors.Is(err, sandbox.ErrNoClone) {
 		err = nil
 	}

@@ -158,12 +158,12 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if err != nil {
 		return sandboxError(err)
 	}
-	defer sb.Close(context.WithoutCancel(ctx))
+	defer sb.Close()
 	if len(ports) > 0 {
 		if ports, err = a.Endpoints().Add(ctx, name, ports); err != nil {
 			clean, cancel := outlast(ctx) // it saves a worktree
 			defer cancel()
-			return errors.Join(err, sb.Discard(clean))
+			return errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
 		}
 	}
 	if err := a.settle(ctx, sb); err != nil {

@@ -20,7 +20,7 @@ func TestIPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := m.RuntimesOf(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
+	if i := m.Runtimes(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
 		t.Skipf("no jail can be made here: %s", i[0].Reason)
 	}
 	r := code.NewRunner(m, code.Options{Environments: func() []code.Environment {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -18,96 +19,103 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/worktree"
 )
 
+// records are the files about sandboxes in the state directory.
+type records struct {
+	state string // "" if there is none
+	kept  *registry.Registry
+}
+
 // errNoState means that no record can be stored.
 var errNoState = errors.New("no state directory: set HOME or SANDBOX_AGENT_STATE_DIR, or Options.StateDir")
 
 // owner returns the id of this state directory; with first it is created if missing.
-func (m *Manager) owner(first bool) (string, error) {
-	if m.state == "" {
+func (rs *records) owner(first bool) (string, error) {
+	if rs.state == "" {
 		return "", nil
 	}
-	o, err := statedir.OwnerOf(m.state, first)
+	o, err := statedir.OwnerOf(rs.state, first)
 	return o.ID, err
 }
 
 // lock locks the sandbox's name against other commands that create or remove it.
-func (m *Manager) lock(ctx context.Context, name string) (unlock func(), err error) {
-	if m.state == "" {
+func (rs *records) lock(ctx context.Context, name string) (unlock func(), err error) {
+	if rs.state == "" {
 		return nil, fmt.Errorf("sandbox %s: %w", name, errNoState)
 	}
-	return m.kept.Lock(ctx, name)
+	return rs.kept.Lock(ctx, name)
 }
 
 // endpoints closes the sandbox's endpoints.
-func (m *Manager) endpoints(ctx context.Context, name string) error {
-	return porter.End(ctx, m.kept.Dir(name))
+func (rs *records) endpoints(ctx context.Context, name string) error {
+	return porter.End(ctx, rs.kept.Dir(name))
 }
 
-// Forget removes the remains of a sandbox that cannot be found or used: one on another engine or of another version,
+// RemoveRecord removes the remains of a sandbox that cannot be found or used: one on another engine or of another version,
 // with a damaged record or an interrupted creation. It deletes the sandbox's files if they are on the host.
-func (m *Manager) Forget(ctx context.Context, name string) error {
+func (m *Manager) RemoveRecord(ctx context.Context, name string) error {
+	cr := m.creator
 	if err := checkName("sandbox", name); err != nil {
 		return err
 	}
-	if m.state == "" {
+	if cr.state == "" {
 		return fmt.Errorf("sandbox %s: %w", name, ErrNotFound)
 	}
-	left, _, err := m.byName(ctx, name)
-	_, rerr := m.kept.Load(name)
-	c, begun := m.kept.Begun(name)
+	left, _, err := cr.byName(ctx, name)
+	_, rerr := cr.kept.Load(name)
+	c, begun := cr.kept.Begun(name)
 	switch {
 	case left == nil && errors.Is(rerr, fs.ErrNotExist) && !begun:
 		return cmp.Or(err, fmt.Errorf("sandbox %s: %w", name, ErrNotFound))
 	case left != nil && left.damaged == nil && !begun:
-		return left.Discard(ctx)
+		return left.discard(ctx)
 	}
-	unlock, err := m.kept.Lock(ctx, name)
+	unlock, err := cr.kept.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := m.endpoints(ctx, name); err != nil {
+	if err := cr.endpoints(ctx, name); err != nil {
 		return err
 	}
 	if begun && c.New {
-		return m.abandon(ctx, name)
+		return cr.abandon(ctx, name)
 	}
 	if left != nil {
-		left.drop()
+		left.conn.drop()
 		if err := left.r.Remove(ctx, left.id); err != nil {
 			return public(err)
 		}
 	}
-	if w := worktree.Find(m.state, name); w != nil {
+	if w := worktree.Find(cr.state, name); w != nil {
 		if err := w.Remove(ctx); err != nil {
 			return err
 		}
 	}
-	m.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
-	return m.kept.Forget(name)
+	cr.note(registry.Event{Sandbox: name, Event: registry.EventRemoved})
+	return cr.kept.Forget(name)
 }
 
-func (m *Manager) hasEndpoints(name string) bool {
-	k := porter.Porter{Dir: m.kept.Dir(name)}
+func (rs *records) hasEndpoints(name string) bool {
+	k := porter.Porter{Dir: rs.kept.Dir(name)}
 	ports, err := k.Ports()
 	return err != nil || len(ports) > 0 || porter.Alive(k.Dir)
 }
 
 // keep stores the sandbox's record.
-func (m *Manager) keep(ctx context.Context, sb *Sandbox) error {
-	if m.state == "" {
+func (rs *records) keep(ctx context.Context, in *instance) error {
+	if rs.state == "" {
 		return errNoState
 	}
-	spec, err := json.Marshal(sb.Spec())
+	spec, err := json.Marshal(in.current())
 	if err != nil {
 		return err
 	}
-	r, _ := sb.at()
-	rec := registry.Record{Runtime: string(sb.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
+	r, _ := in.at()
+	rec := registry.Record{Runtime: string(in.spec.Runtime), Spec: spec, Created: time.Now().UTC()}
 	if rec.Engine, rec.Host, err = identity(ctx, r); err != nil {
 		return err
 	}
-	return m.kept.Keep(sb.spec.Name, rec)
+	return rs.kept.Keep(in.spec.Name, rec)
 }
 
 // identity returns the engine's id; "" for a runtime without an engine.
@@ -126,18 +134,18 @@ func identity(ctx context.Context, r runtime.Stander) (id, host string, err erro
 }
 
 // remember finds a sandbox by its record; notFound is the error if there is none.
-func (m *Manager) remember(ctx context.Context, name string, notFound error) (*Sandbox, error) {
-	if m.state == "" || !ValidName(name) {
+func (l *lookup) remember(ctx context.Context, name string, notFound error) (*instance, error) {
+	if l.state == "" || !ValidName(name) {
 		return nil, notFound
 	}
-	rec, err := m.kept.Load(name)
+	rec, err := l.kept.Load(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFound
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range m.all {
+	for _, p := range l.all {
 		if string(p.kind) != rec.Runtime {
 			continue
 		}
@@ -153,24 +161,24 @@ func (m *Manager) remember(ctx context.Context, name string, notFound error) (*S
 			return nil, fmt.Errorf("sandbox %s: %w on the engine at %s: it belongs to another engine, last seen at %s",
 				name, ErrNotFound, host, rec.Host)
 		}
-		sb := &Sandbox{m: m, r: r, created: rec.Created}
-		if err := json.Unmarshal(rec.Spec, &sb.spec); err != nil {
+		in := &instance{c: l.creator, r: r, created: rec.Created}
+		if err := json.Unmarshal(rec.Spec, &in.spec); err != nil {
 			return nil, fmt.Errorf(
 				"the record of sandbox %s is of another version: %w: remove it with `sandbox-agent down --force %s`", name, err, name)
 		}
-		sb.owner, err = m.owner(false)
-		return sb, err
+		in.owner, err = l.owner(false)
+		return in, err
 	}
 	return nil, fmt.Errorf("sandbox %s: %w: its runtime %q is not available here", name, ErrNotFound, rec.Runtime)
 }
 
 // recall fills in the stored record of a sandbox whose runtime record is damaged, if that can be read. It names the
 // sandbox's branch, for one.
-func (m *Manager) recall(i *Info) {
-	if m.state == "" {
+func (rs *records) recall(i *Info) {
+	if rs.state == "" {
 		return
 	}
-	rec, err := m.kept.Load(i.Name)
+	rec, err := rs.kept.Load(i.Name)
 	if err != nil {
 		return
 	}
@@ -183,11 +191,11 @@ func (m *Manager) recall(i *Info) {
 
 // gone returns the sandboxes that have a record and are missing in their runtime. If the runtime does not answer
 // (lookErr), their state is unknown.
-func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []Info, err error) {
-	if m.state == "" {
+func (l *lookup) gone(ctx context.Context, there []Info, lookErr error) (all []Info, err error) {
+	if l.state == "" {
 		return nil, nil
 	}
-	names, err := m.kept.Names()
+	names, err := l.kept.Names()
 	if err != nil {
 		return nil, err
 	}
@@ -196,13 +204,13 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 		if slices.ContainsFunc(there, func(i Info) bool { return i.Name == name }) {
 			continue
 		}
-		rec, err := m.kept.Load(name)
+		rec, err := l.kept.Load(name)
 		if err != nil {
 			continue // without a record it is being created; a damaged one has no information
 		}
 		here, ok := engines[rec.Runtime]
 		if !ok && lookErr == nil {
-			if here, err = m.engine(ctx, Runtime(rec.Runtime)); err != nil {
+			if here, err = l.all.engine(ctx, Runtime(rec.Runtime)); err != nil {
 				lookErr = err
 			}
 			engines[rec.Runtime] = here
@@ -224,8 +232,8 @@ func (m *Manager) gone(ctx context.Context, there []Info, lookErr error) (all []
 }
 
 // engine returns the id of the engine of a kind; "" if it has none.
-func (m *Manager) engine(ctx context.Context, k Runtime) (string, error) {
-	for _, p := range m.all {
+func (bs backends) engine(ctx context.Context, k Runtime) (string, error) {
+	for _, p := range bs {
 		if p.kind != k {
 			continue
 		}
@@ -241,20 +249,20 @@ func (m *Manager) engine(ctx context.Context, k Runtime) (string, error) {
 
 // renew recreates a sandbox whose container is missing or incomplete, unless another command has just done so. The
 // caller holds the connection turn.
-func (sb *Sandbox) renew(ctx context.Context, why error) (*wireclient.Client, error) {
-	unlock, err := sb.m.lock(ctx, sb.spec.Name)
+func (in *instance) renew(ctx context.Context, why error) (*wireclient.Client, error) {
+	unlock, err := in.c.lock(ctx, in.spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	now, c, err := sb.m.reconnect(ctx, sb.spec.Name)
+	now, c, err := in.c.reconnect(ctx, in.spec.Name)
 	if err != nil {
 		return nil, err
 	}
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.r, sb.id, sb.from, sb.renewed = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound) || errors.Is(why, errRenewing)
-	sb.spec.Network, sb.spec.Allow = now.spec.Network, now.spec.Allow
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.r, in.id, in.from, in.recreated = now.r, now.id, now.from, errors.Is(why, runtime.ErrNotFound) || errors.Is(why, errRenewing)
+	in.spec.Network, in.spec.Allow = now.spec.Network, now.spec.Allow
 	return c, nil
 }
 
@@ -267,10 +275,10 @@ const (
 
 // reconnect connects to a sandbox, which it recreates if it is missing or incomplete. The caller holds the name's lock,
 // so nothing here may wait for it.
-func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wireclient.Client, error) {
+func (cr *creator) reconnect(ctx context.Context, name string) (*instance, *wireclient.Client, error) {
 	until := time.Now().Add(removalTime)
 	for {
-		now, c, err := m.again(ctx, name)
+		now, c, err := cr.again(ctx, name)
 		if err == nil || !errors.Is(err, runtime.ErrNotFound) || time.Now().After(until) {
 			return now, c, err
 		}
@@ -282,39 +290,22 @@ func (m *Manager) reconnect(ctx context.Context, name string) (*Sandbox, *wirecl
 	}
 }
 
-// note adds to the history of a named sandbox. It ignores errors: a full disk must not stop the user's work.
-func (sb *Sandbox) note(e registry.Event) {
-	if sb.spec.Lifetime != LifetimeEphemeral {
-		e.Sandbox = sb.spec.Name
-		sb.m.note(e)
-	}
-}
-
-func (m *Manager) note(e registry.Event) {
-	if m.state != "" {
+func (rs *records) note(e registry.Event) {
+	if rs.state != "" {
 		e.At = time.Now().UTC()
-		_ = m.kept.Note(e)
+		_ = rs.kept.Note(e)
 	}
 }
 
-// Info describes the sandbox as it was found and since used by this program.
-func (sb *Sandbox) Info() Info {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	i := Info{
-		Name: sb.spec.Name, State: StateStopped, Runtime: sb.spec.Runtime, Image: sb.spec.Image, Created: sb.created,
-		Snapshot: sb.from, Spec: sb.spec,
+// branch returns the branch of a sandbox, which may not exist.
+func (rs *records) branch(name, repo string) *branch.Branch {
+	return branch.New(rs.state).Of(name, repo)
+}
+
+// cloned records the commit at which the sandbox's clone begins.
+func (rs *records) cloned(ctx context.Context, s Spec, base string) error {
+	if rs.state == "" || s.BranchOf() == "" {
+		return nil
 	}
-	switch {
-	case sb.damaged != nil:
-		i.State, i.Error = StateDamaged, sb.damaged.Error()
-	case sb.id == "":
-		i.State = StateMissing
-	case sb.running || sb.c != nil:
-		i.State = StateRunning
-	}
-	if i.Own = !sb.foreign; sb.foreign {
-		i.Owner = ownerDir(sb.owner)
-	}
-	return i
+	return rs.branch(s.Name, s.BranchOf()).Cloned(ctx, base)
 }

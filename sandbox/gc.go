@@ -53,22 +53,22 @@ const (
 	beingMade = 100 * time.Millisecond
 )
 
-// Collect removes leftovers of dead programs and repairs the records of sandboxes, for the Manager's state directory
+// GC removes leftovers of dead programs and repairs the records of sandboxes, for the Manager's state directory
 // and engine. It skips what a running program uses. On error it also returns the actions carried out so far.
 func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
-	c := &collector{m: m, o: o, done: []GCAction{}, forgotten: map[string]bool{}, used: map[string]bool{}}
-	if m.state == "" {
+	c := &collector{m: m.creator, o: o, done: []GCAction{}, forgotten: map[string]bool{}, used: map[string]bool{}}
+	if m.creator.state == "" {
 		return c.done, errNoState
 	}
-	owner, err := m.owner(false)
+	owner, err := m.creator.owner(false)
 	if err != nil || owner == "" {
 		return c.done, err
 	}
 	there := map[string]bool{}
-	err = m.each(ctx, func(sb *Sandbox, b runtime.Box) (more bool) {
-		there[sb.spec.Name], c.used[sb.from] = true, true
-		if !sb.foreign && sb.damaged == nil {
-			c.sandbox(ctx, sb, b)
+	err = m.creator.each(ctx, func(in *instance, b runtime.Box) (more bool) {
+		there[in.spec.Name], c.used[in.from] = true, true
+		if !in.foreign && in.damaged == nil {
+			c.sandbox(ctx, in, b)
 		}
 		return true
 	})
@@ -85,7 +85,7 @@ func (m *Manager) GC(ctx context.Context, o GCOptions) ([]GCAction, error) {
 }
 
 type collector struct {
-	m    *Manager
+	m    *creator
 	o    GCOptions
 	done []GCAction
 	errs []error
@@ -107,15 +107,15 @@ func (c *collector) do(a GCKind, target string, f func() error) {
 }
 
 // sandbox checks an existing sandbox.
-func (c *collector) sandbox(ctx context.Context, sb *Sandbox, b runtime.Box) {
-	session := sb.spec.Lifetime == LifetimeEphemeral
+func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Box) {
+	session := in.spec.Lifetime == LifetimeEphemeral
 	switch {
 	case b.State == "created" && time.Since(b.Created) > neverStarted, session && b.State != "created" && !b.Live():
-		c.do(GCRemoveSandbox, sb.spec.Name, func() error { return sb.Discard(ctx) })
+		c.do(GCRemoveSandbox, in.spec.Name, func() error { return in.discard(ctx) })
 	case session, b.State == "created":
 	default:
-		if _, err := c.m.kept.Load(sb.spec.Name); err != nil { // missing or damaged: the labels are authoritative
-			c.do(GCWriteRecord, sb.spec.Name, func() error { return c.m.keep(ctx, sb) })
+		if _, err := c.m.kept.Load(in.spec.Name); err != nil { // missing or damaged: the labels are authoritative
+			c.do(GCWriteRecord, in.spec.Name, func() error { return c.m.keep(ctx, in) })
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 	}
 	here, ok := engines[rec.Runtime]
 	if !ok {
-		if here, err = c.m.engine(ctx, Runtime(rec.Runtime)); err != nil {
+		if here, err = c.m.all.engine(ctx, Runtime(rec.Runtime)); err != nil {
 			c.errs = append(c.errs, err)
 			return
 		}
@@ -172,7 +172,7 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 
 // volumes removes volumes without a container.
 func (c *collector) volumes(ctx context.Context, owner string) {
-	v, err := c.m.volumes()
+	v, err := c.m.all.volumes()
 	c.errs = append(c.errs, err)
 	if v == nil {
 		return
