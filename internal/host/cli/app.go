@@ -16,12 +16,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -72,63 +68,13 @@ func Main(ctx context.Context, a *App, args []string) int {
 	return code
 }
 
-func exitCode(err error) int {
-	var coded interface{ ExitCode() int }
-	var ambiguous *store.AmbiguousError
-	switch {
-	case errors.As(err, &coded):
-		return coded.ExitCode()
-	case errors.Is(err, store.ErrNotFound):
-		return workorder.ExitNotFound
-	case errors.As(err, &ambiguous), errors.Is(err, store.ErrExists):
-		return workorder.ExitUsage
-	}
-	if c := fault.Code(err); c != workorder.ExitGeneral {
-		return c
-	}
-	if errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrIsolation) {
-		return workorder.ExitBox
-	}
-	return workorder.ExitGeneral
-}
-
 // kinds are names of our own exit codes, for programs that cannot see them: behind a command that was passed one through.
 var kinds = map[int]string{
 	workorder.ExitNotFound: "not_found", workorder.ExitNoProject: "no_project", workorder.ExitPort: "port", workorder.ExitBox: "unavailable",
-	workorder.ExitInvalid: "invalid", workorder.ExitGit: "git", workorder.ExitUsage: "usage", exitOurs: "lost",
+	workorder.ExitInvalid: "invalid", workorder.ExitGit: "git", workorder.ExitUsage: "usage", cmdutil.ExitLost: "lost",
 }
 
 func kindOf(code int) string { return cmp.Or(kinds[code], "failed") }
-
-// hint is the advice for an error; empty if there is none.
-func hint(err error) string {
-	// These are at the bottom of errors whose own hint is about something else.
-	if denied, ok := errors.AsType[*runtime.DeniedError](err); ok {
-		return denied.Hint()
-	}
-	if proc.Missing(err) == "git" {
-		return "install git (`sudo apt install git`, `brew install git`), or put it on PATH: repositories and credentials need it"
-	}
-	if h := fault.Hint(err); h != "" {
-		return h
-	}
-	if e, ok := errors.AsType[*store.DamagedError](err); ok {
-		return "`sandbox-agent rm --force " + e.TaskID + "` forgets the task here, with its sandboxes; `sandbox-agent continue " + e.TaskID + " --project P` goes on from the remote then"
-	}
-	var option *projects.OptionError
-	var missing *projects.NotFoundError
-	switch {
-	case errors.As(err, &option):
-		return option.Hint
-	case errors.As(err, &missing):
-		return projects.NotFoundHint
-	case errors.Is(err, runtime.ErrUnavailable):
-		return "start the Docker engine, or point DOCKER_HOST at one that runs"
-	case errors.Is(err, store.ErrExists):
-		return "choose another --task-id, or forget that task with `sandbox-agent rm`"
-	}
-	return ""
-}
 
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)

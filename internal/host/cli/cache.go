@@ -163,9 +163,9 @@ func (o *cacheOptions) keep(ctx context.Context, a *App, verb string, req workor
 		Image: o.image, Isolation: o.isolation, OCIRuntime: o.ociRuntime, CacheVolume: a.CacheVolume(),
 	}
 	if !o.json {
-		view := a.newViewOn(a.Stderr, false)
-		defer view.r.Close()
-		k.Show = view.event
+		view := a.NewView(a.Stderr, false)
+		defer view.Close()
+		k.Show = view.Event
 	}
 	return k.Do(ctx, a.Hard, verb, req, archive)
 }

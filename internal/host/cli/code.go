@@ -248,7 +248,7 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 		return err
 	}
 	if !o.json {
-		a.tellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
+		a.TellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
 		if res.Lost {
 			fmt.Fprintf(a.Stderr, "note: %s\n", res.LostNote())
 		}

@@ -30,6 +30,8 @@ const (
 	exitSignal = cmdutil.ExitSignal
 	engineWait = cmdutil.EngineWait
 	mayBeEmpty = cmdutil.MayBeEmpty
+
+	exitTimedOut, exitCannotRun, exitOurs = cmdutil.ExitTimedOut, cmdutil.ExitCannotRun, cmdutil.ExitLost
 )
 
 var (
@@ -46,6 +48,9 @@ var (
 	isTerminal, termSize                     = cmdutil.IsTerminal, cmdutil.TerminalSize
 	clip, orDash, age, since, ago            = cmdutil.Clip, cmdutil.OrDash, cmdutil.Age, cmdutil.Since, cmdutil.Ago
 	completeList                             = cmdutil.CompleteList
+	parseMemory, parseCPUs, parsePIDs        = cmdutil.ParseMemory, cmdutil.ParseCPUs, cmdutil.ParsePIDs
+	parseOutput, negative                    = cmdutil.ParseOutput, cmdutil.CheckTimeout
+	unknownEnd, exitOf, exitCode, hint       = cmdutil.UnknownEnd, cmdutil.ExitOf, cmdutil.ExitCode, cmdutil.Hint
 )
 
 func unknownName(ctx context.Context, a *App, name string, err error) error {

@@ -16,7 +16,7 @@ import (
 
 // deepRuntime tries what a runtime of sandboxes without a task promises.
 func (o *deepOptions) deepRuntime(ctx context.Context, a *App, name string) error {
-	kind, err := a.kind(name)
+	kind, err := a.Runtime(name)
 	if err != nil {
 		return err
 	}

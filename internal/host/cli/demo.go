@@ -56,9 +56,9 @@ func (o *demoOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	view := a.newView(o.json)
-	err = be.Images.Derive(ctx, demo.ServiceImage, dockerfile, view.event)
-	view.r.Close()
+	view := a.NewView(a.Stdout, o.json)
+	err = be.Images.Derive(ctx, demo.ServiceImage, dockerfile, view.Event)
+	view.Close()
 	if err != nil {
 		return err
 	}

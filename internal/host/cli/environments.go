@@ -194,10 +194,10 @@ func (a *App) buildArtifact(ctx context.Context, file, out string) error {
 	if err != nil {
 		return err
 	}
-	view := a.newView(false)
-	defer view.r.Close()
+	view := a.NewView(a.Stdout, false)
+	defer view.Close()
 	b := artifact.Builder{
-		State: st.Dir(), Progress: view.event,
+		State: st.Dir(), Progress: view.Event,
 		Images: func() (artifact.Images, error) {
 			be, err := a.open()
 			if err != nil {
@@ -208,7 +208,7 @@ func (a *App) buildArtifact(ctx context.Context, file, out string) error {
 		Building: func(name string) { fmt.Fprintf(a.Stderr, "Image %q not found, building...\n", name) },
 	}
 	err = b.Build(ctx, d, out)
-	view.r.Close()
+	view.Close()
 	if err != nil {
 		return err
 	}

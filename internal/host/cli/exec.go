@@ -13,24 +13,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
-	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
-)
-
-// Exit codes of exec beside the command's own: those of GNU timeout.
-const (
-	exitTimedOut = 124
-	// exitCannotRun is that of a command that cannot be started, as of a shell.
-	exitCannotRun = 126
-	exitOurs      = 125
 )
 
 type execOptions struct {
@@ -252,21 +242,6 @@ func (k keys) Read(p []byte) (int, error) {
 // The size of a terminal where the user has none.
 const defaultRows, defaultCols = 24, 80
 
-func parseOutput(t string) (int, error) {
-	switch t {
-	case "":
-		return 0, nil
-	case none:
-		return sandbox.NoLimit, nil
-	}
-	n, ok := yamlkeys.ParseSize(t)
-	const least, largest = 64, 1 << 30
-	if !ok || n < least || n > largest {
-		return 0, fmt.Errorf("--max-output %q: use 64k, 1m or none, at most 1g", t)
-	}
-	return int(n), nil
-}
-
 // leave starts the command in the background.
 func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	p, err := sb.Start(ctx, c)
@@ -341,50 +316,6 @@ func (a *App) waitFor(ctx context.Context, p *sandbox.Process, limit time.Durati
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
-	a.tellEnd(r, limit, "`sandbox-agent up --memory` gives another more")
+	a.TellEnd(r, limit, "`sandbox-agent up --memory` gives another more")
 	return exitOf(r)
-}
-
-// tellEnd prints what the exit code does not say: why a command could not be started, and what ended it. more says how to get more memory; limit is the timeout, or 0
-// if it is not known.
-func (a *App) tellEnd(r sandbox.RunResult, limit time.Duration, more string) {
-	if r.Reason != "" {
-		fmt.Fprintln(a.Stderr, "error: "+r.Reason)
-	}
-	switch {
-	case r.TimedOut && limit > 0:
-		fmt.Fprintf(a.Stderr, "the command was ended: its time limit of %s was reached: `--timeout` sets another\n", limit)
-	case r.TimedOut:
-		fmt.Fprintln(a.Stderr, "the command was ended: its time limit was reached")
-	case r.OutOfMemory:
-		fmt.Fprintln(a.Stderr, "the sandbox's memory limit ended the command: "+more)
-	case r.Reason == "" && toldSignal(r.Signal):
-		fmt.Fprintf(a.Stderr, "the command was ended by %s\n", unix.SignalName(r.Signal))
-	}
-}
-
-// toldSignal reports whether a user would not know of the signal: a shell, too, says nothing of Ctrl-C, a closed pipe and a closed terminal.
-func toldSignal(s syscall.Signal) bool {
-	return s != 0 && s != syscall.SIGINT && s != syscall.SIGPIPE && s != syscall.SIGHUP
-}
-
-// unknownEnd is the error of a command that had begun.
-func unknownEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return left(ctx)
-	}
-	if errors.Is(err, sandbox.ErrLost) {
-		return fault.New(exitOurs, err, "whether the command has ended is not known: `sandbox-agent ps` shows whether the sandbox runs")
-	}
-	return sandboxError(err)
-}
-
-func exitOf(r sandbox.RunResult) error {
-	switch {
-	case r.TimedOut:
-		return cmdutil.Exit(exitTimedOut)
-	case r.ExitCode != 0:
-		return cmdutil.Exit(r.ExitCode)
-	}
-	return nil
 }

@@ -95,7 +95,7 @@ func (a *App) noteNetwork(sb *sandbox.Sandbox) {
 // or of the environment; else a container if an image is named, by flag or environment; else a jail; and without jails
 // on this machine a container of the image of tasks.
 func (a *App) chooseRuntime(ctx context.Context, m *sandbox.Manager, s *sandbox.Spec, flag string) (err error) {
-	if s.Runtime, err = a.kind(flag); err != nil {
+	if s.Runtime, err = a.Runtime(flag); err != nil {
 		return err
 	}
 	if s.Image != "" || s.Network == sandbox.NetworkRestricted { // the library chooses
@@ -155,8 +155,8 @@ func (a *App) taskImage(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	view := a.newViewOn(os.Stderr, false)
-	defer view.r.Close()
-	img, err := be.Images.Ensure(ctx, "", view.event)
+	view := a.NewView(os.Stderr, false)
+	defer view.Close()
+	img, err := be.Images.Ensure(ctx, "", view.Event)
 	return cmp.Or(img.Name, img.ID), err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -111,7 +112,7 @@ func environmentTopic() string {
 		{"SANDBOX_AGENT_STATE_DIR", "directory of tasks, records and keys"},
 		{"SANDBOX_AGENT_VERBOSE", "true: --verbose for all commands"},
 		{sandboxVariable, "sandbox of 'exec' without a name"},
-		{runtimeVariable, "runtime of new sandboxes"},
+		{cmdutil.RuntimeVariable, "runtime of new sandboxes"},
 		{imageVariable, "image of containers without --image"},
 		{"SANDBOX_AGENT_PROJECTS", "more directories with project files"},
 		{"SANDBOX_AGENT_ENVIRONMENTS", "file with presets of 'run'"},

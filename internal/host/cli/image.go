@@ -43,10 +43,10 @@ func buildImage(ctx context.Context, a *App, rebuild, asJSON bool) error {
 	if _, err := be.Engine.Info(ctx); err != nil {
 		return err
 	}
-	view := a.newView(asJSON)
-	defer view.r.Close()
-	img, err := be.Images.Build(ctx, rebuild, view.event)
-	view.r.Close()
+	view := a.NewView(a.Stdout, asJSON)
+	defer view.Close()
+	img, err := be.Images.Build(ctx, rebuild, view.Event)
+	view.Close()
 	if err != nil {
 		return err
 	}

@@ -60,10 +60,10 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	if err != nil {
 		return err
 	}
-	view := a.newView(o.json)
-	defer view.r.Close()
+	view := a.NewView(a.Stdout, o.json)
+	defer view.Close()
 	if rec.Collected {
-		err := outcome.Recorded(rec, view.event)
+		err := outcome.Recorded(rec, view.Event)
 		if err == nil && o.follow {
 			return ended(rec.Status, rec.EndedBy)
 		}
@@ -76,7 +76,7 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	if o.follow {
 		return a.follow(ctx, be, st, rec, view)
 	}
-	err = a.tasks(nil).Launcher(be, st, view.event).Replay(ctx, rec)
+	err = a.tasks(nil).Launcher(be, st, view.Event).Replay(ctx, rec)
 	if err != nil && ctx.Err() != nil {
 		return left(ctx)
 	}
@@ -105,11 +105,11 @@ func at(rec *store.Record, attempt int) (*store.Record, error) {
 }
 
 // follow shows a run to its end and ends with its exit code.
-func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *view) error {
-	view.told = true
-	res, err := a.tasks(nil).Launcher(be, st, view.event).Watch(ctx, rec)
-	view.r.Close()
-	return a.followed(ctx, rec, res, view.json, err)
+func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *cmdutil.View) error {
+	view.Told = true
+	res, err := a.tasks(nil).Launcher(be, st, view.Event).Watch(ctx, rec)
+	view.Close()
+	return a.followed(ctx, rec, res, view.JSON, err)
 }
 
 // followed reports how a followed run ended.

@@ -163,9 +163,9 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 		s.Lines = append(s.Lines, text.Clean(string(line)))
 		s.Lines = s.Lines[max(0, len(s.Lines)-mcpLines):]
 	})
-	view := t.a.newViewOn(lines, false)
-	defer view.r.Close()
-	err = t.a.tasks(nil).Replay(ctx, st, rec, view.event)
+	view := t.a.NewView(lines, false)
+	defer view.Close()
+	err = t.a.tasks(nil).Replay(ctx, st, rec, view.Event)
 	lines.Close()
 	return s, wrongCall(err)
 }

@@ -50,13 +50,13 @@ func (o *runOptions) show(ctx context.Context, a *App, job *job.Job) (event func
 	if job != nil && o.Detach && !o.json {
 		out = a.Stderr // standard output is for the task id alone: scripts read it
 	}
-	view := a.newViewOn(out, o.json)
-	view.told = true
+	view := a.NewView(out, o.json)
+	view.Told = true
 	if job != nil {
-		view.stopping = func() bool { return ctx.Err() != nil }
-		view.begin(job)
+		view.Stopping = func() bool { return ctx.Err() != nil }
+		view.Begin(job)
 	}
-	return view.event, view.r.Close
+	return view.Event, view.Close
 }
 
 // answer prints the outcome of a command that names its task, and returns its exit code.
@@ -120,9 +120,9 @@ func (o *runOptions) report(a *App, out app.TaskOutcome) error {
 		}
 	}
 	if o.json {
-		view := a.newView(true)
-		view.event(workorder.Event{Time: time.Now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
-		view.r.Close()
+		view := a.NewView(a.Stdout, true)
+		view.Event(workorder.Event{Time: time.Now(), Type: workorder.EventResult, Status: string(res.Status), Result: res})
+		view.Close()
 	} else {
 		a.summary(res, rec)
 	}

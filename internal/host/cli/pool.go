@@ -217,7 +217,7 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 				r.Runtime, errs[3] = sandbox.ParseRuntime(kind)
 			}
 			for _, t := range mounts {
-				m, err := a.parseMount(t)
+				m, err := a.ParseMount(t)
 				r.Mounts, errs = append(r.Mounts, m), append(errs, err)
 			}
 			if err := errors.Join(errs...); err != nil {
@@ -332,7 +332,7 @@ func (o *poolExecOptions) do(ctx context.Context, a *App, socket string) error {
 	} else {
 		_, err = a.Stdout.Write(r.Output())
 		_, _ = a.Stderr.Write(r.Errors())
-		a.tellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+		a.TellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {
 		return err
@@ -342,10 +342,3 @@ func (o *poolExecOptions) do(ctx context.Context, a *App, socket string) error {
 
 // maxPoolInput bounds the standard input of a command, in bytes: a request has it with all else.
 const maxPoolInput = 16 << 20
-
-func negative(d time.Duration) error {
-	if d < 0 {
-		return fmt.Errorf("--timeout must not be negative")
-	}
-	return nil
-}

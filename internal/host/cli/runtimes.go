@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,26 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// runtimeVariable names the runtime where no flag does.
-const runtimeVariable = "SANDBOX_AGENT_RUNTIME"
-
-// kind is the runtime that the flag names, or else the environment.
-func (a *App) kind(flag string) (sandbox.Runtime, error) {
-	k, err := sandbox.ParseRuntime(cmp.Or(flag, a.Getenv(runtimeVariable), "auto"))
-	if errors.Is(err, sandbox.ErrUnsupported) {
-		return "", sandboxError(err)
-	}
-	if err != nil {
-		return "", fault.New(workorder.ExitUsage, err, "`sandbox-agent runtime list` lists them")
-	}
-	return k, nil
-}
 
 func newRuntimeCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{Use: "runtime", Short: "List the runtimes available on this machine", Args: noArgs}

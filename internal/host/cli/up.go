@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -118,7 +117,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		errs = append(errs, err)
 	}
 	for _, t := range o.mounts {
-		m, err := a.parseMount(t)
+		m, err := a.ParseMount(t)
 		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
 	}
 	work, err := a.parseWorkspaces(o.workspaces)
@@ -144,7 +143,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	defer m.Close()
 	if o.repo == "" && o.project == "" && s.Worktree == "" && o.ref == "" {
 		err = a.chooseRuntime(ctx, m, &s, o.runtime)
-	} else if s.Runtime, err = a.kind(o.runtime); err == nil {
+	} else if s.Runtime, err = a.Runtime(o.runtime); err == nil {
 		err = o.of(ctx, a, &s)
 	}
 	if err != nil {
@@ -223,7 +222,7 @@ func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
 			continue
 		}
 		folder, ro := strings.CutSuffix(folder, ":ro")
-		m, err := a.parseMount(folder + ":" + inside)
+		m, err := a.ParseMount(folder + ":" + inside)
 		if err == nil {
 			if st, serr := os.Stat(m.Source); serr != nil {
 				err = fmt.Errorf("--workspace %q: %w", t, serr)
@@ -235,20 +234,6 @@ func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
 		all, errs = append(all, m), append(errs, err)
 	}
 	return all, errors.Join(errs...)
-}
-
-// parseMount reads HOST:INSIDE[:ro]; a relative path of this machine begins in the current folder.
-func (a *App) parseMount(t string) (sandbox.Mount, error) {
-	parts := strings.Split(t, ":")
-	ro := len(parts) == 3 && parts[2] == "ro"
-	if len(parts) != 2 && !ro || parts[0] == "" {
-		return sandbox.Mount{}, fmt.Errorf("--mount %q: use HOST:INSIDE, or HOST:INSIDE:ro", t)
-	}
-	host, err := filepath.Abs(filepath.Join(a.Dir, parts[0]))
-	if filepath.IsAbs(parts[0]) {
-		host, err = filepath.Clean(parts[0]), nil
-	}
-	return sandbox.Mount{Source: host, Target: parts[1], ReadOnly: ro}, err
 }
 
 // warnOfRoots warns of mounts that a jail cannot write to.

@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
@@ -29,7 +28,7 @@ func TestTellEnd(t *testing.T) {
 	} {
 		for _, limit := range []time.Duration{0, time.Second} {
 			var out bytes.Buffer
-			(&App{Factory: cmdutil.New(cmdutil.IO{Stderr: &out}, app.Env{})}).tellEnd(row.r, limit, "more")
+			New(IO{Stderr: &out}, app.Env{}).TellEnd(row.r, limit, "more")
 			if lines := bytes.Count(out.Bytes(), []byte("\n")); lines > 1 || lines == 1 != row.told {
 				t.Errorf("%s: %q", name, out.String())
 			}

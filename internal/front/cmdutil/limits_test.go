@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"fmt"
@@ -30,13 +30,13 @@ func TestLimits(t *testing.T) {
 				switch kind {
 				case "memory":
 					var n int64
-					n, err = parseMemory(text)
+					n, err = ParseMemory(text)
 					got = float64(n)
 				case "cpus":
-					got, err = parseCPUs(text)
+					got, err = ParseCPUs(text)
 				default:
 					var n int64
-					n, err = parsePIDs(text)
+					n, err = ParsePIDs(text)
 					got = float64(n)
 				}
 				if (err != nil) != (want == wrong) || err == nil && got != want {
