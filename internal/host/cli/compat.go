@@ -36,8 +36,8 @@ const (
 
 var (
 	usage, notFound, sandboxError            = app.Usagef, app.NotFound, app.SandboxError
-	checkTask, checkSandbox, isTask          = app.CheckTask, app.CheckSandbox, app.IsTask
-	fullID, didYouMean                       = app.FullTaskID, app.DidYouMean
+	checkSandbox, isTask                     = app.CheckSandbox, app.IsTask
+	didYouMean                               = app.DidYouMean
 	endpointsOf, local                       = app.Addresses, app.LocalAddress
 	left                                     = cmdutil.Interrupted
 	noArgs, each, noEmptyFlag                = cmdutil.NoArgs, cmdutil.Each, cmdutil.NoEmptyFlag
