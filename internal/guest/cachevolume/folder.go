@@ -123,8 +123,7 @@ func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
 	return live, nil
 }
 
-// over reports whether a dead box's directory may be removed: its death was detected longer than the grace
-// period ago.
+// over reports whether a dead box's directory may be removed: its death was detected longer than the grace period ago.
 func (f *Folder) over(dir string) bool {
 	if f.Grace == 0 {
 		return true
@@ -143,8 +142,7 @@ func (f *Folder) over(dir string) bool {
 // seenFile marks a run's directory once another box has detected its death.
 const seenFile = "seen-dead"
 
-// Hold locks a run's directory until the calling process ends, which continues the work of a dead program of
-// the box.
+// Hold locks a run's directory until the calling process ends, which continues the work of a dead program of the box.
 func Hold(dir string) error {
 	fd, err := unix.Open(filepath.Join(dir, "lock"), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -153,8 +151,7 @@ func Hold(dir string) error {
 	return err
 }
 
-// Leave discards this box's own directory, which must no longer be in use. If it is not called, the next box
-// does it.
+// Leave discards this box's own directory, which must no longer be in use. If it is not called, the next box does it.
 func (f *Folder) Leave() error {
 	if f.runLock == nil {
 		return nil
@@ -229,4 +226,40 @@ func tryLock(path string) (*flock.Flock, error) {
 		err = unix.EWOULDBLOCK
 	}
 	return l, err
+}
+
+// Usage returns the disk space of directories, in bytes, each file counted once. Files deleted meanwhile count as zero.
+func Usage(ctx context.Context, dirs ...string) (int64, error) {
+	type file struct{ dev, ino uint64 }
+	seen := map[file]bool{}
+	var sum int64
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				err = ctx.Err()
+			}
+			var st unix.Stat_t
+			if err == nil {
+				err = unix.Lstat(path, &st)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if id := (file{st.Dev, st.Ino}); st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				if seen[id] {
+					return nil
+				}
+				seen[id] = true
+			}
+			sum += st.Blocks * 512 // the kernel's unit, independent of the file system
+			return nil
+		})
+		if err != nil {
+			return sum, fmt.Errorf("measure %s: %w", dir, err)
+		}
+	}
+	return sum, nil
 }

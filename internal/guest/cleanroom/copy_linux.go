@@ -20,8 +20,7 @@ var errTooMuch = errors.New("too much to copy")
 // copier copies a tree with owners and modes, within limits for size, files, and examined entries.
 type copier struct {
 	bytes, files, entries int64
-	// before leaves out entries changed at this time or later, and directories with nothing else. Zero copies
-	// everything.
+	// before leaves out entries changed at this time or later, and directories with nothing else. Zero copies everything.
 	before time.Time
 	seed   maphash.Seed
 }

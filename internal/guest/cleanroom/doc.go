@@ -10,8 +10,7 @@
 // A room leaves less memory and disk space for the next one. So it is removed when its side has ended, and
 // none is created if the agent's files use half of the space that was free when the task began.
 //
-// This package does not handle processes and the inner engine: the caller ends the processes and renews the
-// engine.
+// This package does not handle processes and the inner engine: the caller ends the processes and renews the engine.
 package cleanroom
 
 import (
@@ -28,11 +27,9 @@ type Config struct {
 	Root string
 	// Dir stores the rooms and small copies of the image's content. It is created for root only.
 	Dir string
-	// Apart lists directories that the caller renews by other means, those of the inner engine: a room does not
-	// have them.
+	// Apart lists directories that the caller renews by other means, those of the inner engine: a room does not have them.
 	Apart []string
-	// Hidden lists directories that a room does not have: they contain the agent's output, and its pushed
-	// commits.
+	// Hidden lists directories that a room does not have: they contain the agent's output, and its pushed commits.
 	Hidden []string
 	// Task is the task's own directory: it is always empty at the start of a room.
 	Task string

@@ -1,3 +1,26 @@
+// Package egress is the network policy of the box (workorder.Network), for the agent, the project's commands
+// and inner containers alike.
+//
+// The kernel enforces it: one nftables table, replaced as a whole, is in force before any untrusted code
+// runs. The owner of the socket decides whether it is trusted: uid 0 with gid 0 is boot and its children. The
+// policy applies to all other sockets. Inner containers are recognised by the bridge that they use, never by
+// an address, which they can forge. From Seal on, the policy also applies to the inner engine's daemon (uid 0
+// with a group of its own). A connection that boot opened is boot's only: what another socket sends from the
+// same port to the same server is refused, for as long as the kernel remembers the connection.
+//
+// In mode restricted, DNS goes to the package's resolver and TCP to its proxy; everything else is refused at once. The
+// resolver answers an allowed name with a synthetic address of 198.18.0.0/15, so the proxy knows the name of a
+// connection of any protocol. The proxy resolves that name itself, so the dialled address cannot differ from the
+// checked name. TLS is not opened. The proxy reads the server name of the first message (with Encrypted Client Hello,
+// the outer name decides) and splices. HTTP/1 without TLS is parsed and every request is checked.
+//
+// An allowed name may resolve to a private address (companies have internal hosts) if its rule says so, but
+// never to a metadata service, the box itself or its inner networks.
+//
+// With Network.Learn no name is refused, and TCP to an address without a name passes, too; UDP, ICMP and
+// everything else stay refused as in restricted.
+//
+// If a policy cannot be applied, Up returns an error. There is no fallback to a weaker policy.
 package egress
 
 import (
@@ -177,8 +200,7 @@ func (e *Egress) set(s kernelState) {
 	e.state = s
 }
 
-// Seal applies the policy to the inner engine's daemon, too. Connections that it
-// opened to the outside before are cut.
+// Seal applies the policy to the inner engine's daemon, too. Connections that it opened to the outside before are cut.
 func (e *Egress) Seal(ctx context.Context) error {
 	err := e.change(ctx, func(s *kernelState) { s.sealed = true })
 	if err != nil {
@@ -215,8 +237,7 @@ func (e *Egress) change(ctx context.Context, f func(*kernelState)) error {
 // Resolvers returns the box's resolvers.
 func (e *Egress) Resolvers() []netip.Addr { return slices.Clone(e.now().resolvers) }
 
-// Resolve returns a host's addresses as trusted processes of the box resolve it; empty if it cannot be
-// resolved.
+// Resolve returns a host's addresses as trusted processes of the box resolve it; empty if it cannot be resolved.
 func (e *Egress) Resolve(ctx context.Context, host string) []netip.Addr {
 	all, err := e.lookup.addresses(ctx, workorder.CanonicalHost(host))
 	if err != nil {
@@ -404,4 +425,56 @@ func (s sockets) open(ctx context.Context, networks []string) (uint16, error) {
 
 func noIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPROTONOSUPPORT)
+}
+
+// SetPolicy replaces the policy in one step of the kernel. Connections that untrusted code opened to the
+// outside under the previous policy are cut, unless the new one refuses nothing. On error the previous policy
+// stays in force. Call it after Up.
+func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
+	p, err := newPolicy(n)
+	if err == nil && !slices.Contains(workorder.NetworkModes(), p.mode) {
+		err = fmt.Errorf("unknown mode %q (known: %v)", p.mode, workorder.NetworkModes())
+	}
+	if err != nil {
+		return fmt.Errorf("network policy: %w", err)
+	}
+	e.changes.Lock()
+	defer e.changes.Unlock()
+	if !e.up {
+		return errors.New("replace the network policy: none is in force")
+	}
+	next := e.now()
+	next.mode, next.ports, next.switched, next.proxyPort = p.mode, p.ports(), true, 0
+	if p.mode != workorder.NetworkFull && next.dnsPort == 0 {
+		if next.dnsPort, err = e.listenDNS(ctx, e.run); err != nil {
+			return err
+		}
+	}
+	e.pool.reserve(p)
+	proxy, cut := e.newProxy(p), func() {}
+	if p.mode == workorder.NetworkRestricted {
+		if next.proxyPort, cut, err = e.listenProxy(ctx, e.run, proxy); err != nil {
+			return err
+		}
+	}
+	was := e.resolver.policy.Swap(&p)
+	if err := apply(ctx, ruleset(next)); err != nil {
+		e.resolver.policy.Store(was)
+		cut()
+		return fmt.Errorf("apply the network policy %q: %w", p.mode, err)
+	}
+	e.set(next)
+	e.cut()
+	e.mu.Lock()
+	e.proxy = proxy
+	e.mu.Unlock()
+	e.cut = cut
+	e.ledger.setMode(p.mode)
+	return nil
+}
+
+func (e *Egress) inForce() *proxy {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.proxy
 }

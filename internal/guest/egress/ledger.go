@@ -17,8 +17,7 @@ const (
 	otherHosts = "*"
 	// maxBy bounds the processes or containers of an entry.
 	maxBy = 3
-	// maxAsked bounds an entry's attempts that are traced to a process: a search costs
-	// milliseconds.
+	// maxAsked bounds an entry's attempts that are traced to a process: a search costs milliseconds.
 	maxAsked = 6
 )
 

@@ -1,11 +1,15 @@
 package egress
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -210,8 +214,7 @@ func (w *writer) divert(s kernelState) {
 
 	w.open("chain divert_inner")
 	w.line("type nat hook prerouting priority dstnat - 10; policy accept;")
-	// If bridges call the firewall, traffic between containers also passes here,
-	// so the output interface decides.
+	// If bridges call the firewall, traffic between containers also passes here, so the output interface decides.
 	w.line("%s fib daddr oifname @outside %s", fromInner, dns)
 	w.both("%s return", "metadata")
 	proxy(fromInner + " fib daddr oifname @outside")
@@ -231,8 +234,7 @@ func (w *writer) input() {
 func (w *writer) output(s kernelState) {
 	w.open("chain trusted")
 	w.line("ct mark set %#x", trustedMark)
-	// Not "any address of the box": an inner network can be given the address of a
-	// host that boot talks to.
+	// Not "any address of the box": an inner network can be given the address of a host that boot talks to.
 	w.line("ip daddr 127.0.0.0/8 accept")
 	w.line("ip6 daddr ::1 accept")
 	w.both("%s accept", "own")
@@ -277,8 +279,7 @@ func (w *writer) output(s kernelState) {
 	if !s.sealed {
 		w.line("%s oifname @outside ct mark set %#x accept", s.engine(), engineMark)
 	}
-	// After a redirect the kernel still names the original output interface,
-	// so the address decides.
+	// After a redirect the kernel still names the original output interface, so the address decides.
 	w.line("fib daddr type local accept")
 	w.line(`oifname "lo" accept`)
 	w.line("%s accept", toInner)
@@ -320,4 +321,30 @@ func (w *writer) refuse(name, prefix string, unlogged bool) {
 	w.line("meta l4proto tcp reject with tcp reset")
 	w.line("reject with icmpx admin-prohibited")
 	w.close()
+}
+
+// applyTime bounds one change of the rules: it takes milliseconds, and the first one can load kernel modules.
+const applyTime = 10 * time.Second
+
+// apply replaces the rules in one transaction: either all new ones are in force or all old ones.
+func apply(ctx context.Context, rules string) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTime)
+	defer cancel()
+	_, err := proc.Output(ctx, proc.Spec{Argv: []string{"nft", "-f", "-"}, Stdin: strings.NewReader(rules)})
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("load the firewall rules: %w: %s", err, applyHint(err))
+}
+
+func applyHint(err error) string {
+	var exit *proc.ExitError
+	switch {
+	case !errors.As(err, &exit): // it did not start at all
+		return "the image needs the program nft (package nftables): rebuild the image"
+	case strings.Contains(exit.Stderr, "not permitted"):
+		return "the sandbox needs the capability NET_ADMIN: start it with --cap-add NET_ADMIN"
+	}
+	return "the kernel needs nf_tables with inet tables, NAT (redirect, masquerade), fib, reject, log and conntrack: " +
+		"use a machine whose kernel has them (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct)"
 }

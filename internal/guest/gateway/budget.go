@@ -30,13 +30,12 @@ const (
 
 // ledger counts the usage and enforces the budget.
 //
-// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so one
-// request at a time may exceed the budget. Concurrent requests reserve their highest cost, by prompt and
-// allowed answer, or the cost of the dearest request so far if that is more. A request that does not fit next
-// to the running ones waits for them. Before any cost is known, all wait for the first, unless its client has
-// given it up. So the budget is exceeded by at most one request that runs alone, or by the amount by which
-// the running ones together cost more than they reserved: a server can do work that the request does not
-// show.
+// A request may begin while the spent sum is below the budget. Its cost is known only at its end, so one request at a
+// time may exceed the budget. Concurrent requests reserve their highest cost, by prompt and allowed answer, or the cost
+// of the dearest request so far if that is more. A request that does not fit next to the running ones waits for them.
+// Before any cost is known, all wait for the first, unless its client has given it up. So the budget is exceeded by at
+// most one request that runs alone, or by the amount by which the running ones together cost more than they reserved: a
+// server can do work that the request does not show.
 //
 // The received part of a broken-off answer is cost. The server may bill more: that is a reserve, which is
 // shown apart until the provider reports the usage. The reserve counts for the budget if the client gave the

@@ -3,17 +3,22 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -252,4 +257,125 @@ func (c *call) forward(header http.Header) *refusal {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return c.answer(resp)
+}
+
+// refusal is an answer that the gateway writes itself.
+type refusal struct {
+	status int
+	// kind is the name used in the audit.
+	kind string
+	text string
+	// after is Retry-After in seconds; 0 for none.
+	after int
+	// final means that retrying soon is pointless.
+	final bool
+}
+
+// errorTypes are the providers' names for a status.
+var errorTypes = map[workorder.ModelAPI]map[int]string{
+	workorder.APIAnthropic: {
+		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusNotFound: "not_found_error",
+		http.StatusRequestEntityTooLarge: "request_too_large", http.StatusTooManyRequests: "rate_limit_error",
+		http.StatusUpgradeRequired: "invalid_request_error", http.StatusUnsupportedMediaType: "invalid_request_error",
+	},
+	workorder.APIOpenAI: {
+		http.StatusBadRequest:            "invalid_request_error",
+		http.StatusUnauthorized:          "invalid_request_error",
+		http.StatusNotFound:              "invalid_request_error",
+		http.StatusRequestEntityTooLarge: "invalid_request_error",
+		http.StatusTooManyRequests:       "requests",
+		http.StatusUpgradeRequired:       "invalid_request_error",
+		http.StatusUnsupportedMediaType:  "invalid_request_error",
+	},
+}
+
+// write answers in the format of the API's own errors.
+func (r *refusal) write(w http.ResponseWriter, api workorder.ModelAPI) {
+	text := "sandbox-agent: " + r.text
+	kind := errorTypes[api][r.status]
+	var shape any
+	if api == workorder.APIOpenAI {
+		if kind == "" {
+			kind = "server_error"
+		}
+		shape = map[string]any{"error": map[string]any{"message": text, "type": kind, "param": nil, "code": r.kind}}
+	} else {
+		if kind == "" {
+			kind = "api_error"
+		}
+		shape = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": text}}
+	}
+	b, err := json.Marshal(shape)
+	if err != nil {
+		b = []byte(`{}`)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if r.status == http.StatusBadRequest || r.final {
+		h.Set("X-Should-Retry", "false") // the SDKs of both providers obey it
+	}
+	if r.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(r.after))
+	}
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(r.status)
+	_, _ = w.Write(b) // the client may be gone
+}
+
+// line is the audit record of one request: without body and key, and with the client's texts cut short.
+type line struct {
+	Time     time.Time `json:"time"`
+	API      string    `json:"api,omitempty"`
+	Method   string    `json:"method"`
+	Path     string    `json:"path"`
+	Status   int       `json:"status"` // 0 if there was no answer
+	Model    string    `json:"model,omitempty"`
+	Stream   bool      `json:"stream,omitempty"`
+	Input    int64     `json:"input_tokens"`
+	Output   int64     `json:"output_tokens"`
+	Read     int64     `json:"cache_read_tokens"`
+	Write    int64     `json:"cache_write_tokens"`
+	CostUSD  *float64  `json:"cost_usd"`            // null if not known
+	Estimate bool      `json:"estimated,omitempty"` // the answer broke off: part of it is estimated
+	// ReservedUSD is the possible cost beyond that.
+	ReservedUSD float64 `json:"reserved_usd,omitempty"`
+	Millis      int64   `json:"duration_ms"`
+	BytesIn     int64   `json:"bytes_in"`
+	BytesOut    int64   `json:"bytes_out"`
+	Upstream    string  `json:"upstream_request_id,omitempty"`
+	Refused     string  `json:"refused,omitempty"`
+	// Reaches names the first few things that the provider was to fetch or run for the agent, refused ones included.
+	Reaches []string `json:"reaches,omitempty"`
+}
+
+// clean makes a client's or server's text safe for a log.
+func clean(s string) string {
+	if s == "" {
+		return "" // there was none
+	}
+	return origin.Clean(s)
+}
+
+// auditor writes each line as a whole.
+type auditor struct {
+	mu  sync.Mutex
+	out io.Writer // nil to drop the lines
+	log *slog.Logger
+}
+
+func (a *auditor) write(l *line) {
+	if a.out == nil {
+		return
+	}
+	l.Millis = time.Since(l.Time).Milliseconds()
+	l.Time = l.Time.UTC()
+	b, err := json.Marshal(l)
+	if err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_, err = a.out.Write(append(b, '\n'))
+	}
+	if err != nil {
+		a.log.Warn("write the audit of the model gateway", "error", err)
+	}
 }

@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/pattern"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -25,8 +29,7 @@ const (
 	byGateway = "gateway"
 )
 
-// judge applies the network policy to requests: a fetch or a tool of the provider bypasses the box's own
-// network.
+// judge applies the network policy to requests: a fetch or a tool of the provider bypasses the box's own network.
 type judge struct {
 	mode  workorder.NetworkMode
 	learn bool
@@ -203,4 +206,255 @@ func few(list *[]string, s string) {
 	if len(*list) < maxNamed && !slices.Contains(*list, s) {
 		*list = append(*list, s)
 	}
+}
+
+// maxReaches bounds the reaches collected from one request.
+const maxReaches = 10_000
+
+var errReaches = errors.New("it names too many URLs, files and tools")
+
+// clientTools are the types of tools that the client runs, and of the provider's tools that see only the
+// request, the organisation's vector stores (file_search) or another model (advisor, image_generation). Source:
+// the unions of the providers' SDKs, 2026-11-21: BetaToolUnionParam of anthropic-sdk-go v1.84.0, ToolUnionParam of
+// openai-go v3.95.0. Every other type, also a new one, counts as run by the provider.
+var clientTools = pattern.New(
+	`^(?:custom|function|namespace|apply_patch|local_shell|shell|computer|computer_use|computer_use_preview|file_search|` +
+		`image_generation|tool_search|` +
+		`(?:bash|text_editor|computer|computer_toolset|browser_toolset|memory|advisor|tool_search_tool_bm25|` +
+		`tool_search_tool_regex)(?:_[0-9]{8})?|` +
+		`tool_reference|mcp_tool_reference|mcp_toolset_reference|tool_definition)$`,
+)
+
+// cachedSearch are tools that reach nothing with external_web_access: false. Codex sets that inside its own
+// sandbox; without one it uses the live search, unless it runs with web_search="disabled".
+var cachedSearch = []string{"web_search", "web_search_2025_08_26"}
+
+// searching are models that search the web without a tool (OpenAI's, and any at OpenRouter).
+var searching = pattern.New(`(?i)-search-(?:preview|api)|:online$`)
+
+// fields are a request's own fields that make the provider, or a proxy in front of it, reach out: of
+// Anthropic, OpenAI, OpenRouter (plugins), xAI (search_parameters) and Alibaba (enable_search).
+var fields = []string{"mcp_servers", "web_search_options", "plugins", "search_parameters", "enable_search"}
+
+// toolFields are fields that make a tool one of the provider's, whatever its type: of MCP, and of
+// Google's tools, which have no type.
+var toolFields = []string{
+	"server_url", "connector_id", "google_search", "googlesearch", "google_search_retrieval", "googlesearchretrieval", "url_context",
+	"urlcontext", "code_execution", "codeexecution", "enterprise_web_search", "enterprisewebsearch", "google_maps", "googlemaps",
+}
+
+// urlFields are fields that contain a URL, or an object with one.
+var urlFields = []string{"image_url", "file_url", "video_url", "audio_url"}
+
+// fileFields are fields whose object is a file; fileTypes are the types of such objects.
+var (
+	fileFields = []string{"file", "source", "input_image_mask"}
+	fileTypes  = []string{"file", "input_file", "input_image", "container_upload"}
+)
+
+// opaque are fields with the client's own values: JSON schemas, and examples for them.
+var opaque = []string{"input_schema", "output_schema", "parameters", "schema", "input_examples", "metadata"}
+
+// uses are the blocks whose field input is the model's input to a tool.
+var uses = []string{"tool_use", "server_tool_use", "mcp_tool_use"}
+
+// reach is a part of a request that makes the provider reach out.
+type reach struct {
+	// what is a tool, a field or a model; empty for a URL.
+	what, url string
+}
+
+// scan finds the parts of a request that make the provider reach out. raw is valid JSON.
+func scan(raw []byte) ([]reach, error) {
+	s := scanner{raw: raw}
+	s.value(space(raw, 0), place{})
+	if s.over {
+		return nil, errReaches
+	}
+	return s.found, nil
+}
+
+type scanner struct {
+	raw   []byte
+	found []reach
+	over  bool // there were more than maxReaches
+}
+
+type place struct {
+	field string // the innermost field that it belongs to
+	item  bool   // it is an item of the field's list
+	depth int    // of objects
+}
+
+// thing has the relevant properties of an object.
+type thing struct {
+	kind   string // its type
+	kinds  int
+	urls   []string
+	file   bool
+	named  bool
+	by     string // one of toolFields
+	cached bool   // external_web_access is false
+	live   bool   // external_web_access has another value
+	remote bool   // it has an environment that is not local
+}
+
+func (s *scanner) note(r reach) {
+	if s.over = s.over || len(s.found) == maxReaches; !s.over {
+		s.found = append(s.found, r)
+	}
+}
+
+// value steps over a value and examines it.
+func (s *scanner) value(i int, at place) (end int) {
+	switch s.raw[i] {
+	case '{':
+		return s.object(i, at)
+	case '[':
+		at.item = true
+		for i = space(s.raw, i+1); s.raw[i] != ']'; {
+			if s.raw[i] == ',' {
+				i = space(s.raw, i+1)
+			}
+			i = space(s.raw, s.value(i, at))
+		}
+		return i + 1
+	}
+	return endOfValue(s.raw, i)
+}
+
+func (s *scanner) object(i int, at place) (end int) {
+	var t thing
+	from, to := 0, 0 // range of the reaches found in the field input
+	for i = space(s.raw, i+1); s.raw[i] != '}'; {
+		if s.raw[i] == ',' {
+			i = space(s.raw, i+1)
+		}
+		start := i
+		i = endOfString(s.raw, i)
+		name := fieldName(s.raw[start:i])
+		i = space(s.raw, space(s.raw, i)+1) // over the colon
+		start = i
+		before := len(s.found)
+		if slices.Contains(opaque, name) || name == "mcp_servers" && at.depth == 0 { // mcp_servers counts as a whole
+			i = endOfValue(s.raw, i)
+		} else {
+			i = s.value(i, place{field: name, depth: at.depth + 1})
+		}
+		if name == "input" {
+			from, to = before, len(s.found)
+		}
+		s.field(&t, name, s.raw[start:i], at.depth)
+		i = space(s.raw, i)
+	}
+	if slices.Contains(uses, t.kind) && t.kinds == 1 {
+		s.found = slices.Delete(s.found, from, to)
+	}
+	s.thing(&t, at)
+	return i + 1
+}
+
+// field examines one field of an object; v is its value.
+func (s *scanner) field(t *thing, name string, v []byte, depth int) {
+	if string(v) == "null" {
+		return
+	}
+	switch name {
+	case "type":
+		t.kind = textOf(v)
+		t.kinds++
+	case "url":
+		t.urls = append(t.urls, textOf(v))
+	case "file_id":
+		t.file = true
+	case "file_data": // base64; some proxies accept a URL
+		if u := textOf(v[:min(len(v), maxText)]); strings.Contains(u, "://") {
+			s.note(reach{url: u})
+		}
+	case "name", "function":
+		t.named = true
+	case "external_web_access":
+		t.cached, t.live = true, t.live || string(v) != "false"
+	case "environment":
+		var e struct{ Type string }
+		t.remote = t.remote || json.Unmarshal(v, &e) != nil || e.Type != "local"
+	case "prompt":
+		if depth == 0 && v[0] == '{' {
+			s.note(reach{what: "prompt, a stored one, which can bring tools"})
+		}
+	case "model":
+		if depth == 0 && searching.MatchString(textOf(v)) {
+			s.note(reach{what: "model " + textOf(v)})
+		}
+	}
+	if v[0] == '"' && slices.Contains(urlFields, name) {
+		s.note(reach{url: textOf(v)})
+	}
+	if slices.Contains(toolFields, name) {
+		t.by = name
+	}
+	if depth == 0 && slices.Contains(fields, name) && string(v) != "false" && !emptyList(v) {
+		s.note(reach{what: "field " + name})
+	}
+}
+
+// thing decides on an object by all of its fields.
+func (s *scanner) thing(t *thing, at place) {
+	if t.kinds > 1 {
+		s.note(reach{what: "field type, given twice in one object"})
+	}
+	if strings.EqualFold(t.kind, "url") || slices.Contains(urlFields, at.field) {
+		for _, u := range t.urls {
+			s.note(reach{url: u})
+		}
+	}
+	if t.file && (slices.Contains(fileTypes, t.kind) || slices.Contains(fileFields, at.field)) {
+		s.note(reach{what: "file of the organisation"})
+	}
+	if at.field != "tools" && at.field != "tool" && at.field != "definition" {
+		return
+	}
+	switch {
+	case t.by != "":
+		s.note(reach{what: "tool with " + t.by})
+	case t.kind == "" && t.kinds == 0 && t.named:
+	case t.kind == "":
+		s.note(reach{what: "tool without type and name"})
+	case slices.Contains(cachedSearch, t.kind) && t.cached && !t.live:
+	case t.kind == "shell" && t.remote, !clientTools.MatchString(t.kind):
+		s.note(reach{what: "tool " + t.kind})
+	}
+}
+
+// fieldName is a field's name in lower case, because some servers ignore case.
+func fieldName(quoted []byte) string {
+	plain := true
+	for _, c := range quoted {
+		if c == '\\' || c >= 0x80 || 'A' <= c && c <= 'Z' {
+			plain = false
+			break
+		}
+	}
+	name := string(quoted[1 : len(quoted)-1])
+	if plain {
+		return name
+	}
+	_ = json.Unmarshal(quoted, &name)
+	return strings.ToLower(strings.ToUpper(name)) // matches the case folding of encoding/json
+}
+
+// textOf is a JSON value as text: a string, or the beginning of any other value.
+func textOf(v []byte) string {
+	if len(v) > maxText { // of a long text only the prefix data: matters
+		return string(bytes.TrimPrefix(v[:maxText], []byte(`"`)))
+	}
+	var s string
+	if json.Unmarshal(v, &s) != nil {
+		return string(bytes.TrimPrefix(v, []byte(`"`)))
+	}
+	return s
+}
+
+func emptyList(v []byte) bool {
+	return v[0] == '[' && v[space(v, 1)] == ']'
 }

@@ -20,9 +20,8 @@ const maxInspect = 16 << 20
 // directory of root the agent would read files that it cannot read itself.
 //
 // The engine also resolves the path of each mount as root, from outside the container, before it enters it
-// (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside a bind the
-// client can put a link there at that moment. A container's binds never change, and it is named by its id
-// from here on.
+// (GHSA-vp62-88p7-qqf5 and GHSA-rg2x-37c3-w2rh, which engines of distributions still have). Inside a bind the client
+// can put a link there at that moment. A container's binds never change, and it is named by its id from here on.
 func (g *Guard) archive(ctx context.Context, req *request) error {
 	at := len(req.path) - 2 // containers/NAME/archive
 	c, err := g.inspect(ctx, req.path[at])

@@ -129,8 +129,7 @@ const (
 
 var versionPart = regexp.MustCompile(`^v[0-9.]`)
 
-// locate finds the endpoint and the canonical path of a request. p is the path as
-// the engine sees it: decoded once.
+// locate finds the endpoint and the canonical path of a request. p is the path as the engine sees it: decoded once.
 func locate(method, p string) (endpoint, []string, error) {
 	parts, err := splitPath(p)
 	if err != nil {

@@ -1,3 +1,16 @@
+// Package guard serves the socket that the box shows as /var/run/docker.sock: a filtering proxy in front of
+// the inner Docker engine.
+//
+// The engine is root in the box. Its clients do not become root, because root in an inner container is the user
+// sandbox, and the guard refuses requests that would undo that. It passes only known requests: endpoints, query keys of
+// a build, and fields of JSON bodies are in tables. The guard sends the engine only the parsed request, encoded again,
+// never the client's bytes. Only streams that the engine does not parse as requests pass unread.
+//
+// The guard refuses a request without connecting to the engine, because connecting starts it. The exceptions
+// depend on the engine's containers: the start of one with binds, and docker cp.
+//
+// Clients own the sources of binds and can replace them at any time. The engine never sees the sources: it
+// gets mount points that only root can change, see points.
 package guard
 
 import (
@@ -44,9 +57,8 @@ type Config struct {
 	// Socket is the path that clients connect to; it belongs to root and GID, 0660.
 	Socket string
 	GID    int
-	// Upstream is the engine's own socket. The socket itself, not only its directory, must be accessible to root
-	// only: a bind of the socket into a container bypasses the directory. A connection may wait until the engine
-	// has started.
+	// Upstream is the engine's own socket. The socket itself, not only its directory, must be accessible to root only: a
+	// bind of the socket into a container bypasses the directory. A connection may wait until the engine has started.
 	Upstream string
 	// Binds are the directories whose files may be bound into containers.
 	Binds []string

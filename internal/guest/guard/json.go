@@ -104,8 +104,7 @@ func fold(s string) string {
 	}, s)
 }
 
-// empty reports whether decoders treat a value as they treat
-// its absence.
+// empty reports whether decoders treat a value as they treat its absence.
 func empty(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -134,8 +133,7 @@ func join(at, key string) string { return strings.TrimPrefix(at+"."+key, ".") }
 // object returns a check of a JSON object with known fields; unknown fields are refused.
 func object(fields map[string]check) check { return members(fields, false) }
 
-// lenient is like object, but drops unknown fields: clients put their own fields there, which the engine
-// ignores.
+// lenient is like object, but drops unknown fields: clients put their own fields there, which the engine ignores.
 func lenient(fields map[string]check) check { return members(fields, true) }
 
 func members(fields map[string]check, drop bool) check {

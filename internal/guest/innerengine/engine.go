@@ -4,9 +4,15 @@ package innerengine
 
 import (
 	"context"
+	"errors"
+	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/docker/docker/api/types/container"
@@ -176,4 +182,118 @@ func (e *Engine) Describe(h *workorder.Host) {
 	i := e.Info()
 	h.StorageDriver, h.InnerVersion, h.CgroupVersion = i.Driver, i.Version, i.CgroupVersion
 	h.InnerReadyMS = i.Ready.Milliseconds()
+}
+
+// Containers controls the containers of the inner engine except those that the project declares. The agent and the
+// repository's code start them; they outlive the processes that started them, and may bind directories of the user.
+type Containers struct {
+	engine *dockerd.Engine
+
+	mu   sync.Mutex
+	keep map[string]bool // nil if not marked yet
+}
+
+// Mark records the containers that exist now, before any code of the repository ran: they stay.
+func (c *Containers) Mark(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keep != nil {
+		return nil
+	}
+	ids, err := c.engine.Containers(ctx)
+	if err != nil {
+		return err
+	}
+	c.keep = map[string]bool{}
+	for _, id := range ids {
+		c.keep[id] = true
+	}
+	return nil
+}
+
+// remark repeats Mark for an engine that was renewed.
+func (c *Containers) remark(ctx context.Context) error {
+	c.mu.Lock()
+	c.keep = nil
+	c.mu.Unlock()
+	return c.Mark(ctx)
+}
+
+// errUnmarked prevents the project's own services from being treated as other containers.
+var errUnmarked = errors.New("the project's own containers are unknown: the engine did not list them when setup began")
+
+// Extra returns the number of other containers.
+func (c *Containers) Extra(ctx context.Context) (int, error) {
+	keep, err := c.marked()
+	if err != nil {
+		return 0, err
+	}
+	ids, err := c.engine.Containers(ctx)
+	n := 0
+	for _, id := range ids {
+		if !keep[id] {
+			n++
+		}
+	}
+	return n, err
+}
+
+// Binding returns how many of the others run and bind directories of the user.
+func (c *Containers) Binding(ctx context.Context) (n int, err error) {
+	keep, err := c.marked()
+	if err != nil {
+		return 0, err
+	}
+	ids, err := c.engine.Binders(ctx)
+	for _, id := range ids {
+		if !keep[id] {
+			n++
+		}
+	}
+	return n, err
+}
+
+// Remove removes all other containers.
+func (c *Containers) Remove(ctx context.Context) error {
+	keep, err := c.marked()
+	if err != nil {
+		return err
+	}
+	return c.engine.RemoveContainers(ctx, keep)
+}
+
+func (c *Containers) marked() (map[string]bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keep == nil {
+		return nil, errUnmarked
+	}
+	return c.keep, nil
+}
+
+// KeepLogs copies the logs that the engine's programs write themselves, with secrets redacted. Missing logs
+// are not an error.
+func KeepLogs(from, to string, mask *redact.Set) error {
+	var errs []error
+	for _, name := range []string{"dockerd.log", "containerd.log"} {
+		if err := keepLog(filepath.Join(from, name), filepath.Join(to, name), mask); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func keepLog(from, to string, mask *redact.Set) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	clean := mask.Writer(w)
+	_, err = io.Copy(clean, r)
+	return errors.Join(err, clean.Close(), w.Close())
 }

@@ -1,12 +1,11 @@
 // Package layercache keeps image layers on a volume that all boxes of a host
 // share, so that a service image is pulled once.
 //
-// A data root belongs to one engine. Only finished layers can be shared, because they never
-// change. The volume therefore has a seed (finished layers and their metadata) and, per
-// box, a private data root in which the layers of the wanted images are
-// symbolic links into the seed. So every box starts without containers, networks
-// and volumes, and any number of boxes run at once. New layers move into the
-// seed by exchanging folder and link in one system call, while containers use them.
+// A data root belongs to one engine. Only finished layers can be shared, because they never change. The volume
+// therefore has a seed (finished layers and their metadata) and, per box, a private data root in which the layers of
+// the wanted images are symbolic links into the seed. So every box starts without containers, networks and volumes, and
+// any number of boxes run at once. New layers move into the seed by exchanging folder and link in one system call,
+// while containers use them.
 //
 // Layout, below <volume>/v1/<driver>-<uid>.<gid> (owners inside layers are
 // shifted by the ids, so layers of other ids do not fit):
@@ -29,22 +28,26 @@
 // Untrusted code must not run before Seal, which removes the writable view of the
 // volume from the box, so that only read-only layers remain.
 //
-// The order of writes is safe against killed boxes, not against a host that
-// loses power with unwritten pages.
+// The order of writes is safe against killed boxes, not against a host that loses power with unwritten pages.
 package layercache
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/atomicfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 )
 
@@ -138,9 +141,8 @@ func (c *Cache) Trial() string {
 	return c.cfg.DataRoot
 }
 
-// Prepare mounts a data root with the wanted images over DataRoot. If
-// that is not possible it returns the reason and leaves DataRoot alone: the cache saves
-// time, but must never fail a run.
+// Prepare mounts a data root with the wanted images over DataRoot. If that is not possible it returns the reason and
+// leaves DataRoot alone: the cache saves time, but must never fail a run.
 func (c *Cache) Prepare(ctx context.Context, drv string, uid, gid int) (placed bool, note string, err error) {
 	switch {
 	case c.cfg.Dir == "" || !c.cfg.Mounts.IsMount(c.cfg.Dir):
@@ -243,8 +245,7 @@ func (c *Cache) canExchange() error {
 	return errors.Join(os.Remove(a), os.Remove(b))
 }
 
-// Seal removes the writable view of the volume. From then on the box sees
-// the seed read-only, and its own data root.
+// Seal removes the writable view of the volume. From then on the box sees the seed read-only, and its own data root.
 func (c *Cache) Seal() error {
 	if c.cfg.Dir == "" || c.sealed || !c.cfg.Mounts.IsMount(c.cfg.Dir) {
 		return nil
@@ -256,12 +257,10 @@ func (c *Cache) Seal() error {
 	return nil
 }
 
-// Want adds images to Config.Images, for a box that learns of them
-// later.
+// Want adds images to Config.Images, for a box that learns of them later.
 func (c *Cache) Want(images ...string) { c.cfg.Images = append(c.cfg.Images, images...) }
 
-// Close deletes the box's data root, which no engine may be using. If it is not called, the next box deletes
-// it.
+// Close deletes the box's data root, which no engine may be using. If it is not called, the next box deletes it.
 func (c *Cache) Close() error {
 	if !c.placed || c.sealed {
 		return nil
@@ -286,3 +285,86 @@ func (c *folder) data() string { return filepath.Join(c.Run(), "data") }
 
 // store returns the engine's directory in the data root, shifted by the ids.
 func (c *folder) store() string { return filepath.Join(c.data(), c.ids) }
+
+// holder is a live box and the seed's layers that it uses.
+type holder struct {
+	id     string
+	layers map[string]bool
+	// all is set for a box whose program is older than the list of layers: it may use any layer.
+	all bool
+}
+
+func (h holder) has(layer string) bool { return h.all || h.layers[layer] }
+
+// held reports whether any live box uses the layer.
+func held(holders []holder, layer string) bool {
+	return slices.ContainsFunc(holders, func(h holder) bool { return h.has(layer) })
+}
+
+// hold records the layers, and those of the images, before they are linked.
+func (c *folder) hold(seed tree, images, chains []string) error {
+	var ids []string
+	for _, chain := range chains {
+		ids = append(ids, seed.cacheID(chain))
+	}
+	for _, image := range images {
+		layers, err := seed.chain(image)
+		if err != nil {
+			return err
+		}
+		for _, l := range layers {
+			ids = append(ids, seed.cacheID(l.chain))
+		}
+	}
+	return c.note(ids...)
+}
+
+// note adds to the list of layers that this box uses.
+func (c *folder) note(layers ...string) error {
+	if c.held == nil {
+		c.held = map[string]bool{}
+	}
+	for _, l := range layers {
+		c.held[l] = true
+	}
+	list := strings.Join(slices.Sorted(maps.Keys(c.held)), "\n")
+	if err := atomicfile.Write(filepath.Join(c.Run(), "layers"), []byte(list+"\n"), 0o600); err != nil {
+		return fmt.Errorf("record the layers in use: %w", err)
+	}
+	return nil
+}
+
+// live lists the live boxes, including this one. The list of runs is locked.
+func (c *folder) live() (all []holder, err error) {
+	ids, err := c.Live()
+	for _, id := range ids {
+		h := holder{id: id, layers: map[string]bool{}}
+		b, err := os.ReadFile(c.Path("runs", id, "layers"))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			h.all = true
+		case err != nil:
+			return nil, err
+		}
+		for layer := range strings.FieldsSeq(string(b)) {
+			h.layers[layer] = true
+		}
+		all = append(all, h)
+	}
+	return all, err
+}
+
+// touch marks images as used. If a mark cannot be set, the image only looks older; the run continues.
+func (c *folder) touch(images []string) {
+	now := time.Now()
+	for _, id := range images {
+		f, err := os.OpenFile(c.Path("used", id), os.O_CREATE|os.O_RDONLY, 0o600)
+		if err == nil {
+			f.Close()
+			err = os.Chtimes(f.Name(), now, now)
+		}
+		if err != nil {
+			c.cfg.Log.Warn("layer cache: mark an image as used", "error", err)
+		}
+	}
+}

@@ -63,8 +63,7 @@ func (u *Upkeep) with(c *Cache, f func() error) error {
 	return f()
 }
 
-// List describes the volume's content. Boxes may change it meanwhile: sizes on
-// the disk are current values.
+// List describes the volume's content. Boxes may change it meanwhile: sizes on the disk are current values.
 func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {

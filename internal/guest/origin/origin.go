@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	// maxName bounds a name, in bytes: the kernel keeps 15 of a program's, Docker allows longer ones for
-	// containers.
+	// maxName bounds a name, in bytes: the kernel keeps 15 of a program's, Docker allows longer ones for containers.
 	maxName = 64
 	// maxProcesses bounds one search through /proc; a box is limited to fewer by its
 	// pids cgroup unless the project asks for more.
@@ -41,8 +40,7 @@ const (
 	idLength = 64
 )
 
-// Finder names processes and containers. It is safe for concurrent use; searches
-// run one at a time.
+// Finder names processes and containers. It is safe for concurrent use; searches run one at a time.
 type Finder struct {
 	byID func(ctx context.Context, id string) string
 	byIP func(ctx context.Context, ip netip.Addr) string

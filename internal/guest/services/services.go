@@ -4,6 +4,7 @@
 package services
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,10 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -93,13 +97,11 @@ func containerName(service string) string {
 	return service
 }
 
-// NetworkName returns the network of a task's services; containers that the agent starts can join it by this
-// name.
+// NetworkName returns the network of a task's services; containers that the agent starts can join it by this name.
 func NetworkName(taskID string) string { return "sandbox-agent-" + taskID }
 
-// Up starts every service and returns when all are ready or have failed. It
-// returns the stack in both cases, for Ends and Unwatch; the error names every
-// service that failed.
+// Up starts every service and returns when all are ready or have failed. It returns the stack in both cases, for Ends
+// and Unwatch; the error names every service that failed.
 func Up(ctx context.Context, cfg Config) (*Stack, error) {
 	s := &Stack{cfg: cfg, stopWatch: func() {}}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -253,4 +255,43 @@ func env(m map[string]string) []string {
 		e = append(e, k+"="+m[k])
 	}
 	return e
+}
+
+// hostsMark ends the lines of this package, so that writing again replaces them.
+const hostsMark = "# sandbox-agent service"
+
+// WriteHosts adds names to a hosts file and keeps every other line. The file is written in place, because the engine
+// mounts it into the box, where it cannot be replaced; it is extended first and cut last, so that a reader in between
+// finds complete lines.
+func WriteHosts(path string, names map[string]netip.Addr) error {
+	old, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("write service names: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("write service names: %w", err)
+	}
+	defer f.Close()
+	text := hostsText(old, names)
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return fmt.Errorf("write service names: %w", err)
+	}
+	if err := f.Truncate(int64(len(text))); err != nil {
+		return fmt.Errorf("write service names: %w", err)
+	}
+	return nil
+}
+
+func hostsText(old []byte, names map[string]netip.Addr) []byte {
+	var b bytes.Buffer
+	for line := range strings.Lines(string(old)) {
+		if !strings.HasSuffix(strings.TrimSpace(line), hostsMark) {
+			b.WriteString(strings.TrimSuffix(line, "\n") + "\n")
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		fmt.Fprintf(&b, "%s\t%s %s\n", names[n], n, hostsMark)
+	}
+	return b.Bytes()
 }

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/apt"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -33,8 +35,7 @@ const near = 3
 type Tools struct {
 	// Dir is their installation directory.
 	Dir string
-	// Path is the PATH of root. It must not have directories that other users can write, since root runs
-	// programs from it.
+	// Path is the PATH of root. It must not have directories that other users can write, since root runs programs from it.
 	Path string
 	// Commands is the PATH of the project's commands, to which the tools are prepended.
 	Commands string
@@ -220,8 +221,7 @@ func (b *Tools) variables(name string, env map[string]string) {
 	}
 }
 
-// companion installs a compatible npm for a Node that is not the image's: the image's npm is for the image's
-// Node.
+// companion installs a compatible npm for a Node that is not the image's: the image's npm is for the image's Node.
 func (b *Tools) companion(ctx context.Context) *Missing {
 	if _, err := os.Lstat(filepath.Join(b.Dir, "bin", "node")); err != nil {
 		return nil
@@ -251,4 +251,148 @@ func (b *Tools) logf(format string, a ...any) { fmt.Fprintf(b.log, format+"\n", 
 
 func compact(list ...string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+}
+
+// table returns the sources of each tool, in the order in which they are tried. The image, and the content of
+// Dir, take precedence over all of them.
+func table() map[string]*tool {
+	all := map[string]*tool{}
+	add := func(name string, programs, asks []string, ways ...way) {
+		all[name] = &tool{name: name, programs: programs, asks: asks, ways: ways}
+	}
+	add("node", []string{"node"}, nil,
+		npm{pkg: "node-linux-ARCH"},
+		distribution{pkg: regexp.MustCompile(`^nodejs$`), at: map[string]string{"node": "/usr/bin/node"}})
+	add("npm", []string{"npm", "npx"}, nil, npm{pkg: "npm"})
+	add("pnpm", []string{"pnpm", "pnpx"}, nil, npm{pkg: "pnpm"})
+	add("yarn", []string{"yarn"}, nil, npm{pkg: "yarn", below: "2"}, npm{pkg: "@yarnpkg/cli-dist", since: "2"})
+	add(
+		"bun", []string{"bun", "bunx"}, nil, npm{pkg: "@oven/bun-linux-ARCH", files: map[string]string{"bun": "bin/bun", "bunx": "bin/bun"}},
+		mise{"bun"},
+	)
+	add("deno", []string{"deno"}, nil, npm{pkg: "@deno/linux-ARCH-glibc", files: map[string]string{"deno": "deno"}}, mise{"deno"})
+	add("go", []string{"go", "gofmt"}, []string{"version"},
+		distribution{
+			pkg: regexp.MustCompile(`^golang-(1\.[0-9]+)-go$`),
+			at:  map[string]string{"go": "/usr/lib/go-FIRST/bin/go", "gofmt": "/usr/lib/go-FIRST/bin/gofmt"},
+		},
+		golang{})
+	add("python", []string{"python3", "python"}, nil,
+		mise{"python"},
+		distribution{
+			pkg: regexp.MustCompile(`^python(3\.[0-9]+)$`), with: []string{"pythonFIRST-venv", "pythonFIRST-dev"},
+			at: map[string]string{"python": "/usr/bin/pythonFIRST", "python3": "/usr/bin/pythonFIRST", "pythonFIRST": "/usr/bin/pythonFIRST"},
+		})
+	add("uv", []string{"uv", "uvx"}, nil, pip{"uv"}, mise{"uv"})
+	add("poetry", []string{"poetry"}, nil,
+		pip{"poetry"}, mise{"poetry"},
+		distribution{pkg: regexp.MustCompile(`^python3-poetry$`), at: map[string]string{"poetry": "/usr/bin/poetry"}})
+	add(
+		"rust", []string{"rustc", "cargo"}, nil,
+		mise{"rust"},
+		distribution{
+			pkg: regexp.MustCompile(`^rustc$`), with: []string{"cargo"}, at: map[string]string{"rustc": "/usr/bin/rustc", "cargo": "/usr/bin/cargo"},
+		},
+	)
+	add(
+		"java", []string{"java", "javac"}, []string{"-version"},
+		mise{"java"},
+		distribution{
+			pkg: regexp.MustCompile(`^openjdk-([0-9]+)-jdk-headless$`), at: map[string]string{"*": "/usr/lib/jvm/java-FIRST-openjdk-ARCH/bin/*"},
+		},
+	)
+	add("maven", []string{"mvn"}, nil,
+		mise{"maven"},
+		distribution{pkg: regexp.MustCompile(`^maven$`), at: map[string]string{"mvn": "/usr/bin/mvn"}})
+	add("gradle", []string{"gradle"}, nil,
+		mise{"gradle"},
+		distribution{pkg: regexp.MustCompile(`^gradle$`), at: map[string]string{"gradle": "/usr/bin/gradle"}})
+	add("ruby", []string{"ruby", "gem", "bundle"}, nil,
+		mise{"ruby"},
+		distribution{
+			pkg: regexp.MustCompile(`^ruby([0-9]\.[0-9]+)$`), with: []string{"rubyFIRST-dev", "ruby-bundler"},
+			at: map[string]string{"ruby": "/usr/bin/rubyFIRST", "gem": "/usr/bin/gemFIRST", "bundle": "/usr/bin/bundle"},
+		})
+	add("php", []string{"php"}, nil,
+		distribution{
+			pkg: regexp.MustCompile(`^php([0-9]\.[0-9]+)-cli$`), with: []string{"phpFIRST-xml", "phpFIRST-mbstring"},
+			at: map[string]string{"php": "/usr/bin/phpFIRST"},
+		})
+	return all
+}
+
+// Error reports all unavailable tools.
+type Error struct{ Missing []Missing }
+
+// Missing is a tool that no source has in the requested version.
+type Missing struct {
+	Tool, Asked string
+	Tried       []Tried
+}
+
+// Tried is the result of one source.
+type Tried struct {
+	Way string
+	Has []string // the versions nearest to the requested one
+	Err error    // why the source could not be used
+}
+
+func (e *Error) Error() string {
+	var all []string
+	for _, m := range e.Missing {
+		all = append(all, m.String())
+	}
+	return strings.Join(all, "; ")
+}
+
+func (m Missing) String() string {
+	var ways []string
+	for _, t := range m.Tried {
+		ways = append(ways, t.String())
+	}
+	return fmt.Sprintf("%s %s is unavailable (%s)", m.Tool, m.Asked, strings.Join(ways, "; "))
+}
+
+func (t Tried) String() string {
+	what := "has none"
+	switch has := strings.Join(t.Has, ", "); {
+	case t.Err != nil && has != "":
+		what = "has " + has + ", but " + t.Err.Error()
+	case t.Err != nil:
+		what = t.Err.Error()
+	case has != "":
+		what = "has " + has
+	}
+	if t.Way == "" {
+		return what
+	}
+	return t.Way + ": " + what
+}
+
+// briefly bounds how much of a program's error message an error includes, in characters.
+const briefly = 240
+
+// brief shortens a program's error to its relevant line.
+func brief(err error) error {
+	failed, ok := errors.AsType[*proc.ExitError](err)
+	if !ok {
+		return err
+	}
+	var said []string
+	for line := range strings.Lines(failed.Stderr) {
+		line = strings.TrimSpace(line)
+		for _, lead := range []string{"mise", "ERROR", "WARN", "ERROR:", "error:", "go:"} {
+			line = strings.TrimSpace(strings.TrimPrefix(line, lead+" "))
+		}
+		if line == "" || strings.HasPrefix(line, "Version: ") || strings.HasPrefix(line, "Run with ") || strings.HasPrefix(line, "WARNING:") ||
+			len(said) > 0 && said[len(said)-1] == line {
+			continue
+		}
+		said = append(said, line)
+	}
+	all := text.Name(text.Words(strings.Join(said, ": ")), briefly)
+	if all == "" {
+		return err
+	}
+	return errors.New(all)
 }

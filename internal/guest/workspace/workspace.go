@@ -46,8 +46,7 @@ func (w *Workspace) Make() error {
 const ours = "# written by sandbox-agent\n"
 
 // ConfigureGit writes to the end of the system-wide configuration, replacing what it wrote before: the given
-// directories are safe regardless of their owner, the identity of commits, and the actual server for reads of
-// remote.
+// directories are safe regardless of their owner, the identity of commits, and the actual server for reads of remote.
 func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, insteadBy string) error {
 	old, err := os.ReadFile(w.GitConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

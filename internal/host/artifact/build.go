@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -57,7 +58,8 @@ const boxScript = `command -v sandbox-agent >/dev/null || {
 exec sandbox-agent run "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")" -f -
 `
 
-// Build builds an artifact in the folder dir, in place of one that is there; any other folder with something in it stays. After an error it is as it was.
+// Build builds an artifact in the folder dir, in place of one that is there; any other folder with something in it
+// stays. After an error it is as it was.
 func (b *Builder) Build(ctx context.Context, d Definition, dir string) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
@@ -100,7 +102,8 @@ func replaceable(dir string) error {
 	}
 	var m Metadata
 	if b, err := readMetadata(filepath.Join(dir, MetadataFile)); err != nil || m.decode(b) != nil || m.Own == nil {
-		return fmt.Errorf("build the artifact: %w: %s has something in it that is no artifact of sandbox-agent's: name another folder", fs.ErrExist, dir)
+		return fmt.Errorf("build the artifact: %w: %s has something in it that is no artifact of sandbox-agent's: name another folder",
+			fs.ErrExist, dir)
 	}
 	return nil
 }
@@ -123,8 +126,10 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 	files := map[string]string{}
 	var script strings.Builder
 	// The script's own variables begin with sa_, which none that the code inherits does.
-	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset -u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset -- %s\n",
-		text.Shell(d.Name), text.Shell(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, text.Shell(d.Own.ProjectMount), text.Shell(strings.Join(d.Own.Inherit, " ")), text.Shell(argv...))
+	fmt.Fprintf(&script, "#!/bin/sh\n# Runs the code of standard input where it can do no harm. Built by sandbox-agent.\nset "+
+		"-u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset -- %s\n",
+		text.Shell(d.Name), text.Shell(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, text.Shell(d.Own.ProjectMount),
+		text.Shell(strings.Join(d.Own.Inherit, " ")), text.Shell(argv...))
 	switch e.Backend {
 	case sandbox.RuntimeJail:
 		if len(d.Packages) > 0 {
@@ -200,7 +205,8 @@ func (b *Builder) image(ctx context.Context, d *Definition) error {
 		return nil
 	}
 	var file bytes.Buffer
-	fmt.Fprintf(&file, "FROM %s\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/* /var/cache/apt/*\n",
+	fmt.Fprintf(&file, "FROM %s\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm "+
+		"-rf /var/lib/apt/lists/* /var/cache/apt/*\n",
 		small.Name, strings.Join(d.Packages, " "))
 	h := sha256.Sum256(append([]byte(small.ID+"\n"), file.Bytes()...))
 	d.Image = fmt.Sprintf("%s:%.*x", repository, hashBytes, h)
@@ -210,7 +216,8 @@ func (b *Builder) image(ctx context.Context, d *Definition) error {
 // hashBytes is how much of a hash names something.
 const hashBytes = 8
 
-// root brings the programs of an image into a folder that artifacts share, to which the artifact in dir, which comes to the place to, has a link.
+// root brings the programs of an image into a folder that artifacts share, to which the artifact in dir, which comes to
+// the place to, has a link.
 func (b *Builder) root(ctx context.Context, image, dir, to string) error {
 	roots := filepath.Join(b.State, rootsDir)
 	if err := os.MkdirAll(roots, 0o700); err != nil {
@@ -254,4 +261,84 @@ func (b *Builder) unpack(ctx context.Context, image, root string) (err error) {
 		return err
 	}
 	return os.Rename(made, root)
+}
+
+// Beside a root folder, by its name: the lock, and the artifacts that have a link to it.
+const (
+	rootsDir  = "roots"
+	lockOf    = ".lock"
+	usersOf   = ".users"
+	userLines = "\n"
+)
+
+// newRoot is how the name of a root folder begins that is not whole yet.
+const newRoot = ".new-"
+
+// young is longer than the rest of a build takes.
+const young = time.Hour
+
+// noteUser notes that an artifact has a link to a root folder. The caller has the root's lock.
+func noteUser(root, artifact string) error {
+	f, err := os.OpenFile(root+usersOf, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(artifact + userLines)
+	return errors.Join(err, f.Close())
+}
+
+// Unused are the root folders in a state folder to which no artifact has a link any more. One that was copied with the
+// folder's content needs none.
+func Unused(state string) (roots []string, err error) {
+	list, err := os.ReadDir(filepath.Join(state, rootsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range list {
+		root := filepath.Join(state, rootsDir, e.Name())
+		if e.IsDir() && !used(root) {
+			roots = append(roots, root)
+		}
+	}
+	return roots, err
+}
+
+// used reports whether an artifact that was built here has a link to a root folder, or whether that is being made.
+func used(root string) bool {
+	if strings.HasPrefix(filepath.Base(root), newRoot) {
+		st, err := os.Stat(root)
+		return err == nil && time.Since(st.ModTime()) < young // a build that was killed has left an older one
+	}
+	st, err := os.Stat(root + usersOf)
+	if err == nil && time.Since(st.ModTime()) < young {
+		return true // an artifact that is being built comes to its place later
+	}
+	b, err := os.ReadFile(root + usersOf)
+	if err != nil {
+		return false // who makes it has its lock
+	}
+	for dir := range strings.SplitSeq(strings.TrimSuffix(string(b), userLines), userLines) {
+		if to, err := os.Readlink(filepath.Join(dir, rootLink)); err == nil && to == root {
+			return true
+		}
+	}
+	return false
+}
+
+// RemoveUnused removes one of Unused, unless an artifact has a link to it by now.
+func RemoveUnused(ctx context.Context, root string) error {
+	lock, err := lockfile.Take(ctx, root+lockOf)
+	if err != nil {
+		return fmt.Errorf("remove the root folder %s: %w", root, err)
+	}
+	if used(root) {
+		lock.Release()
+		return nil
+	}
+	err = errors.Join(os.RemoveAll(root), os.RemoveAll(root+usersOf))
+	lock.Remove()
+	if err != nil {
+		return fmt.Errorf("remove the root folder %s: %w", root, err)
+	}
+	return nil
 }

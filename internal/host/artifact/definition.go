@@ -69,8 +69,9 @@ func ReadDefinition(file string) (Definition, error) {
 	text := func(key string) string { return v.Get(key).Str() }
 	d := Definition{
 		Metadata: Metadata{
-			Name: text("name"), Backend: cmp.Or(text("backend"), string(sandbox.RuntimeJail)), Interpreter: cmp.Or(text("interpreter"), defaultInterpreter),
-			StdinMode: text("stdin_mode"), TimeoutSeconds: cmp.Or(v.Get("timeout_seconds").Number(), code.DefaultTimeout.Seconds()),
+			Name: text("name"), Backend: cmp.Or(text("backend"), string(sandbox.RuntimeJail)),
+			Interpreter: cmp.Or(text("interpreter"), defaultInterpreter),
+			StdinMode:   text("stdin_mode"), TimeoutSeconds: cmp.Or(v.Get("timeout_seconds").Number(), code.DefaultTimeout.Seconds()),
 			MemoryMB: cmp.Or(int64(v.Get("memory_mb").Number()), defaultMemoryMB), Description: text("description"),
 			Own: &Own{ProjectMount: cmp.Or(text("project_mount"), defaultProjectMount), Inherit: v.Get("inherit_vars").Strs()},
 		},
@@ -105,7 +106,8 @@ func (d *Definition) check() error {
 	if d.Image != "" && len(d.Packages) > 0 {
 		errs = append(errs, errors.New("image and packages: packages are added to the small image; add them to yours where that is built"))
 	}
-	if m := path.Clean(d.Own.ProjectMount); slices.Contains(strings.Split("/ /usr /etc /proc /dev /tmp /workspace /bin /sbin /lib /lib64", " "), m) {
+	if m := path.Clean(d.Own.ProjectMount); slices.Contains(strings.Split("/ /usr /etc /proc /dev /tmp /workspace /bin /sbin /lib /lib64",
+		" "), m) {
 		errs = append(errs, fmt.Errorf("project_mount %s: use a folder that the jail does not have", m))
 	}
 	if _, err := d.environment(""); err != nil {

@@ -1,5 +1,5 @@
-// Package artifact reads, checks and builds artifacts: folders with a program bin/run that runs the code of its standard input where it can do no harm, and metadata.json that
-// says of what kind it is.
+// Package artifact reads, checks and builds artifacts: folders with a program bin/run that runs the code of its
+// standard input where it can do no harm, and metadata.json that says of what kind it is.
 package artifact
 
 import (
@@ -170,7 +170,10 @@ func wrongType(err error) error {
 	if !ok {
 		return fmt.Errorf("%s: %w", MetadataFile, err)
 	}
-	needed := map[reflect.Kind]string{reflect.String: "a string", reflect.Int64: "a number", reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "an object"}[wrong.Type.Kind()]
+	needed := map[reflect.Kind]string{
+		reflect.String: "a string", reflect.Int64: "a number", reflect.Float64: "a number",
+		reflect.Slice: "a list", reflect.Struct: "an object",
+	}[wrong.Type.Kind()]
 	number, isNumber := strings.CutPrefix(wrong.Value, "number ")
 	switch {
 	case isNumber && wrong.Type.Kind() == reflect.Int64:
@@ -180,7 +183,10 @@ func wrongType(err error) error {
 	case isNumber:
 		wrong.Value = "number"
 	}
-	got := map[string]string{"string": "a string", "number": "a number", "array": "a list", "object": "an object", "bool": "true or false"}[wrong.Value]
+	got := map[string]string{
+		"string": "a string", "number": "a number", "array": "a list", "object": "an object",
+		"bool": "true or false",
+	}[wrong.Value]
 	return fmt.Errorf("%s: %s is needed, not %s", wrong.Field, needed, got)
 }
 
@@ -196,7 +202,8 @@ func (m *Metadata) standIn(key string) {
 	}
 }
 
-// Unknown are the keys of an artifact's metadata that mean nothing here. Artifacts of other builders may have some; in others they are mistakes.
+// Unknown are the keys of an artifact's metadata that mean nothing here. Artifacts of other builders may have some; in
+// others they are mistakes.
 func Unknown(dir string) ([]string, error) {
 	b, err := readMetadata(filepath.Join(dir, MetadataFile))
 	if err != nil {

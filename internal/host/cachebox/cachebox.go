@@ -1,7 +1,6 @@
-// Package cachebox manages the layer cache from the host. The cache is a volume that only a
-// container can access, so every request gets a box of its own: without task and
-// repository, running only our code, confined like any other box, and removed after its
-// answer. The package prints nothing.
+// Package cachebox manages the layer cache from the host. The cache is a volume that only a container can access, so
+// every request gets a box of its own: without task and repository, running only our code, confined like any other box,
+// and removed after its answer. The package prints nothing.
 package cachebox
 
 import (
@@ -62,7 +61,9 @@ type Keeper struct {
 // Do carries out one request and returns the answer; with an error it may return the answer of the part
 // that was done. When ctx ends, the box is stopped; when hard is closed, it is killed. archive is the data
 // after the request, or nil. The box is gone when Do returns.
-func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
+func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req workorder.CacheRequest,
+	archive io.Reader,
+) (*workorder.CacheReport, error) {
 	info, err := k.Engine.Info(ctx)
 	if err != nil {
 		return nil, fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
@@ -80,7 +81,8 @@ func (k *Keeper) Do(ctx context.Context, hard <-chan struct{}, verb string, req 
 	case err != nil:
 		return nil, err
 	case len(line) >= workorder.MaxCacheRequest:
-		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest), "name fewer images")
+		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("the request has %d bytes, more than %d", len(line), workorder.MaxCacheRequest),
+			"name fewer images")
 	}
 	s := &session{k: k, id: req.ID, begun: make(chan struct{}), log: proc.NewTail(maxTail), noMore: func() {}}
 	stdin := io.Reader(bytes.NewReader(append(line, '\n')))
@@ -145,7 +147,9 @@ type session struct {
 
 var errNoAnswer = errors.New("the sandbox ended without an answer")
 
-func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.BoxSpec, stdin io.Reader, offered map[string]string) (*workorder.CacheReport, error) {
+func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.BoxSpec, stdin io.Reader,
+	offered map[string]string,
+) (*workorder.CacheReport, error) {
 	live, end := context.WithCancel(context.WithoutCancel(ctx)) // until the box has answered
 	defer end()
 	go func() {
@@ -164,7 +168,8 @@ func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.Bo
 	<-helper
 	cleanErr := s.remove(ctx)
 	if <-interrupted && (s.answer == nil || s.answer.Status != "ok") { // otherwise the interrupt came too late
-		return nil, fault.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr), "what is in the cache is sound; run the command again to go on")
+		return nil, fault.New(workorder.ExitInterrupted, errors.Join(errors.New("interrupted"), cleanErr),
+			"what is in the cache is sound; run the command again to go on")
 	}
 	rep, err := s.outcome(err)
 	return rep, errors.Join(err, cleanErr)
@@ -174,13 +179,15 @@ func (s *session) run(ctx context.Context, hard <-chan struct{}, spec runtime.Bo
 func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 	switch {
 	case s.answer == nil && startErr != nil && !errors.Is(startErr, errNoAnswer):
-		return nil, fault.New(workorder.ExitBox, fmt.Errorf("start a sandbox for the layer cache: %w", startErr), "`sandbox-agent doctor` tells what this engine can do")
+		return nil, fault.New(workorder.ExitBox, fmt.Errorf("start a sandbox for the layer cache: %w", startErr),
+			"`sandbox-agent doctor` tells what this engine can do")
 	case s.answer == nil:
 		err := errNoAnswer
 		if text := strings.TrimSpace(s.log.String()); text != "" {
 			err = fmt.Errorf("%w; end of its log:\n%s", err, text)
 		}
-		return nil, fault.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or build it anew with `sandbox-agent image build`")
+		return nil, fault.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or build it anew with "+
+			"`sandbox-agent image build`")
 	case s.answer.Status != "ok":
 		return s.answer.Report, errors.New(s.answer.Text)
 	case s.answer.Report == nil:

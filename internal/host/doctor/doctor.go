@@ -4,12 +4,15 @@ package doctor
 
 import (
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +99,10 @@ func (d *Doctor) engine(ctx context.Context, add func(Check)) (runtime.Info, boo
 	}
 	add(Check{"cgroup", OK, fmt.Sprintf("version %d", info.CgroupVersion), ""})
 	if info.Rootless {
-		add(Check{"rootless", Warn, "the engine is rootless: an inner engine may not start in it", "use an engine that runs as root, or one with an OCI runtime made for nesting (sysbox-runc)"})
+		add(Check{
+			"rootless", Warn, "the engine is rootless: an inner engine may not start in it",
+			"use an engine that runs as root, or one with an OCI runtime made for nesting (sysbox-runc)",
+		})
 	}
 	return info, true
 }
@@ -118,7 +124,8 @@ func (d *Doctor) boxes(ctx context.Context, info runtime.Info, add func(Check)) 
 		return
 	}
 	for _, iso := range []string{workorder.IsolationConfined, workorder.IsolationPrivileged} {
-		out, err := d.probe(ctx, p, info, names[0], iso, "", []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse && echo fuse"})
+		out, err := d.probe(ctx, p, info, names[0], iso, "", []string{"/bin/sh", "-c", "grep CapEff /proc/self/status; test -c /dev/fuse " +
+			"&& echo fuse"})
 		c := Check{Name: "isolation " + iso, Status: OK, Message: describe(out)}
 		if err != nil {
 			c.Status, c.Message = Warn, err.Error()
@@ -199,7 +206,8 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	if err == nil {
 		var out string
-		out, err = d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
+		out, err = d.probe(ctx, p, info, image, workorder.IsolationConfined, "",
+			[]string{"/bin/bash", "-c", "exec 3<>/dev/tcp/host.docker.internal/" + port + " && timeout 5 cat <&3"})
 		if err == nil && !strings.Contains(out, word) {
 			err = errors.New("no answer: " + strings.TrimSpace(out))
 		}
@@ -219,7 +227,10 @@ func (d *Doctor) reach(ctx context.Context, p runtime.Prober, info runtime.Info,
 func (d *Doctor) state(add func(Check)) {
 	dir := existing(d.StateDir)
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		add(Check{"state folder", Fail, fmt.Sprintf("%s cannot be made or written by this user: %s: %v", d.StateDir, dir, err), "give a folder of your own: SANDBOX_AGENT_STATE_DIR, or a HOME that you may write"})
+		add(Check{
+			"state folder", Fail, fmt.Sprintf("%s cannot be made or written by this user: %s: %v", d.StateDir, dir, err),
+			"give a folder of your own: SANDBOX_AGENT_STATE_DIR, or a HOME that you may write",
+		})
 		return
 	}
 	d.disk("state folder", dir, add)
@@ -262,4 +273,124 @@ func (d *Doctor) tool(ctx context.Context, name string, argv []string, missing S
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
 	add(Check{name, OK, first, ""})
+}
+
+// harnesses lists the agents of the image, as noted when it was built.
+func (d *Doctor) harnesses(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "", []string{"/bin/cat", "/usr/share/sandbox-agent/image.json"})
+	var about struct{ Contents map[string]string }
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &about)
+	}
+	if err != nil {
+		return Check{
+			"harnesses", Warn, "the image does not say which agents it has: " + err.Error(),
+			"build it again: sandbox-agent image build --rebuild",
+		}
+	}
+	var there, missing []string
+	for _, name := range workorder.Harnesses() {
+		version := strings.IndexFunc(about.Contents[name], func(r rune) bool { return r >= '0' && r <= '9' })
+		switch {
+		case name == workorder.HarnessCommand: // any program
+			there = append(there, name)
+		case version < 0:
+			missing = append(missing, name)
+		default:
+			there = append(there, name+" "+strings.Fields(about.Contents[name][version:])[0])
+		}
+	}
+	c := Check{"harnesses", OK, strings.Join(there, ", "), ""}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		c.Status, c.Message = Warn, c.Message+"; without "+strings.Join(missing, ", ")
+		c.Hint = "the package registry lacked them when the image was built: sandbox-agent image build --rebuild tries again, or a setup " +
+			"command installs them"
+	}
+	return c
+}
+
+// firewall are the rules of a restricted network as a box has them; a test checks that both are equal.
+//
+//go:embed firewall.nft
+var firewall string
+
+// network checks that a confined box can have the firewall of the network policy.
+func (d *Doctor) network(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "",
+		[]string{"/bin/sh", "-c", "nft -f - <<'END' && echo in-force\n" + firewall + "END\n"})
+	c := Check{Name: "network policy", Status: OK, Message: "nftables works in a confined sandbox: network can be full, restricted or none"}
+	if err == nil && strings.Contains(out, "in-force") {
+		return c
+	}
+	c.Status, c.Message = Fail, "a confined sandbox cannot have its firewall: "+strings.TrimSpace(out)
+	if err != nil {
+		c.Message = "a confined sandbox cannot have its firewall: " + err.Error()
+	}
+	c.Hint = "the engine's kernel needs nf_tables (modules nft_redir, nft_masq, nft_fib_inet, nft_reject_inet, nft_log, nft_ct), and an " +
+		"image of one's own the program nft"
+	return c
+}
+
+// ground checks that a confined box can divide its control groups and cover the machine's kernel settings.
+func (d *Doctor) ground(ctx context.Context, p runtime.Prober, info runtime.Info, image string) Check {
+	out, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, "",
+		[]string{"/bin/sh", "-c", "cat /proc/filesystems; exec " + workorder.EntrypointIn + " ground"})
+	c := Check{Name: "limits and settings", Status: OK, Message: "the agent has limits apart from boot's; the machine's kernel settings " +
+		"are read-only in a confined sandbox"}
+	known, out := mountable(out)
+	c.Message += "; root in it, which only the sandbox's own programs are, could mount " +
+		strings.Join(append(known, "a /proc of its own"), ", ")
+	if !info.Seccomp {
+		c.Message += ", and the engine filters no system calls"
+	}
+	if err != nil {
+		c.Status, c.Message = Warn, "a confined sandbox is held less well than it should be: "+strings.TrimSpace(out+" "+err.Error())
+		c.Hint = "the kernel needs cgroup namespaces (4.6), and the engine has to mount /sys/fs/cgroup; runs go on, each with this as a warning"
+	}
+	return c
+}
+
+// reaching are kernel file systems that change or show the whole machine.
+var reaching = []string{"binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "pstore", "securityfs", "tracefs"}
+
+// mountable returns those of reaching that /proc/filesystems lists, and the output that follows it.
+func mountable(out string) (known []string, rest string) {
+	for line := range strings.Lines(out) {
+		flag, name, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
+		switch {
+		case !ok || flag != "" && flag != "nodev":
+			rest += line
+		case slices.Contains(reaching, name):
+			known = append(known, name)
+		}
+	}
+	return known, rest
+}
+
+// strong are the OCI runtimes that isolate a box better than a shared kernel, by the names that engines give them.
+var strong = []struct{ name, what string }{
+	{"sysbox-runc", "a user namespace for the whole sandbox"},
+	{"kata", "a virtual machine for the sandbox"},
+	{"runsc", "gVisor: a kernel of its own in user space"},
+}
+
+// runtimes reports the engine's other OCI runtimes, and whether a box starts in each.
+func (d *Doctor) runtimes(ctx context.Context, p runtime.Prober, info runtime.Info, image string, add func(Check)) {
+	for _, s := range strong {
+		i := slices.IndexFunc(info.Runtimes, func(r string) bool {
+			return r == s.name || strings.HasPrefix(r, s.name+"-") || strings.HasPrefix(r, "io.containerd."+s.name+".")
+		})
+		if i < 0 {
+			add(Check{"oci runtime " + s.name, OK, "not there: the engine does not know it (" + s.what + ")", ""})
+			continue
+		}
+		name := info.Runtimes[i]
+		c := Check{"oci runtime " + s.name, OK, "selectable: --oci-runtime " + name + " (" + s.what + ")", ""}
+		if _, err := d.probe(ctx, p, info, image, workorder.IsolationConfined, name, []string{"/bin/true"}); err != nil {
+			c.Status, c.Message, c.Hint = Warn, "the engine knows "+name+", and a sandbox does not start in it: "+err.Error(),
+				"mend the runtime's installation, or leave --oci-runtime out"
+		}
+		add(c)
+	}
 }

@@ -21,8 +21,9 @@ type Endpoint struct {
 	on   map[net.Conn]bool
 }
 
-// Listen serves a port of 127.0.0.1, and never of another address: with 0 any that is free. Each connection is joined to one that dial makes, and ends at once
-// where that fails. ctx bounds the call and not the endpoint, which serves until Close.
+// Listen serves a port of 127.0.0.1, and never of another address: with 0 any that is free. Each connection is joined
+// to one that dial makes, and ends at once where that fails. ctx bounds the call and not the endpoint, which serves
+// until Close.
 func Listen(ctx context.Context, port int, dial func(context.Context) (net.Conn, error)) (*Endpoint, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package environments knows the environments in which code can run here: presets, what the user's file says, and artifacts in a folder. It reads them anew when they change, and
-// keeps what it had when they cannot be read.
+// Package environments knows the environments in which code can run here: presets, what the user's file says, and
+// artifacts in a folder. It reads them anew when they change, and keeps what it had when they cannot be read.
 package environments
 
 import (
@@ -98,8 +98,8 @@ func (r *Registry) reload() (changed bool, err error) {
 
 func equal(a, b code.Environment) bool { return fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b) }
 
-// Refresh reads them anew if a file of theirs has changed, and reports whether there are others than before. After an error, which is given once for each
-// change, they are as they were.
+// Refresh reads them anew if a file of theirs has changed, and reports whether there are others than before. After an
+// error, which is given once for each change, they are as they were.
 func (r *Registry) Refresh() (changed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

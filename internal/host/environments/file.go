@@ -40,7 +40,10 @@ var keys = func() *yamlkeys.Schema {
 		{Name: "preset", Schema: text},
 		{Name: "sandbox", Schema: text},
 		{Name: "flake", Schema: text},
-		{Name: "interpreter", Schema: &yamlkeys.Schema{Kind: yamlkeys.List, Item: text, Alt: &yamlkeys.Schema{Kind: yamlkeys.Text, Check: checkWords}}},
+		{Name: "interpreter", Schema: &yamlkeys.Schema{
+			Kind: yamlkeys.List, Item: text,
+			Alt: &yamlkeys.Schema{Kind: yamlkeys.Text, Check: checkWords},
+		}},
 		{Name: "stdin_mode", Schema: &yamlkeys.Schema{Kind: yamlkeys.Text, Enum: []string{"arg", "pipe"}}},
 		{Name: "backend", Schema: text},
 		{Name: "image", Schema: text},
@@ -59,7 +62,10 @@ var keys = func() *yamlkeys.Schema {
 			Item: &yamlkeys.Schema{Kind: yamlkeys.Text, AllowEmpty: true, Check: checkWritten},
 		}},
 	}}
-	return &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{Name: "environments", Schema: &yamlkeys.Schema{Kind: yamlkeys.Mapping, Item: entry}}}}
+	return &yamlkeys.Schema{
+		Kind: yamlkeys.Object,
+		Keys: []yamlkeys.Key{{Name: "environments", Schema: &yamlkeys.Schema{Kind: yamlkeys.Mapping, Item: entry}}},
+	}
 }()
 
 func checkSources(d *yamlkeys.Decoder, v *yamlkeys.Value) {
@@ -148,7 +154,8 @@ func (e *entry) expand(s string) string {
 }
 
 func (l *loader) environment(e *entry, name, file string) (code.Environment, error) {
-	from, image, project, descr := e.expand(e.text("sandbox")), e.expand(e.text("image")), e.expand(e.text("project")), e.expand(e.text("description"))
+	from, image, project, descr := e.expand(e.text("sandbox")), e.expand(e.text("image")), e.expand(e.text("project")),
+		e.expand(e.text("description"))
 	var env []string
 	for _, f := range e.v.Get("env").Entries() {
 		env = append(env, f.Name+"="+e.expand(f.Text))
@@ -194,7 +201,8 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 	made.Description = cmp.Or(descr, made.Description)
 	made.Backend, made.Image = cmp.Or(sandbox.Runtime(backend), made.Backend), cmp.Or(image, made.Image)
 	made.Timeout = cmp.Or(artifact.Seconds(number("timeout_seconds")), made.Timeout)
-	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(int64(number("memory_mb"))<<20, made.MemoryBytes), cmp.Or(number("cpus"), made.CPUs), cmp.Or(int64(number("pids")), made.PIDs)
+	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(int64(number("memory_mb"))<<20, made.MemoryBytes), cmp.Or(number("cpus"), made.CPUs),
+		cmp.Or(int64(number("pids")), made.PIDs)
 	made.Env, made.Inherit = append(made.Env, env...), append(made.Inherit, e.v.Get("inherit_vars").Strs()...)
 	made.Network = e.text("network") == "full"
 	if stdin != "" {

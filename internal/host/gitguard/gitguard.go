@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
@@ -39,8 +40,10 @@ type finder struct {
 	files map[string]bool
 }
 
-// Find returns the paths in dirs, absolute paths without links, that a sandbox must not change: repositories, work trees of submodules that are not checked out, and the hooks,
-// settings and programs that the settings of a repository, of the user or of the machine name. It returns an error for what no mount can protect, such as a program that does not exist.
+// Find returns the paths in dirs, absolute paths without links, that a sandbox must not change: repositories, work
+// trees of submodules that are not checked out, and the hooks, settings and programs that the settings of a repository,
+// of the user or of the machine name. It returns an error for what no mount can protect, such as a program that does
+// not exist.
 func Find(ctx context.Context, dirs []string) ([]string, error) {
 	f := &finder{dirs: dirs, files: map[string]bool{}}
 	for _, dir := range dirs {
@@ -54,8 +57,9 @@ func Find(ctx context.Context, dirs []string) ([]string, error) {
 	return f.result(ctx)
 }
 
-// Check returns an error if git on this machine would take something from dirs that Find would return and that is in none of the read-only paths protected. It looks at the
-// repositories among protected and around dirs, and not for new ones.
+// Check returns an error if git on this machine would take something from dirs that Find would return and that is in
+// none of the read-only paths protected. It looks at the repositories among protected and around dirs, and not for new
+// ones.
 func Check(ctx context.Context, dirs, protected []string) error {
 	f := &finder{dirs: dirs, files: map[string]bool{}}
 	for _, dir := range dirs {
@@ -76,7 +80,8 @@ func Check(ctx context.Context, dirs, protected []string) error {
 	}
 	for _, path := range all {
 		if !slices.ContainsFunc(protected, func(p string) bool { return below(path, p) }) {
-			return fmt.Errorf("git on this machine uses %s since the sandbox was made, and the sandbox can write to it: `sandbox-agent reset` makes the sandbox again, with that protected", path)
+			return fmt.Errorf("git on this machine uses %s since the sandbox was made, and the sandbox can write to it: `sandbox-agent reset` "+
+				"makes the sandbox again, with that protected", path)
 		}
 	}
 	return nil
@@ -135,7 +140,8 @@ func (f *finder) around(dir string) error {
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		if bare(dir) {
-			return errors.New("it is a bare repository, or in a .git: hooks and settings in it run on this machine: mount it read-only, with :ro, or take a clone of it, by --repo")
+			return errors.New("it is a bare repository, or in a .git: hooks and settings in it run on this machine: mount it read-only, with " +
+				":ro, or take a clone of it, by --repo")
 		}
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			f.repos = append(f.repos, dir)
@@ -179,7 +185,8 @@ func (f *finder) walk(top string) error {
 // repository reads what one repository names. One that git cannot use runs nothing.
 func (f *finder) repository(ctx context.Context, dir string) error {
 	r := reader(dir)
-	out, _ := output(ctx, r, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel") // a bare one has no work tree, and fails after the others
+	// a bare one has no work tree, and fails after the others
+	out, _ := output(ctx, r, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel")
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	const dirs = 2
 	if len(lines) < dirs {
@@ -225,11 +232,13 @@ func (f *finder) own() error {
 	if file, only := os.LookupEnv("GIT_CONFIG_GLOBAL"); only {
 		files = append(files, file)
 	} else if home != "" {
-		files = append(files, filepath.Join(home, ".gitconfig"), filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "git", "config"))
+		files = append(files, filepath.Join(home, ".gitconfig"),
+			filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "git", "config"))
 	}
 	var errs []error
 	for _, file := range files {
-		errs = append(errs, f.protect(file, "git reads settings there (`"+text.Shell("mkdir", "-p", filepath.Dir(file))+" && "+text.Shell("touch", file)+"` makes an empty file)"))
+		errs = append(errs, f.protect(file, "git reads settings there (`"+text.Shell("mkdir", "-p", filepath.Dir(file))+" && "+text.Shell("touch",
+			file)+"` makes an empty file)"))
 	}
 	return errors.Join(errs...)
 }
@@ -265,7 +274,8 @@ func (f *finder) submodule(path string) error {
 	for _, d := range f.dirs {
 		if path == d {
 			if _, err := os.Lstat(filepath.Join(path, ".git")); err != nil {
-				return fmt.Errorf("it is the place of a submodule that is not checked out: `git submodule update --init` checks it out; or %s", readOnly)
+				return fmt.Errorf("it is the place of a submodule that is not checked out: `git submodule update --init` checks it out; or %s",
+					readOnly)
 			}
 		}
 		if path != d && below(d, path) {
@@ -284,7 +294,8 @@ func (f *finder) planned(ctx context.Context, r git.Repo, top string) error {
 	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
 		return nil // git reads no other
 	}
-	out, _ := output(ctx, r, "config", "--file", file, "--no-includes", "--null", "--get-regexp", `^submodule\..*\.path$`) // one without paths fails, as one that git cannot read does
+	// one without paths fails, as one that git cannot read does
+	out, _ := output(ctx, r, "config", "--file", file, "--no-includes", "--null", "--get-regexp", `^submodule\..*\.path$`)
 	for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		_, path, _ := strings.Cut(entry, "\n")
 		if !filepath.IsLocal(path) || filepath.Clean(path) == "." {
@@ -342,7 +353,8 @@ func (f *finder) add(dir, path, why string) error {
 		st, err := os.Lstat(at)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s does not exist, and the sandbox could make it: %s: make it, or remove it from git's settings or index, or %s", path, why, readOnly)
+			return fmt.Errorf("%s does not exist, and the sandbox could make it: %s: make it, or remove it from git's settings or index, or %s",
+				path, why, readOnly)
 		case st.Mode()&fs.ModeSymlink != 0:
 			return fmt.Errorf("%s is a link, which the sandbox could replace: %s: %s", at, why, readOnly)
 		}
@@ -378,4 +390,65 @@ func bare(dir string) bool {
 // below reports whether a path is a directory or in it.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+const (
+	// appearedTime bounds a search for repositories that a sandbox has made.
+	appearedTime = 10 * time.Second
+	// batch is how many names of a directory are read at once.
+	batch = 1000
+)
+
+// Appeared returns what makes repositories of directories in dirs, apart from what is in the read-only paths protected:
+// each .git, whatever it is, and the HEAD of each bare repository. It returns at most 100 paths; all is false if there
+// may be more.
+func Appeared(ctx context.Context, dirs, protected []string) (found []string, all bool) {
+	ctx, cancel := context.WithTimeout(ctx, appearedTime)
+	defer cancel()
+	rest := slices.Clone(dirs)
+	seen := map[string]bool{} // of dirs, which may be in each other
+	for len(rest) > 0 {
+		dir := rest[len(rest)-1]
+		rest = rest[:len(rest)-1]
+		if seen[dir] || slices.ContainsFunc(protected, func(p string) bool { return below(dir, p) }) {
+			continue
+		}
+		seen[dir] = slices.Contains(dirs, dir)
+		if bare(dir) {
+			found = append(found, filepath.Join(dir, "HEAD"))
+		}
+		repos, inner := names(ctx, dir, protected)
+		found, rest = append(found, repos...), append(rest, inner...)
+		if ctx.Err() != nil || len(found) > maxPaths {
+			slices.Sort(found)
+			return found[:min(len(found), maxPaths)], false
+		}
+	}
+	slices.Sort(found)
+	return found, true
+}
+
+// names returns each .git of a directory that is not protected, and the directories in it.
+func names(ctx context.Context, dir string, protected []string) (repos, dirs []string) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, nil // git cannot read it either
+	}
+	defer f.Close()
+	for ctx.Err() == nil && len(repos) <= maxPaths {
+		entries, err := f.ReadDir(batch)
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			switch {
+			case isGit(e.Name()) && !slices.Contains(protected, path):
+				repos = append(repos, path)
+			case e.IsDir() && !isGit(e.Name()):
+				dirs = append(dirs, path)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	return repos, dirs
 }

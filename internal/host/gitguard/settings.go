@@ -12,12 +12,15 @@ import (
 
 // programs are the settings whose values git runs, or lets another program run. A name between the first and the last dot may be anything.
 var programs = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
-	`core\.(askpass|alternaterefscommand|editor|fsmonitor|gitproxy|pager|sshcommand)`, `sequence\.editor`, `pager\..*`, `interactive\.difffilter`,
+	`core\.(askpass|alternaterefscommand|editor|fsmonitor|gitproxy|pager|sshcommand)`, `sequence\.editor`, `pager\..*`,
+	`interactive\.difffilter`,
 	`diff\.external`, `diff\..*\.(command|textconv)`, `merge\..*\.driver`, `filter\..*\.(clean|smudge|process)`, `hook\..*\.command`,
 	`gpg\.program`, `gpg\..*\.program`, `gpg\.ssh\.defaultkeycommand`, `credential\.helper`, `credential\..*\.helper`, `alias\..*`,
 	`(difftool|mergetool|man|browser|guitool)\..*\.(cmd|path)`, `remote\..*\.(uploadpack|receivepack|vcs)`, `submodule\..*\.update`,
-	`trailer\..*\.(cmd|command)`, `tar\..*\.command`, `sendemail\.(.*\.)?(smtpserver|sendmailcmd|tocmd|cccmd|headercmd)`, `imap\.tunnel`, `uploadpack\.packobjectshook`,
-	`lfs\.extension\..*\.(clean|smudge)`, `lfs\.customtransfer\..*\.(path|args)`, `instaweb\.(browser|httpd)`, `(help|web)\.browser`, `receive\.procreceiverefs`,
+	`trailer\..*\.(cmd|command)`, `tar\..*\.command`, `sendemail\.(.*\.)?(smtpserver|sendmailcmd|tocmd|cccmd|headercmd)`, `imap\.tunnel`,
+	`uploadpack\.packobjectshook`,
+	`lfs\.extension\..*\.(clean|smudge)`, `lfs\.customtransfer\..*\.(path|args)`, `instaweb\.(browser|httpd)`, `(help|web)\.browser`,
+	`receive\.procreceiverefs`,
 }, "|") + `)$`)
 
 // included are the settings that name another file of settings, under a condition or not.
@@ -79,7 +82,8 @@ func (f *finder) include(ctx context.Context, dir, once, path string) (all []ent
 		return nil
 	}
 	f.files[once] = true
-	out, _ := output(ctx, reader(dir), "config", "--file", path, "--no-includes", "--list", "--null") // one that git cannot read stops the user's git, too
+	// one that git cannot read stops the user's git, too
+	out, _ := output(ctx, reader(dir), "config", "--file", path, "--no-includes", "--list", "--null")
 	for field := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		key, value, _ := strings.Cut(field, "\n")
 		all = append(all, entry{path, key, value})
@@ -95,8 +99,8 @@ func (f *finder) hooks(path, why string) error {
 	return f.protect(path, why)
 }
 
-// program protects the files of the work tree that a command line names: as its program, or as what another program is to run. A word that could be anything counts if there
-// is such a file. A name that can only be a path must exist.
+// program protects the files of the work tree that a command line names: as its program, or as what another program is
+// to run. A word that could be anything counts if there is such a file. A name that can only be a path must exist.
 func (f *finder) program(key, value, top, why string) error {
 	if strings.HasPrefix(strings.ToLower(key), "alias.") && !strings.HasPrefix(value, "!") && !strings.Contains(value, "=") {
 		return nil // another name of a git command
@@ -113,7 +117,8 @@ func (f *finder) program(key, value, top, why string) error {
 			continue // a repository, or where a command is to run
 		case err == nil && !strings.Contains(word, "/") && st.Mode().Perm()&0o111 == 0 && !strings.Contains(word, "."):
 			continue // a word as any other
-		case err != nil && (i == 0 || strings.ContainsAny(word, " \t\n") || !rooted && !strings.HasPrefix(word, "./") && !strings.HasPrefix(word, "../") && (i > 1 || !strings.Contains(word, "/"))):
+		case err != nil && (i == 0 || strings.ContainsAny(word, " \t\n") || !rooted && !strings.HasPrefix(word, "./") &&
+			!strings.HasPrefix(word, "../") && (i > 1 || !strings.Contains(word, "/"))):
 			continue
 		}
 		if err := f.protect(path, why); err != nil {
@@ -127,7 +132,8 @@ func (f *finder) program(key, value, top, why string) error {
 func words(value, top string) []string {
 	value = strings.TrimPrefix(value, "!")
 	home, _ := os.UserHomeDir() // without one these words stay
-	value = strings.NewReplacer("$(git rev-parse --show-toplevel)", top, "`git rev-parse --show-toplevel`", top, "$(pwd)", top, "$PWD", top, "${PWD}", top,
+	value = strings.NewReplacer("$(git rev-parse --show-toplevel)", top, "`git rev-parse --show-toplevel`", top, "$(pwd)", top, "$PWD", top,
+		"${PWD}", top,
 		"$GIT_WORK_TREE", top, "${GIT_WORK_TREE}", top, "$HOME", home, "${HOME}", home, `"$(git rev-parse --show-toplevel)"`, top).Replace(value)
 	all := []string{value}
 	var quoted strings.Builder

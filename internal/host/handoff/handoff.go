@@ -49,7 +49,8 @@ func Open(ctx context.Context, w Work, dir string) (*Place, error) {
 	if !filepath.IsAbs(at) {
 		at = dir
 		if !cloneOf(ctx, dir, w.Repo) {
-			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which %s worked on", dir, w.Repo, w.Of), "go to your clone of it")
+			return nil, fault.New(workorder.ExitUsage, fmt.Errorf("%s is no clone of %s, which %s worked on", dir, w.Repo, w.Of),
+				"go to your clone of it")
 		}
 	}
 	repo, err := localrepo.Open(ctx, at)
@@ -79,8 +80,8 @@ func cloneOf(ctx context.Context, dir, repo string) bool {
 	return slices.ContainsFunc(localrepo.Remotes(ctx, dir), func(url string) bool { return localrepo.SameRemote(url, repo) })
 }
 
-// Diff writes what the task changed since its base, as a patch for `git apply`, whatever the user's configuration says of diffs. Options are those of
-// `git diff-tree`.
+// Diff writes what the task changed since its base, as a patch for `git apply`, whatever the user's configuration says
+// of diffs. Options are those of `git diff-tree`.
 func (p *Place) Diff(ctx context.Context, out io.Writer, options ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -95,7 +96,8 @@ func (p *Place) Diff(ctx context.Context, out io.Writer, options ...string) erro
 	return nil
 }
 
-// Checkout switches the work tree to the task's branch, which it makes or moves on to the task's last commit, and returns the name of what was checked out before.
+// Checkout switches the work tree to the task's branch, which it makes or moves on to the task's last commit, and
+// returns the name of what was checked out before.
 func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 	if err := p.tree("check out " + p.Branch); err != nil {
 		return "", err
@@ -126,7 +128,8 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: there is a branch of that name, which is not of %s", p.Branch, p.Of),
 			"give the work another name, with -b; `sandbox-agent merge` brings it into the branch that is checked out")
 	default:
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last commit %.10s", p.Branch, at, p.Head),
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: it is at %.10s here, which is not on one line with the task's last "+
+			"commit %.10s", p.Branch, at, p.Head),
 			"rename that branch, or look at the work alone: `git switch --detach "+p.Head+"`")
 	}
 	if err := p.keepUntracked(ctx, "check out "+p.Branch, on...); err != nil {
@@ -144,7 +147,8 @@ func (p *Place) Checkout(ctx context.Context) (before string, err error) {
 		err = p.git.Run(ctx, "merge", "--quiet", "--ff-only", p.Head)
 	}
 	if err != nil {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err), "where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("check out %s: %w", p.Branch, err),
+			"where your changes are in the way, commit or stash them first; where another work tree has the branch, go there")
 	}
 	return before, nil
 }
@@ -204,8 +208,9 @@ func (p *Place) merged(ctx context.Context) (tree string, conflicts []string, er
 	return "", nil, err
 }
 
-// Merge merges the work into what is checked out, in a commit of its own with that message; without is set where there is nothing that HEAD lacks. Uncommitted changes are put
-// aside meanwhile. A conflict is ErrConflict, and left in the files as git leaves it.
+// Merge merges the work into what is checked out, in a commit of its own with that message; without is set where there
+// is nothing that HEAD lacks. Uncommitted changes are put aside meanwhile. A conflict is ErrConflict, and left in the
+// files as git leaves it.
 func (p *Place) Merge(ctx context.Context, message string) (without bool, err error) {
 	what := "merge " + p.Of
 	if err := p.tree(what); err != nil {
@@ -215,7 +220,8 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 	defer cancel()
 	// That comes first: what a merge has left that was killed is not up to date.
 	if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
-		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what), "`git commit` concludes it, `git merge --abort` gives it up")
+		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: another merge is not concluded", what),
+			"`git commit` concludes it, `git merge --abort` gives it up")
 	}
 	if p.git.Run(ctx, "merge-base", "--is-ancestor", p.Head, "HEAD") == nil {
 		return true, nil
@@ -234,9 +240,11 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := p.git.RunToEnd(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m", message, p.Head); err != nil {
+	if err := p.git.RunToEnd(ctx, "merge", "--quiet", "--no-ff", "--autostash", "--no-edit", "--no-gpg-sign", "--no-verify-signatures", "-m",
+		message, p.Head); err != nil {
 		if p.git.Run(ctx, "rev-parse", "--verify", "--quiet", "MERGE_HEAD") == nil {
-			return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict), "resolve them and `git commit`, or `git merge --abort`")
+			return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, ErrConflict),
+				"resolve them and `git commit`, or `git merge --abort`")
 		}
 		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
 	}

@@ -26,8 +26,8 @@ const maxNamed = 10
 // gitlink is the mode of a submodule's entry in a tree.
 const gitlink = "160000"
 
-// keepUntracked refuses to bring one of the commits or trees into the work tree where a file that git does not track would be lost. Git itself protects
-// those that no rule ignores, and takes the ignored ones (.env) for expendable.
+// keepUntracked refuses to bring one of the commits or trees into the work tree where a file that git does not track
+// would be lost. Git itself protects those that no rule ignores, and takes the ignored ones (.env) for expendable.
 func (p *Place) keepUntracked(ctx context.Context, what string, targets ...string) error {
 	from := "HEAD"
 	if p.repo.Empty {
@@ -50,7 +50,8 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 				}
 			}
 			change = nil
-		}, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--diff-filter=AT", "--ignore-submodules=none", "--end-of-options", from, to); err != nil {
+		}, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--diff-filter=AT", "--ignore-submodules=none", "--end-of-options", from,
+			to); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
@@ -61,8 +62,9 @@ func (p *Place) keepUntracked(ctx context.Context, what string, targets ...strin
 	return refuse(what, append(lost, inTheWay...))
 }
 
-// keepAside refuses to put the user's changes aside, as `git merge --autostash` does, where that would lose files: it first makes the work tree that of HEAD, over what git
-// does not track, and over changes of files that are marked as unchanged (`git update-index --assume-unchanged`).
+// keepAside refuses to put the user's changes aside, as `git merge --autostash` does, where that would lose files: it
+// first makes the work tree that of HEAD, over what git does not track, and over changes of files that are marked as
+// unchanged (`git update-index --assume-unchanged`).
 func (p *Place) keepAside(ctx context.Context, what string) error {
 	replaced := map[string]bool{} // whether it is a submodule, by path
 	for _, args := range [][]string{{"--cached"}, nil} {
@@ -146,11 +148,13 @@ func refuse(what string, lost []string) error {
 	if more := len(lost) - maxNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %w: %s", what, ErrUntracked, names), "nothing was changed: move or rename them, then try again")
+	return fault.New(workorder.ExitGit, fmt.Errorf("%s: %w: %s", what, ErrUntracked, names),
+		"nothing was changed: move or rename them, then try again")
 }
 
 // ErrUntracked is the error where files that git does not track are in the way of those of the work.
-var ErrUntracked = errors.New("these files in your work tree are not tracked, ignored, or assumed to be unchanged, and would be overwritten")
+var ErrUntracked = errors.New("these files in your work tree are not tracked, ignored, or assumed to be unchanged, and would be " +
+	"overwritten")
 
 // inTheWay returns what writing these paths would replace although the index does not have it.
 func (p *Place) inTheWay(ctx context.Context, added map[string]bool) (lost []string, err error) {
@@ -200,8 +204,8 @@ func (p *Place) file(name string) string {
 	return filepath.Join(p.repo.Path, filepath.FromSlash(name))
 }
 
-// existing is the part of a path that is there: all of it, or the first component that is no folder; dir says that it is one. It is "" where
-// nothing is. dirs are the folders seen so far.
+// existing is the part of a path that is there: all of it, or the first component that is no folder; dir says that it
+// is one. It is "" where nothing is. dirs are the folders seen so far.
 func (p *Place) existing(name string, dirs map[string]bool) (at string, dir bool) {
 	for i, c := range name + "/" {
 		if c != '/' {

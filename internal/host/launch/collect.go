@@ -38,8 +38,7 @@ func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.
 	return res, err
 }
 
-// unfollowed is the result of a run whose box may still live. It has what is known now; a
-// later collection replaces it.
+// unfollowed is the result of a run whose box may still live. It has what is known now; a later collection replaces it.
 func (l *Launcher) unfollowed(rec *store.Record, err error) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec), outcome.LostTo(workorder.ReasonUnseen, err.Error()), l.now())
 	return l.publish(rec, res), errors.Join(err, outcome.WriteResult(rec, res))
@@ -105,8 +104,7 @@ func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.
 	return res
 }
 
-// stillborn ends a run for which no box was started.
-// One that was refused is no task: see refuse.
+// stillborn ends a run for which no box was started. One that was refused is no task: see refuse.
 func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error) (*workorder.Result, error) {
 	status, by, code := workorder.StatusError, workorder.ByBox, workorder.ReasonNotReady
 	switch {

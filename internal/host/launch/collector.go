@@ -209,8 +209,7 @@ func (c collector) done(rec *store.Record, res *workorder.Result) {
 	rec.FinishedAt, rec.ResumeAt = c.now().UTC(), res.ResumeAt
 }
 
-// tellStop adds to the result of a run that landed after a stop who requested the stop:
-// the box knows only of a signal.
+// tellStop adds to the result of a run that landed after a stop who requested the stop: the box knows only of a signal.
 func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind) {
 	if res.Status != workorder.StatusInterrupted {
 		return
@@ -230,8 +229,7 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 // companionPoll is how often the companion's end is looked for.
 const companionPoll = 20 * time.Millisecond
 
-// endCompanion waits until the companion sees that the box is gone, and ends it if it
-// does not leave by itself.
+// endCompanion waits until the companion sees that the box is gone, and ends it if it does not leave by itself.
 func (c collector) endCompanion(ctx context.Context, rec *store.Record, hadBox bool) {
 	p := rec.Companion
 	if p == nil {
@@ -262,8 +260,7 @@ func waitGone(ctx context.Context, p *statedir.Process, most time.Duration) bool
 	return true
 }
 
-// loss says how much work a vanished box can have lost since its last save. It is empty
-// if that is not known.
+// loss says how much work a vanished box can have lost since its last save. It is empty if that is not known.
 func (c collector) loss(rec *store.Record) string {
 	var s outcome.Saves
 	branch, state := workorder.BranchRef(rec.TargetBranch), workorder.StateRef(rec.TaskID)

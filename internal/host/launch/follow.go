@@ -24,8 +24,7 @@ const (
 	// engineGone is how long to wait for an engine that stopped answering: a restart of the
 	// engine takes seconds, and a person should not wait longer than this.
 	engineGone = 30 * time.Second
-	// ReconnectPause is the time between two connections, so that a stream that breaks at
-	// once causes no busy loop.
+	// ReconnectPause is the time between two connections, so that a stream that breaks at once causes no busy loop.
 	ReconnectPause = 300 * time.Millisecond
 )
 
@@ -78,8 +77,7 @@ func (f follower) stops(followCtx, userCtx context.Context, hard <-chan struct{}
 		},
 	}
 	defer box.Wait()
-	// A stop that was requested before there was a box is carried out by the process that
-	// started the box.
+	// A stop that was requested before there was a box is carried out by the process that started the box.
 	if grace, asked := f.noted(rec.TaskID); asked {
 		box.Ask(followCtx, grace)
 	}

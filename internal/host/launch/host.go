@@ -177,9 +177,8 @@ func (h *Host) askedTo(taskID string, kind StopKind) StopKind {
 	return kind
 }
 
-// Discard removes all boxes of a task, also those kept of former attempts. It removes
-// live ones only with force. With force it also gives up boxes on other engines that may
-// live: left names them. The task cannot be collected any more.
+// Discard removes all boxes of a task, also those kept of former attempts. It removes live ones only with force. With
+// force it also gives up boxes on other engines that may live: left names them. The task cannot be collected any more.
 func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left []string, err error) {
 	boxes, err := h.Engine.Boxes(ctx, map[string]string{workorder.LabelTask: rec.TaskID})
 	if err != nil {
@@ -210,8 +209,7 @@ func (h *Host) Discard(ctx context.Context, rec *store.Record, force bool) (left
 	return left, errors.Join(errs...)
 }
 
-// outOfReach names the task's boxes on other engines. Without force, one that may live is
-// an error.
+// outOfReach names the task's boxes on other engines. Without force, one that may live is an error.
 func (h *Host) outOfReach(ctx context.Context, rec *store.Record, here []runtime.Box, force bool) (left []string, err error) {
 	info, err := h.Engine.Info(ctx)
 	if err != nil {

@@ -142,8 +142,7 @@ func shorten(task string) string {
 	return text.Runes(text.Words(task), most)
 }
 
-// noting returns the launcher with recording of its own events: they are the only record
-// of a run that never had a box.
+// noting returns the launcher with recording of its own events: they are the only record of a run that never had a box.
 func (l *Launcher) noting(rec *store.Record) *Launcher {
 	c := *l
 	c.Show = func(e workorder.Event) {

@@ -5,6 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,13 +20,14 @@ import (
 // ErrNoRevision is a name that no branch, tag or commit of the repository has.
 var ErrNoRevision = errors.New("no branch, tag or commit")
 
-// Base verifies that a run can start from ref, and returns its name: that of a branch, or else of a tag, or else the id of a commit. An empty ref is
-// what is checked out, which is a commit where HEAD is detached, as in most CI jobs.
+// Base verifies that a run can start from ref, and returns its name: that of a branch, or else of a tag, or else the id
+// of a commit. An empty ref is what is checked out, which is a commit where HEAD is detached, as in most CI jobs.
 func (r *Repo) Base(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
 	if r.Empty && (ref == "" || ref == r.Head) {
-		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no commit", r.Path), "commit something first: a run starts from a commit")
+		return "", fault.New(workorder.ExitGit, fmt.Errorf("repository %s has no commit", r.Path),
+			"commit something first: a run starts from a commit")
 	}
 	base := ref
 	if base == "" || base == "HEAD" {
@@ -85,10 +90,11 @@ func (r *Repo) branchHint(ctx context.Context) string {
 	return "it has: " + strings.Join(strings.Fields(out), ", ")
 }
 
-// whole refuses a partial clone (git clone --filter) that lacks objects: git would fetch them from the remote that the clone names, and nothing in a
-// foreign configuration makes us contact one.
+// whole refuses a partial clone (git clone --filter) that lacks objects: git would fetch them from the remote that the
+// clone names, and nothing in a foreign configuration makes us contact one.
 func (r *Repo) whole(ctx context.Context, base string) error {
-	if _, err := gitOut(ctx, r.Path, "config", "--get-regexp", `^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$`); err != nil {
+	if _, err := gitOut(ctx, r.Path, "config", "--get-regexp",
+		`^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$`); err != nil {
 		return nil // there is no such setting
 	}
 	ctx, found := context.WithCancel(ctx)
@@ -103,7 +109,8 @@ func (r *Repo) whole(ctx context.Context, base string) error {
 	if err == nil && !missing {
 		return nil
 	}
-	return fault.New(workorder.ExitGit, fmt.Errorf("repository %s is a partial clone, which lacks objects (git clone --filter), and a run needs all of them", r.Path),
+	return fault.New(workorder.ExitGit, fmt.Errorf("repository %s is a partial clone, which lacks objects (git clone --filter), and a run "+
+		"needs all of them", r.Path),
 		"`git -C "+r.Path+" fetch --refetch --no-filter` brings them (git 2.36 or newer), or make a clone without --filter")
 }
 
@@ -125,14 +132,16 @@ func (r *Repo) Free(ctx context.Context, branch string) error {
 	}
 	for name := range strings.Lines(out) {
 		if name = strings.TrimSuffix(name, "\n"); workorder.BranchesClash(name, branch) {
-			return fault.New(workorder.ExitGit, fmt.Errorf("repository %s has a branch %s, beside which git can have no branch %s", r.Path, name, branch),
+			return fault.New(workorder.ExitGit, fmt.Errorf("repository %s has a branch %s, beside which git can have no branch %s", r.Path, name,
+				branch),
 				"rename it: `git -C "+r.Path+" branch -m "+name+" NAME`")
 		}
 	}
 	return nil
 }
 
-// Bundle writes the repository's branches and tags to a file, with their commits: for a sandbox that has no way to this machine. It has the commit of base, too.
+// Bundle writes the repository's branches and tags to a file, with their commits: for a sandbox that has no way to this
+// machine. It has the commit of base, too.
 func (r *Repo) Bundle(ctx context.Context, file, base string) error {
 	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
@@ -168,3 +177,166 @@ func bundle(ctx context.Context, dir, file string, more ...string) error {
 
 // bundleTimeout bounds packing a repository of gigabytes.
 const bundleTimeout = 15 * time.Minute
+
+// Submodule is a repository within a repository's tree.
+type Submodule struct {
+	Path   string // below the top
+	Commit string
+	// Dir is its work tree on this machine, which has the commit; "" where it has not.
+	Dir string
+}
+
+// Submodules are those of a base. Submodules of submodules are not among them.
+func (r *Repo) Submodules(ctx context.Context, base string) (all []Submodule, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	commit, err := r.Commit(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	err = Git(r.Path).Each(ctx, func(record string) {
+		head, path, ok := strings.Cut(record, "\t")
+		fields := strings.Fields(head)
+		const gitlink, parts = "160000", 3
+		if !ok || len(fields) < parts || fields[0] != gitlink {
+			return
+		}
+		s := Submodule{Path: path, Commit: fields[2]}
+		if dir := filepath.Join(r.Path, path); !r.Bare && filepath.IsLocal(path) && bounds(ctx, dir) == nil && has(ctx, dir, s.Commit) {
+			s.Dir = dir
+		}
+		all = append(all, s)
+	}, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit)
+	if err != nil {
+		return nil, fmt.Errorf("look for submodules of %s: %w", r.Path, err)
+	}
+	return all, nil
+}
+
+// has reports whether the repository of a work tree itself, and not one around it, has a commit.
+func has(ctx context.Context, dir, commit string) bool {
+	top, err := gitOut(ctx, dir, "rev-parse", "--show-toplevel")
+	if err != nil || resolved(strings.TrimSuffix(top, "\n")) != resolved(dir) {
+		return false
+	}
+	_, err = gitOut(ctx, dir, "cat-file", "-e", commit+"^{commit}")
+	return err == nil
+}
+
+// Bundle writes what a clone at the submodule's commit needs to a file.
+func (s Submodule) Bundle(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
+	defer cancel()
+	if s.Dir == "" {
+		return errors.New("it is not checked out on this machine: `git submodule update --init` brings it")
+	}
+	// A bundle has refs alone: HEAD is the commit where the submodule is up to date.
+	if err := bundle(ctx, s.Dir, file, "HEAD"); err != nil {
+		return fmt.Errorf("copy the commits of %s: %w", s.Dir, err)
+	}
+	return nil
+}
+
+// RepoRoot returns the work tree or bare repository that contains a path, or "". It does not run git: an untrusted repository must not
+// influence the answer.
+func RepoRoot(path string) string { return repoAbove(RealPath(path)) }
+
+// repoAbove returns the nearest work tree or bare repository among a path and its parents by name.
+func repoAbove(path string) string {
+	for at := path; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			return at
+		}
+		// A bare one, by git's rules: missing parts may be where commondir leads.
+		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
+			for _, name := range []string{"objects", "commondir"} {
+				if _, err := os.Lstat(filepath.Join(at, name)); err == nil {
+					return at
+				}
+			}
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
+}
+
+// RepoOf returns the repository of a project file: the one that its path leads through, if the file really is in it. It is "" without
+// one, and if a link leads out of that repository.
+func RepoOf(file string) string {
+	byName, root := repoAbove(filepath.Dir(AbsPath(file))), RepoRoot(file)
+	if byName == "" || RealPath(byName) != root {
+		return ""
+	}
+	return root
+}
+
+// ReposOf returns all repositories of a file: the one that its path leads through, and those that really contain the file and its
+// directory.
+func ReposOf(file string) (roots []string) {
+	byName := repoAbove(filepath.Dir(AbsPath(file)))
+	if byName != "" {
+		byName = RealPath(byName)
+	}
+	for _, root := range []string{byName, RepoRoot(filepath.Dir(file)), RepoRoot(file)} {
+		if root != "" && !slices.Contains(roots, root) {
+			roots = append(roots, root)
+		}
+	}
+	return roots
+}
+
+// Within reports whether a path is in a directory, after resolving links in both.
+func Within(path, dir string) bool { return dir != "" && Below(RealPath(path), RealPath(dir)) }
+
+// Below reports whether a path is in a directory, by name.
+func Below(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// RealPath resolves the links of a path as far as the path exists.
+func RealPath(path string) string {
+	path = AbsPath(path)
+	if r, err := filepath.EvalSymlinks(path); err == nil {
+		return r
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(RealPath(dir), filepath.Base(path))
+	}
+	return path
+}
+
+// AbsPath returns the absolute path without resolving links, or the path itself where the working directory is unknown.
+func AbsPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// SameRemote reports whether two URLs name the same repository. User, default port and the suffix .git do not count, nor does the
+// protocol, unless it is plain HTTP or git://.
+func SameRemote(a, b string) bool {
+	x, y := remote(a), remote(b)
+	return x != "" && x == y
+}
+
+func remote(s string) string {
+	host, path := "", ""
+	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" {
+		host, path = u.Host, u.Path
+		if u.Scheme == "http" || u.Scheme == "git" {
+			host = u.Scheme + "://" + host // plain HTTP: others on the way read the token
+		}
+		for _, port := range []string{":22", ":80", ":443"} {
+			host = strings.TrimSuffix(host, port)
+		}
+	} else if h, p, scp := strings.Cut(s, ":"); scp && !strings.Contains(h, "/") {
+		host, path = h[strings.LastIndexByte(h, '@')+1:], p
+	}
+	if host == "" {
+		return ""
+	}
+	return strings.ToLower(host) + "/" + strings.TrimSuffix(strings.Trim(path, "/"), ".git")
+}

@@ -51,7 +51,8 @@ func bounds(ctx context.Context, path string) error {
 		}
 	default:
 		back, err := os.ReadFile(filepath.Join(gitDir, "gitdir"))
-		if filepath.Dir(gitDir) != filepath.Join(common, "worktrees") || err != nil || linked(gitDir, string(back)) != filepath.Join(top, ".git") {
+		if filepath.Dir(gitDir) != filepath.Join(common, "worktrees") || err != nil ||
+			linked(gitDir, string(back)) != filepath.Join(top, ".git") {
 			return astray(top, "its repository is "+common+", which does not have this folder among its work trees", common)
 		}
 	}
@@ -94,7 +95,10 @@ func linked(dir, line string) string {
 }
 
 // storage are the parts of a repository from which git reads content and names.
-var storage = []string{"HEAD", "config", "config.worktree", "commondir", "gitdir", "packed-refs", "shallow", "index", "info", "logs", "refs", "reftable", "objects"}
+var storage = []string{
+	"HEAD", "config", "config.worktree", "commondir", "gitdir", "packed-refs", "shallow", "index", "info", "logs",
+	"refs", "reftable", "objects",
+}
 
 // leadsOut returns the target of a link in a repository that is in none of the folders; empty if there is no such link.
 func leadsOut(dir string, folders ...string) (to string, err error) {

@@ -1,16 +1,18 @@
-// Package localrepo makes a repository on this machine the remote of a run: it examines the
-// repository, serves it to the box over authenticated smart HTTP, and imports work that could
-// not be pushed. The box may read every ref and write only the run's own refs; no hook of the
-// repository runs for it and no checked-out branch moves.
+// Package localrepo makes a repository on this machine the remote of a run: it examines the repository, serves it to
+// the box over authenticated smart HTTP, and imports work that could not be pushed. The box may read every ref and
+// write only the run's own refs; no hook of the repository runs for it and no checked-out branch moves.
 package localrepo
 
 import (
 	"context"
+	"crypto/sha1" // the ids of git's objects
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +54,8 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository: %w", err), "give a folder inside a git repository, or a URL")
 	}
 	if !st.IsDir() {
-		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path), "give a folder inside a git repository, or a URL")
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("open repository %s: not a folder", path),
+			"give a folder inside a git repository, or a URL")
 	}
 	out, err := gitOut(ctx, abs, "rev-parse", "--show-object-format", "--is-shallow-repository", "--is-bare-repository", "--absolute-git-dir")
 	if err != nil {
@@ -256,9 +259,101 @@ func gitOut(ctx context.Context, dir string, args ...string) (string, error) {
 func gitEnv() []string {
 	env := []string{"LC_ALL=C"}
 	for _, kv := range os.Environ() {
-		if k, _, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, "GIT_") && k != "LC_ALL" && k != "LANGUAGE" || k == "GIT_CONFIG_GLOBAL" || k == "GIT_CONFIG_NOSYSTEM" {
+		if k, _, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, "GIT_") && k != "LC_ALL" && k != "LANGUAGE" || k == "GIT_CONFIG_GLOBAL" ||
+			k == "GIT_CONFIG_NOSYSTEM" {
 			env = append(env, kv)
 		}
 	}
 	return env
+}
+
+const (
+	// holdsTimeout bounds the search for a remote's commits: a few reads of a disk, while the user waits for a run to begin.
+	holdsTimeout = 20 * time.Second
+	// maxTips bounds the ids that are looked up at once, and so the answer.
+	maxTips = 10000
+	// maxTried bounds the objects that are read, and maxTip the size of each, in bytes: in a clone the first one is good.
+	maxTried, maxTip = 8, 1 << 20
+)
+
+// Holds reports whether the repository has one of the commits, or tags, as an object of its own. An object cannot be made from its
+// id, so the repository's maker had access to a repository with it. Objects borrowed from another repository of this machine prove
+// nothing.
+func Holds(ctx context.Context, dir string, ids []string) bool {
+	ctx, cancel := context.WithTimeout(ctx, holdsTimeout)
+	defer cancel()
+	if others, err := borrowed(ctx, dir); err != nil || len(others) > 0 {
+		return false
+	}
+	ask := Git(dir)
+	for _, id := range ids[:min(len(ids), maxTips)] {
+		if git.ValidSHA(id) { // a name would be looked up in the repository
+			ask.Stdin += id + "\n"
+		}
+	}
+	out, err := ask.Output(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)")
+	if err != nil {
+		return false
+	}
+	tried := 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[1] != "commit" && f[1] != "tag" {
+			continue // it is missing, or of a kind that proves nothing
+		}
+		if size, err := strconv.Atoi(f[2]); err != nil || size > maxTip {
+			continue
+		}
+		if tried++; tried > maxTried {
+			return false
+		}
+		// git takes a file that is named after an id for the object. Only its content proves it.
+		if content, err := gitOut(ctx, dir, "cat-file", f[1], f[0]); err == nil && objectID(f[1], content) == f[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// objectID is git's id of an object.
+func objectID(kind, content string) string {
+	sum := sha1.Sum(fmt.Appendf(nil, "%s %d\x00%s", kind, len(content), content))
+	return hex.EncodeToString(sum[:])
+}
+
+// TaskRefs lists the full names of a task's refs in the repository: the branches that can
+// be its own, and all refs below workorder.TaskRefs.
+func (r *Repo) TaskRefs(ctx context.Context, taskID string) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname)", "refs/heads/agent/", workorder.TaskRefs(taskID))
+	if err != nil {
+		return nil, fault.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
+	}
+	for name := range strings.FieldsSeq(out) {
+		if branch, isBranch := strings.CutPrefix(name, "refs/heads/"); !isBranch || workorder.OwnBranch(taskID, branch) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// State reads the task's state from a repository that has one.
+func (r *Repo) State(ctx context.Context, taskID string) (*workorder.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	blob := workorder.StateRef(taskID) + ":" + workorder.StateFile
+	size, err := gitOut(ctx, r.Path, "cat-file", "-s", blob)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of %s in %s: %w", taskID, r.Path, err)
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(size)); err != nil || n > workorder.MaxState {
+		return nil, fmt.Errorf("read the state of %s in %s: it has %s bytes, more than %d", taskID, r.Path, strings.TrimSpace(size),
+			workorder.MaxState)
+	}
+	b, err := gitOut(ctx, r.Path, "cat-file", "blob", blob)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of %s in %s: %w", taskID, r.Path, err)
+	}
+	return workorder.DecodeState([]byte(b), taskID)
 }

@@ -1,4 +1,5 @@
-// Package logfile is a log of one user's in a folder where others may write, too: it is nobody else's file, nobody else reads it, and it has a bound.
+// Package logfile is a log of one user's in a folder where others may write, too: it is nobody else's file, nobody else
+// reads it, and it has a bound.
 package logfile
 
 import (
@@ -16,7 +17,8 @@ type File struct {
 	most int64
 }
 
-// Open opens a log, which is made where it is not there, and emptied when it would have more than most bytes. A file of somebody else, a link, and what is no file is refused.
+// Open opens a log, which is made where it is not there, and emptied when it would have more than most bytes. A file of
+// somebody else, a link, and what is no file is refused.
 func Open(path string, most int64) (*File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {

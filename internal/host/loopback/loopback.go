@@ -1,4 +1,5 @@
-// Package loopback is what servers for programs of this machine share: an address that no other machine reaches, and a token that each request shows.
+// Package loopback is what servers for programs of this machine share: an address that no other machine reaches, and a
+// token that each request shows.
 package loopback
 
 import (
@@ -58,7 +59,8 @@ func CheckToken(token string) error {
 func KeptToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // something that blocks, as a pipe, is no file of a token
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := statedir.CreateFile(path, []byte(rand.Text()+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) { // another server may be faster
+		// another server may be faster
+		if err := statedir.CreateFile(path, []byte(rand.Text()+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("make the token's file: %w", err)
 		}
 		f, err = os.Open(path)
@@ -72,7 +74,8 @@ func KeptToken(path string) (string, error) {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
 	if !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 {
-		return "", fault.New(workorder.ExitUsage, fmt.Errorf("the token's file %s can be read by others, or is no file", path), "make it your own: `chmod 600 "+path+"`")
+		return "", fault.New(workorder.ExitUsage, fmt.Errorf("the token's file %s can be read by others, or is no file", path),
+			"make it your own: `chmod 600 "+path+"`")
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxToken+2))
 	if err != nil {
@@ -85,7 +88,8 @@ func KeptToken(path string) (string, error) {
 	return token, nil
 }
 
-// Shows reports whether a request shows the token. If it does not, it says so in the header of the answer, whose body and status are the caller's.
+// Shows reports whether a request shows the token. If it does not, it says so in the header of the answer, whose body
+// and status are the caller's.
 func Shows(w http.ResponseWriter, r *http.Request, token string) bool {
 	kind, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) == 1 {
@@ -99,8 +103,9 @@ func Shows(w http.ResponseWriter, r *http.Request, token string) bool {
 // strangerTime is how long a stranger's body is waited for.
 const strangerTime = time.Second
 
-// Refuse has the connection of a stranger end with the answer. What they still send is read for a moment: the answer to one who still writes is lost where the connection is
-// closed at once, and the rest of a body that never comes would be waited for without an end.
+// Refuse has the connection of a stranger end with the answer. What they still send is read for a moment: the answer to
+// one who still writes is lost where the connection is closed at once, and the rest of a body that never comes would be
+// waited for without an end.
 func Refuse(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangerTime)) // a test's recorder has none

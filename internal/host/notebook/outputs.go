@@ -43,7 +43,8 @@ type (
 	}
 )
 
-// outputs collects what a cell prints and shows, in order and bounded. What comes is of a sandbox and not to be trusted. It is used by one at a time.
+// outputs collects what a cell prints and shows, in order and bounded. What comes is of a sandbox and not to be
+// trusted. It is used by one at a time.
 type outputs struct {
 	count  int
 	all    []any

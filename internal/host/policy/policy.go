@@ -5,13 +5,18 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -199,8 +204,7 @@ func collapse(rules map[string]*Rule) {
 	}
 }
 
-// Risk describes the kind of a host at which anyone can receive what is sent to it; empty
-// if it is not known as one.
+// Risk describes the kind of a host at which anyone can receive what is sent to it; empty if it is not known as one.
 func Risk(host string) string {
 	for _, k := range open {
 		for _, d := range k.domains {
@@ -210,4 +214,162 @@ func Risk(host string) string {
 		}
 	}
 	return ""
+}
+
+// Network has the settings that decide whether a box reaches a place.
+type Network struct {
+	Mode     workorder.NetworkMode
+	Rules    []workorder.AllowRule
+	Services []workorder.Service
+}
+
+// https is the default port of a place.
+const https = 443
+
+// Allows reports whether a box of that network reaches a place; says names the rule or the reason.
+func (n Network) Allows(place workorder.AllowRule) (says string, ok bool) {
+	port := cmp.Or(place.Port, https)
+	addr, _ := netip.ParseAddr(place.Host)
+	switch {
+	case slices.ContainsFunc(workorder.Metadata(), func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return "refused: metadata services of clouds are out of reach with every network", false
+	case place.Host == "localhost" || addr.IsLoopback():
+		return "allowed: it is the sandbox itself", true
+	case slices.ContainsFunc(n.Services, func(s workorder.Service) bool { return s.Name == place.Host }):
+		return "allowed: it is a service of the project", true
+	case n.Mode == workorder.NetworkFull:
+		return "allowed: the network is full", true
+	case n.Mode == workorder.NetworkNone:
+		return "refused: the network is none, which no rule changes", false
+	case addr.IsValid() && workorder.Undialled(addr) != "":
+		return fmt.Sprintf("refused: %s is %s, which no rule can allow", addr, workorder.Undialled(addr)), false
+	}
+	for _, r := range n.Rules {
+		if r.Match(place.Host, port) {
+			only := ""
+			if _, err := netip.ParseAddr(r.Host); r.Port == 0 && err != nil {
+				only = " for TLS and HTTP"
+			}
+			return fmt.Sprintf("allowed by %s%s", r, only), true
+		}
+	}
+	return fmt.Sprintf("refused: it needs %q under network.allow", Line(workorder.AllowRuleFor(place.Host, port).String())), false
+}
+
+// Bare is a rule without the syntax of an item of a YAML list; boxes report rules as such items.
+func Bare(line string) string {
+	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(line), "- "), `"'`)
+}
+
+// Line is a rule as an item of a YAML list; it may already be one.
+func Line(rule string) string {
+	rule = Bare(rule)
+	if r, err := workorder.ParseAllowRule(rule); err == nil {
+		return r.Line()
+	}
+	return "- '" + strings.ReplaceAll(rule, "'", "''") + "'" // from an event that was not written by this program
+}
+
+// Run is the record of one attempt.
+type Run struct {
+	Number int                   // of the attempt
+	Asked  workorder.NetworkMode // the mode of its order; empty if there is no order
+	Result *workorder.Result     // nil if there is none
+	Events []workorder.Event
+}
+
+// mode is the network mode that the attempt ran with, or that of its order; empty if unknown.
+func (r Run) mode() workorder.NetworkMode {
+	if r.Result != nil && r.Result.Network != nil {
+		return r.Result.Network.Mode
+	}
+	return r.Asked
+}
+
+// Hosts are the places that the attempt tried to reach: those of its result, and those
+// only in its events, for example of a lost run.
+func (r Run) Hosts() []workorder.NetworkHost {
+	var all []workorder.NetworkHost
+	known := map[string]bool{}
+	if r.Result != nil && r.Result.Network != nil {
+		for _, h := range r.Result.Network.Hosts {
+			all = append(all, h)
+			known[place(h)] = true
+		}
+	}
+	for _, e := range r.Events {
+		if e.Type != workorder.EventNetwork {
+			continue
+		}
+		h, ok := hostOf(e)
+		if ok && !known[place(h)] {
+			known[place(h)] = true
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// Restricted reports whether the result shows all accesses of the attempt: with a full
+// network it shows only the refused ones.
+func (r Run) Restricted() bool {
+	return r.Result != nil && r.Result.Network != nil && r.Result.Network.Mode != workorder.NetworkFull
+}
+
+func place(h workorder.NetworkHost) string {
+	return fmt.Sprintf("%s %d %s", h.Host, h.Port, h.Status)
+}
+
+// hostOf reads the place of an event, whose Name is host:port or a host alone.
+func hostOf(e workorder.Event) (workorder.NetworkHost, bool) {
+	h := workorder.NetworkHost{Host: e.Name, Protocol: "tcp", Status: workorder.NetworkStatus(e.Status), Count: 1, Reason: e.Text, Rule: e.Fix}
+	if host, port, err := net.SplitHostPort(e.Name); err == nil {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return h, false
+		}
+		h.Host, h.Port = host, uint16(n)
+	} else {
+		h.Protocol = "dns"
+	}
+	if strings.HasPrefix(e.Fix, "gateway:") || strings.Contains(h.Host, " ") {
+		return h, false // a feature of the model's provider, not a place of the network
+	}
+	if e.By != "" {
+		h.By = []string{e.By}
+	}
+	return h, h.Host != ""
+}
+
+// Learned is what can be learned from a task's attempts about its network.
+type Learned struct {
+	TaskID   string                `json:"task_id"`
+	Attempts []int                 `json:"attempts"` // those with a record
+	Mode     workorder.NetworkMode `json:"mode"`     // of the last attempt whose mode is known
+	Proposal
+}
+
+// Learn proposes rules for all places that the attempts of a task, oldest first, tried to reach.
+func Learn(taskID string, runs []Run, o Options) (Learned, error) {
+	l := Learned{TaskID: taskID, Attempts: []int{}}
+	var hosts []workorder.NetworkHost
+	restricted := false
+	for _, run := range runs {
+		found := run.Hosts()
+		l.Mode = cmp.Or(run.mode(), l.Mode)
+		restricted = restricted || run.Restricted()
+		if len(found) > 0 || run.Restricted() {
+			l.Attempts = append(l.Attempts, run.Number)
+		}
+		hosts = append(hosts, found...)
+	}
+	if l.Proposal = Propose(hosts, o); len(l.Allow) > 0 || restricted {
+		return l, nil
+	}
+	why := "no attempt got as far as its network"
+	if l.Mode == workorder.NetworkFull {
+		why = "it ran with network: full, of which nothing is recorded"
+	}
+	return l, fault.New(workorder.ExitGeneral, fmt.Errorf("nothing is known of what task %s reached for: %s", taskID, why),
+		"run it once with network: {mode: restricted, learn: true}")
 }

@@ -77,7 +77,8 @@ type Listener struct {
 // askTime bounds the question whether somebody serves at a socket: whoever does takes a connection at once.
 const askTime = 2 * time.Second
 
-// Listen listens at a socket of this user's. What a server has left there that was killed is replaced; anything else stays, and is fs.ErrExist.
+// Listen listens at a socket of this user's. What a server has left there that was killed is replaced; anything else
+// stays, and is fs.ErrExist.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	st, err := os.Lstat(path)
 	switch {
@@ -113,7 +114,10 @@ func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
 	var wg sync.WaitGroup
 	var servers []*http.Server
 	for _, l := range listeners {
-		h := &http.Server{Handler: s.handler(l.Token), ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+		h := &http.Server{
+			Handler: s.handler(l.Token), ReadHeaderTimeout: headerTime,
+			BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		}
 		servers = append(servers, h)
 		wg.Go(func() {
 			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -311,7 +315,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	l.use(1)
 	defer l.use(-1)
 	c := sandbox.Command{
-		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)), Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
+		Argv: e.Argv, Dir: e.Dir, Env: e.Env, Stdin: strings.NewReader(e.Stdin + string(e.StdinBytes)),
+		Timeout: time.Duration(e.TimeoutSeconds * float64(time.Second)), MaxOutput: e.MaxOutput,
 	}
 	if e.Stream || r.Header.Get("Accept") == streamType {
 		stream(w, r, l, c)
@@ -331,7 +336,8 @@ const streamType = "application/x-ndjson"
 func stream(w http.ResponseWriter, r *http.Request, l *lent, c sandbox.Command) {
 	w.Header().Set("Content-Type", streamType)
 	lines := &lines{w: w}
-	res, err := l.RunTo(r.Context(), c, printer(func(p []byte) error { return lines.say(Output{Stdout: p}) }), printer(func(p []byte) error { return lines.say(Output{Stderr: p}) }))
+	res, err := l.RunTo(r.Context(), c, printer(func(p []byte) error { return lines.say(Output{Stdout: p}) }),
+		printer(func(p []byte) error { return lines.say(Output{Stderr: p}) }))
 	end := resultOf(res)
 	last := Output{Result: &end}
 	if err != nil {

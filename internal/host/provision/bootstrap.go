@@ -24,8 +24,7 @@ const (
 	bootstrapGrace = 5 * time.Second
 )
 
-// bootstrap makes a base from this machine's own package archive, and imports it under a
-// name that later builds find.
+// bootstrap makes a base from this machine's own package archive, and imports it under a name that later builds find.
 func (b *builder) bootstrap(ctx context.Context, host host) (string, error) {
 	p, err := planHere()
 	if err != nil {
@@ -95,7 +94,10 @@ func prepare(root, sources string) error {
 	if err != nil {
 		return err
 	}
-	for _, pattern := range []string{"var/cache/apt/*", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*", "var/log/*.log"} {
+	for _, pattern := range []string{
+		"var/cache/apt/*", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*",
+		"var/log/*.log",
+	} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return err

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,10 +17,12 @@ import (
 	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/filters"
 	imagetypes "github.com/docker/docker/api/types/image"
+	"github.com/gofrs/flock"
 
 	"github.com/sandbox-agent/sandbox-agent/image"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -26,8 +31,7 @@ import (
 // StepImage is the step of the events; the caller of Ensure starts and finishes it.
 const StepImage = "image"
 
-// missingMark starts a line of the build that names an unavailable optional part;
-// build/lib.sh prints it.
+// missingMark starts a line of the build that names an unavailable optional part; build/lib.sh prints it.
 const missingMark = "not in this image: "
 
 // tailBytes bounds the output of a failed build in its error.
@@ -112,7 +116,8 @@ func (b *builder) submit(ctx context.Context, buildContext io.Reader, o build.Im
 	if err := b.follow(res.Body, tail); err != nil {
 		return fault.New(workorder.ExitBox,
 			fmt.Errorf("build image %s: %w\nlast output:\n%s", b.name, orCause(ctx, err), strings.TrimRight(tail.String(), "\n")),
-			"a build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, then try again")
+			"a build needs the distribution's package archive and the npm registry: check network, proxy and CA certificates of this machine, "+
+				"then try again")
 	}
 	return nil
 }
@@ -127,8 +132,7 @@ type message struct {
 // stepLine matches the classic builder's line for an instruction.
 var stepLine = regexp.MustCompile(`^Step (\d+)/(\d+) : (.+)`)
 
-// follow reads the builder's messages, reports one event per instruction, and keeps the
-// end of the output in tail.
+// follow reads the builder's messages, reports one event per instruction, and keeps the end of the output in tail.
 func (b *builder) follow(r io.Reader, tail io.Writer) error {
 	dec := json.NewDecoder(r)
 	for {
@@ -172,7 +176,10 @@ func list(ctx context.Context, engine Engine) ([]Built, error) {
 		if _, ok := s.Labels[runtime.LabelSnapshot]; ok {
 			continue // a sandbox's files, which are the user's
 		}
-		b := Built{ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Prepared: s.Labels[labelPrepared], From: s.Labels[labelFrom], Created: time.Unix(s.Created, 0), Bytes: s.Size}
+		b := Built{
+			ID: s.ID, Hash: s.Labels[labelHash], Version: s.Labels[labelVersion], Prepared: s.Labels[labelPrepared],
+			From: s.Labels[labelFrom], Created: time.Unix(s.Created, 0), Bytes: s.Size,
+		}
 		for _, t := range s.RepoTags {
 			if t == noTag {
 				continue
@@ -195,4 +202,77 @@ func orCause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// retryAfter is how long a failed image build is not repeated: a build takes minutes, and each task would start one.
+// A package that does not exist stays so for days, a network that was away is back within the hour.
+const retryAfter = time.Hour
+
+// maxFailure bounds what a failure's file keeps of its reason, in bytes.
+const maxFailure = 4 << 10
+
+// failure is the file that remembers that an image could not be made, and why. Its time is that of the try.
+type failure string
+
+// lately is the failure of a try that was made less than retryAfter ago; nil means that the image may be tried.
+func (f failure) lately(now time.Time) error {
+	fi, err := os.Stat(string(f))
+	if err != nil || now.Sub(fi.ModTime()) >= retryAfter {
+		return nil
+	}
+	why, err := os.ReadFile(string(f))
+	if err != nil {
+		return nil
+	}
+	return fmt.Errorf("it failed %s ago, and is tried again after %s: %s", now.Sub(fi.ModTime()).Round(time.Second), retryAfter, why)
+}
+
+// note remembers a failure, and forgets those of all images that are over.
+func (f failure) note(why error, now time.Time) error {
+	dir := filepath.Dir(string(f))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("remember that an image cannot be made: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if fi, ierr := e.Info(); ierr == nil && now.Sub(fi.ModTime()) >= retryAfter {
+			if rerr := os.Remove(filepath.Join(dir, e.Name())); !errors.Is(rerr, fs.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+		}
+	}
+	text := why.Error()
+	return errors.Join(err, statedir.WriteFile(string(f), []byte(text[:min(len(text), maxFailure)]), 0o600))
+}
+
+// lockPoll is the time between two tries for the lock: builds take minutes.
+const lockPoll = 200 * time.Millisecond
+
+// imageLock is the lock file of the default image and its base.
+const imageLock = "image.lock"
+
+// lock takes a lock of the state folder, so that processes which build the same do it one after the other.
+// The kernel releases it when its holder dies, so no lock is stale.
+func lock(ctx context.Context, dir, name string, progress func(workorder.Event)) (unlock func(), waited bool, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, false, fmt.Errorf("make the state folder: %w", err)
+	}
+	f := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
+	locked, err := f.TryLock()
+	if err == nil && !locked {
+		waited = true
+		progress(workorder.Event{
+			Time: time.Now(), Type: workorder.EventOutput, Name: StepImage,
+			Text: "another process builds the image: waiting for it",
+		})
+		locked, err = f.TryLockContext(ctx, lockPoll)
+	}
+	switch {
+	case !locked && ctx.Err() != nil:
+		return nil, waited, fmt.Errorf("wait for the image that another process builds: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, waited, fmt.Errorf("take the lock of image builds %s: %w", f.Path(), err)
+	}
+	// Unlock unlocks before it closes: a child that was forked meanwhile has the file until it becomes another program.
+	return func() { _ = f.Unlock() }, waited, nil
 }

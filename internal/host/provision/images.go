@@ -1,6 +1,8 @@
 package provision
 
 import (
+	"archive/tar"
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -8,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/container"
 	imagetypes "github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/network"
@@ -22,7 +26,8 @@ import (
 type Client interface {
 	Engine
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
-	ContainerCreate(ctx context.Context, c *container.Config, h *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error)
+	ContainerCreate(ctx context.Context, c *container.Config, h *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform,
+		name string) (container.CreateResponse, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
 	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
 }
@@ -83,7 +88,9 @@ func (i Images) Derive(ctx context.Context, name string, dockerfile []byte, prog
 }
 
 // Prepare is EnsurePrepared.
-func (i Images) Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event)) (workorder.Image, error) {
+func (i Images) Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string,
+	progress func(workorder.Event),
+) (workorder.Image, error) {
 	return EnsurePrepared(ctx, i.Client, i.options("", progress), img, Needs{packages, tools})
 }
 
@@ -111,12 +118,14 @@ func (i Images) List(ctx context.Context) ([]BuiltImage, error) {
 	for _, b := range built {
 		out = append(out, BuiltImage{
 			ID: b.ID, Name: b.Name, Tags: append([]string{}, b.Tags...), Own: b.Own, Used: used[b.ID], Version: b.Version,
-			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes, Current: slices.ContainsFunc(b.Tags, func(t string) bool { return slices.Contains(current, t) }),
+			Created: b.Created.UTC().Format(time.RFC3339), Bytes: b.Bytes,
+			Current:  slices.ContainsFunc(b.Tags, func(t string) bool { return slices.Contains(current, t) }),
 			Prepared: b.Prepared,
 		})
 	}
 	for i, b := range built {
-		out[i].Old = b.old(time.Now()) || b.Prepared != "" && slices.ContainsFunc(out, func(o BuiltImage) bool { return o.ID == b.From && o.Own && !o.Current })
+		out[i].Old = b.old(time.Now()) || b.Prepared != "" &&
+			slices.ContainsFunc(out, func(o BuiltImage) bool { return o.ID == b.From && o.Own && !o.Current })
 	}
 	return out, nil
 }
@@ -162,4 +171,50 @@ func (i Images) current(ctx context.Context) ([]string, error) {
 		names = append(names, repository+":"+tag(i.Version, hash))
 	}
 	return names, nil
+}
+
+// EnsureDerived makes the image name from a Dockerfile whose build argument BASE is the
+// default image's base. An existing image of that name is used as it is.
+func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, dockerfile []byte) error {
+	if _, err := inspect(ctx, engine, name); !cerrdefs.IsNotFound(err) {
+		return err
+	}
+	base, err := EnsureBase(ctx, engine, o)
+	if err != nil {
+		return err
+	}
+	if o.Progress == nil {
+		o.Progress = func(workorder.Event) {}
+	}
+	b := builder{engine: engine, name: name, o: o}
+	ctx, cancel := context.WithTimeoutCause(ctx, buildDeadline, fmt.Errorf("the image was not built within %s", buildDeadline))
+	defer cancel()
+	start := time.Now()
+	b.emit(workorder.Event{Type: workorder.EventStepStarted, Name: StepImage, Text: name})
+	err = b.derive(ctx, dockerfile, build.ImageBuildOptions{BuildArgs: buildArgs(base, readHost(ctx).proxies)})
+	e := workorder.Event{
+		Type: workorder.EventStepFinished, Name: StepImage, Status: string(workorder.StepDone),
+		DurationMS: time.Since(start).Milliseconds(),
+	}
+	if err != nil {
+		e.Status, e.Text = string(workorder.StepFailed), err.Error()
+	}
+	b.emit(e)
+	return err
+}
+
+// derive builds from a Dockerfile alone.
+func (b *builder) derive(ctx context.Context, dockerfile []byte, o build.ImageBuildOptions) error {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
+		return fmt.Errorf("build image %s: %w", b.name, err)
+	}
+	if _, err := w.Write(dockerfile); err != nil {
+		return fmt.Errorf("build image %s: %w", b.name, err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("build image %s: %w", b.name, err)
+	}
+	return b.submit(ctx, &buf, o)
 }

@@ -169,8 +169,9 @@ func (p *preparer) build(ctx context.Context, noCache bool) (workorder.Image, er
 	}
 	p.say("installing %s into an image, which later sandboxes have, too", p.needs)
 	err = p.derive(ctx, dockerfile, build.ImageBuildOptions{
-		BuildArgs: pointers(readHost(ctx).proxies), NoCache: noCache, Memory: info.MemTotal / memoryShare, MemorySwap: info.MemTotal / memoryShare,
-		Labels: map[string]string{labelHash: "", labelPrepared: p.needs.String(), labelFrom: p.from},
+		BuildArgs: pointers(readHost(ctx).proxies), NoCache: noCache, Memory: info.MemTotal / memoryShare,
+		MemorySwap: info.MemTotal / memoryShare,
+		Labels:     map[string]string{labelHash: "", labelPrepared: p.needs.String(), labelFrom: p.from},
 	})
 	if err != nil {
 		return workorder.Image{}, err

@@ -1,7 +1,6 @@
-// Package provision makes sure that the image of the box is on the engine. The default
-// image is named after its content and built if it is missing; an image that the user
-// named is never built over. If no registry answers, the same call makes the base from the
-// distribution's package archive.
+// Package provision makes sure that the image of the box is on the engine. The default image is named after its content
+// and built if it is missing; an image that the user named is never built over. If no registry answers, the same call
+// makes the base from the distribution's package archive.
 package provision
 
 import (
@@ -173,12 +172,14 @@ func custom(ctx context.Context, engine Engine, name string) (workorder.Image, e
 	r, err := look(ctx, engine, name)
 	if cerrdefs.IsNotFound(err) {
 		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s is not on the engine", name),
-			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the default image", name))
+			fmt.Sprintf("a custom image is never built or fetched by itself: run `docker pull %s`, build it, or remove `image:` to use the "+
+				"default image", name))
 	}
 	if err != nil {
 		return workorder.Image{}, err
 	}
-	if c := r.Config; c != nil && !slices.ContainsFunc(strings.Fields(strings.Join(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)), " ")), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
+	if c := r.Config; c != nil && !slices.ContainsFunc(strings.Fields(strings.Join(slices.Concat([]string(c.Entrypoint), []string(c.Cmd)),
+		" ")), func(arg string) bool { return path.Base(arg) == path.Base(workorder.EntrypointIn) }) {
 		// What it runs instead would be handed the order, with secrets.
 		return workorder.Image{}, fault.New(workorder.ExitBox, fmt.Errorf("image %s does not begin with the guest program", name),
 			"make it `FROM` the built-in one, whose name `sandbox-agent image build` prints; `sandbox-agent up --runtime container` takes any image")
@@ -228,7 +229,8 @@ func architecture(ctx context.Context, engine Engine, given string) (string, err
 	case "aarch64", "arm64":
 		return "arm64", nil
 	}
-	return "", fault.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture), "use an engine on amd64 or arm64")
+	return "", fault.New(workorder.ExitBox, fmt.Errorf("the engine's architecture %q has no image", info.Architecture),
+		"use an engine on amd64 or arm64")
 }
 
 // Built is an image made here, or one made from such an image, which inherits the labels.

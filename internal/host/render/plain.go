@@ -81,8 +81,7 @@ func (r *plainRenderer) Event(e workorder.Event) {
 	r.print(at, text)
 }
 
-// bounded cuts texts that are longer than the contract allows: a broken guest must not
-// cost more than a correct one.
+// bounded cuts texts that are longer than the contract allows: a broken guest must not cost more than a correct one.
 func bounded(e workorder.Event) workorder.Event {
 	for _, s := range []*string{&e.Name, &e.Text, &e.Status, &e.Path, &e.By, &e.Fix} {
 		if len(*s) > 2*workorder.MaxEventText {
@@ -213,4 +212,174 @@ func spent(e workorder.Event) string {
 		return ""
 	}
 	return "(" + took(millis(e.DurationMS)) + ")"
+}
+
+// long are the steps that can take many minutes, so a log says when one begins.
+var long = map[workorder.StepName]bool{
+	workorder.StepImage: true, workorder.StepServices: true, workorder.StepSetup: true, workorder.StepProof: true, workorder.StepRepair: true,
+	workorder.StepRebase: true,
+}
+
+// essential reports whether an event is in a log that is not verbose: steps and failures. What the agent says and does, output of
+// commands and all that went well beside the steps are not. A newer guest's own kinds of events are, since nothing is known of them.
+func essential(e workorder.Event) bool {
+	switch e.Type {
+	case workorder.EventStepStarted:
+		return long[workorder.StepName(e.Name)]
+	case workorder.EventService:
+		return e.Status == "failed"
+	case workorder.EventPush, workorder.EventCheckpoint, workorder.EventRestored, workorder.EventNotice:
+		return e.Status != "ok"
+	case workorder.EventLease:
+		return e.Status == "waiting" || e.Status == "lost"
+	case workorder.EventNetwork:
+		return e.Status == string(workorder.NetworkRefused)
+	case workorder.EventReady, workorder.EventImageRequest, workorder.EventOutput,
+		workorder.EventAgentText, workorder.EventAgentTool, workorder.EventAgentToolResult, workorder.EventAgentOutput, workorder.EventAgentUsage:
+		return false
+	}
+	return true
+}
+
+// outputs keeps the last lines of each command's output, to be shown if its step fails.
+type outputs map[string][]string
+
+// note keeps a line of output, and returns those of a step that failed.
+func (o outputs) note(e workorder.Event) []string {
+	name := oneLine(e.Name)
+	switch e.Type {
+	case workorder.EventOutput:
+		if _, known := o[name]; known || len(o) < maxTasks {
+			o[name] = append(o[name][max(0, len(o[name])-keepOutput+1):], oneLine(e.Text))
+		}
+	case workorder.EventStepFinished:
+		lines := o[name]
+		delete(o, name)
+		if e.Status == string(workorder.StepFailed) {
+			return lines
+		}
+	}
+	return nil
+}
+
+// running is the step that began last, until it ends, and what it said last.
+type running struct {
+	step  string
+	since time.Time
+	said  string
+}
+
+func (r *running) note(e workorder.Event, now time.Time) {
+	switch e.Type {
+	case workorder.EventStepStarted:
+		at := e.Time
+		if at.IsZero() || at.After(now) { // the clocks differ
+			at = now
+		}
+		*r = running{step: oneLine(e.Name), since: at}
+	case workorder.EventStepFinished:
+		if oneLine(e.Name) == r.step {
+			*r = running{}
+		}
+	case workorder.EventResult:
+		*r = running{}
+	case workorder.EventOutput, workorder.EventAgentText, workorder.EventAgentTool:
+		r.said = plainText(e)
+	}
+}
+
+// text says what runs; empty if nothing does.
+func (r *running) text(now time.Time) string {
+	if r.step == "" {
+		return ""
+	}
+	text := r.step + ": running for " + elapsed(now.Sub(r.since))
+	if r.said != "" {
+		text += ": " + r.said
+	}
+	return text
+}
+
+// optional are the steps that most tasks do not have. That one of them was skipped says that the project does not ask for
+// it, or that there was nothing to do, which is not worth a line; the skip of any other step is news.
+var optional = map[workorder.StepName]bool{
+	workorder.StepDocker: true, workorder.StepServices: true, workorder.StepPackages: true, workorder.StepTools: true,
+	workorder.StepGround:   true,
+	workorder.StepSupabase: true, workorder.StepEnv: true, workorder.StepSetup: true, workorder.StepRepair: true, workorder.StepAnswers: true,
+}
+
+// noise reports whether an event is of no interest to a reader. The record has it.
+func noise(e workorder.Event) bool {
+	return e.Type == workorder.EventStepFinished && e.Status == string(workorder.StepSkipped) && optional[workorder.StepName(e.Name)]
+}
+
+// statusCut is the status of an item that the user's stop ended.
+const statusCut = "cut short"
+
+// CutShort shows a failed ending as cut short, if the user stopped the run: then the work
+// did not fail. A stop does not end a push.
+func CutShort(e workorder.Event) workorder.Event {
+	bad := e.ExitCode != nil && *e.ExitCode != 0
+	switch e.Type {
+	case workorder.EventStepFinished:
+		bad = e.Status == string(workorder.StepFailed) && e.Name != "push"
+	case workorder.EventValidateFinished:
+		bad = e.Status == "failed"
+	case workorder.EventAgentFinished:
+	default:
+		return e
+	}
+	if bad {
+		e.Status, e.ExitCode, e.Text = statusCut, nil, ""
+	}
+	return e
+}
+
+// verdict is a printed verdict.
+type verdict int
+
+const (
+	unsaid verdict = iota
+	good
+	bad
+)
+
+// told remembers the printed verdicts of the agent and of the checks, as the steps of these names would repeat them. Of
+// the checkpoints, one a minute, it lets through the first, those that fail, and the first good one after these.
+type told struct {
+	agent, validate verdict
+	saved           bool
+}
+
+// again notes the event and reports whether it only repeats what was printed.
+func (t *told) again(e workorder.Event) bool {
+	switch e.Type {
+	case workorder.EventAgentFinished:
+		t.agent = good
+		if e.ExitCode != nil && *e.ExitCode != 0 || e.Status == statusCut {
+			t.agent = bad
+		}
+	case workorder.EventValidateFinished:
+		v := good
+		if e.Status != "passed" {
+			v = bad
+		}
+		t.validate = max(t.validate, v)
+	case workorder.EventCheckpoint:
+		before := t.saved
+		t.saved = e.Status == "ok"
+		return before && t.saved
+	case workorder.EventStepStarted:
+		return e.Name == kindAgent || e.Name == kindValidate
+	case workorder.EventStepFinished:
+		said := unsaid
+		switch e.Name {
+		case kindAgent:
+			said = t.agent
+		case kindValidate:
+			said = t.validate
+		}
+		return said == bad || said == good && e.Status == string(workorder.StepDone)
+	}
+	return false
 }

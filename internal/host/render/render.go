@@ -4,16 +4,18 @@
 package render
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Renderer shows events as they arrive. Event and Close are called by one goroutine. An
-// unknown, incomplete or misplaced event is shown as well as possible and is not an
-// error; nor is a reader that has gone away.
+// Renderer shows events as they arrive. Event and Close are called by one goroutine. An unknown, incomplete or
+// misplaced event is shown as well as possible and is not an error; nor is a reader that has gone away.
 type Renderer interface {
 	Event(workorder.Event)
 	// Close leaves the terminal in its final state. It may be called twice.
@@ -99,3 +101,25 @@ func (o Options) now() time.Time {
 	}
 	return time.Now()
 }
+
+type jsonRenderer struct{ w io.Writer }
+
+// newJSON prints the unchanged events, one JSON document per line.
+func newJSON(w io.Writer) Renderer { return &jsonRenderer{w: w} }
+
+func (r *jsonRenderer) Event(e workorder.Event) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(&e); err != nil {
+		// Only a number that JSON does not have can cause this; the rest of the event is kept.
+		e.Usage, e.Result = nil, nil
+		b.Reset()
+		if enc.Encode(&e) != nil {
+			return
+		}
+	}
+	_, _ = r.w.Write(text.EscapeControls(b.Bytes())) // a reader that has gone away is not an error
+}
+
+func (r *jsonRenderer) Close() {}

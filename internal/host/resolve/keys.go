@@ -13,6 +13,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -80,7 +82,8 @@ func (g *Resolved) keyless(without []string) bool {
 func (g *Resolved) leaveOut(out, idle, without []string) {
 	g.Project.LeaveOut(out)
 	if len(idle) > 0 {
-		g.notes = append(g.notes, fmt.Sprintf("left out: %s (%s does not need it, and it is not there)", strings.Join(idle, ", "), g.Project.Harness.Name))
+		g.notes = append(g.notes, fmt.Sprintf("left out: %s (%s does not need it, and it is not there)", strings.Join(idle, ", "),
+			g.Project.Harness.Name))
 	}
 	if len(without) > 0 {
 		g.notes = append(g.notes, fmt.Sprintf("left out: %s (optional, and not there)", strings.Join(without, ", ")))
@@ -90,7 +93,8 @@ func (g *Resolved) leaveOut(out, idle, without []string) {
 // noKey is the error of a harness without any key.
 func (g *Resolved) noKey(why, hint string) error {
 	p := g.Project
-	err := fmt.Errorf("the harness %s has no key: the project names none, and none is set of %s%s", p.Harness.Name, strings.Join(p.KeyNames(), ", "), why)
+	err := fmt.Errorf("the harness %s has no key: the project names none, and none is set of %s%s", p.Harness.Name,
+		strings.Join(p.KeyNames(), ", "), why)
 	return fault.New(workorder.ExitInvalid, err, "export one of them; or name where it is kept: "+p.KeyHint()+hint)
 }
 
@@ -106,8 +110,10 @@ func (g *Resolved) take(getenv func(string) string) (bool, error) {
 	server := getenv(api.BaseURLVariable())
 	if server != "" {
 		if err := reachable(server); err != nil {
-			return false, fault.New(workorder.ExitInvalid, fmt.Errorf("%s goes to the server that %s names: %w", names[i], api.BaseURLVariable(), err),
-				fmt.Sprintf("name the server as the sandbox reaches it, and the key: gateway: {%s: {base_url: http://host.docker.internal:4000}} and secrets: {%s: env://%s} in the project file", api, names[i], names[i]))
+			return false, fault.New(workorder.ExitInvalid,
+				fmt.Errorf("%s goes to the server that %s names: %w", names[i], api.BaseURLVariable(), err),
+				fmt.Sprintf("name the server as the sandbox reaches it, and the key: gateway: {%s: {base_url: http://host.docker.internal:4000}} "+
+					"and secrets: {%s: env://%s} in the project file", api, names[i], names[i]))
 		}
 	}
 	p.TakeKey(names[i], projects.Ref{Scheme: projects.SecretEnv, Target: names[i]}, server)
@@ -143,7 +149,8 @@ func (g *Resolved) keyHint(getenv func(string) string) string {
 			return fmt.Sprintf("%s is set: %s takes it as well, add to the project file  secrets: {%s: env://%s}", name, p.Harness.Name, name, name)
 		}
 	}
-	return fmt.Sprintf("%s needs one of %s: export one, and name it under `secrets:` in the project file", p.Harness.Name, strings.Join(p.KeyNames(), ", "))
+	return fmt.Sprintf("%s needs one of %s: export one, and name it under `secrets:` in the project file", p.Harness.Name,
+		strings.Join(p.KeyNames(), ", "))
 }
 
 // hasKey makes sure that of the harness's keys one was read, where it had any.
@@ -164,4 +171,203 @@ func (g *Resolved) hasKey(getenv func(string) string, values map[string]string, 
 		return nil
 	}
 	return fault.New(workorder.ExitInvalid, errors.Join(errs...), g.keyHint(getenv))
+}
+
+// takeLogin gives a harness without a key the login of its program on this machine, where the user said yes to that. lacks says why it
+// has none.
+func (f *Resolver) takeLogin(ctx context.Context, g *Resolved) (lacks, err error) {
+	l, err := findLogin(f.Credentials.Getenv, g.Project, time.Now())
+	switch {
+	case errors.Is(err, login.ErrNone) || l == nil && err == nil:
+		return g.noKey("", ""), nil
+	case err != nil:
+		return g.noKey("; and "+err.Error(), ""), nil
+	}
+	api := workorder.ModelAPIOfKey(l.Name)
+	if server := f.Credentials.Getenv(api.BaseURLVariable()); server != "" && server != api.DefaultBaseURL() {
+		return g.noKey(fmt.Sprintf("; the login in %s is not sent to the server of %s", l.File, api.BaseURLVariable()), ""), nil
+	}
+	yes, err := f.mayLogin(ctx, g, l)
+	if err != nil {
+		return nil, err
+	}
+	if !yes {
+		return g.noKey(fmt.Sprintf("; and the login in %s is used only with your yes", l.File),
+			fmt.Sprintf("; or say yes to the login: `sandbox-agent project trust %s`, or  secrets: {%s: %s}  in the project file", l.Ref(), l.Name,
+				l.Ref())), nil
+	}
+	g.Project.TakeKey(l.Name, projects.Ref{Scheme: projects.SecretLogin, Target: l.Harness}, "")
+	return nil, nil
+}
+
+// findLogin is the first login that the project's harness takes; nil where there can be none.
+func findLogin(getenv func(string) string, p *projects.Project, now time.Time) (l *login.Login, err error) {
+	for _, name := range p.LoginNames() {
+		if l, err = login.Read(getenv, p.Harness.Name, name, now); err == nil {
+			return l, nil
+		}
+	}
+	return nil, err
+}
+
+// mayLogin reports whether the user said yes to the login, and asks where that can be.
+func (f *Resolver) mayLogin(ctx context.Context, g *Resolved, l *login.Login) (bool, error) {
+	dir, err := f.StateDir()
+	if err != nil {
+		return false, err
+	}
+	book := trust.Open(dir)
+	was, err := book.Look(l.File)
+	if err != nil {
+		return false, fault.New(workorder.ExitInvalid, err, "remove that file, and confirm again")
+	}
+	if was != nil && was.Sum == l.Ref() {
+		return true, nil
+	}
+	if g.said.Rehearse || f.ConfirmLogin == nil || f.askedLogin {
+		return false, nil
+	}
+	f.askedLogin = true // once
+	yes, err := f.ConfirmLogin(ctx, l)
+	if err != nil || !yes {
+		return false, err
+	}
+	return true, TrustLogin(dir, l)
+}
+
+// TrustLogin remembers in a state folder that the user said yes to a login.
+func TrustLogin(stateDir string, l *login.Login) error {
+	return trust.Open(stateDir).Trust(l.File, l.Ref(), []trust.Ask{LoginAsk(l)}, time.Now())
+}
+
+// LoginAsk is what a yes to a login means.
+func LoginAsk(l *login.Login) trust.Ask {
+	return trust.Ask{
+		Key: projects.SecretLogin, Value: l.Ref(),
+		Why: fmt.Sprintf("tasks of %s ask models with it: its token goes to %s through the gateway, and not to the agent",
+			l.Harness, workorder.ModelAPIOfKey(l.Name).DefaultBaseURL()),
+	}
+}
+
+// sayLogins says which logins are used, and warns of one that ends before the run may.
+func (g *Resolved) sayLogins(getenv func(string) string, now time.Time) {
+	for _, s := range g.Project.Secrets {
+		i := slices.IndexFunc(s.From, func(from projects.Ref) bool {
+			return credentials.Absent(getenv, projects.Secret{Name: s.Name, From: []projects.Ref{from}}) == nil
+		})
+		if i < 0 || s.From[i].Scheme != projects.SecretLogin {
+			continue
+		}
+		if l, err := login.Read(getenv, s.From[i].Target, s.Name, now); err == nil { // else it went in this moment, and is said when it is read
+			g.sayLogin(l, now)
+		}
+	}
+}
+
+func (g *Resolved) sayLogin(l *login.Login, now time.Time) {
+	note := fmt.Sprintf("key: the login of %s in %s", l.Harness, l.File)
+	if !l.Expires.IsZero() {
+		note += ", until " + l.Expires.Local().Format(time.DateTime)
+		limit := time.Duration(g.Project.TimeoutMinutes * float64(time.Minute))
+		if left := l.Expires.Sub(now); left < limit {
+			g.warns = append(g.warns, fmt.Sprintf("the login of %s expires in %s, and the run may take %s: start its program once, which renews "+
+				"it, or use a key that lasts", l.Harness, left.Round(time.Minute), limit))
+		}
+	}
+	g.notes = append(g.notes, note)
+}
+
+// secrets resolves the project's references. The commands of a project that came with a repository run in a folder that has only
+// what the user trusted of it.
+func (g *Resolved) secrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
+	values, absent, err := g.values(ctx, find, g.Project.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	return values, g.hasKey(find.Getenv, values, absent)
+}
+
+// Standing is what a box without a task gets of the project's secrets, which is those that are there, and the
+// credential of its repository. A harness that is not asked to work needs no key.
+func (g *Resolved) Standing(ctx context.Context, find *credentials.Finder) (values map[string]string, git *workorder.GitCredential,
+	err error,
+) {
+	var there []projects.Secret
+	for _, s := range g.Project.Secrets {
+		if credentials.Absent(find.Getenv, s) == nil {
+			there = append(there, s)
+		}
+	}
+	if values, _, err = g.values(ctx, find, there); err != nil {
+		return nil, nil, err
+	}
+	if g.Local == nil && g.Project.Repo != "" {
+		git, err = find.Git(ctx, g.Project.Repo)
+	}
+	return values, git, err
+}
+
+// AgentSecrets are the values of the secrets that are for agents alone. One that is not there is an error, unless the
+// project goes without it.
+func (g *Resolved) AgentSecrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
+	var own []projects.Secret
+	for _, s := range g.Project.Secrets {
+		if s.Use == workorder.ForAgent {
+			own = append(own, s)
+		}
+	}
+	if len(own) == 0 {
+		return nil, nil
+	}
+	values, _, err := g.values(ctx, find, own)
+	return values, err
+}
+
+func (g *Resolved) values(ctx context.Context, find *credentials.Finder, refs []projects.Secret) (values map[string]string,
+	absent map[string]error, err error,
+) {
+	dir := ""
+	if g.trustedSum != "" && slices.ContainsFunc(refs, func(s projects.Secret) bool { return s.Has(projects.SecretCmd) }) {
+		staged, remove, err := trust.Stage(g.asRead, g.trustedSum)
+		if err != nil {
+			return nil, nil, fault.New(workorder.ExitInvalid, err, "look at it, then start again")
+		}
+		defer remove()
+		dir = staged
+	}
+	return find.Secrets(ctx, refs, dir)
+}
+
+// FindSecrets prepares what must not be in the order. The git credential is needed to read the remote; the
+// secrets are read right before the box starts, and only those that are seen to be missing are reported now.
+func (g *Resolved) FindSecrets(ctx context.Context, find *credentials.Finder) error {
+	if g.lacks != nil {
+		return g.lacks
+	}
+	return g.FindCredentials(ctx, find)
+}
+
+// FindCredentials is FindSecrets, also of a project that lacks some: its remote can be asked without them.
+func (g *Resolved) FindCredentials(ctx context.Context, find *credentials.Finder) (err error) {
+	g.Job.Secrets = func(ctx context.Context) (map[string]string, error) { return g.secrets(ctx, find) }
+	o, job := &g.Job.Order, g.Job
+	if g.Local == nil && o.Repo != "" {
+		if job.Git, err = find.Git(ctx, o.CloneURL); err != nil {
+			return err
+		}
+	}
+	var token credentials.ForgeToken
+	if o.Repo != "" && o.PR != nil {
+		if token, err = find.Forge(ctx, o.Repo, o.PR); err != nil {
+			return err
+		}
+	}
+	job.ForgeToken = token.Token
+	if token.Renew {
+		job.ForgeToken = "" // the box makes its own when needed
+	}
+	if token.Renew || job.Git != nil && job.Git.Renew {
+		job.App, err = find.App()
+	}
+	return err
 }

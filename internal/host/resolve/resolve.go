@@ -3,11 +3,14 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +24,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/trust"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -78,7 +82,8 @@ func (s *Flags) oneHarness() error {
 		return nil
 	}
 	return &projects.OptionError{
-		Name: s.Sources["command"], Message: fmt.Sprintf("it is only for the command harness, and %s says %q", s.Sources["harness"], name), Hint: "keep one of the two",
+		Name: s.Sources["command"], Message: fmt.Sprintf("it is only for the command harness, and %s says %q", s.Sources["harness"], name),
+		Hint: "keep one of the two",
 	}
 }
 
@@ -255,19 +260,24 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
-	g.Job = &job.Job{Order: order, Keep: g.said.Keep, Detach: g.said.Detach, Request: g.request(), Notes: g.notes, Warnings: slices.Clone(g.warns)}
+	g.Job = &job.Job{
+		Order: order, Keep: g.said.Keep, Detach: g.said.Detach, Request: g.request(), Notes: g.notes,
+		Warnings: slices.Clone(g.warns),
+	}
 	if g.Local != nil {
 		g.Job.LocalRepo = g.Local.Path
 		if order.PR != nil && !credentials.HasForge(order.Repo, order.PR) {
 			g.Job.Order.PR = nil
-			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url and pr.repository in the project file name one")
+			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: the repository is a path, which has no forge; pr.api_url "+
+				"and pr.repository in the project file name one")
 		}
 		if order.PR != nil && g.offBranch {
 			g.Job.Order.PR = nil
 			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: it would go into a branch, and "+order.Branch+" is none")
 		}
 		if names := uncommitted(g.Local, p.File); names != "" && !order.Mode.GoesOn() {
-			g.Job.Warnings = append(g.Job.Warnings, "uncommitted changes in "+g.Local.Path+" ("+names+") are not part of the run: it starts from the last commit of "+order.Branch)
+			g.Job.Warnings = append(g.Job.Warnings, "uncommitted changes in "+g.Local.Path+" ("+names+") are not part of the run: it starts from "+
+				"the last commit of "+order.Branch)
 		}
 	}
 	if g.said.Out != "" {
@@ -311,4 +321,116 @@ func uncommitted(r *localrepo.Repo, projectFile string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
 	}
 	return strings.Join(names, ", ")
+}
+
+// fromRepository makes a project of the files of a repository, at the commit that the run starts from. none is the error of looking for
+// a project file, and is returned where there is no such repository either.
+func (f *Resolver) fromRepository(ctx context.Context, s *Flags, none error) (*projects.Project, *detect.Draft, error) {
+	at := s.Values["repo"]
+	if at == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, nil, fmt.Errorf("find the current folder: %w", err)
+		}
+		at = dir
+	} else if t, err := projects.RepoTransport(at); err != nil || t == projects.TransportNone {
+		return nil, nil, none
+	} else if t != projects.TransportLocal {
+		return f.fromRemote(ctx, at, cmp.Or(s.Values["branch"], s.TaskBase))
+	}
+	if !inRepository(at) {
+		return nil, nil, fault.New(workorder.ExitNoProject, fmt.Errorf("%w; and %s is in no git repository", none, at),
+			"go to a repository, or make this folder one (git init, and a first commit); --repo takes a path or a URL, --project a project file")
+	}
+	repo, err := localrepo.Open(ctx, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	base, err := repo.Base(ctx, cmp.Or(s.Values["branch"], s.TaskBase))
+	if err != nil {
+		return nil, nil, err
+	}
+	commit, err := repo.Commit(ctx, base)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, err := repo.Tree(ctx, commit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return fromTree(ctx, tree, filepath.Base(repo.Path), repo.Path, repo.Path)
+}
+
+// fromTree makes a project of files. name is the repository's, where says what has them, and dir is where relative paths begin.
+func fromTree(ctx context.Context, tree fs.FS, name, where, dir string) (*projects.Project, *detect.Draft, error) {
+	draft := detect.Detect(ctx, tree, name)
+	p, err := projects.Detected(dir, []byte(draft.YAML()))
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a project of what %s has: %w", where, err)
+	}
+	// What is found is never trusted by the user, so that it may ask for nothing of this machine. A draft has no such key; a repository that
+	// brings one into it found a hole.
+	if asks := trust.Asks(p, trust.User{Gives: func(string) bool { return false }, Own: func(string) bool { return true }}); len(asks) > 0 {
+		return nil, nil, fault.New(workorder.ExitInvalid,
+			fmt.Errorf("make a project of what %s has: it asks for %s (%s), which no finding may", where, asks[0].Key,
+				text.Printable(asks[0].Value)), "write a project file: `sandbox-agent project init`, and look it over")
+	}
+	return p, draft, nil
+}
+
+// inRepository reports whether a folder lies in a work tree, or is a bare repository.
+func inRepository(dir string) bool {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return false
+	}
+	if _, err := os.Stat(filepath.Join(abs, "objects")); err == nil {
+		return true
+	}
+	for ; ; abs = filepath.Dir(abs) {
+		if _, err := os.Stat(filepath.Join(abs, ".git")); err == nil {
+			return true
+		}
+		if abs == filepath.Dir(abs) {
+			return false
+		}
+	}
+}
+
+// isNone reports whether no project was named and none was found.
+func isNone(s *Flags, err error) bool {
+	e, none := errors.AsType[*projects.NotFoundError](err)
+	return none && e.Ref == "" && s.Project == ""
+}
+
+// fromRemote makes a project of the files of a remote's branch: its last commit lies in a temporary folder meanwhile.
+func (f *Resolver) fromRemote(ctx context.Context, remote, branch string) (_ *projects.Project, _ *detect.Draft, err error) {
+	if branch != "" && !workorder.ValidRefName(branch) {
+		return nil, nil, fault.New(workorder.ExitUsage, fmt.Errorf("--branch %q is not a valid branch name", branch), "")
+	}
+	dir, err := os.MkdirTemp("", "sandbox-agent-remote-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("look at remote %s: %w", credentials.Redacted(remote), err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	ref, err := f.Credentials.Tip(ctx, remote, branch, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	repo := localrepo.Repo{Path: dir, Bare: true}
+	tree, err := repo.Tree(ctx, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	shown := credentials.Redacted(remote)
+	if _, err := fs.Stat(tree, projects.DefaultFile); err == nil {
+		return nil, nil, fault.New(workorder.ExitNoProject, fmt.Errorf("%s has a project file, %s, which counts from a clone alone: it may "+
+			"ask for more than the repository's code may do, and trust goes by its place", shown, projects.DefaultFile),
+			"`git clone "+shown+"`, and run `sandbox-agent create` there")
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the current folder: %w", err)
+	}
+	return fromTree(ctx, tree, strings.TrimSuffix(path.Base(strings.TrimRight(shown, "/")), ".git"), shown, here)
 }

@@ -35,7 +35,8 @@ func (e *UntrustedError) Error() string {
 	if e.Changed {
 		why = "it has changed since you trusted it"
 	}
-	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the sandbox, and %s: %s", e.File, why, strings.Join(keys, ", "))
+	return fmt.Sprintf("the project file %s asks for more than its repository's code may do in the sandbox, and %s: %s", e.File, why,
+		strings.Join(keys, ", "))
 }
 
 // ExitCode is the exit code of the CLI for this error.
@@ -125,7 +126,8 @@ func (n *naming) theirs(ctx context.Context, p *projects.Project, repo string) b
 		return false
 	}
 	// A user's own folder may also be in the task's repository.
-	return n.by(p) != Named || repo != "" && slices.ContainsFunc(localrepo.ReposOf(file), func(top string) bool { return isRepo(ctx, top, repo) })
+	return n.by(p) != Named || repo != "" && slices.ContainsFunc(localrepo.ReposOf(file),
+		func(top string) bool { return isRepo(ctx, top, repo) })
 }
 
 // trusted refuses a project that came with a repository and asks for more than its code may do in the box, unless the user
@@ -183,7 +185,10 @@ func (f *Resolver) asks(ctx context.Context, s *Flags, p *projects.Project) []tr
 	if file == "" {
 		return nil
 	}
-	u := trust.User{Own: OwnRepo(ctx, file), MemoryBytes: machineMemory() / 10 * job.MemoryTenths, Token: f.Credentials.Getenv(credentials.GitToken) != "", Gives: s.gives}
+	u := trust.User{
+		Own: OwnRepo(ctx, file), MemoryBytes: machineMemory() / 10 * job.MemoryTenths,
+		Token: f.Credentials.Getenv(credentials.GitToken) != "", Gives: s.gives,
+	}
 	repo := p.Repo
 	if u.Gives("repo") {
 		repo, u.Repo = s.Values["repo"], s.Values["repo"]

@@ -39,7 +39,8 @@ func Dir(getenv func(string) string) string {
 	return filepath.Join(dir, "sandbox-agent")
 }
 
-// Load reads the settings by the environment. Without a file they are the defaults; a file that is wrong is an error, with all that is wrong.
+// Load reads the settings by the environment. Without a file they are the defaults; a file that is wrong is an error,
+// with all that is wrong.
 func Load(getenv func(string) string) (Settings, error) {
 	s := Settings{Security: Security{RequireSandbox: true}}
 	dir := Dir(getenv)

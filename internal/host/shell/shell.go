@@ -78,7 +78,8 @@ func check(ctx context.Context, x runtime.Execer, task, box string) error {
 	if why == "" {
 		why = fmt.Sprintf("its program ended with %d", code)
 	}
-	return fault.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, errors.New(why)), "`sandbox-agent logs -f "+task+"` shows what it does")
+	return fault.New(workorder.ExitBox, fmt.Errorf("a shell in the sandbox of %s: %w", task, errors.New(why)),
+		"`sandbox-agent logs -f "+task+"` shows what it does")
 }
 
 // named reports whether a text can be the name of a kind of terminal.

@@ -76,7 +76,9 @@ func Listen(ctx context.Context) (_ context.Context, hard <-chan struct{}, cance
 }
 
 // listen ends ctx at the first signal, and closes hard when the user insists. It calls heard, if not nil, for each signal.
-func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wish)) (_ context.Context, hard <-chan struct{}, cancel func()) {
+func listen(ctx context.Context, terminal func() bool, heard func(os.Signal, wish)) (_ context.Context, hard <-chan struct{},
+	cancel func(),
+) {
 	ctx, end := context.WithCancelCause(ctx)
 	cancel = func() { end(nil) }
 	insisted := make(chan struct{})
@@ -121,8 +123,8 @@ type reloading struct {
 
 var reloader atomic.Pointer[reloading]
 
-// Reloads lets a server reload its configuration at SIGHUP, which no longer ends it, unless it comes since the terminal is gone that the server was started at. It holds until
-// stop is called.
+// Reloads lets a server reload its configuration at SIGHUP, which no longer ends it, unless it comes since the terminal
+// is gone that the server was started at. It holds until stop is called.
 func Reloads() (asked <-chan struct{}, stop func()) {
 	r := &reloading{asked: make(chan struct{}, 1), terminal: hasTerminal()}
 	reloader.Store(r)

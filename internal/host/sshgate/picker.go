@@ -15,7 +15,8 @@ import (
 // refreshEvery is how old the list of the picker can be.
 const refreshEvery = 2 * time.Second
 
-// Bounds of the terminal for which the list is drawn, in characters: each takes memory here, and the largest that a client can have would take gigabytes.
+// Bounds of the terminal for which the list is drawn, in characters: each takes memory here, and the largest that a
+// client can have would take gigabytes.
 const maxDrawnRows, maxDrawnCols = 200, 500
 
 func drawn(s Size) (cols, rows int) {
@@ -42,7 +43,8 @@ func (s *session) choose(ctx context.Context) (name string, size *Size, err erro
 			return acted{m, do(ctx, m.name)}
 		}
 	}
-	p := tea.NewProgram(picker{list: list, act: act}, tea.WithContext(ctx), tea.WithInput(s.in.keys(ctx)), tea.WithOutput(terminal{s.ch}), tea.WithoutSignals(),
+	p := tea.NewProgram(picker{list: list, act: act}, tea.WithContext(ctx), tea.WithInput(s.in.keys(ctx)), tea.WithOutput(terminal{s.ch}),
+		tea.WithoutSignals(),
 		tea.WithEnvironment([]string{"TERM=" + s.term}), tea.WithWindowSize(cols, rows))
 	resizing.Go(func() {
 		over := s.in.over
@@ -98,7 +100,7 @@ type picker struct {
 	filtering bool
 	height    int
 	chosen    string
-	naming    bool   // newName is being typed
+	naming    bool // newName is being typed
 	newName   string
 	removing  string // the sandbox whose removal has to be confirmed
 	busy      string // the act in progress; keys have to wait for it

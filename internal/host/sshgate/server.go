@@ -15,8 +15,8 @@ import (
 
 // Bounds of what clients can make the gateway hold.
 const (
-	// maxPending are connections whose client is not known yet. One more ends another: see victim. A process of this machine makes some thousands in a second,
-	// so that a client has a tenth of a second for its first line.
+	// maxPending are connections whose client is not known yet. One more ends another: see victim. A process of this
+	// machine makes some thousands in a second, so that a client has a tenth of a second for its first line.
 	maxPending = 512
 	// maxClients are those that are known.
 	maxClients = 256
@@ -116,7 +116,8 @@ func (s *Server) pend(conn net.Conn) *list.Element {
 	return s.pending.PushBack(&stranger{Conn: conn, s: s, peer: peer})
 }
 
-// victim is the stranger who makes room: one who has sent nothing before one who has, and of these the oldest of the peer that has most. The lock is the caller's.
+// victim is the stranger who makes room: one who has sent nothing before one who has, and of these the oldest of the
+// peer that has most. The lock is the caller's.
 func (s *Server) victim() *list.Element {
 	type class struct {
 		greeted bool
@@ -203,7 +204,9 @@ func (s *Server) leave() {
 }
 
 // client serves a client that is known, until it goes away.
-func (s *Server) client(ctx context.Context, sc *ssh.ServerConn, only string, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
+func (s *Server) client(ctx context.Context, sc *ssh.ServerConn, only string, channels <-chan ssh.NewChannel,
+	requests <-chan *ssh.Request,
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &client{s: s, only: only, user: sc.User(), used: map[string]Sandbox{}}
 	var all sync.WaitGroup

@@ -33,8 +33,10 @@ const (
 
 // signals are those that a client can send, by the protocol's names.
 var signals = map[string]syscall.Signal{
-	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL,
-	"PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV, "TERM": syscall.SIGTERM, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL,
+	"INT": syscall.SIGINT, "KILL": syscall.SIGKILL,
+	"PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV, "TERM": syscall.SIGTERM, "USR1": syscall.SIGUSR1,
+	"USR2": syscall.SIGUSR2,
 }
 
 // session is a channel for one command, shell or subsystem.
@@ -96,7 +98,8 @@ func (c *client) session(ctx context.Context, n ssh.NewChannel) {
 // begins are the requests that begin what a session is for.
 var begins = map[string]bool{"shell": true, "exec": true, "subsystem": true}
 
-// ask takes a request; what is nil is refused, as are agents and displays of the client. What begins the session is to be run by the caller.
+// ask takes a request; what is nil is refused, as are agents and displays of the client. What begins the session is to
+// be run by the caller.
 func (s *session) ask(ctx context.Context, r *ssh.Request, begun bool) (run func() int) {
 	done := func() int { return 0 }
 	var t textRequest
@@ -170,7 +173,8 @@ func sizeOf(cols, rows uint32) *Size {
 
 // take takes a variable of the client's: its language, and nothing that programs act upon.
 func (s *session) take(e envRequest) bool {
-	if e.Name != "LANG" && !strings.HasPrefix(e.Name, "LC_") || len(e.Name) > maxLang || len(e.Value) > maxLang || len(s.env) >= maxLangs || strings.Contains(e.Name+e.Value, "=") || !speakable(e.Name+e.Value) {
+	if e.Name != "LANG" && !strings.HasPrefix(e.Name, "LC_") || len(e.Name) > maxLang || len(e.Value) > maxLang || len(s.env) >= maxLangs ||
+		strings.Contains(e.Name+e.Value, "=") || !speakable(e.Name+e.Value) {
 		return false
 	}
 	s.env = append(s.env, e.Name+"="+e.Value)
@@ -205,7 +209,8 @@ func (s *session) run(ctx context.Context, line string) int {
 	}
 	s.c.s.o.Log.Info("session", "sandbox", name, "terminal", s.size != nil)
 	c := Command{
-		Line: rest, Env: s.env, Stdin: s.in.reader(ctx), Stdout: s.ch, Stderr: s.ch.Stderr(), Terminal: size, Resized: s.resized, Signals: s.signals,
+		Line: rest, Env: s.env, Stdin: s.in.reader(ctx), Stdout: s.ch, Stderr: s.ch.Stderr(), Terminal: size, Resized: s.resized,
+		Signals: s.signals,
 	}
 	if s.size != nil {
 		c.Stdin = s.in.keys(ctx)
@@ -305,4 +310,74 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd", int(d/day))
+}
+
+// input is what a client types, for one reader after the other: what the picker has not read when it ends is the command's.
+type input struct {
+	parts chan []byte
+	over  chan struct{} // closed at its end
+}
+
+// newInput reads until ctx ends, or the client's input does.
+func newInput(ctx context.Context, r io.Reader) *input {
+	in := &input{make(chan []byte), make(chan struct{})}
+	go func() {
+		defer close(in.over)
+		for {
+			part := make([]byte, 32<<10)
+			n, err := r.Read(part)
+			if n > 0 {
+				select {
+				case in.parts <- part[:n]:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return in
+}
+
+// reader reads until ctx ends, with that error, or the input does.
+func (in *input) reader(ctx context.Context) io.Reader {
+	return &inputReader{done: ctx.Done(), parts: in.parts, over: in.over}
+}
+
+// keys reads as reader does, but has no end: that of a terminal's input is a key, and a client that has gone has pressed none.
+func (in *input) keys(ctx context.Context) io.Reader {
+	return &inputReader{done: ctx.Done(), parts: in.parts}
+}
+
+type inputReader struct {
+	done, over <-chan struct{}
+	parts      <-chan []byte
+	rest       []byte
+}
+
+func (r *inputReader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		select {
+		case r.rest = <-r.parts:
+		case <-r.over:
+			return 0, io.EOF
+		case <-r.done:
+			return 0, context.Canceled
+		}
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// terminal is a client's that has no line discipline: a line feed alone would only go down.
+type terminal struct{ w io.Writer }
+
+func (t terminal) Write(p []byte) (int, error) {
+	if _, err := t.w.Write(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n"))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

@@ -38,7 +38,8 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 			}
 		}
 		if len(r.Items) == workorder.MaxReviewItems {
-			warnings = append(warnings, fmt.Sprintf("pull request #%d has more than %d pieces of feedback: this run takes the oldest ones, the rest is for the next `revise`", pr.Number, workorder.MaxReviewItems))
+			warnings = append(warnings, fmt.Sprintf("pull request #%d has more than %d pieces of feedback: this run takes the oldest ones, the "+
+				"rest is for the next `revise`", pr.Number, workorder.MaxReviewItems))
 			full = true
 			r.Until = lastAt(f.Items[:i], func(in *forge.Item) time.Time { return in.At })
 			break
@@ -52,7 +53,8 @@ func reviewOf(pr *forge.PR, f *forge.Feedback, pending *workorder.Review) (*work
 	switch {
 	case f.MoreCommands:
 		// A missing item may be older than these, so nothing counts as read.
-		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one", pr.Number))
+		warnings = append(warnings, fmt.Sprintf("pull request #%d has more feedback than can be taken at once: run `revise` again after this one",
+			pr.Number))
 		r.Until = time.Time{}
 	case !full:
 		r.Until = lastAt(f.Items, func(in *forge.Item) time.Time {
@@ -124,7 +126,8 @@ func ParseFeedback(text string) (file FeedbackFile) {
 	intro, parts := splitFeedback(text)
 	file.Intro = intro
 	if n := len(parts); n > workorder.MaxReviewItems {
-		file.warnings = append(file.warnings, fmt.Sprintf("the feedback has %d entries: this run takes the first %d", n, workorder.MaxReviewItems))
+		file.warnings = append(file.warnings, fmt.Sprintf("the feedback has %d entries: this run takes the first %d", n,
+			workorder.MaxReviewItems))
 		parts = parts[:workorder.MaxReviewItems]
 	}
 	for _, p := range parts {

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
@@ -65,8 +68,7 @@ type Outcome struct {
 	Says   string        // the text of Nothing
 	Record *store.Record // of Follow and Report
 	Job    *job.Job      // of Begin, BeginAgain and GoOn; a rehearsal stops there
-	// Result is nil for a box that still runs, for a rehearsal, and for Report, whose result is in the
-	// record's folder.
+	// Result is nil for a box that still runs, for a rehearsal, and for Report, whose result is in the record's folder.
 	Result   *workorder.Result
 	PR       *workorder.PR // of Open
 	Warnings []string      // of Open; also if it failed
@@ -263,4 +265,145 @@ func (t *turn) overtaken(ctx context.Context, err error) bool {
 		Pause(wait, LockPause)
 	}
 	return false
+}
+
+const (
+	// limitFirst is the first wait for a limit whose end is unknown: longer than a throttle, shorter than the shortest window
+	// of providers, which is hours. Each attempt that ends at the limit doubles the wait, up to limitMost.
+	limitFirst = 5 * time.Minute
+	limitMost  = time.Hour
+	// limitLeast is the shortest wait, also for an attempt that ended long ago: the user gave --wait because there is a limit.
+	limitLeast = time.Minute
+)
+
+// backOff is when a task continues that was parked without a known time, the given number of times in a row.
+func backOff(ended time.Time, times int, now time.Time) time.Time {
+	wait := limitFirst
+	for ; times > 1 && wait < limitMost; times-- {
+		wait *= 2
+	}
+	at := ended.Add(min(wait, limitMost))
+	if ended.IsZero() || ended.After(now) {
+		at = now.Add(min(wait, limitMost))
+	}
+	if least := now.Add(limitLeast); at.Before(least) {
+		return least
+	}
+	return at
+}
+
+const (
+	// LockPause is the pause between two tries to lock a task that another command is deciding on.
+	LockPause = 100 * time.Millisecond
+	// DecideWait bounds the wait for another command's decision: it asks a remote and a forge, each within
+	// seconds, and may first finish an engine's slow copy of an output.
+	DecideWait = 3 * time.Minute
+	// MoveWait bounds the wait for a command that renames a few files of a task.
+	MoveWait = 30 * time.Second
+)
+
+// ErrLeft ends a command that the user interrupted while it waited.
+var ErrLeft = errors.New("left")
+
+// errHeld ends the wait for another command.
+var errHeld = errors.New("another command holds the task and does not go on with it")
+
+// Waiting bounds the wait for another command's decision.
+func Waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited for %s", errHeld, most))
+}
+
+// GaveUp is the error of a wait without success: the user interrupted it, or it took too long.
+func GaveUp(ctx context.Context, lockPath, id string) error {
+	if err := context.Cause(ctx); errors.Is(err, errHeld) {
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("task %s: %w", id, err),
+			"`fuser "+lockPath+"` names the process: end it, then try again")
+	}
+	return ErrLeft
+}
+
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Said are the user's own settings of this run.
+type Said struct {
+	Given   map[string]string // the given flags, each with its source
+	Out     string            // the absolute path of the output folder; empty if not given
+	Network string
+}
+
+func (s Said) given(flag string) bool { _, given := s.Given[flag]; return given }
+
+// Remember is the part of the last attempt's request that this command does not replace. An empty project file means the
+// given one, the one that is found, or for a detected project none.
+func Remember(verb Verb, rec *store.Record, said Said) (store.Request, error) {
+	if said.Out != "" && filepath.Join(said.Out, rec.TaskID) != rec.Dir {
+		return store.Request{}, fault.New(workorder.ExitUsage, fmt.Errorf("the output of %s lies in %s: all attempts of a task lie together, "+
+			"leave out --out", rec.TaskID, rec.Dir), "")
+	}
+	was := store.Request{Overrides: Overrides(rec.Request.Overrides, said)}
+	switch {
+	case said.given("project"):
+	case rec.Request.ProjectBy == store.Detected:
+		was.ProjectBy = store.Detected
+	case rec.Request.ProjectFile != "":
+		was.ProjectFile, was.ProjectBy = rec.Request.ProjectFile, rec.Request.ProjectBy
+	case verb != Create:
+		return store.Request{}, fault.New(workorder.ExitNoProject, fmt.Errorf("the project file of task %s is not recorded", rec.TaskID),
+			GiveProject)
+	}
+	return was, nil
+}
+
+// GiveProject is the hint for a task whose project cannot be read.
+const GiveProject = "give the project: --project"
+
+// Overrides are the flags of an earlier command that still hold for this one.
+func Overrides(was map[string]string, said Said) map[string]string {
+	hold := map[string]string{}
+	for flag, value := range was {
+		switch {
+		case said.given(flag):
+		case flag == "allow" && said.given("network") && said.Network != string(workorder.NetworkRestricted): // that mode has no rules
+		default:
+			hold[flag] = value
+		}
+	}
+	return hold
+}
+
+// CheckBranch refuses a branch that cannot be the task's.
+func (a Asked) CheckBranch() error {
+	if a.Branch != "" && !workorder.OwnBranch(a.Task, a.Branch) {
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--target-branch %s cannot be the branch of %s: its name begins with agent/%s", a.Branch,
+			a.Task, a.Task), "")
+	}
+	return nil
+}
+
+// UnknownHere is the error for a task without a record here; it names what is needed to find the task on its remote.
+func UnknownHere(id, give string) error {
+	return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s is not known on this machine", id),
+		"`sandbox-agent ps --all` lists the tasks of this machine; if another one began it, give "+give)
+}
+
+// PullOf decides which pull request's feedback a revise takes: the given one, else the recorded one. It is 0 if the feedback is
+// in a file. rec is nil for a task that this machine does not know.
+func PullOf(id string, rec *store.Record, said int, file bool) (int, error) {
+	switch {
+	case said != 0 || file:
+		return said, nil
+	case rec == nil: // its pull request is recorded only on the machine that began it
+		return 0, UnknownHere(id, "its pull request and project: --pr N --project P")
+	}
+	if recorded := pullNumber(rec); recorded != 0 {
+		return recorded, nil
+	}
+	return 0, fault.New(workorder.ExitUsage, errors.New("the pull request of task "+id+" is not known here"),
+		"give it: --pr N; or feedback of your own: --feedback-file; `sandbox-agent pr open "+id+"` opens one")
 }

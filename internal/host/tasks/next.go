@@ -1,3 +1,5 @@
+// Package tasks decides the next step of a task: Next is a function of the known state of the task and of the user's
+// request, and has no input or output.
 package tasks
 
 import (

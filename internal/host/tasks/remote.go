@@ -52,7 +52,8 @@ func (r *Remote) warnings(rec *store.Record, now time.Time) (list []string) {
 	if r.State == nil || r.State.Lease == nil || rec != nil && rec.Knows(r.State.Lease.AttemptID) {
 		return list
 	}
-	return append(list, fmt.Sprintf("the task is leased by another sandbox (host %s, last sign of life %s): this one waits until the lease ends, and stops if it is renewed",
+	return append(list, fmt.Sprintf("the task is leased by another sandbox (host %s, last sign of life %s): this one waits until the lease "+
+		"ends, and stops if it is renewed",
 		text.Clean(r.State.Lease.Holder), text.Clock(r.State.Lease.RenewedAt, now)))
 }
 
@@ -81,4 +82,127 @@ func (r *Remote) result() *workorder.Result {
 		res.DurationMS = max(0, last.EndedAt.Sub(last.StartedAt).Milliseconds())
 	}
 	return res
+}
+
+// Verb is the kind of the user's request.
+type Verb string
+
+// The verbs.
+const (
+	Create   Verb = "create"
+	Continue Verb = "continue"
+	Revise   Verb = "revise"
+	Rebase   Verb = "rebase"
+	OpenPR   Verb = "pr open"
+	Read     Verb = "read" // the output of the last attempt
+)
+
+// Asked is the user's request, with the flags that decide.
+type Asked struct {
+	Verb   Verb
+	Task   string // its id
+	Fresh  bool   // the id was made for this command, so no other can know it
+	Text   string // the task, or an addition to it; may be empty
+	Branch string // the task's branch, if the user names it
+	// IfExists makes Create follow a task that runs, continue one that was cut short, and report one that is done.
+	IfExists bool
+	Plan     bool
+	DryRun   bool
+	Now      bool // do not wait for a provider's limit
+	Wait     bool // wait for it, however long it takes
+}
+
+// OnlyNew reports whether the task must be a new one.
+func (a Asked) OnlyNew() bool { return a.Verb == Create && (a.Fresh || !a.IfExists) }
+
+// State is everything that decides the next step.
+type State struct {
+	Asked
+	Time time.Time
+
+	Record *store.Record // nil if this state folder does not know the task
+	// First is the last attempt of the record when the command began: an attempt that another command adds
+	// meanwhile also answers this request.
+	First string
+	Held  bool // another command has the lock of the task
+	Runs  bool // the box of the last attempt runs
+	// OrderText and OrderTextErr are the text of the last attempt's order.
+	OrderText    string
+	OrderTextErr error
+	Waited       bool // this command has waited for a limit whose end is unknown
+
+	Remote *Remote // nil if it was not asked yet
+	Pull   *Pull   // nil if not looked up yet; only OpenPR needs it
+}
+
+// Remote is what the remote knows of a task.
+type Remote struct {
+	Repo     string // without credentials; empty if the project has no repository
+	Known    bool
+	Branches []string
+	State    *workorder.State  // nil if there is none, or it cannot be read
+	Warning  string            // why the state cannot be read
+	Review   *workorder.Review // the feedback to address; nil if none was asked for, or the task is unknown
+	Notes    []string          // for the user, about the request
+	Err      error             // why the remote could not be asked, or the project not be read
+}
+
+// Last is the last attempt that the remote knows; nil if it knows none.
+func (r *Remote) Last() *workorder.Attempt {
+	if r.State == nil {
+		return nil
+	}
+	return r.State.Last()
+}
+
+// Base is the branch that the task began from; empty if the remote does not know it.
+func (r *Remote) Base() string {
+	if r.State == nil {
+		return ""
+	}
+	return r.State.BaseBranch
+}
+
+// Pull decides whether a task's pull request can be opened.
+type Pull struct {
+	NoResult error  // why there is no result
+	Nothing  string // why there is nothing to open; empty if there is something
+	Repo     string
+	Token    bool // there is a token for the forge
+}
+
+// ending is how the last attempt ended.
+type ending struct {
+	status   workorder.Status
+	by       workorder.EndedBy
+	resumeAt *time.Time
+	began    bool // a box accepted its order
+	at       time.Time
+	parked   int // attempts in a row that ended at a limit, this one included
+}
+
+func endingHere(r *store.Record) ending {
+	return ending{
+		status: r.Status, by: r.EndedBy, resumeAt: r.ResumeAt, began: r.Box != "" && r.EndedBy != workorder.ByOrder, at: r.FinishedAt,
+		parked: parkedInARow(r.Attempts(), func(a store.Attempt) workorder.Status { return a.Status }),
+	}
+}
+
+func endingElsewhere(s *workorder.State) ending {
+	last := s.Last()
+	return ending{
+		status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder, at: last.EndedAt,
+		parked: parkedInARow(s.Attempts, func(a workorder.Attempt) workorder.Status { return a.Status }),
+	}
+}
+
+// parkedInARow counts the last attempts that all ended at a limit.
+func parkedInARow[A any](all []A, status func(A) workorder.Status) (n int) {
+	for _, a := range slices.Backward(all) {
+		if status(a) != workorder.StatusParked {
+			break
+		}
+		n++
+	}
+	return n
 }

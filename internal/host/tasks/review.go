@@ -1,15 +1,22 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -45,7 +52,8 @@ func (r *Remote) ReadReview(ctx context.Context, f Forge, pr *forge.PR, file Fee
 	items := &r.Review.Items
 	room := workorder.MaxReviewItems - len(*items)
 	if left := len(file.items) - room; left > 0 {
-		warnings = append(warnings, fmt.Sprintf("a run takes %d items of feedback: the last %d entries of the file are left out, give them again after this one", workorder.MaxReviewItems, left))
+		warnings = append(warnings, fmt.Sprintf("a run takes %d items of feedback: the last %d entries of the file are left out, give them "+
+			"again after this one", workorder.MaxReviewItems, left))
 	}
 	for _, item := range file.items[:min(len(file.items), room)] {
 		item.Number = len(*items) + 1
@@ -65,11 +73,13 @@ func (s State) nothing() string {
 	case n == 0 && r.PR == 0:
 		return "the feedback file is empty: there is nothing to address"
 	case n == 0 && s.Remote.State != nil && unfinished(s.Remote.State) != nil:
-		return fmt.Sprintf("pull request #%d has no feedback to address; what an attempt before was given is not all answered: `sandbox-agent continue %s` goes on with it", r.PR, s.Task)
+		return fmt.Sprintf("pull request #%d has no feedback to address; what an attempt before was given is not all answered: `sandbox-agent "+
+			"continue %s` goes on with it", r.PR, s.Task)
 	case n == 0:
 		return fmt.Sprintf("pull request #%d has no feedback to address", r.PR)
 	case s.Text == "" && !commands(r):
-		return fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the repository; --task \"...\" says what to do with it, --dry-run --task shows it", r.PR, n)
+		return fmt.Sprintf("pull request #%d has nothing to address: what there is (%d) is by people or bots that may not write to the "+
+			"repository; --task \"...\" says what to do with it, --dry-run --task shows it", r.PR, n)
 	}
 	return ""
 }
@@ -106,4 +116,110 @@ func pullNumber(rec *store.Record) int {
 		}
 	}
 	return 0
+}
+
+// Pulls opens pull requests on the forge of a repository.
+type Pulls interface {
+	HasToken() bool
+	// Open opens or updates the pull request. With an error it may still return one: then only a part failed.
+	Open(ctx context.Context, order *workorder.Order, res *workorder.Result, told pullrequest.Told) (pr *workorder.PR, warnings []string,
+		err error)
+	// Answer posts the missing answers to reviewers.
+	Answer(ctx context.Context, order *workorder.Order, res *workorder.Result, pr int) ([]workorder.ReviewAnswer, error)
+}
+
+// Opening opens the pull request of a task whose run could not open it.
+type Opening struct {
+	Draft   bool
+	Base    string // if empty the project's, else the task's
+	Connect func(context.Context, *workorder.Order) (Pulls, error)
+
+	order *workorder.Order
+	res   *workorder.Result
+	pulls Pulls
+}
+
+// look reads the output of the last attempt, and connects to the forge.
+func (o *Opening) look(ctx context.Context, rec *store.Record) (p *Pull, err error) {
+	if o.res, err = outcome.ReadResult(rec); err != nil {
+		return &Pull{NoResult: err}, nil
+	}
+	if o.order, err = savedOrder(rec.Dir); err != nil {
+		return nil, err
+	}
+	pr := workorder.PullRequest{}
+	if o.order.PR != nil {
+		pr = *o.order.PR
+	}
+	pr.Draft = pr.Draft || o.Draft
+	if o.Base != "" {
+		pr.Base = o.Base
+	}
+	o.order.PR = &pr
+	p = &Pull{Repo: text.Clean(o.order.Repo), Nothing: pullrequest.Why(o.order, o.res)}
+	if p.Nothing == "" {
+		if o.pulls, err = o.Connect(ctx, o.order); err != nil {
+			return nil, err
+		}
+		p.Token = o.pulls.HasToken()
+	}
+	return p, nil
+}
+
+// open opens the pull request, and posts the answers to feedback that the run could not post.
+func (o *Opening) open(ctx context.Context, rec *store.Record) (pr *workorder.PR, warnings []string, err error) {
+	told, _ := outcome.Tell(rec, o.res)
+	pr, warnings, err = o.pulls.Open(ctx, o.order, o.res, told)
+	if pr == nil {
+		return nil, warnings, err
+	}
+	if aerr := outcome.Amend(rec, func(r *workorder.Result) { r.PR = pr }); err != nil || aerr != nil {
+		return nil, warnings, errors.Join(err, aerr)
+	}
+	if pullrequest.WhyNotAnswer(o.order, o.res) != "" {
+		return pr, warnings, nil
+	}
+	answers, err := o.pulls.Answer(ctx, o.order, o.res, pr.Number)
+	return pr, warnings, errors.Join(err, outcome.Amend(rec, func(r *workorder.Result) { r.Review = answers }))
+}
+
+// savedOrder is the order of a task's last attempt, without secrets.
+func savedOrder(dir string) (*workorder.Order, error) {
+	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the task's order: %w", err)
+	}
+	return workorder.DecodeOrder(b)
+}
+
+// OfPull is the task of a pull request's branch. It refuses pull requests that are of a fork, of another branch or not open: this
+// program must not write to them.
+func OfPull(pr *forge.PR) (id string, err error) {
+	branch := text.Clean(pr.Head)
+	id, ok := branchTask(pr.Head)
+	hint := ""
+	switch {
+	case pr.Fork:
+		err = fmt.Errorf("pull request #%d comes from another repository (%s): its branch is not ours to push", pr.Number,
+			text.Clean(cmp.Or(pr.HeadRepo, "which is gone")))
+		hint = "only pull requests of a task's own branch can be worked on"
+	case !ok:
+		err = fmt.Errorf("pull request #%d is of the branch %s, which is no task's", pr.Number, branch)
+		hint = "a task's branch begins with agent/T-; `sandbox-agent create --branch " + branch + "` starts a task from this one"
+	case pr.State != forge.StateOpen:
+		err = fmt.Errorf("pull request #%d is %s", pr.Number, text.Clean(pr.State))
+		hint = "reopen it, or go on with its task: `sandbox-agent continue " + id + " --task \"...\"`"
+	}
+	return id, fault.New(workorder.ExitGit, err, hint)
+}
+
+// branchTask is the task of a branch: agent/T-XXXXXXXX, with or without words after it.
+func branchTask(branch string) (id string, ok bool) {
+	rest, ok := strings.CutPrefix(branch, "agent/")
+	const size = len("T-XXXXXXXX")
+	if !ok || len(rest) < size {
+		return "", false
+	}
+	id = rest[:size]
+	return id, workorder.ValidTaskID(id) && workorder.ValidRefName(branch) && workorder.OwnBranch(id, branch)
 }

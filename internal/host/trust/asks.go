@@ -44,8 +44,9 @@ type User struct {
 	MemoryBytes int64
 }
 
-// Asks lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in the
-// box (services, setup, packages) are not requests: the repository's code may do the same there. Limits above the defaults are: those keep this machine usable.
+// Asks lists the requests of the file beyond the box, as it was read and before flags replaced its values. Settings in
+// the box (services, setup, packages) are not requests: the repository's code may do the same there. Limits above the
+// defaults are: those keep this machine usable.
 func Asks(p *projects.Project, u User) (list []Ask) {
 	add := func(key, value, why string) { list = append(list, Ask{Key: key, Value: value, Why: why}) }
 	switch given := p.Repo == "" || u.Gives("repo"); {
@@ -53,7 +54,8 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 	case !u.Own(p.Repo):
 		add("repo", p.Repo, "another repository than the file's own is given to its commands, and your git token to its server")
 	case u.Token && p.Transport() != projects.TransportLocal:
-		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN goes to this server, and only the repository's own .git/config says that it comes from there")
+		add("repo", p.Repo, "SANDBOX_AGENT_GIT_TOKEN goes to this server, and only the repository's own .git/config says that it comes "+
+			"from there")
 	case p.Transport() != projects.TransportLocal:
 		const why = "your credential for it is used, and only the repository's own .git/config says that it comes from there: " +
 			"it has no commit that the remote has now (`git fetch` brings one, if it is your clone), or borrows its objects"
@@ -98,10 +100,16 @@ func Asks(p *projects.Project, u User) (list []Ask) {
 // limitAsks are the limits that lift a default. A default without a number (processors, disk) can only be lowered.
 func limitAsks(p *projects.Project, u User) (list []Ask) {
 	if m := p.Limits.MemoryBytes; m > u.MemoryBytes {
-		list = append(list, Ask{Key: "limits.memory", Value: fmt.Sprintf("%d MiB", m>>20), Why: "the sandbox may take more of this machine's memory than a sandbox without a limit"})
+		list = append(list, Ask{
+			Key: "limits.memory", Value: fmt.Sprintf("%d MiB", m>>20),
+			Why: "the sandbox may take more of this machine's memory than a sandbox without a limit",
+		})
 	}
 	if n := p.Limits.PIDs; n > (workorder.Limits{}).AgentPIDs() {
-		list = append(list, Ask{Key: "limits.pids", Value: fmt.Sprint(n), Why: "the sandbox may have more processes than one without a limit: a fork bomb in it could stop this machine"})
+		list = append(list, Ask{
+			Key: "limits.pids", Value: fmt.Sprint(n),
+			Why: "the sandbox may have more processes than one without a limit: a fork bomb in it could stop this machine",
+		})
 	}
 	return list
 }
@@ -114,14 +122,19 @@ func forgeAsks(p *projects.Project, u User) (list []Ask) {
 	repo := cmp.Or(u.Repo, p.Repo)
 	own, known := setup.Parse(repo)
 	if named := p.PR.Repository; named != "" && (u.AnyRepo || !known || !strings.EqualFold(named, own.String())) {
-		list = append(list, Ask{Key: "pr.repository", Value: named, Why: "pull requests are opened and answered there with your token, and it is not the repository that is cloned"})
+		list = append(list, Ask{
+			Key: "pr.repository", Value: named,
+			Why: "pull requests are opened and answered there with your token, and it is not the repository that is cloned",
+		})
 	}
 	switch api := p.PR.APIURL; {
 	case api == "":
 	case u.Token:
 		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "SANDBOX_AGENT_GIT_TOKEN goes to this server"})
-	case repo != "" && !isPath(repo) && !setup.SameHost(repo, api): // for a path, pr.repository is the request; without it there is no pull request
-		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of the repository that is cloned"})
+	// for a path, pr.repository is the request; without it there is no pull request
+	case repo != "" && !isPath(repo) && !setup.SameHost(repo, api):
+		list = append(list, Ask{Key: "pr.api_url", Value: api, Why: "your token for this server is used there, and it is not the server of " +
+			"the repository that is cloned"})
 	}
 	return list
 }
@@ -134,7 +147,10 @@ func isPath(repo string) bool {
 // networkAsks are the file's additions to a network that the user made narrower than the default.
 func networkAsks(p *projects.Project, u User) (list []Ask) {
 	if t := p.Gateway.ProviderTools; t != nil && *t && u.Network != "" && u.Network != workorder.NetworkFull {
-		list = append(list, Ask{Key: "gateway.provider_tools", Value: "true", Why: "the provider searches and fetches for the agent, beside your network rules"})
+		list = append(list, Ask{
+			Key: "gateway.provider_tools", Value: "true",
+			Why: "the provider searches and fetches for the agent, beside your network rules",
+		})
 	}
 	n := p.Network
 	if u.Network != workorder.NetworkRestricted {
@@ -148,15 +164,20 @@ func networkAsks(p *projects.Project, u User) (list []Ask) {
 		list = append(list, Ask{Key: "network.learn", Value: "true", Why: "everything that has a name " + why})
 	}
 	if len(n.DNS) > 0 {
-		list = append(list, Ask{Key: "network.dns", Value: strings.Join(n.DNS, ", "), Why: "these resolvers say where the names lie that you allow"})
+		list = append(list, Ask{
+			Key: "network.dns", Value: strings.Join(n.DNS, ", "),
+			Why: "these resolvers say where the names lie that you allow",
+		})
 	}
 	return list
 }
 
-// harnessKey reports whether the secret, as it is read from there, is a key of the harness's own models which only the gateway gets, under the name that it has here.
+// harnessKey reports whether the secret, as it is read from there, is a key of the harness's own models which only the
+// gateway gets, under the name that it has here.
 func harnessKey(p *projects.Project, s projects.Secret, from projects.Ref) bool {
 	api := workorder.ModelAPIOfKey(from.Target)
-	return from.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) && slices.Contains(p.Harness.APIs(), api)
+	return from.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) &&
+		slices.Contains(p.Harness.APIs(), api)
 }
 
 // routeOf is the API whose server gets the secret; empty if there is none, or several.
@@ -183,7 +204,8 @@ func meaning(s projects.Secret, from projects.Ref) string {
 	}[from.Scheme]
 	who := map[workorder.SecretUse]string{
 		workorder.ForCommands: "the repository's commands and the agent", workorder.ForSetup: "the repository's setup commands",
-		workorder.ForAgent: "the agent", workorder.ForValidate: "the repository's validate commands", workorder.ForGateway: "the server of the agent's models",
+		workorder.ForAgent: "the agent", workorder.ForValidate: "the repository's validate commands",
+		workorder.ForGateway: "the server of the agent's models",
 	}[s.Use]
 	return what + " is given to " + who
 }

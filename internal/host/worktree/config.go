@@ -14,10 +14,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// settings are those of the worktree alone, which count after all others: the sandbox writes every file in it, so that no hook runs there, wherever core.hooksPath leads, and git
-// looks into no submodule.
+// settings are those of the worktree alone, which count after all others: the sandbox writes every file in it, so that
+// no hook runs there, wherever core.hooksPath leads, and git looks into no submodule.
 const settings = "[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n" +
-	"[submodule]\n\trecurse = false\n[fetch]\n\trecurseSubmodules = false\n[push]\n\trecurseSubmodules = no\n[status]\n\tsubmoduleSummary = false\n[diff]\n\tignoreSubmodules = all\n"
+	"[submodule]\n\trecurse = false\n[fetch]\n\trecurseSubmodules = false\n[push]\n\trecurseSubmodules = no\n[status]\n\tsubmoduleSummary " +
+	"= false\n[diff]\n\tignoreSubmodules = all\n"
 
 // configure writes settings to the worktree's own file, which the repository has to allow.
 func (w *Worktree) configure(ctx context.Context) error {
@@ -38,7 +39,8 @@ func (w *Worktree) configure(ctx context.Context) error {
 	return os.WriteFile(file, append(had, "\n"+settings...), 0o644)
 }
 
-// alone waits for other commands that add or move worktrees: git fails where another one has not finished with the repository's settings, with a worktree that it lists, or with a branch.
+// alone waits for other commands that add or move worktrees: git fails where another one has not finished with the
+// repository's settings, with a worktree that it lists, or with a branch.
 func (w *Worktree) alone(ctx context.Context, f func() error) error {
 	lock, err := lockfile.Take(ctx, filepath.Dir(w.dir)+".lock")
 	if err != nil {
@@ -48,7 +50,8 @@ func (w *Worktree) alone(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the file of that one before.
+// allow sets extensions.worktreeConfig as git itself does: what only the main work tree is meant to have moves to the
+// file of that one before.
 func (w *Worktree) allow(ctx context.Context) error {
 	user := localrepo.Git(w.Repo)
 	if out, err := user.Output(ctx, "config", "--bool", "extensions.worktreeConfig"); err == nil && string(out) == "true\n" {
@@ -86,7 +89,8 @@ func (w *Worktree) allow(ctx context.Context) error {
 	return nil
 }
 
-// Guard gives the worktree settings of its own, and returns an error if git in it would run a program that the sandbox can write all the same.
+// Guard gives the worktree settings of its own, and returns an error if git in it would run a program that the sandbox
+// can write all the same.
 func (w *Worktree) Guard(ctx context.Context) error {
 	if _, err := os.Stat(w.Tree()); errors.Is(err, fs.ErrNotExist) {
 		return nil

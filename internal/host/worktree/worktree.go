@@ -1,5 +1,6 @@
-// Package worktree makes real worktrees of the user's repository for sandboxes: the files are the user's to look at, and the git directory that the sandbox sees is its own, so that
-// nothing in it writes hooks, settings or branches of the user's.
+// Package worktree makes real worktrees of the user's repository for sandboxes: the files are the user's to look at,
+// and the git directory that the sandbox sees is its own, so that nothing in it writes hooks, settings or branches of
+// the user's.
 package worktree
 
 import (
@@ -76,7 +77,8 @@ func (w *Worktree) Tree() string { return filepath.Join(w.dir, "tree") }
 // own is the git directory that the sandbox sees.
 func (w *Worktree) own() string { return filepath.Join(w.dir, "git") }
 
-// Add makes it at a branch of the repository. Its files belong to the user uid:gid, where they are not the caller's own (-1). After an error there is none.
+// Add makes it at a branch of the repository. Its files belong to the user uid:gid, where they are not the caller's own
+// (-1). After an error there is none.
 func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []Part, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -119,14 +121,18 @@ func (w *Worktree) Add(ctx context.Context, ref string, uid, gid int) (parts []P
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return []Part{
-		{w.Tree(), insideTree, false}, {filepath.Join(w.dir, "gitfile"), insideTree + "/.git", true}, {w.own(), insideGit, false}, {objects, insideObjects, true},
+		{w.Tree(), insideTree, false},
+		{filepath.Join(w.dir, "gitfile"), insideTree + "/.git", true},
+		{w.own(), insideGit, false},
+		{objects, insideObjects, true},
 	}, nil
 }
 
 // Free returns an ErrBranch where there is something that Add would have to overwrite.
 func (w *Worktree) Free(ctx context.Context) error {
 	if _, err := os.Lstat(w.Tree()); err == nil {
-		return fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
+		return fmt.Errorf("%w: %s has files of a sandbox that was not made whole, or could not be saved: look at them, then `git worktree "+
+			"remove --force %s && git branch -D %s`", ErrBranch, w.Tree(), w.Tree(), w.Branch)
 	}
 	if w.Head(ctx) != "" {
 		return fmt.Errorf("%w: %s: rename it, or give the sandbox another name", ErrBranch, w.Branch)
@@ -136,7 +142,10 @@ func (w *Worktree) Free(ctx context.Context) error {
 
 // finish makes what the sandbox sees of a worktree at a commit.
 func (w *Worktree) finish(ctx context.Context, at string, uid, gid int) error {
-	for _, step := range []func() error{func() error { return w.Guard(ctx) }, func() error { return w.fill(ctx, at) }, func() error { return w.close(ctx) }} {
+	for _, step := range []func() error{
+		func() error { return w.Guard(ctx) }, func() error { return w.fill(ctx, at) },
+		func() error { return w.close(ctx) },
+	} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -157,8 +166,8 @@ func (w *Worktree) Gone() bool {
 	return false
 }
 
-// Rebuild recreates the deleted parts of the worktree from its branch; where that was deleted, too, from the commit saved. Files that are there stay as they are. The
-// name is that of the clone, as the sandbox's git directory has it.
+// Rebuild recreates the deleted parts of the worktree from its branch; where that was deleted, too, from the commit
+// saved. Files that are there stay as they are. The name is that of the clone, as the sandbox's git directory has it.
 func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -251,7 +260,8 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 		return err
 	}
 	files := map[string]string{
-		"git/HEAD": "ref: refs/heads/" + w.Branch + "\n", "git/refs/heads/" + w.Branch: base + "\n", "git/objects/info/alternates": insideObjects + "\n", "git/index": string(known),
+		"git/HEAD": "ref: refs/heads/" + w.Branch + "\n", "git/refs/heads/" + w.Branch: base + "\n",
+		"git/objects/info/alternates": insideObjects + "\n", "git/index": string(known),
 		"git/config": config + settings, "git/info/sparse-checkout": sparse, "gitfile": "gitdir: " + insideGit + "\n",
 	}
 	root, err := os.OpenRoot(w.dir)
@@ -268,7 +278,8 @@ func (w *Worktree) fill(ctx context.Context, base string) error {
 	return root.Chtimes(filepath.Join("git", "index"), st.ModTime(), st.ModTime())
 }
 
-// replace writes a new file in place of what has its name. A sandbox that had the directory can have left links there: none is followed out of it.
+// replace writes a new file in place of what has its name. A sandbox that had the directory can have left links there:
+// none is followed out of it.
 func replace(root *os.Root, name, content string) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -284,7 +295,8 @@ func replace(root *os.Root, name, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sparse are the patterns of a worktree of a sparse repository, which are the user's, with their settings: what is written outside of them counts for a git that knows them.
+// sparse are the patterns of a worktree of a sparse repository, which are the user's, with their settings: what is
+// written outside of them counts for a git that knows them.
 func (w *Worktree) sparse(ctx context.Context) (patterns, settings string, err error) {
 	tree := localrepo.Git(w.Tree())
 	is := func(key string) bool {
@@ -326,7 +338,8 @@ func give(uid, gid int, dirs ...string) error {
 	return nil
 }
 
-// Follow moves the worktree's branch on to the last commit of the sandbox's own branch, which its files are at. A branch to which the user has committed stays, and diverged is true.
+// Follow moves the worktree's branch on to the last commit of the sandbox's own branch, which its files are at. A
+// branch to which the user has committed stays, and diverged is true.
 func (w *Worktree) Follow(ctx context.Context, last func() string) (diverged bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -358,7 +371,8 @@ func (w *Worktree) move(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// close keeps the user's git out of submodules in the tree: their repositories are the sandbox's, and `git status` would run what they name.
+// close keeps the user's git out of submodules in the tree: their repositories are the sandbox's, and `git status`
+// would run what they name.
 func (w *Worktree) close(ctx context.Context) error {
 	tree := localrepo.Git(w.Tree())
 	var names strings.Builder

@@ -1,4 +1,5 @@
-// Package holds tries what a kind of sandbox promises, in sandboxes made for it: each capability that the kind declares, and what all of them promise.
+// Package holds tries what a kind of sandbox promises, in sandboxes made for it: each capability that the kind
+// declares, and what all of them promise.
 package holds
 
 import (
@@ -84,18 +85,25 @@ var rows = []row{
 	{name: "the guest's socket and memory are out of reach", try: guestHidden},
 	{name: "no process gains privileges", try: succeeds(`grep -q '^NoNewPrivs:.1$' /proc/self/status`)},
 	{name: "no process of the machine is in sight", needs: "network_none", try: succeeds(`test "$(ls -d /proc/[0-9]* | wc -l)" -lt 60`)},
-	{name: "network none has the loopback alone", needs: "network_none", wish: Wish{NetworkNone: true}, try: loopbackAlone, tryGuest: refusesConnections},
+	{
+		name: "network none has the loopback alone", needs: "network_none", wish: Wish{NetworkNone: true}, try: loopbackAlone,
+		tryGuest: refusesConnections,
+	},
 	{name: "memory is bounded, and a lack of it told from a kill", needs: "limits_memory", wish: Wish{MemoryBytes: memory}, try: outOfMemory},
 	{name: "processes are bounded, and a fork bomb ends", needs: "limits_pids", wish: Wish{PIDs: pids}, try: forkBomb},
 	{name: "processors are bounded", needs: "limits_cpus", wish: Wish{CPUs: 0.5}, try: halfACPU},
-	{name: "commands run as another user, without a capability", needs: "users", wish: Wish{User: "1000:1000"}, try: succeeds(`test "$(id -u)" = 1000 && grep -q '^CapEff:.0*$' /proc/self/status`)},
+	{
+		name: "commands run as another user, without a capability", needs: "users", wish: Wish{User: "1000:1000"},
+		try: succeeds(`test "$(id -u)" = 1000 && grep -q '^CapEff:.0*$' /proc/self/status`),
+	},
 	{name: "files stay over a stop", needs: "persistent", try: persists},
 }
 
 // canary is a variable of this program while it tries.
 const canary = "SANDBOX_AGENT_CANARY"
 
-// Try tries each promise of a kind; each is a call of done, in order. The error is one of ctx, or of a sandbox that could not be made at all.
+// Try tries each promise of a kind; each is a call of done, in order. The error is one of ctx, or of a sandbox that
+// could not be made at all.
 func Try(ctx context.Context, k Kind, done func(Check)) error {
 	if err := os.Setenv(canary, "1"); err != nil {
 		return err

@@ -196,9 +196,8 @@ func Among(host []workorder.Event, show func(workorder.Event)) (box func(workord
 	}
 }
 
-// MergeEvents adds to the record in root the events that only the box's own copy has: a stream
-// without a reader, or one that broke, loses some. Both are sorted by number, so one pass with
-// one line of each in memory is enough.
+// MergeEvents adds to the record in root the events that only the box's own copy has: a stream without a reader, or one
+// that broke, loses some. Both are sorted by number, so one pass with one line of each in memory is enough.
 func MergeEvents(root *os.Root, box io.Reader) (err error) {
 	const merged = ".events.merged"
 	have, err := root.OpenFile(workorder.EventsFile, os.O_RDONLY|os.O_CREATE, 0o600)
@@ -244,8 +243,7 @@ func mergeLines(w io.Writer, have, box *eventLines) (added bool, err error) {
 	return added, err
 }
 
-// eventLines reads the events of a record with rising numbers. It skips lines that are no
-// event, too long or cut off.
+// eventLines reads the events of a record with rising numbers. It skips lines that are no event, too long or cut off.
 type eventLines struct {
 	br   *bufio.Reader
 	line []byte // with its line feed

@@ -104,8 +104,7 @@ func TaskText(rec *store.Record) (string, error) {
 	return "", errors.New("no attempt has left its work order")
 }
 
-// ReadOrder reads the order beside an output. It does not check the order: one that was
-// never sent is incomplete.
+// ReadOrder reads the order beside an output. It does not check the order: one that was never sent is incomplete.
 func ReadOrder(dir string) (*workorder.Order, error) {
 	b, err := os.ReadFile(filepath.Join(dir, workorder.OrderFile))
 	if err != nil {

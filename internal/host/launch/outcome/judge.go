@@ -17,9 +17,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Judge keeps of a box's result only what a box can know: an agent that escaped from its
-// user may have written it. Names that scripts act on come from the order; words outside the
-// contract are errors of the box.
+// Judge keeps of a box's result only what a box can know: an agent that escaped from its user may have written it.
+// Names that scripts act on come from the order; words outside the contract are errors of the box.
 func Judge(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
 		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox

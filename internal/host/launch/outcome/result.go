@@ -28,8 +28,7 @@ func (h *Held) Event(e workorder.Event) {
 	h.Show(e)
 }
 
-// Release shows the last event with the stored result, or with the box's own if none
-// could be stored.
+// Release shows the last event with the stored result, or with the box's own if none could be stored.
 func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *store.Record, res *workorder.Result) {
 	switch {
 	case res != nil:
@@ -76,8 +75,7 @@ func ReadResult(rec *store.Record) (*workorder.Result, error) {
 	return workorder.DecodeResult(b)
 }
 
-// Recorded shows all of a collected run: the host's events, the box's, and at last the
-// stored result.
+// Recorded shows all of a collected run: the host's events, the box's, and at last the stored result.
 func Recorded(rec *store.Record, show func(workorder.Event)) error {
 	host, err := HostEvents(rec.Dir)
 	if err != nil {
@@ -105,8 +103,7 @@ func Recorded(rec *store.Record, show func(workorder.Event)) error {
 	return nil
 }
 
-// ending is the last event of a run: the box's own if it sent one, with the result as the
-// host wrote it.
+// ending is the last event of a run: the box's own if it sent one, with the result as the host wrote it.
 func ending(e workorder.Event, rec *store.Record, res *workorder.Result) workorder.Event {
 	if e.Type == "" {
 		e = workorder.Event{Time: rec.FinishedAt, Type: workorder.EventResult}
