@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/proving"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
@@ -51,7 +51,7 @@ type parts struct {
 	policy *egress.Egress
 	hosts  *network.TrustedHosts
 	engine *innerengine.Engine
-	repo   *repository.Repository
+	repo   *rootgit.Repository
 	stack  *innerengine.Services
 	kept   *snapshots.Task // nil if files of setup are not cached
 }
@@ -169,7 +169,7 @@ func (p *parts) addRepository() {
 		}
 		p.emit(e)
 	}, p.mask.String)
-	p.repo.Git.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage }
+	p.repo.Pusher.Usage = func() workorder.Usage { return p.rec.Result().Usage }
 	p.task.Watch(p.repo.Changed)
 }
 
@@ -208,7 +208,7 @@ func (p *parts) addSnapshots() {
 	p.kept = &snapshots.Task{Store: snapshots.New(c), Order: o, Say: func(text string) {
 		p.emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: text})
 	}}
-	p.repo.Git.Checkpoints.Lay = p.kept.Lay
+	p.repo.Checkpoints.Lay = p.kept.Lay
 }
 
 func (p *parts) addServices() {
@@ -272,13 +272,13 @@ func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 func openRepository(
 	log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event),
 	clean func(string) string,
-) *repository.Repository {
+) *rootgit.Repository {
 	p := boxPaths()
 	before := ""
 	if proving.Wanted(&env.Order) {
 		before = filepath.Join(p.proof, "before.git")
 	}
-	return repository.New(log, env, repository.Config{
+	return rootgit.New(log, env, rootgit.Config{
 		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
 		Again: env.Order.Mode == workorder.ModeStand && madeReady(),
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rescue"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -29,7 +30,7 @@ func Rescue(ctx context.Context, log *slog.Logger) int {
 	}
 	r := rescue.Rescue{
 		Log: log, Rec: rec, Signals: signals, Logs: filepath.Join(boxPaths().out, workorder.LogsDir), Secrets: secrets,
-		Open: func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (rescue.Repository, *proc.Credential, error) {
+		Open: func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (*rootgit.Repository, *proc.Credential, error) {
 			cred, err := sandboxUser(git)
 			if err != nil {
 				return nil, nil, err

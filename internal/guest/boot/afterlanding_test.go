@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -79,7 +83,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 	review := &workorder.Review{PR: 7, Items: []workorder.ReviewItem{{Number: 1}}}
 	for at, says := range map[workorder.StepName]string{
 		"survey": "", "evidence": "", "release": "", "read answers": "", workorder.StepAnswers: "sandbox-agent pr open T-A1B2C3D4",
-		workorder.StepPR: "sandbox-agent pr open T-A1B2C3D4", workorder.StepRangeDiff: ErrInterrupted.Error(),
+		workorder.StepPR: "sandbox-agent pr open T-A1B2C3D4", workorder.StepRangeDiff: errStopSignal.Error(),
 	} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
@@ -89,11 +93,11 @@ func TestStopAfterTheLanding(t *testing.T) {
 			}
 			o := order()
 			o.Mode, o.Task = workorder.ModeRevise, "x"
-			h.cloned = &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}
+			h.cloned = &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}
 			if at == workorder.StepRangeDiff {
 				o, h.cloned = rebaseOrder(), rebasedTask()
-				h.land = func(context.Context) Landing {
-					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
+				h.land = func(context.Context) land.Result {
+					return land.Result{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
 				}
 			}
 			r := playWith(t, h.fake, o, h.signals, func(b *Box) {

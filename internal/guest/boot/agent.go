@@ -17,18 +17,18 @@ import (
 const commitTime = 3 * time.Minute
 
 // begin marks the containers, adapts the order to this attempt and starts saving.
-func (b work) begin(ctx context.Context) error {
+func (b *worker) begin(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		b.Rec.Warn("the project's own containers cannot be distinguished from the agent's: " + err.Error())
 	}
 	if b.Rebaser != nil {
-		return move(b).beginRebase()
+		return b.move.beginRebase()
 	}
 	if err := b.prepare(); err != nil {
 		return err
 	}
 	b.ran = true
-	if b.Order.Mode != workorder.ModePlan && b.cloned != nil {
+	if b.Order.Mode != workorder.ModePlan && b.prep.cloned != nil {
 		b.watchLease()
 		b.Repo.Save()
 	}
@@ -46,7 +46,7 @@ type endError struct{ workorder.Ending }
 func (e *endError) Error() string { return e.Reasons.String() }
 
 // watchLease ends the run if another box takes the task over. It watches until unwatch is called.
-func (b work) watchLease() {
+func (b *worker) watchLease() {
 	over := make(chan struct{})
 	b.unwatch = func() { close(over) }
 	go func() {
@@ -60,8 +60,8 @@ func (b work) watchLease() {
 
 // prepare adapts the order to the task's earlier attempts. It returns an error
 // if no time or budget is left.
-func (b work) prepare() error {
-	c := b.cloned
+func (b *worker) prepare() error {
+	c := b.prep.cloned
 	if c == nil || c.Restored == nil {
 		return nil
 	}
@@ -93,11 +93,11 @@ func (b work) prepare() error {
 	return nil
 }
 
-func (b work) agent(ctx context.Context) error {
+func (b *worker) agent(ctx context.Context) error {
 	if b.Rebaser != nil {
 		b.Rebaser.Ask()
 		b.Repo.Save()
-		defer land(b).unreserve()
+		defer b.land.unreserve()
 	}
 	b.agentEnd = b.Task.Agent(ctx)
 	b.neverBegan = neverBegan(b.agentEnd)
@@ -126,7 +126,7 @@ func neverBegan(end AgentEnd) bool {
 }
 
 // recordAgent writes the agent's end into the result.
-func (b work) recordAgent() {
+func (b *worker) recordAgent() {
 	end := b.agentEnd
 	b.Rec.Update(func(r *workorder.Result) {
 		r.Agent, r.Usage, r.ResumeAt = end.Agent, end.Usage, end.ResumeAt
@@ -139,11 +139,11 @@ func (b work) recordAgent() {
 
 // keepAgentsWork commits and pushes the agent's changes before validation, because validation leaves other
 // files and can take long.
-func (b work) keepAgentsWork(ctx context.Context) {
+func (b *worker) keepAgentsWork(ctx context.Context) {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
-	if b.cloned == nil {
+	if b.prep.cloned == nil {
 		return
 	}
 	slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
@@ -151,14 +151,14 @@ func (b work) keepAgentsWork(ctx context.Context) {
 	settle, settled := context.WithTimeout(slice, commitTime/2) // the commit needs time, too
 	b.Repo.Settle(settle)
 	settled()
-	_ = land(b).commit(slice) // landing tries again and reports the error
+	_ = b.land.commit(slice) // landing tries again and reports the error
 	b.Repo.Push(ctx, b.committed)
 }
 
-func (b work) check(ctx context.Context) []workorder.Validation {
+func (b *worker) check(ctx context.Context) []workorder.Validation {
 	b.validated = true
 	checks := b.Task.Validate(ctx)
-	b.end.checks = checks
+	b.land.end.checks = checks
 	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
 	return checks
 }

@@ -32,16 +32,16 @@ type Answerer interface {
 
 // review returns the feedback that this attempt works on: from the order, or unanswered from an earlier attempt.
 // It is nil if there is none or the run has another purpose.
-func (b tell) review() *workorder.Review {
-	if b.Answers == nil || b.cloned == nil || b.cloned.State == nil {
+func (b *reporter) review() *workorder.Review {
+	if b.Answers == nil || b.prep.cloned == nil || b.prep.cloned.State == nil {
 		return nil
 	}
-	return b.cloned.State.Feedback(b.Order.Mode)
+	return b.prep.cloned.State.Feedback(b.Order.Mode)
 }
 
 // nothingToAnswer returns why no feedback is answered.
-func (b tell) nothingToAnswer() string {
-	if b.review() == nil || !b.end.ran {
+func (b *reporter) nothingToAnswer() string {
+	if b.review() == nil || !b.land.end.ran {
 		return "there is no feedback to answer"
 	}
 	select {
@@ -54,14 +54,14 @@ func (b tell) nothingToAnswer() string {
 
 // answer replies to the reviewers. The work has landed and was proven; a forge that cannot be reached
 // does not change the run's status, and the step says how to answer later.
-func (b tell) answer(context.Context) error {
+func (b *reporter) answer(context.Context) error {
 	review := b.review()
 	r := b.Rec.Result()
-	r.End(land(b).judge())
-	r.Validation = b.end.checks
-	Landed(&r, b.landing)
+	r.End(b.land.judge())
+	r.Validation = b.land.end.checks
+	b.land.landing.CopyTo(&r)
 	short, done := lingering(b.lives.after, answersTime, answersHurry)
-	answers, err := b.Answers.Answers(short, review, b.landing.Head)
+	answers, err := b.Answers.Answers(short, review, b.land.landing.Head)
 	done()
 	if err != nil {
 		b.Rec.Warn("the outcome of some feedback is unknown: " + err.Error())
@@ -69,14 +69,14 @@ func (b tell) answer(context.Context) error {
 	r.Review = answers
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
 	err = b.post(review, &r)
-	if b.landing.Err == nil {
+	if b.land.landing.Err == nil {
 		b.Answers.Settle(&r)
 	}
 	return err
 }
 
 // post posts the answers on the forge and records in r which were posted. A run that is being stopped skips it.
-func (b tell) post(review *workorder.Review, r *workorder.Result) error {
+func (b *reporter) post(review *workorder.Review, r *workorder.Result) error {
 	after, later := b.lives.after, ""
 	if pullrequest.Unanswered(r) {
 		later = "; sandbox-agent pr open " + b.Order.TaskID + " gives the answers"
@@ -103,6 +103,6 @@ func (b tell) post(review *workorder.Review, r *workorder.Result) error {
 
 // keepsLease reports whether this box keeps the task's lease after landing. Until the answers are posted,
 // no other box may take the feedback on, or it would be answered twice. A run that is being stopped posts no answers.
-func (b tell) keepsLease() bool {
-	return b.review() != nil && b.end.ran && !errors.Is(context.Cause(b.lives.run), ErrInterrupted)
+func (b *reporter) keepsLease() bool {
+	return b.review() != nil && b.land.end.ran && !errors.Is(context.Cause(b.lives.run), errStopSignal)
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -56,7 +58,7 @@ func TestAnswers(t *testing.T) {
 	} {
 		o := order()
 		o.Mode, o.Task = c.mode, "x"
-		f := &fake{cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
+		f := &fake{cloned: &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
 		r := playBox(t, f, o, func(b *Box) { b.Answers = &c.a })
 		if r.result.Status != workorder.StatusSuccess || r.steps()[workorder.StepAnswers] != c.status {
 			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[workorder.StepAnswers])
@@ -93,7 +95,7 @@ func TestNotAnswered(t *testing.T) {
 		o := order()
 		o.Mode, o.Task = workorder.ModeRevise, "x"
 		signals := make(chan os.Signal, 1)
-		f := &fake{lost: make(chan struct{}), cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
+		f := &fake{lost: make(chan struct{}), cloned: &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
 		says, settled := "sandbox-agent pr open T-A1B2C3D4", workorder.StatusSuccess
 		if lost {
 			says, settled = ErrLease.Error(), ""

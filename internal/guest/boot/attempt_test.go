@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // continued is the state of a task that has been tried once and has cost usd.
-func continued(usd float64) *Cloned {
-	return &Cloned{
+func continued(usd float64) *rootgit.CloneResult {
+	return &rootgit.CloneResult{
 		Base: "main", BaseSHA: "b0", Head: "h0", Pushed: true, Attempt: 2, Commits: []workorder.Commit{{SHA: "h0"}},
 		Restored: &workorder.Restored{Head: "h0", Checkpoint: "c0", Tree: "t0", Verified: true},
 		State: &workorder.State{
@@ -46,13 +48,13 @@ func TestContinuedRun(t *testing.T) {
 func TestContinueThatCannot(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		cloned *Cloned
+		cloned *rootgit.CloneResult
 		change func(*workorder.Order)
 		status workorder.Status
 		by     workorder.EndedBy
 	}{
 		"the budget is spent":        {continued(2.5), func(o *workorder.Order) { o.MaxBudgetUSD = new(2.5) }, workorder.StatusBudgetExceeded, workorder.ByBudget},
-		"the task's text is unknown": {func() *Cloned { c := continued(0); c.State.Task = ""; return c }(), func(*workorder.Order) {}, workorder.StatusError, workorder.ByOrder},
+		"the task's text is unknown": {func() *rootgit.CloneResult { c := continued(0); c.State.Task = ""; return c }(), func(*workorder.Order) {}, workorder.StatusError, workorder.ByOrder},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -43,7 +45,7 @@ type Box struct {
 	Tools     Tools
 	// WatchDisk calls over when the task exceeds its disk limit. It is nil if there is no limit.
 	WatchDisk func(ctx context.Context, over func(text string))
-	// Signals delivers SIGTERM and SIGINT, and LongStop before them.
+	// Signals delivers SIGTERM and SIGINT, and initd.LongStop before them.
 	Signals <-chan os.Signal
 	// Burst is the time in which several signals count as one. Zero means two seconds.
 	Burst time.Duration
@@ -51,24 +53,7 @@ type Box struct {
 	lives     lives
 	interrupt context.CancelCauseFunc // cancels lives.run
 
-	// Shared by the steps.
-	cloned   *Cloned  // nil if there is no clone
-	ran      bool     // the task's code started: from here on there is work to land
-	agentEnd AgentEnd // zero if the agent did not run
-	// neverBegan: the agent could not start, so there is nothing to check.
-	neverBegan bool
-	committed  bool   // the agent's leftovers are committed
-	left       error  // names the paths that cannot be committed
-	validated  bool   // the validate commands have run
-	end        ending // ending of the work
-	landing    Landing
-	unwatch    func() // stops watching the lease; nil if it is not watched
-
-	rebasing *Rebasing        // nil if the rebase has not begun
-	before   *workorder.Proof // of the old head, if checks failed on the new one
-	moved    bool             // the branch may be moved
-	began    string           // the base before the rebase, and its branch
-	beganOn  string
+	phases
 
 	grace  atomic.Int64              // of an announced stop, as a time.Duration
 	landBy atomic.Pointer[time.Time] // deadline for landing in a run that is being stopped; nil if it is not
@@ -79,9 +64,6 @@ type Box struct {
 // lost one. The time limit is the agent's and does not apply to the pull request.
 type lives struct{ run, land, after context.Context }
 
-// LongStop is workorder.LongStopSignal.
-const LongStop = syscall.SIGUSR1
-
 // shutdown returns the time that is left for a stop.
 func (b *Box) shutdown() workorder.Shutdown {
 	return workorder.ShutdownIn(time.Duration(b.grace.Load()))
@@ -89,25 +71,21 @@ func (b *Box) shutdown() workorder.Shutdown {
 
 // Causes of an early ending, carried by the run's context.
 var (
-	ErrInterrupted = errors.New("received a stop signal")
-	ErrTimeout     = errors.New("the time limit was reached")
+	errStopSignal = errors.New("received a stop signal")
 	// ErrDisk means that the task exceeded its disk limit.
 	ErrDisk = errors.New("the disk limit was reached")
 	// ErrLease means that this box can push nothing more.
 	ErrLease = errors.New("another sandbox has taken over the task")
 )
 
-// timeoutCause is ErrTimeout with the limit. Callers that do not know
-// ErrTimeout see a deadline error.
+// timeoutCause is the end of the task's time, a context.DeadlineExceeded.
 type timeoutCause struct{ minutes float64 }
 
 func (e timeoutCause) Error() string {
-	return fmt.Sprintf("%v (timeout_minutes: %g)", ErrTimeout, e.minutes)
+	return fmt.Sprintf("the time limit was reached (timeout_minutes: %g)", e.minutes)
 }
 
-func (e timeoutCause) Is(target error) bool {
-	return target == ErrTimeout || target == context.DeadlineExceeded
-}
+func (e timeoutCause) Unwrap() error { return context.DeadlineExceeded }
 
 // Run executes the whole run and returns the container's exit code.
 func (b *Box) Run(ctx context.Context) int {
@@ -129,13 +107,13 @@ func (b *Box) Run(ctx context.Context) int {
 		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", ErrDisk, text)) })
 	}
 	list := b.list()
-	land{b}.worked(list.Work(run))
+	b.land.worked(list.Work(run))
 	list.Finish(ctx)
 
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), workorder.EngineGrace)
 	defer stop()
 	list.Undo(undo)
-	return workorder.ExitCode(b.end.Status, b.end.EndedBy)
+	return workorder.ExitCode(b.land.end.Status, b.land.end.EndedBy)
 }
 
 // watchSignals interrupts the run at the first signal; landing then has its part of the shutdown time. A later SIGINT ends landing
@@ -143,7 +121,7 @@ func (b *Box) Run(ctx context.Context) int {
 // While the agent is asked to stop, its work so far is pushed.
 func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	s, ok := <-b.Signals
-	for ok && s == LongStop { // PID 1 passes it on when it arrives, and again before the stop
+	for ok && s == initd.LongStop { // PID 1 passes it on when it arrives, and again before the stop
 		b.grace.Store(int64(workorder.LongStop))
 		s, ok = <-b.Signals
 	}
@@ -152,17 +130,17 @@ func (b *Box) watchSignals(interrupt, hurry context.CancelCauseFunc) {
 	}
 	first := time.Now()
 	b.landsBy(first)
-	b.Repo.Hurry(b.shutdown().Bundle)
-	interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
+	b.Repo.AnnounceStop(b.shutdown().Bundle)
+	interrupt(fmt.Errorf("%w (%s)", errStopSignal, s))
 	b.Repo.Flush()
 	for {
 		by := b.landsBy(first)
 		select {
 		case s := <-b.Signals:
 			switch {
-			case s == LongStop: // the kernel does not keep the order of signals
+			case s == initd.LongStop: // the kernel does not keep the order of signals
 				b.grace.Store(int64(workorder.LongStop))
-				b.Repo.Hurry(b.shutdown().Bundle)
+				b.Repo.AnnounceStop(b.shutdown().Bundle)
 				continue
 			case s != syscall.SIGINT || time.Since(first) < b.burst():
 				continue

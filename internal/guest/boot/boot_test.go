@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
@@ -169,8 +172,8 @@ func TestFailures(t *testing.T) {
 		"validation": {&fake{validate: func() []workorder.Validation {
 			return []workorder.Validation{{Name: "test", ExitCode: 1}}
 		}}, workorder.StatusFailed, workorder.ByValidation, 10, "validate", true},
-		"push": {&fake{land: func(context.Context) Landing {
-			return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: boom}
+		"push": {&fake{land: func(context.Context) land.Result {
+			return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: boom}
 		}}, workorder.StatusError, workorder.ByGit, 7, "push", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -314,10 +317,10 @@ func TestSecondInterruptSkipsToTheResult(t *testing.T) {
 		<-ctx.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
-	f.land = func(ctx context.Context) Landing {
+	f.land = func(ctx context.Context) land.Result {
 		signals <- syscall.SIGINT
 		<-ctx.Done()
-		return Landing{Head: "h1", Err: context.Cause(ctx)}
+		return land.Result{Head: "h1", Err: context.Cause(ctx)}
 	}
 	r := play(t, f, order(), signals)
 	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonLanding) {
@@ -338,8 +341,8 @@ func TestSecondInterruptBeforeTheLanding(t *testing.T) {
 		<-box.lives.land.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
-	f.land = func(ctx context.Context) Landing {
-		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: context.Cause(ctx)}
+	f.land = func(ctx context.Context) land.Result {
+		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: context.Cause(ctx)}
 	}
 	r := playWith(t, f, order(), signals, func(b *Box) { box = b })
 	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonPush) || r.steps()[workorder.StepPush] != workorder.StepFailed {
@@ -352,14 +355,14 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 	signals := make(chan os.Signal, 4)
 	f := &fake{}
 	f.agent = func(ctx context.Context) AgentEnd {
-		signals <- LongStop
-		signals <- LongStop
+		signals <- initd.LongStop
+		signals <- initd.LongStop
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	var left time.Duration
-	f.land = func(ctx context.Context) Landing {
+	f.land = func(ctx context.Context) land.Result {
 		signals <- syscall.SIGTERM
 		signals <- syscall.SIGTERM
 		for len(signals) > 0 { // until both are heard
@@ -367,7 +370,7 @@ func TestSecondSIGTERMIsNoHurry(t *testing.T) {
 		}
 		d, _ := ctx.Deadline()
 		left = time.Until(d)
-		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: ctx.Err() == nil}
+		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: ctx.Err() == nil}
 	}
 	if r := play(t, f, order(), signals); !r.result.Pushed || r.result.Reasons.Code() != workorder.ReasonSignal {
 		t.Errorf("%+v", r.result)
@@ -385,7 +388,7 @@ func TestCommitThatFails(t *testing.T) {
 	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByGit || len(r.result.Evidence) != 1 {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
 	}
-	f = &fake{commit: f.commit, land: func(context.Context) Landing { return Landing{Head: "b0"} }}
+	f = &fake{commit: f.commit, land: func(context.Context) land.Result { return land.Result{Head: "b0"} }}
 	if r := play(t, f, order(), nil); r.result.Status != workorder.StatusError || r.code != workorder.ExitGit {
 		t.Errorf("nothing but uncommittable work: %s, exit code %d", r.result.Status, r.code)
 	}
@@ -398,7 +401,7 @@ func TestCommitThatFails(t *testing.T) {
 // Unreadable commits are kept with the whole work tree.
 func TestUnreadableRepositoryIsArchived(t *testing.T) {
 	t.Parallel()
-	f := &fake{land: func(context.Context) Landing { return Landing{Head: "b0", Err: errors.New("bad object")} }}
+	f := &fake{land: func(context.Context) land.Result { return land.Result{Head: "b0", Err: errors.New("bad object")} }}
 	r := play(t, f, order(), nil)
 	if !f.called("archive") || len(r.result.Evidence) != 1 || r.code != workorder.ExitGit {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
@@ -415,11 +418,11 @@ func TestSlowCommitLeavesTimeToLand(t *testing.T) {
 		<-ctx.Done()
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
-	f.land = func(ctx context.Context) Landing {
+	f.land = func(ctx context.Context) land.Result {
 		if ctx.Err() != nil {
-			return Landing{Err: ctx.Err()}
+			return land.Result{Err: ctx.Err()}
 		}
-		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
+		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
 	}
 	if r := play(t, f, order(), signals); !r.result.Pushed {
 		t.Errorf("%+v", r.result)
@@ -440,7 +443,7 @@ func TestTimeoutInSetup(t *testing.T) {
 
 func TestTaskWithoutRepository(t *testing.T) {
 	t.Parallel()
-	f := &fake{land: func(context.Context) Landing { t.Error("landed"); return Landing{} }}
+	f := &fake{land: func(context.Context) land.Result { t.Error("landed"); return land.Result{} }}
 	r := play(t, f, &workorder.Order{TaskID: "T-A1B2C3D4", TimeoutMinutes: 1}, nil)
 	if f.called("clone") || f.called("start") || r.steps()["push"] != workorder.StepSkipped {
 		t.Errorf("calls %q, steps %v", f.calls, r.steps())

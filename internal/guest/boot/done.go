@@ -5,23 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// DoneError is returned by Clone if the task is done and the order only asks for its result (workorder.ExistsTell).
-type DoneError struct {
-	State   *workorder.State
-	Attempt workorder.Attempt
-	Result  *workorder.Result // as it was recorded; nil if only the state is known
-	Err     error
-}
-
-func (e *DoneError) Error() string { return e.Err.Error() }
-func (e *DoneError) Unwrap() error { return e.Err }
-
-// tell copies the earlier attempt's result into r, the result of a run that executed nothing. Cost and identity stay this box's own;
-// files that are stored elsewhere are not named.
-func (e *DoneError) tell(r *workorder.Result) {
+// copyEarlier copies the earlier attempt's result into r, the result of a run that executed nothing. Cost and identity
+// stay this box's own; files that are stored elsewhere are not named.
+func copyEarlier(e *claim.DoneError, r *workorder.Result) {
 	a, s := &e.Attempt, e.State
 	r.Mode, r.Attempt, r.ResumeAt, r.Plan = a.Mode, a.Number, a.ResumeAt, a.Plan
 	r.BaseBranch, r.BaseSHA, r.Branch, r.HeadSHA, r.Pushed = s.BaseBranch, s.BaseSHA, s.TargetBranch, a.HeadSHA, a.HeadSHA != ""
@@ -52,7 +43,7 @@ const (
 
 // keepResult pushes the written result to the remote. It does not prolong a stop: there it gets the landing's remaining time,
 // and the result in the output stays authoritative.
-func (b land) keepResult(context.Context) {
+func (b *lander) keepResult(context.Context) {
 	if b.Order.Repo == "" || b.end.told != nil {
 		return
 	}

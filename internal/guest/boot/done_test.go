@@ -2,12 +2,14 @@ package boot
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -37,9 +39,9 @@ func TestDoneTaskIsTold(t *testing.T) {
 			t.Parallel()
 			usd := 2.5
 			c.attempt.Usage.CostUSD = &usd
-			done := &DoneError{
+			done := &claim.DoneError{
 				State:   &workorder.State{TaskID: "T-A1B2C3D4", Task: "x", TargetBranch: "agent/x", Attempts: []workorder.Attempt{c.attempt}},
-				Attempt: c.attempt, Result: c.result, Err: errors.New("the task is done"),
+				Attempt: c.attempt, Result: c.result,
 			}
 			f := &fake{clone: func(context.Context) error { return done }}
 			r := play(t, f, order(), nil)
@@ -102,10 +104,10 @@ func TestResultInAStop(t *testing.T) {
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	var box *Box
-	slow.land = func(context.Context) Landing {
+	slow.land = func(context.Context) land.Result {
 		now := time.Now()
 		box.landBy.Store(&now) // as if it had taken so long
-		return Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
+		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
 	}
 	if playWith(t, slow, order(), signals, func(b *Box) { box = b }); slow.called("result") || !slow.called("release") {
 		t.Errorf("calls %q", slow.calls)

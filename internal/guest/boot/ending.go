@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -16,7 +18,7 @@ type ending struct {
 	checks           []workorder.Validation
 	cause            error // why the run was cut short
 	// told is the earlier result that this run reports instead of working; nil if it worked.
-	told *DoneError
+	told *claim.DoneError
 }
 
 func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode, format string, args ...any) workorder.Ending {
@@ -24,34 +26,34 @@ func because(s workorder.Status, by workorder.EndedBy, code workorder.ReasonCode
 }
 
 // worked derives the ending from the work. err is the error of the step that ended it, or nil.
-func (b land) worked(err error) {
-	if b.unwatch != nil {
-		b.unwatch()
+func (b *lander) worked(err error) {
+	if b.work.unwatch != nil {
+		b.work.unwatch()
 	}
 	run, e := b.lives.run, &b.end
 	cut := run.Err() != nil
-	e.ran, e.cause = b.ran, context.Cause(run)
+	e.ran, e.cause = b.work.ran, context.Cause(run)
 	known, stopped := errors.AsType[*endError](err)
 	switch {
 	case stopped:
 		e.Ending = known.Ending
 	case err != nil:
 		b.failed(err)
-	case !b.ran:
+	case !b.work.ran:
 		*e = cutShort(run)
-	case cut && !b.validated && len(b.Order.Validate) > 0 && b.agentEnd.Status == workorder.StatusSuccess && e.Status == "":
+	case cut && !b.work.validated && len(b.Order.Validate) > 0 && b.work.agentEnd.Status == workorder.StatusSuccess && e.Status == "":
 		// The agent finished at the very moment of the end; unproven is not success.
 		e.Ending = cutShort(run).Ending
 	}
-	if cut && b.Rebaser != nil && b.ran && e.Status == "" && !b.moved {
+	if cut && b.Rebaser != nil && b.work.ran && e.Status == "" && !b.move.moved {
 		e.Ending = cutShort(run).Ending
 	}
-	if b.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
+	if b.work.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
 		// The agent was stopped, so its own end means nothing.
 		e.Ending = cutShort(run).Ending
 	}
-	if l := (land{b.Box}); l.neverPushed() != "" || l.nothingToPush() != "" {
-		if b.rebasing != nil { // a push of the resolved commits to the ref next to the branch may be under way
+	if l := b; l.neverPushed() != "" || l.nothingToPush() != "" {
+		if b.move.rebasing != nil { // a push of the resolved commits to the ref next to the branch may be under way
 			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
 			b.Repo.Settle(settle)
 			settled()
@@ -61,9 +63,9 @@ func (b land) worked(err error) {
 }
 
 // failed derives the ending from a failed step.
-func (b land) failed(err error) {
+func (b *lander) failed(err error) {
 	run, e := b.lives.run, &b.end
-	if cause := context.Cause(run); errors.Is(cause, ErrInterrupted) || errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrDisk) {
+	if cause := context.Cause(run); errors.Is(cause, errStopSignal) || errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrDisk) {
 		e.Ending = cutShort(run).Ending
 		return
 	}
@@ -75,7 +77,7 @@ func (b land) failed(err error) {
 	code := &e.Reasons[0].Code
 	switch at.Step {
 	case workorder.StepClone, workorder.StepRebase:
-		if done, told := errors.AsType[*DoneError](err); told {
+		if done, told := errors.AsType[*claim.DoneError](err); told {
 			e.Ending, e.told = done.Attempt.Ending(), done
 			return
 		}
@@ -93,8 +95,8 @@ func (b land) failed(err error) {
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.ByServices, workorder.ReasonServices
 	case workorder.StepEnv, workorder.StepPackages, workorder.StepTools, workorder.StepSetup:
 		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
-		if b.ran { // in a rebase the agent has resolved conflicts before
-			e.Reasons[0].Detail += "; " + move(b).whereKept()
+		if b.work.ran { // in a rebase the agent has resolved conflicts before
+			e.Reasons[0].Detail += "; " + b.move.whereKept()
 		}
 	}
 }
@@ -102,7 +104,7 @@ func (b land) failed(err error) {
 func cutShort(ctx context.Context) ending {
 	cause := context.Cause(ctx)
 	switch {
-	case errors.Is(cause, ErrTimeout):
+	case errors.Is(cause, context.DeadlineExceeded):
 		return ending{Ending: because(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "%v", cause)}
 	case errors.Is(cause, ErrDisk):
 		return ending{Ending: because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDisk, "%v", cause)}

@@ -9,20 +9,20 @@ import (
 )
 
 // nothingLanded returns why the branch is not described.
-func (b tell) nothingLanded() string {
-	if b.cloned == nil || len(b.landing.Commits) == 0 {
+func (b *reporter) nothingLanded() string {
+	if b.prep.cloned == nil || len(b.land.landing.Commits) == 0 {
 		return "there are no commits"
 	}
 	return ""
 }
 
 // sensitiveFiles lists the changed files that run on other machines. It does not delay a stop.
-func (b tell) sensitiveFiles(ctx context.Context) error {
-	found, err := b.Repo.Surface(ctx, b.cloned.BaseSHA, b.landing.Head)
+func (b *reporter) sensitiveFiles(ctx context.Context) error {
+	found, err := b.Repo.Surface(ctx, b.prep.cloned.BaseSHA, b.land.landing.Head)
 	if err != nil {
 		b.Rec.Warn("the list of sensitive files that the branch changes is incomplete: " + err.Error())
 	}
-	changes, cerr := b.Repo.Changes(ctx, b.cloned.BaseSHA, b.landing.Head)
+	changes, cerr := b.Repo.Changes(ctx, b.prep.cloned.BaseSHA, b.land.landing.Head)
 	if cerr != nil {
 		b.Rec.Warn("the files that the commits change are unknown: " + cerr.Error())
 	}
@@ -31,10 +31,10 @@ func (b tell) sensitiveFiles(ctx context.Context) error {
 }
 
 // evidence pushes the files that the pull request shows and links. Without them the pull request has only text.
-func (b tell) evidence(ctx context.Context) error {
+func (b *reporter) evidence(ctx context.Context) error {
 	r := b.Rec.Result()
 	paths := r.EvidencePaths()
-	if !b.landing.Pushed || len(paths) == 0 {
+	if !b.land.landing.Pushed || len(paths) == 0 {
 		return &record.Skip{Reason: "there is nothing to show"}
 	}
 	sha, left, err := b.Repo.Evidence(ctx, paths)

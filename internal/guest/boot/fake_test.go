@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -23,10 +26,10 @@ type fake struct {
 	validate func() []workorder.Validation
 	plan     func() (text, path string, err error)
 	repair   func(round int, checks []workorder.Validation, used workorder.Usage) AgentEnd
-	land     func(context.Context) Landing
+	land     func(context.Context) land.Result
 	commit   func(context.Context) error
 	archive  error
-	cloned   *Cloned // nil: of a new task
+	cloned   *rootgit.CloneResult // nil: of a new task
 	lost     chan struct{}
 	notes    []string
 	recorded *workorder.Attempt // by Land
@@ -96,22 +99,22 @@ func (n fakeNetwork) Report(r *workorder.Result) {
 }
 func (n fakeNetwork) Close() { n.f.did("close network") }
 
-func (f *fake) Clone(ctx context.Context) (Cloned, error) {
+func (f *fake) Clone(ctx context.Context) (rootgit.CloneResult, error) {
 	f.did("clone")
 	if f.clone != nil {
 		if err := f.clone(ctx); err != nil {
-			return Cloned{}, err
+			return rootgit.CloneResult{}, err
 		}
 	}
 	if f.cloned != nil {
 		return *f.cloned, nil
 	}
-	return Cloned{Base: "main", BaseSHA: "b0", Head: "b0", Attempt: 1, State: &workorder.State{}}, nil
+	return rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "b0", Attempt: 1, State: &workorder.State{}}, nil
 }
 
-func (f *fake) Again(context.Context) error              { f.did("again"); return nil }
+func (f *fake) Recheckout(context.Context) error         { f.did("again"); return nil }
 func (f *fake) Save()                                    { f.did("save") }
-func (f *fake) Hurry(time.Duration)                      {}
+func (f *fake) AnnounceStop(time.Duration)               {}
 func (f *fake) Flush()                                   { f.did("flush") }
 func (f *fake) Push(_ context.Context, commitsOnly bool) { f.did(fmt.Sprint("push ", commitsOnly)) }
 func (f *fake) Settle(context.Context)                   { f.did("settle") }
@@ -123,7 +126,7 @@ func (f *fake) Release(_ context.Context, end workorder.Attempt) error {
 	return nil
 }
 
-func (f *fake) Continue(c Cloned) {
+func (f *fake) Continue(c rootgit.CloneResult) {
 	f.did("continue")
 	f.told = c.State
 }
@@ -153,8 +156,8 @@ func (f *fake) Changes(context.Context, string, string) (map[string][]workorder.
 	return map[string][]workorder.FileChange{"h1": {{Path: "a", Added: 1}}}, nil
 }
 
-func (f *fake) Baseline(context.Context) error { f.did("baseline"); return nil }
-func (f *fake) Tidier(context.Context) (func(context.Context) error, error) {
+func (f *fake) RecordSetupFiles(context.Context) error { f.did("baseline"); return nil }
+func (f *fake) Restorer(context.Context) (func(context.Context) error, error) {
 	return func(context.Context) error { f.did("tidy"); return nil }, nil
 }
 
@@ -163,9 +166,9 @@ func (f *fake) Archive(context.Context, bool) (string, error) {
 	return "evidence/left.tar.gz", f.archive
 }
 
-func (f *fake) Land(ctx context.Context, _ string, end End) Landing {
+func (f *fake) Land(ctx context.Context, _ string, end land.End) land.Result {
 	f.did("land")
-	l := Landing{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
+	l := land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Pushed: true}
 	if f.land != nil {
 		l = f.land(ctx)
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -77,34 +80,51 @@ type Services interface {
 	Unwatch()
 }
 
-// Repository clones the repository and lands the work.
+// Repository clones the repository and lands the work. Each phase has its part of it.
 type Repository interface {
+	Checkout
+	Saving
+	Landing
+	Lease
+	Publishing
+}
+
+// Checkout makes the work tree.
+type Checkout interface {
 	// Clone takes the task's lease on the remote and makes the work tree; for a continued task, as it was left.
 	// The lease is renewed until Land or Release.
-	// An error may implement EndedByer.
-	Clone(ctx context.Context) (Cloned, error)
-	// Again checks out once more the commit that the work tree started from, and restored changes on top, into a
-	// work tree that has lost its files.
-	Again(ctx context.Context) error
-	// Tidier records how the work tree differs from its commit. undo reverts later changes, except to files that
+	// An error may implement EndedByer; a *claim.DoneError means that the order only asks for an earlier result.
+	Clone(ctx context.Context) (rootgit.CloneResult, error)
+	// Recheckout checks out once more the commit that the work tree started from, and restored changes on top, into
+	// a work tree that has lost its files.
+	Recheckout(ctx context.Context) error
+	// Restorer records how the work tree differs from its commit. undo reverts later changes, except to files that
 	// git ignores.
-	Tidier(ctx context.Context) (undo func(context.Context) error, err error)
-	// Baseline records the files that setup left in the work tree, which are not the agent's work.
-	Baseline(ctx context.Context) error
+	Restorer(ctx context.Context) (undo func(context.Context) error, err error)
+	// RecordSetupFiles records the files that setup left in the work tree, which are not the agent's work.
+	RecordSetupFiles(ctx context.Context) error
+	// Close ends the background work that Clone started.
+	Close()
+}
+
+// Saving pushes the work while the agent and the checks run.
+type Saving interface {
 	// Save starts saving the work tree and its commits periodically.
 	Save()
-	// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
-	Hurry(files time.Duration)
+	// Push pushes the current commits and then new ones in the background.
+	// Unless commitsOnly is set, work tree snapshots continue.
+	Push(ctx context.Context, commitsOnly bool)
 	// Flush saves at once, concurrently with other work.
 	Flush()
 	// Settle ends Save and waits, until ctx ends, for a save under way.
 	// Call it before Commit.
 	Settle(ctx context.Context)
-	// Push pushes the current commits and then new ones in the background.
-	// Unless commitsOnly is set, work tree snapshots continue.
-	Push(ctx context.Context, commitsOnly bool)
-	// Lost is closed when another box holds the task's lease.
-	Lost() <-chan struct{}
+	// AnnounceStop tells that the box is being stopped, and the time left for keeping unpushed work as files.
+	AnnounceStop(files time.Duration)
+}
+
+// Landing brings the work to the remote, or keeps it as files.
+type Landing interface {
 	// Commit commits all changes it can. The error lists the paths that it could not commit. Without changes it
 	// returns nil.
 	Commit(ctx context.Context) error
@@ -113,7 +133,22 @@ type Repository interface {
 	Archive(ctx context.Context, whole bool) (path string, err error)
 	// Land pushes the branch and reports. It may be called again. end tells how the
 	// remote records the attempt if the push succeeds.
-	Land(ctx context.Context, baseSHA string, end End) Landing
+	Land(ctx context.Context, baseSHA string, end land.End) land.Result
+}
+
+// Lease is the task's lease that Clone took.
+type Lease interface {
+	// Lost is closed when another box holds it.
+	Lost() <-chan struct{}
+	// Release records on the remote how the attempt ended, unless Land has, and
+	// returns the lease. It does nothing if Clone did not take it.
+	Release(ctx context.Context, end workorder.Attempt) error
+}
+
+// Publishing shows the landed work to reviewers.
+type Publishing interface {
+	// Changes lists, by commit, the files of head's newest commits that base does not have.
+	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
 	// Surface lists a branch's changes to files that run on a reviewer's or a CI's machine.
 	Surface(ctx context.Context, base, head string) ([]workorder.SurfaceFinding, error)
 	// Evidence pushes files of the output to a separate ref and returns the commit that holds them at their
@@ -123,13 +158,6 @@ type Repository interface {
 	// left lists the files that did not fit. It does nothing if Clone did not take the lease or the lease is
 	// lost.
 	Result(ctx context.Context) (left []string, err error)
-	// Changes lists, by commit, the files of head's newest commits that base does not have.
-	Changes(ctx context.Context, base, head string) (map[string][]workorder.FileChange, error)
-	// Release records on the remote how the attempt ended, unless Land has, and
-	// returns the lease. It does nothing if Clone did not take it.
-	Release(ctx context.Context, end workorder.Attempt) error
-	// Close ends the background work that Clone started.
-	Close()
 }
 
 // Prover runs the checks that make the proof.
@@ -180,61 +208,15 @@ type Forge interface {
 	Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error)
 }
 
-// End returns how to record an attempt that has these commits.
-type End func(commits []workorder.Commit, head string) workorder.Attempt
-
 // EndedByer is implemented by errors that know which actor ended the run.
 type EndedByer interface{ EndedBy() workorder.EndedBy }
-
-// Cloned is the state that a run starts from.
-type Cloned struct {
-	Base, BaseSHA string
-	// Head is the branch's last commit; BaseSHA for a new task.
-	Head string
-	// Pushed reports whether the remote's branch has Head. Commits from a bundle or a
-	// checkpoint are on the remote only after the first save.
-	Pushed bool
-	// Attempt counts the boxes of the task, this one included.
-	Attempt int
-	// State is the task's state on the remote; nil for a task without one.
-	State *workorder.State
-	// Restored is nil for a new task.
-	Restored *workorder.Restored
-	// Commits are those of earlier attempts, newest first.
-	Commits []workorder.Commit
-	// Changed are the restored paths that are in no commit.
-	Changed []string
-	// Unpacked reports that files which an earlier attempt could not commit were extracted into the work tree.
-	Unpacked bool
-	// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch.
-	Elsewhere []string
-}
-
-// Landing is the outcome of a landing.
-type Landing struct {
-	Head    string
-	Commits []workorder.Commit
-	Pushed  bool
-	Bundle  string // file with the commits that could not be pushed
-	Archive string // file of the output with the changes that could not be committed
-	Lost    bool   // some of the work could not be kept anywhere
-	Large   bool   // the files that remain are too large to be kept
-	// Checkpoint is still needed on the remote: it has work that the branch does not have.
-	Checkpoint *workorder.Checkpoint
-	Warnings   []string
-	// Secret reports that Err is the refusal to push a secret's value.
-	Secret bool
-	// Unresolved describes the conflicts that the agent left in the commits; empty if none.
-	Unresolved string
-	Err        error
-}
 
 // Task runs the code of the repository and the agent as user sandbox.
 type Task interface {
 	// Shell runs one command of the project; name selects its log.
 	Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error)
 	// Continue passes on the state that earlier attempts left. Call it before Agent, for a continued task only.
-	Continue(c Cloned)
+	Continue(c rootgit.CloneResult)
 	// Agent runs the harness until it ends.
 	Agent(ctx context.Context) AgentEnd
 	// Repair runs the harness once more, after checks failed. round counts from 1; used is the attempt's usage

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/next"
@@ -14,22 +15,22 @@ import (
 )
 
 // commit commits the agent's leftovers.
-func (b land) commit(ctx context.Context) error {
+func (b *lander) commit(ctx context.Context) error {
 	err := b.Repo.Commit(ctx)
 	// Git cannot add later what it cannot add now. Trying again after
 	// validation would only commit the files that validation left.
 	var partly interface{ Left() []string }
-	b.left = nil
+	b.work.left = nil
 	if errors.As(err, &partly) {
-		b.left, b.committed = err, true
+		b.work.left, b.work.committed = err, true
 		return nil
 	}
-	b.committed = err == nil
+	b.work.committed = err == nil
 	return err
 }
 
 // neverPushed returns why the order has nothing pushed.
-func (b land) neverPushed() string {
+func (b *lander) neverPushed() string {
 	switch {
 	case b.Order.Repo == "":
 		return "the task has no repository"
@@ -40,11 +41,11 @@ func (b land) neverPushed() string {
 }
 
 // nothingToPush returns why there is nothing to push after all. It is called once the work is over.
-func (b land) nothingToPush() string {
+func (b *lander) nothingToPush() string {
 	switch {
-	case b.cloned == nil:
+	case b.prep.cloned == nil:
 		return "there is no clone"
-	case b.rebasing != nil && b.rebasing.Nothing != "":
+	case b.move.rebasing != nil && b.move.rebasing.Nothing != "":
 		return "there is nothing to rebase"
 	case !b.end.ran:
 		return "the agent never ran"
@@ -54,9 +55,9 @@ func (b land) nothingToPush() string {
 
 // push pushes the work, whatever the ending was. A second signal, or the end of landing's share of the
 // shutdown time after a first one, cuts it short: then the work is kept as files.
-func (b land) push(context.Context) error {
+func (b *lander) push(context.Context) error {
 	limit := workorder.LandLimit
-	if errors.Is(context.Cause(b.lives.run), ErrInterrupted) {
+	if errors.Is(context.Cause(b.lives.run), errStopSignal) {
 		limit = b.shutdown().Land
 	}
 	ctx, cancel := context.WithTimeoutCause(b.lives.land, limit, fmt.Errorf("landing took longer than %s", limit))
@@ -67,13 +68,13 @@ func (b land) push(context.Context) error {
 	settle, settled := context.WithTimeout(ctx, limit*7/8)
 	b.Repo.Settle(settle)
 	settled()
-	left := b.left
-	if !b.committed && (b.Rebaser == nil || b.moved) { // in the middle of a rebase a commit would contain its conflicts
+	left := b.work.left
+	if !b.work.committed && (b.Rebaser == nil || b.move.moved) { // in the middle of a rebase a commit would contain its conflicts
 		// A separate slice of time: the existing commits have to land, however long
 		// the search for other changes takes.
 		slice, done := context.WithTimeoutCause(ctx, limit/2, fmt.Errorf("not done within %s", limit/2))
 		if left = b.commit(slice); left == nil {
-			left = b.left
+			left = b.work.left
 		}
 		done()
 	}
@@ -81,13 +82,13 @@ func (b land) push(context.Context) error {
 		r := b.Rec.Result()
 		r.Validation = b.end.checks
 		r.End(b.judgeOf(len(commits)))
-		return AttemptOf(&r, move(b).vouched(head))
+		return AttemptOf(&r, b.move.vouched(head))
 	}
-	if tell(b).keepsLease() {
+	if b.tell.keepsLease() {
 		end = nil
 	}
-	l := b.Repo.Land(ctx, b.cloned.BaseSHA, end)
-	Keep(ctx, b.Repo, &l, left)
+	l := b.Repo.Land(ctx, b.prep.cloned.BaseSHA, end)
+	l.KeepLeftovers(ctx, left, b.Repo.Archive)
 	for _, w := range l.Warnings {
 		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: w})
 	}
@@ -100,32 +101,32 @@ func (b land) push(context.Context) error {
 }
 
 // landed records the outcome of the landing.
-func (b land) landed(l Landing) {
+func (b *lander) landed(l land.Result) {
 	b.landing = l
-	move(b).rebaseLanded(&b.landing)
+	b.move.rebaseLanded(&b.landing)
 }
 
 // unreserve frees the disk space reserved for the landing.
-func (b land) unreserve() {
+func (b *lander) unreserve() {
 	if err := b.Rec.ReleaseForLanding(); err != nil {
 		b.Rec.Warn(err.Error())
 	}
 }
 
 // asItWas is the landing of a run that changed nothing: the branch stays as earlier attempts left it.
-func (b land) asItWas() Landing {
-	c := b.cloned
+func (b *lander) asItWas() land.Result {
+	c := b.prep.cloned
 	if c == nil {
-		return Landing{}
+		return land.Result{}
 	}
-	l := Landing{Head: c.Head, Commits: c.Commits, Pushed: c.Pushed && len(c.Commits) > 0}
+	l := land.Result{Head: c.Head, Commits: c.Commits, Pushed: c.Pushed && len(c.Commits) > 0}
 	if r := c.Restored; r != nil && r.Checkpoint != "" {
 		l.Checkpoint = &workorder.Checkpoint{SHA: r.Checkpoint, Tree: r.Tree}
 	}
 	return l
 }
 
-func (b land) judge() workorder.Ending {
+func (b *lander) judge() workorder.Ending {
 	e := b.judgeOf(len(b.landing.Commits))
 	switch unresolved := b.landing.Unresolved; {
 	case unresolved == "":
@@ -138,22 +139,22 @@ func (b land) judge() workorder.Ending {
 }
 
 // judgeOf returns the verdict on a run that pushed this many commits.
-func (b land) judgeOf(commits int) workorder.Ending {
+func (b *lander) judgeOf(commits int) workorder.Ending {
 	if b.end.Status != "" {
 		return b.end.Ending
 	}
 	v := b.Task.Verdict(b.end.checks, commits, b.end.cause)
 	if red := v.Status == workorder.StatusFailed &&
 		v.EndedBy == workorder.ByValidation; !red && v.Status != workorder.StatusSuccess ||
-		b.Rebaser != nil && !b.moved {
+		b.Rebaser != nil && !b.move.moved {
 		return v
 	}
 	proof := b.Rec.Result().Proof
 	if proof != nil && proof.Head != b.landing.Head {
 		proof = nil // it covers other commits
 	}
-	same := commits == 0 && b.cloned != nil && b.Order.Repo != ""
-	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.end.checks, proof, same, b.moved)
+	same := commits == 0 && b.prep.cloned != nil && b.Order.Repo != ""
+	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.end.checks, proof, same, b.move.moved)
 	for _, why := range v.Reasons { // names of lost services
 		if e.Status != workorder.StatusSuccess && !e.Reasons.Has(why.Code) && why.Code == workorder.ReasonServiceLost {
 			e.Reasons = append(slices.Clip(e.Reasons), why)
@@ -163,12 +164,12 @@ func (b land) judgeOf(commits int) workorder.Ending {
 }
 
 // release returns the task's lease. The run is over and its result is stored.
-func (b land) release(context.Context) error {
+func (b *lander) release(context.Context) error {
 	// A separate time limit, because a stop ends the context of earlier steps.
 	ctx, cancel := lingering(b.lives.after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
-	err := b.Repo.Release(ctx, AttemptOf(&r, move(b).vouched(b.landing.Head)))
+	err := b.Repo.Release(ctx, AttemptOf(&r, b.move.vouched(b.landing.Head)))
 	if err != nil {
 		b.Log.Warn("release the task's lease", "error", err)
 	}
@@ -178,31 +179,12 @@ func (b land) release(context.Context) error {
 // releaseTime bounds one small push. Without it, the lease expires by itself.
 const releaseTime = 15 * time.Second
 
-// Keep archives the work that is in no landed commit: the files that could not be
-// committed, or the whole work tree if the commits could not be read.
-func Keep(ctx context.Context, repo Repository, l *Landing, left error) {
-	whole := l.Err != nil && l.Bundle == ""
-	if left == nil && !whole {
-		return
-	}
-	if left != nil {
-		l.Warnings = append(l.Warnings, left.Error())
-	}
-	var err error
-	if l.Archive, err = repo.Archive(ctx, whole); err != nil {
-		// Commits stay in the box; a file that is too large is left out on purpose.
-		l.Archive, l.Large = "", errors.Is(err, ErrLarge)
-		l.Lost = !l.Large && (left != nil || !l.left())
-		l.Warnings = append(l.Warnings, err.Error())
-	}
-}
-
 // uncommitted is the detail for changes that exist only in the box.
 const uncommitted = "changes of the agent could neither be committed nor kept as files in time: they are copied out of the sandbox " +
 	"after it has stopped"
 
 // finish decides the verdict and writes the result.
-func (b land) finish() {
+func (b *lander) finish() {
 	e, l := &b.end, b.landing
 	e.Ending = b.judge()
 	good := e.Status.Worked()
@@ -257,63 +239,14 @@ func (b land) finish() {
 		}
 		b.Engine.Describe(&r.Host)
 		b.Network.Report(r)
-		Landed(r, l)
+		l.CopyTo(r)
 		if e.told != nil {
-			e.told.tell(r)
+			copyEarlier(e.told, r)
 		}
 		r.NextCommand = nextCommand(b.Order, r)
 	})
 	if err != nil {
 		b.Log.Error("write result", "error", err)
-	}
-}
-
-// ErrLarge is the error for files that are too large to be kept. They have been named.
-var ErrLarge = errors.New("too large to be kept")
-
-// left reports whether there are readable commits that could neither be pushed nor bundled in time. They stay in the box, and the
-// host takes them from there.
-func (l *Landing) left() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
-
-// Failed returns why the work is not on the remote, and where it is.
-func (l *Landing) Failed() (workorder.Reason, bool) {
-	if l.Err == nil {
-		return workorder.Reason{}, false
-	}
-	why := workorder.Reason{Code: workorder.ReasonLanding, Detail: l.Err.Error()}
-	switch {
-	case l.Bundle != "":
-		switch {
-		case l.Secret:
-			why.Code = workorder.ReasonSecret
-		case len(l.Commits) > 0:
-			why.Code = workorder.ReasonPush
-		}
-		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)
-	case l.left():
-		why.Code = workorder.ReasonLeft
-		why.Detail += "; there was no time to keep the commits as a file: they are copied out of the sandbox after it has stopped"
-	}
-	return why, true
-}
-
-// Landed copies the landing's outcome into the result.
-func Landed(r *workorder.Result, l Landing) {
-	r.Commits, r.Pushed, r.Checkpoint, r.Uncommitted = l.Commits, l.Pushed, l.Checkpoint, l.Lost
-	if l.Head != "" {
-		r.HeadSHA = l.Head
-	}
-	if !l.Pushed {
-		r.Branch = ""
-	}
-	r.Warnings = append(r.Warnings, l.Warnings...)
-	if l.Bundle != "" {
-		r.Evidence = append(
-			r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"},
-		)
-	}
-	if l.Archive != "" {
-		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: l.Archive, Kind: "tar+gzip"})
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -29,18 +32,19 @@ const (
 
 // list returns all steps of the run. Functions that belong to only one step are named in its entry.
 func (b *Box) list() *pipeline.List {
+	b.begin()
 	if b.Stander != nil {
 		return b.standing()
 	}
-	p, w, m, l, t := prep{b}, work{b}, move{b}, land{b}, tell{b}
+	p, s, w, m, l, t := b.prep, b.setup, b.work, b.move, b.land, b.tell
 	rebase := b.Rebaser != nil
 	return &pipeline.List{Rec: b.Rec, Steps: compact(
 		p.boxStep(), p.dockerStep(), p.cloneStep(), m.rebaseStep(), p.servicesStep(), p.packagesStep(), p.toolsStep(), p.groundStep(),
 		p.supabaseStep(), p.envStep(),
-		only(!rebase, p.setupStep()),
+		only(!rebase, s.setupStep()),
 		w.beginStep(), w.agentStep(), w.keepStep(),
 		// In a rebase the tree may have conflicts up to here.
-		only(rebase, p.setupStep()),
+		only(rebase, s.setupStep()),
 		m.compareStep(), w.validateStep(), w.repairStep(),
 		// A rebase must not push a head that is worse than the old one. Other work is pushed first.
 		only(rebase, t.proofStep()),
@@ -51,14 +55,62 @@ func (b *Box) list() *pipeline.List {
 	)}
 }
 
-// Phases of a run. Each has its steps; all share the fields of Box.
+// Phases of an attempt. Each owns what it finds out, and reads that of the others through the Box.
 type (
-	prep struct{ *Box } // prepares the box for code of the repository
-	work struct{ *Box } // runs the agent and checks its work
-	move struct{ *Box } // rebases the task's commits
-	land struct{ *Box } // ends the work, pushes it, and decides the verdict
-	tell struct{ *Box } // proves the landed commits, and reports to reviewers
+	// preparer prepares the box for code of the repository.
+	preparer struct {
+		*Box
+		cloned *rootgit.CloneResult // nil if there is no clone
+	}
+	// setupRunner runs the project's setup commands, or takes over what they left in an earlier box.
+	setupRunner struct{ *Box }
+	// worker runs the agent and checks its work.
+	worker struct {
+		*Box
+		ran      bool     // the task's code started: from here on there is work to land
+		agentEnd AgentEnd // zero if the agent did not run
+		// neverBegan: the agent could not start, so there is nothing to check.
+		neverBegan bool
+		committed  bool   // the agent's leftovers are committed
+		left       error  // names the paths that cannot be committed
+		validated  bool   // the validate commands have run
+		unwatch    func() // stops watching the lease; nil if it is not watched
+	}
+	// mover rebases the task's commits.
+	mover struct {
+		*Box
+		rebasing *Rebasing        // nil if the rebase has not begun
+		before   *workorder.Proof // of the old head, if checks failed on the new one
+		moved    bool             // the branch may be moved
+		began    string           // the base before the rebase, and its branch
+		beganOn  string
+	}
+	// lander ends the work, pushes it, and decides the verdict.
+	lander struct {
+		*Box
+		end     ending // ending of the work
+		landing land.Result
+	}
+	// reporter proves the landed commits, and reports to reviewers.
+	reporter struct{ *Box }
 )
+
+// phases are the phases of one attempt.
+type phases struct {
+	prep  *preparer
+	setup *setupRunner
+	work  *worker
+	move  *mover
+	land  *lander
+	tell  *reporter
+}
+
+// begin creates the phases, once.
+func (b *Box) begin() {
+	if b.prep == nil {
+		b.phases = phases{&preparer{Box: b}, &setupRunner{b}, &worker{Box: b}, &mover{Box: b}, &lander{Box: b}, &reporter{b}}
+	}
+}
 
 // Plan returns the list as text.
 func (b *Box) Plan() string { return b.list().Plan() }
@@ -80,8 +132,8 @@ func only(when bool, s *pipeline.Step) *pipeline.Step {
 	return s
 }
 
-// tree are the steps after which the work tree exists.
-func tree(more ...workorder.StepName) []workorder.StepName {
+// afterTree adds the steps after which the work tree exists to others.
+func afterTree(more ...workorder.StepName) []workorder.StepName {
 	return append([]workorder.StepName{workorder.StepClone, workorder.StepRebase}, more...)
 }
 
@@ -98,16 +150,16 @@ func skipWhen(nothing bool, why string) func() string {
 // provable reports whether the project has checks or pages to prove.
 func (b *Box) provable() bool { return len(b.Order.Validate) > 0 || b.Order.Dev != nil }
 
-func (b prep) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
+func (b *Box) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.Supabase }
 
-func (b prep) boxStep() *pipeline.Step {
+func (b *preparer) boxStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepBox, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket",
 		Budget: boxBudget, Run: b.makeBox, Undo: func(context.Context) { b.Network.Close() },
 	}
 }
 
-func (b prep) dockerStep() *pipeline.Step {
+func (b *preparer) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepBox}, Budget: dockerBudget,
 		Skip: skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
@@ -116,15 +168,15 @@ func (b prep) dockerStep() *pipeline.Step {
 	}
 }
 
-func (b prep) cloneStep() *pipeline.Step {
+func (b *preparer) cloneStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox},
 		Budget: cloneBudget, Skip: skipWhen(b.Order.Repo == "", "the task has no repository"), Run: b.clone,
-		Undo: func(context.Context) { b.Repo.Close(); b.leaveSnapshots() },
+		Undo: func(context.Context) { b.Repo.Close(); b.setup.leave() },
 	}
 }
 
-func (b prep) servicesStep() *pipeline.Step {
+func (b *preparer) servicesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepServices, Title: "create the services and wait until they are healthy",
 		After: []workorder.StepName{workorder.StepDocker}, Budget: servicesBudget,
@@ -133,7 +185,7 @@ func (b prep) servicesStep() *pipeline.Step {
 	}
 }
 
-func (b prep) packagesStep() *pipeline.Step {
+func (b *preparer) packagesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox},
 		Budget: packagesBudget, Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
@@ -143,14 +195,14 @@ func (b prep) packagesStep() *pipeline.Step {
 
 // toolsStep comes after the packages: both may need the distribution's package manager, which runs only once
 // at a time.
-func (b prep) toolsStep() *pipeline.Step {
+func (b *preparer) toolsStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepTools, Title: "install tools in the requested versions", After: []workorder.StepName{workorder.StepPackages},
 		Budget: toolsBudget, Skip: skipWhen(len(b.Order.Tools) == 0, "the project asks for none"), Run: b.found("tools", b.tools),
 	}
 }
 
-func (b prep) groundStep() *pipeline.Step {
+func (b *preparer) groundStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepGround, Title: "record the image's files in directories that the agent can write, for the proof",
 		After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
@@ -159,25 +211,25 @@ func (b prep) groundStep() *pipeline.Step {
 	}
 }
 
-func (b prep) supabaseStep() *pipeline.Step {
+func (b *preparer) supabaseStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: tree(workorder.StepServices, workorder.StepGround),
+		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: afterTree(workorder.StepServices, workorder.StepGround),
 		Budget: supabaseBudget, Skip: skipWhen(!b.Order.Supabase, "the project does not ask for it"), Run: b.supabase,
 	}
 }
 
-func (b prep) envStep() *pipeline.Step {
+func (b *preparer) envStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepEnv, Title: "write .env", After: tree(workorder.StepSupabase), Budget: envBudget,
+		Name: workorder.StepEnv, Title: "write .env", After: afterTree(workorder.StepSupabase), Budget: envBudget,
 		Skip: skipWhen(b.Order.Repo == "" || len(b.Order.Env) == 0 && !b.Order.Supabase, "there is nothing to write"),
 		Run:  b.writeEnv,
 	}
 }
 
 // prepared are the steps after which code of the repository may run.
-var prepared = tree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepTools, workorder.StepGround)
+var prepared = afterTree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepTools, workorder.StepGround)
 
-func (b prep) setupStep() *pipeline.Step {
+func (b *setupRunner) setupStep() *pipeline.Step {
 	after := prepared
 	if b.Rebaser != nil {
 		after = []workorder.StepName{workorder.StepKeep}
@@ -185,11 +237,11 @@ func (b prep) setupStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepSetup, Title: "run the project's setup commands as user sandbox", After: after,
 		Skip: skipWhen(len(b.Order.Setup) == 0, "the project has no setup commands"),
-		Run:  b.setup,
+		Run:  b.run,
 	}
 }
 
-func (b work) beginStep() *pipeline.Step {
+func (b *worker) beginStep() *pipeline.Step {
 	after := prepared
 	if b.Rebaser == nil {
 		after = []workorder.StepName{workorder.StepSetup}
@@ -200,11 +252,11 @@ func (b work) beginStep() *pipeline.Step {
 	}
 }
 
-func (b work) agentStep() *pipeline.Step {
+func (b *worker) agentStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepBegin}, Soft: true,
 		Late: func() string {
-			if b.rebasing != nil && !b.rebasing.Conflict {
+			if b.move.rebasing != nil && !b.move.rebasing.Conflict {
 				return "the rebase has no conflicts"
 			}
 			return ""
@@ -214,19 +266,19 @@ func (b work) agentStep() *pipeline.Step {
 	}
 }
 
-func (b work) keepStep() *pipeline.Step {
+func (b *worker) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
 		Name: workorder.StepKeep, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
 		Silent: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
 		Run: func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
 	if b.Rebaser != nil {
-		s.Run = move(b).keepResolved
+		s.Run = b.move.keepResolved
 	}
 	return s
 }
 
-func (b work) validateStep() *pipeline.Step {
+func (b *worker) validateStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepValidate, Title: "run the project's validate commands",
 		After: []workorder.StepName{workorder.StepKeep, workorder.StepCompare}, Soft: true,
@@ -252,7 +304,7 @@ func (b work) validateStep() *pipeline.Step {
 	}
 }
 
-func (b work) repairStep() *pipeline.Step {
+func (b *worker) repairStep() *pipeline.Step {
 	if b.Order.Repair.MaxAttempts == 0 || b.Rebaser != nil {
 		return nil
 	}
@@ -262,7 +314,7 @@ func (b work) repairStep() *pipeline.Step {
 	}
 }
 
-func (b land) pushStep() *pipeline.Step {
+func (b *lander) pushStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepPush, Title: "push the work to the task's branch", Always: true,
 		Within: workorder.LandLimit,
@@ -273,7 +325,7 @@ func (b land) pushStep() *pipeline.Step {
 }
 
 // proofStep is part of the work in a rebase; in other runs it comes after the push.
-func (b tell) proofStep() *pipeline.Step {
+func (b *reporter) proofStep() *pipeline.Step {
 	if b.Prover == nil {
 		return nil
 	}
@@ -282,12 +334,12 @@ func (b tell) proofStep() *pipeline.Step {
 		After: []workorder.StepName{workorder.StepValidate},
 		Skip:  skipWhen(!b.provable(), "the project has neither validate commands nor a development server"),
 		Late: func() string {
-			if b.neverBegan {
+			if b.work.neverBegan {
 				return whyNothingToCheck
 			}
 			return ""
 		},
-		Soft: true, Run: move(b).proveMoved,
+		Soft: true, Run: b.move.proveMoved,
 	}
 	if b.Rebaser == nil {
 		s.After, s.Always, s.Within, s.Life, s.Run = nil, true, pipeline.OfRun, func() context.Context { return b.lives.run }, b.prove
@@ -295,14 +347,14 @@ func (b tell) proofStep() *pipeline.Step {
 	return s
 }
 
-func (b tell) sensitiveFilesStep() *pipeline.Step {
+func (b *reporter) sensitiveFilesStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepSensitiveFiles, Title: "list sensitive files that the branch changes", Budget: sensitiveFilesBudget, Always: true,
 		Silent: true, Life: func() context.Context { return b.lives.after }, Late: b.nothingLanded, Run: b.sensitiveFiles,
 	}
 }
 
-func (b tell) evidenceStep() *pipeline.Step {
+func (b *reporter) evidenceStep() *pipeline.Step {
 	if b.Forge == nil {
 		return nil
 	}
@@ -312,7 +364,7 @@ func (b tell) evidenceStep() *pipeline.Step {
 	}
 }
 
-func (b tell) answersStep() *pipeline.Step {
+func (b *reporter) answersStep() *pipeline.Step {
 	if m := b.Order.Mode; b.Answers == nil || m == workorder.ModeRebase || m == workorder.ModePlan {
 		return nil
 	}
@@ -324,7 +376,7 @@ func (b tell) answersStep() *pipeline.Step {
 	}
 }
 
-func (b tell) pullRequestStep() *pipeline.Step {
+func (b *reporter) pullRequestStep() *pipeline.Step {
 	if b.Forge == nil {
 		return nil
 	}
@@ -332,7 +384,7 @@ func (b tell) pullRequestStep() *pipeline.Step {
 		Name: workorder.StepPR, Title: "open or update the pull request", Budget: forgeBudget, Always: true,
 		Life: func() context.Context { return b.lives.after }, Later: b.openLater(),
 		Late: func() string {
-			if b.end.told != nil {
+			if b.land.end.told != nil {
 				return "nothing was run"
 			}
 			return ""
@@ -341,7 +393,7 @@ func (b tell) pullRequestStep() *pipeline.Step {
 	}
 }
 
-func (b move) rangeDiffStep() *pipeline.Step {
+func (b *mover) rangeDiffStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -358,7 +410,7 @@ func (b move) rangeDiffStep() *pipeline.Step {
 	}
 }
 
-func (b land) resultStep() *pipeline.Step {
+func (b *lander) resultStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepResult, Title: "determine the verdict, write the result, and push it to the remote", Always: true, Silent: true,
 		Within: resultTime,
@@ -366,7 +418,7 @@ func (b land) resultStep() *pipeline.Step {
 	}
 }
 
-func (b land) leaseStep() *pipeline.Step {
+func (b *lander) leaseStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepLease, Title: "return the task's lease", Always: true, Silent: true,
 		Within: releaseTime,

@@ -9,15 +9,15 @@ const (
 )
 
 // takePlan reads the agent's plan.
-func (b work) takePlan() {
+func (b *worker) takePlan() {
 	text, path, err := b.Task.Plan()
 	if err != nil {
-		b.end.Ending = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)
+		b.land.end.Ending = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)
 		return
 	}
 	b.Rec.Update(func(r *workorder.Result) {
 		r.Plan = text
 		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "the plan", Path: path, Kind: "plan"})
 	})
-	b.end.Ending = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent}
+	b.land.end.Ending = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent}
 }

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (b prep) makeBox(ctx context.Context) error {
+func (b *preparer) makeBox(ctx context.Context) error {
 	if err := b.Space.Make(); err != nil {
 		return err
 	}
@@ -36,15 +38,15 @@ func (b prep) makeBox(ctx context.Context) error {
 
 // startOnDemand starts the engine for the agent's first docker command. If that fails,
 // the waiting client's connection is closed and the reason becomes a warning of the run.
-func (b prep) startOnDemand(ctx context.Context) {
+func (b *preparer) startOnDemand(ctx context.Context) {
 	if err := b.Engine.StartOnDemand(ctx); err != nil {
 		b.Rec.Warn(fmt.Sprintf("the inner Docker engine did not start: %v", err))
 	}
 }
 
-func (b prep) clone(ctx context.Context) error {
+func (b *preparer) clone(ctx context.Context) error {
 	c, err := b.Repo.Clone(ctx)
-	if done, told := errors.AsType[*DoneError](err); told {
+	if done, told := errors.AsType[*claim.DoneError](err); told {
 		return &pipeline.Stop{Why: done.Error(), Err: err}
 	}
 	if err != nil {
@@ -64,7 +66,7 @@ func (b prep) clone(ctx context.Context) error {
 }
 
 // tools installs the tools; available ones are installed even if others are not.
-func (b prep) tools(ctx context.Context) error {
+func (b *preparer) tools(ctx context.Context) error {
 	env, err := b.Tools.Install(ctx, b.Order.Tools)
 	for k, v := range env {
 		if _, own := b.Order.Env[k]; !own || k == "PATH" { // the project's variables take precedence, and its PATH is in this one
@@ -74,7 +76,7 @@ func (b prep) tools(ctx context.Context) error {
 	return err
 }
 
-func (b prep) supabase(ctx context.Context) error {
+func (b *preparer) supabase(ctx context.Context) error {
 	env, err := b.Services.Supabase(ctx)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (b prep) supabase(ctx context.Context) error {
 	return nil
 }
 
-func (b prep) writeEnv(ctx context.Context) error {
+func (b *preparer) writeEnv(ctx context.Context) error {
 	warning, err := b.Space.WriteEnvFile(ctx, b.Order.Env)
 	if warning != "" {
 		b.Rec.Warn(warning)
@@ -96,7 +98,7 @@ func (b prep) writeEnv(ctx context.Context) error {
 	return err
 }
 
-func (b prep) setup(ctx context.Context) error {
+func (b *setupRunner) run(ctx context.Context) error {
 	if err := b.Engine.Mark(ctx); err != nil {
 		return err
 	}
@@ -113,8 +115,8 @@ func (b prep) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.cloned != nil && b.Stander == nil {
-		if err := b.Repo.Baseline(ctx); err != nil {
+	if b.prep.cloned != nil && b.Stander == nil {
+		if err := b.Repo.RecordSetupFiles(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("files that setup left in the work tree may be taken for the agent's work: %v", err))
 		}
 	}
@@ -123,24 +125,26 @@ func (b prep) setup(ctx context.Context) error {
 
 // over reports whether setup starts on files of an earlier one that can be removed again: nothing in the work
 // tree exists only there.
-func (b prep) over() bool { return b.Snapshots != nil && b.Snapshots.Over() && b.left == nil }
+func (b *setupRunner) over() bool {
+	return b.Snapshots != nil && b.Snapshots.Over() && b.work.left == nil
+}
 
 // fresh reports whether the work tree is the base's, without changes of a task.
-func (b prep) fresh() bool {
-	return b.cloned != nil && b.cloned.Restored == nil && b.cloned.Head == b.cloned.BaseSHA && b.Rebaser == nil
+func (b *setupRunner) fresh() bool {
+	return b.prep.cloned != nil && b.prep.cloned.Restored == nil && b.prep.cloned.Head == b.prep.cloned.BaseSHA && b.Rebaser == nil
 }
 
 // empty restarts setup without the files of an earlier setup, and of this one: a command that cannot run
 // twice in one work tree (mkdir) fails there, and works in an empty one.
-func (b prep) empty(ctx context.Context) error {
+func (b *setupRunner) empty(ctx context.Context) error {
 	if err := b.Snapshots.Empty(); err != nil {
 		return err
 	}
-	if err := b.Repo.Again(ctx); err != nil {
+	if err := b.Repo.Recheckout(ctx); err != nil {
 		return err
 	}
-	if b.envStep().Skip() == "" {
-		if err := b.writeEnv(ctx); err != nil {
+	if b.prep.envStep().Skip() == "" {
+		if err := b.prep.writeEnv(ctx); err != nil {
 			return err
 		}
 	}
@@ -153,7 +157,7 @@ func (b prep) empty(ctx context.Context) error {
 // runSetup runs the commands whose results do not exist yet, and reports whether one failed that may fail.
 // over means that files of an earlier run are in the work tree: then a failure leads to another run in an
 // empty one.
-func (b prep) runSetup(ctx context.Context, over bool) (failed bool, err error) {
+func (b *setupRunner) runSetup(ctx context.Context, over bool) (failed bool, err error) {
 	failed, err = b.commands(ctx, over)
 	cannot, told := errors.AsType[*commandError](err)
 	if !over || !told || ctx.Err() != nil {
@@ -170,7 +174,7 @@ func (b prep) runSetup(ctx context.Context, over bool) (failed bool, err error) 
 }
 
 // commands runs the setup commands. If strict, none may fail.
-func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error) {
+func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
 		done = b.Snapshots.Begin(ctx)
@@ -201,7 +205,7 @@ func (b prep) commands(ctx context.Context, strict bool) (failed bool, err error
 // keepSetup caches the files that setup left, for later boxes. Only before a new task's first commit is all
 // content the base's. again reports that the services were recreated, and that setup has commands whose
 // effect on them must be repeated.
-func (b prep) keepSetup(ctx context.Context) (again bool, err error) {
+func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if b.Snapshots == nil || !b.Snapshots.Keeps() || !b.fresh() {
 		return false, nil
 	}
@@ -247,8 +251,8 @@ const warmLimit = 10 * time.Minute
 // warm runs the checks on the base. Their caches are stored, too: the agent's own runs and both sides of the
 // proof start with them. It also proves the base, for this task and for later ones on this commit. It costs
 // no more than the first of these runs would.
-func (b prep) warm(ctx context.Context) error {
-	undo, err := b.Repo.Tidier(ctx)
+func (b *setupRunner) warm(ctx context.Context) error {
+	undo, err := b.Repo.Restorer(ctx)
 	if err != nil {
 		b.Rec.Warn(fmt.Sprintf("the checks are not run before the task: %v", err))
 		return nil
@@ -258,15 +262,15 @@ func (b prep) warm(ctx context.Context) error {
 	}
 	wctx, cancel := context.WithTimeout(ctx, warmLimit)
 	defer cancel()
-	b.Prover.Before(wctx, b.cloned.BaseSHA)
+	b.Prover.Before(wctx, b.prep.cloned.BaseSHA)
 	if err := undo(ctx); err != nil && ctx.Err() == nil {
 		b.Rec.Warn(fmt.Sprintf("files that the checks left in the work tree may be taken for the agent's work: %v", err))
 	}
 	return b.Snapshots.SetAside()
 }
 
-// leaveSnapshots lets later boxes remove the files that only this one used.
-func (b prep) leaveSnapshots() {
+// leave lets later boxes remove the files that only this one used.
+func (b *setupRunner) leave() {
 	if b.Snapshots == nil {
 		return
 	}
@@ -277,7 +281,7 @@ func (b prep) leaveSnapshots() {
 
 // services starts the services. Errors outside the services themselves are never tolerated: they include the
 // network's rules.
-func (b prep) services(ctx context.Context) error {
+func (b *preparer) services(ctx context.Context) error {
 	down, err := b.Services.Up(ctx)
 	if err != nil {
 		return err
@@ -286,7 +290,7 @@ func (b prep) services(ctx context.Context) error {
 }
 
 // found turns a failure into a warning if the failed part was detected rather than declared.
-func (b prep) found(what string, run func(context.Context) error) func(context.Context) error {
+func (b *Box) found(what string, run func(context.Context) error) func(context.Context) error {
 	if !b.Order.Found {
 		return run
 	}
@@ -301,7 +305,7 @@ func (b prep) found(what string, run func(context.Context) error) func(context.C
 }
 
 // forgive continues after a failure, and notifies the agent.
-func (b prep) forgive(what string, err error) {
+func (b *Box) forgive(what string, err error) {
 	text := fmt.Sprintf("%s, found in the repository, failed: %v", what, err)
 	b.Rec.Warn(text)
 	b.Task.Note(text)

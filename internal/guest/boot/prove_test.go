@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -51,7 +53,7 @@ func TestProve(t *testing.T) {
 	if r := playBox(t, &fake{}, bare, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof == nil || len(r.result.Evidence) != 1 || r.steps()["proof"] != workorder.StepDone {
 		t.Errorf("proved %+v, %+v", r.result.Proof, r.result.Evidence)
 	}
-	none := &fake{land: func(context.Context) Landing { return Landing{Head: "h0"} }}
+	none := &fake{land: func(context.Context) land.Result { return land.Result{Head: "h0"} }}
 	if r := playBox(t, none, o, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {
 		t.Errorf("proved %+v", r.result.Proof)
 	}

@@ -9,19 +9,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func (b tell) openLater() string { return "; sandbox-agent pr open " + b.Order.TaskID + " to open it" }
+func (b *reporter) openLater() string {
+	return "; sandbox-agent pr open " + b.Order.TaskID + " to open it"
+}
 
 // pullRequest opens the branch's pull request. The work has landed: an error does not change
 // the run's status, and the step says how to open it later.
-func (b tell) pullRequest(ctx context.Context) error {
+func (b *reporter) pullRequest(ctx context.Context) error {
 	r := b.Rec.Result()
-	r.End(land(b).judge())
-	r.Validation = b.end.checks
+	r.End(b.land.judge())
+	r.Validation = b.land.end.checks
 	if !r.StartedAt.IsZero() {
 		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is almost over
 	}
 	b.Network.Report(&r)
-	Landed(&r, b.landing)
+	b.land.landing.CopyTo(&r)
 	pr, why, warnings, err := b.Forge.Open(ctx, &r)
 	for _, w := range warnings {
 		b.Rec.Warn(w)
@@ -30,7 +32,7 @@ func (b tell) pullRequest(ctx context.Context) error {
 		b.Rec.Update(func(r *workorder.Result) { r.PR = pr })
 	}
 	switch {
-	case why != "" && len(b.landing.Commits) == 0:
+	case why != "" && len(b.land.landing.Commits) == 0:
 		return &record.Skip{Reason: why}
 	case why != "":
 		return &record.Skip{Reason: why + b.openLater()}

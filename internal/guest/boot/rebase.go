@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -43,7 +45,7 @@ type Rebasing struct {
 	Beside   string // the ref for commits that do not reach the branch
 }
 
-func (b move) rebaseStep() *pipeline.Step {
+func (b *mover) rebaseStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -65,24 +67,24 @@ func (b move) rebaseStep() *pipeline.Step {
 
 // moveCommits rebases in a work tree that may have files of an earlier setup. Those are not the agent's work,
 // and git refuses to overwrite an uncommitted file: then it starts again without them.
-func (b move) moveCommits(ctx context.Context) (Rebasing, error) {
-	if !prep(b).over() {
+func (b *mover) moveCommits(ctx context.Context) (Rebasing, error) {
+	if !b.setup.over() {
 		return b.Rebaser.Begin(ctx)
 	}
-	if err := b.Repo.Baseline(ctx); err != nil {
+	if err := b.Repo.RecordSetupFiles(ctx); err != nil {
 		return Rebasing{}, err
 	}
 	x, err := b.Rebaser.Begin(ctx)
 	if decided := EndedByer(nil); err == nil || errors.As(err, &decided) || ctx.Err() != nil {
 		return x, err
 	}
-	if err := errors.Join(b.Snapshots.Empty(), b.Repo.Again(ctx)); err != nil {
+	if err := errors.Join(b.Snapshots.Empty(), b.Repo.Recheckout(ctx)); err != nil {
 		return Rebasing{}, err
 	}
 	return b.Rebaser.Begin(ctx)
 }
 
-func (b move) compareStep() *pipeline.Step {
+func (b *mover) compareStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
@@ -92,25 +94,25 @@ func (b move) compareStep() *pipeline.Step {
 	}
 }
 
-func (b move) moveStep() *pipeline.Step {
+func (b *mover) moveStep() *pipeline.Step {
 	if b.Rebaser == nil {
 		return nil
 	}
 	return &pipeline.Step{
 		Name: workorder.StepMove, Title: "allow the branch to move if the new head is not worse",
-		After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true, Run: b.move,
+		After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true, Run: b.allowMove,
 	}
 }
 
 // showRebased copies the state of the rebase into the result.
-func (b move) showRebased() {
+func (b *mover) showRebased() {
 	r := b.rebasing.Rebased
 	b.Rec.Update(func(res *workorder.Result) { res.Rebased = &r })
 }
 
 // beginRebase watches the lease and, if commits conflict, prepares the agent's task. No push comes before the checks have shown
 // that the new head is not worse than the old one.
-func (b move) beginRebase() error {
+func (b *mover) beginRebase() error {
 	x := b.rebasing
 	if x.Nothing != "" {
 		return &pipeline.Stop{
@@ -118,12 +120,12 @@ func (b move) beginRebase() error {
 			Err: &endError{because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", x.Nothing)},
 		}
 	}
-	work(b).watchLease()
+	b.work.watchLease()
 	if !x.Conflict {
-		if s := b.cloned.State; s != nil && s.Task != "" {
+		if s := b.prep.cloned.State; s != nil && s.Task != "" {
 			b.Order.Task = s.Task
 		}
-		b.committed = true // setup's leftovers are not committed
+		b.work.committed = true // setup's leftovers are not committed
 		return nil
 	}
 	if x.NoAgent != "" {
@@ -132,19 +134,19 @@ func (b move) beginRebase() error {
 			strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent,
 		))
 	}
-	if err := work(b).prepare(); err != nil {
+	if err := b.work.prepare(); err != nil {
 		return err
 	}
-	b.ran = true
+	b.work.ran = true
 	return nil
 }
 
 // keepResolved commits the agent's resolution of the conflicts.
-func (b move) keepResolved(ctx context.Context) error {
+func (b *mover) keepResolved(ctx context.Context) error {
 	if !b.rebasing.Conflict {
 		return nil
 	}
-	if b.agentEnd.Status != workorder.StatusSuccess {
+	if b.work.agentEnd.Status != workorder.StatusSuccess {
 		return &pipeline.Stop{Why: "the agent did not end successfully", Err: &endError{}}
 	}
 	settle, settled := context.WithTimeout(ctx, commitTime/2)
@@ -153,7 +155,7 @@ func (b move) keepResolved(ctx context.Context) error {
 	why, err := b.Rebaser.Unfinished(ctx)
 	if err == nil && why == "" {
 		slice, done := context.WithTimeoutCause(ctx, commitTime, fmt.Errorf("not done within %s", commitTime))
-		err = land(b).commit(slice)
+		err = b.land.commit(slice)
 		done()
 		b.Repo.Push(ctx, true)
 	}
@@ -167,7 +169,7 @@ func (b move) keepResolved(ctx context.Context) error {
 }
 
 // unresolved is the ending of a rebase that the agent did not complete.
-func (b move) unresolved(why string) error {
+func (b *mover) unresolved(why string) error {
 	return stop(because(
 		workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept(),
 	))
@@ -175,7 +177,7 @@ func (b move) unresolved(why string) error {
 
 // notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits,
 // although only setup has run since, or (unknown) cannot be read.
-func (b move) notMoved(why string, unknown bool) error {
+func (b *mover) notMoved(why string, unknown bool) error {
 	status, by := workorder.StatusFailed, workorder.BySetup
 	if unknown {
 		status, by = workorder.StatusError, workorder.ByGit
@@ -185,7 +187,7 @@ func (b move) notMoved(why string, unknown bool) error {
 }
 
 // whereKept describes where the commits are that did not reach the branch.
-func (b move) whereKept() string {
+func (b *mover) whereKept() string {
 	return fmt.Sprintf(
 		"%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo,
 		b.rebasing.Beside,
@@ -193,9 +195,9 @@ func (b move) whereKept() string {
 }
 
 // compareMoved compares the commits. Problems count if the agent took part in moving them.
-func (b move) compareMoved(ctx context.Context) error {
+func (b *mover) compareMoved(ctx context.Context) error {
 	x := b.rebasing
-	b.ran = true
+	b.work.ran = true
 	problems, err := b.Rebaser.Compare(ctx, &x.Rebased)
 	b.showRebased()
 	switch {
@@ -220,7 +222,7 @@ func (b move) compareMoved(ctx context.Context) error {
 		b.Rec.Warn(p)
 	}
 	if x.Rebased.NewHead == x.Rebased.NewBase {
-		b.ran = false
+		b.work.ran = false
 		return stop(because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged,
 			"%s already has all changes of the task's commits: nothing is left to rebase, and the branch is unchanged", x.Rebased.Onto))
 	}
@@ -228,16 +230,16 @@ func (b move) compareMoved(ctx context.Context) error {
 }
 
 // proveMoved proves the new head against the new base and, if checks fail on it, against the old head.
-func (b move) proveMoved(ctx context.Context) error {
+func (b *mover) proveMoved(ctx context.Context) error {
 	r := &b.rebasing.Rebased
-	if failures(b.end.checks) != nil { // first, so that the remaining logs are those of the proof that is shown
+	if failures(b.land.end.checks) != nil { // first, so that the remaining logs are those of the proof that is shown
 		b.before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
 	}
-	return tell(b).proof(ctx, r.NewBase, r.NewHead)
+	return b.tell.proof(ctx, r.NewBase, r.NewHead)
 }
 
-// move allows the branch to move unless the checks show that the new head is worse.
-func (b move) move(ctx context.Context) error {
+// allowMove allows the branch to move unless the checks show that the new head is worse.
+func (b *mover) allowMove(ctx context.Context) error {
 	r := &b.rebasing.Rebased
 	if worse := b.worse(); len(worse) > 0 {
 		return stop(because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse,
@@ -247,17 +249,17 @@ func (b move) move(ctx context.Context) error {
 	if err := b.Rebaser.Move(ctx, r); err != nil {
 		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "%v; %s", err, b.whereKept()))
 	}
-	b.moved, b.committed = true, true
-	b.began, b.beganOn = b.cloned.BaseSHA, b.cloned.Base
-	b.cloned.Base, b.cloned.BaseSHA = r.Onto, r.NewBase
+	b.moved, b.work.committed = true, true
+	b.began, b.beganOn = b.prep.cloned.BaseSHA, b.prep.cloned.Base
+	b.prep.cloned.Base, b.prep.cloned.BaseSHA = r.Onto, r.NewBase
 	b.Rec.Update(func(res *workorder.Result) { res.BaseBranch, res.BaseSHA = r.Onto, r.NewBase })
 	return nil
 }
 
 // worse lists the checks that fail on the new head but not on the new base or on the old head. Without clean checkouts
 // this cannot be decided; then each failed check counts.
-func (b move) worse() (worse []string) {
-	checks := b.end.checks
+func (b *mover) worse() (worse []string) {
+	checks := b.land.end.checks
 	failed := slices.DeleteFunc(slices.Clone(checks), func(v workorder.Validation) bool { return v.Passed })
 	if b.Prover == nil {
 		for i := range failed {
@@ -318,7 +320,7 @@ func broke(c *workorder.CheckProof) bool {
 }
 
 // rebaseLanded records the outcome for the branch. If the branch did not take the new commits, the task is unchanged.
-func (b move) rebaseLanded(l *Landing) {
+func (b *mover) rebaseLanded(l *land.Result) {
 	x := b.rebasing
 	if x == nil || x.Nothing != "" {
 		return
@@ -328,8 +330,8 @@ func (b move) rebaseLanded(l *Landing) {
 		r.Backup, r.Kept = "", b.Rebaser.Kept()
 	}
 	if b.moved && !r.Pushed {
-		l.Head, l.Commits, l.Pushed = b.cloned.Head, b.cloned.Commits, false
-		b.cloned.Base, b.cloned.BaseSHA = b.beganOn, b.began
+		l.Head, l.Commits, l.Pushed = b.prep.cloned.Head, b.prep.cloned.Commits, false
+		b.prep.cloned.Base, b.prep.cloned.BaseSHA = b.beganOn, b.began
 		b.Rec.Update(func(res *workorder.Result) { res.BaseBranch, res.BaseSHA = b.beganOn, b.began })
 	}
 	b.showRebased()
@@ -337,7 +339,7 @@ func (b move) rebaseLanded(l *Landing) {
 
 // vouched is the head that the task's state may record as the task's own. A rebase that moved nothing does
 // not vouch for commits it found, such as others' commits that made the push fail.
-func (b move) vouched(head string) string {
+func (b *mover) vouched(head string) string {
 	if b.Rebaser == nil || b.moved && head == b.rebasing.Rebased.NewHead {
 		return head
 	}
@@ -345,13 +347,13 @@ func (b move) vouched(head string) string {
 }
 
 // wasMoved reports whether the branch took the new commits.
-func (b move) wasMoved() bool {
+func (b *mover) wasMoved() bool {
 	r := b.Rec.Result().Rebased
 	return r != nil && r.Pushed
 }
 
 // rangeDiff comments on the pull request. It does not change the run's status.
-func (b move) rangeDiff(ctx context.Context) error {
+func (b *mover) rangeDiff(ctx context.Context) error {
 	res := b.Rec.Result()
 	why, err := b.Rebaser.Comment(ctx, &res)
 	if why != "" {

@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -96,8 +99,8 @@ func rebaseOrder() *workorder.Order {
 	return o
 }
 
-func rebasedTask() *Cloned {
-	return &Cloned{
+func rebasedTask() *rootgit.CloneResult {
+	return &rootgit.CloneResult{
 		Base: "main", BaseSHA: "b0", Head: "h0", Pushed: true, Attempt: 2, State: &workorder.State{Task: "do it"},
 		Restored: &workorder.Restored{Head: "h0", Verified: true}, Commits: []workorder.Commit{{SHA: "h0"}},
 	}
@@ -212,14 +215,14 @@ func TestRebase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := &fake{validate: tc.validate, cloned: rebasedTask(), agent: func(context.Context) AgentEnd { return tc.agent }}
-			f.land = func(context.Context) Landing {
+			f.land = func(context.Context) land.Result {
 				switch {
 				case tc.refuse:
-					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Err: errors.New("rejected")}
+					return land.Result{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Err: errors.New("rejected")}
 				case f.called("move"):
-					return Landing{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
+					return land.Result{Head: "n1", Commits: []workorder.Commit{{SHA: "n1"}}, Pushed: true}
 				}
-				return Landing{Head: "h0", Commits: []workorder.Commit{{SHA: "h0"}}, Pushed: true}
+				return land.Result{Head: "h0", Commits: []workorder.Commit{{SHA: "h0"}}, Pushed: true}
 			}
 			var p Prover
 			if tc.sides != nil {
@@ -301,7 +304,7 @@ func TestRebaseIsStopped(t *testing.T) {
 		f.cloned = rebasedTask()
 		slow := waiting{f}
 		got := playWith(t, f, rebaseOrder(), signals, func(box *Box) { b = box; box.Rebaser, box.Prover = r, slow })
-		if got.code != workorder.ExitInterrupted || f.called("move") || b.moved {
+		if got.code != workorder.ExitInterrupted || f.called("move") || b.move.moved {
 			t.Errorf("%s: code %d, %s: %s, %v", when, got.code, got.result.Status, got.result.Reasons, f.calls)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 
 // repair sends failed checks back to the agent until they pass, within the order's number of rounds and the remaining
 // budget and time.
-func (b work) repair(ctx context.Context) error {
+func (b *worker) repair(ctx context.Context) error {
 	var err error
 	for round := 1; round <= b.Order.Repair.MaxAttempts && ctx.Err() == nil; round++ {
-		if err = b.repairOnce(ctx, round); err != nil || failures(b.end.checks) == nil {
+		if err = b.repairOnce(ctx, round); err != nil || failures(b.land.end.checks) == nil {
 			break
 		}
 	}
-	if failed := failures(b.end.checks); err == nil && failed != nil {
+	if failed := failures(b.land.end.checks); err == nil && failed != nil {
 		err = fmt.Errorf("validation still fails: %w", failed)
 	}
 	if ctx.Err() != nil {
@@ -28,7 +28,7 @@ func (b work) repair(ctx context.Context) error {
 }
 
 // unrepairable returns why nothing is sent back; it is empty if the agent can repair.
-func (b work) unrepairable() string {
+func (b *worker) unrepairable() string {
 	switch {
 	case b.neverBegan:
 		return whyNothingToCheck
@@ -36,9 +36,9 @@ func (b work) unrepairable() string {
 		return ""
 	case b.agentEnd.Status != workorder.StatusSuccess:
 		return "the agent did not end successfully"
-	case failures(b.end.checks) == nil:
+	case failures(b.land.end.checks) == nil:
 		return "no check failed"
-	case b.cloned != nil && (!b.committed || b.left != nil):
+	case b.prep.cloned != nil && (!b.committed || b.left != nil):
 		// Files that the checks leave would look like the agent's.
 		return "the agent's work is not completely committed"
 	}
@@ -46,24 +46,24 @@ func (b work) unrepairable() string {
 }
 
 // repairOnce is one round. An error means that the agent did not end successfully, which ends the loop.
-func (b work) repairOnce(ctx context.Context, round int) error {
+func (b *worker) repairOnce(ctx context.Context, round int) error {
 	began := time.Now()
 	r := workorder.RepairRound{Number: round}
-	for _, c := range b.end.checks {
+	for _, c := range b.land.end.checks {
 		if !c.Passed {
 			r.Failed = append(r.Failed, c.Name)
 		}
 	}
-	if b.cloned != nil {
+	if b.prep.cloned != nil {
 		// Files that validation left are not the agent's work.
 		b.Repo.Settle(ctx)
-		if err := b.Repo.Baseline(ctx); err != nil {
+		if err := b.Repo.RecordSetupFiles(ctx); err != nil {
 			b.Rec.Warn(fmt.Sprintf("files that validation left in the work tree may be taken for the agent's work: %v", err))
 		}
 		b.committed = false
 		b.Repo.Push(ctx, false)
 	}
-	end := b.Task.Repair(ctx, round, b.end.checks, b.agentEnd.Usage)
+	end := b.Task.Repair(ctx, round, b.land.end.checks, b.agentEnd.Usage)
 	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && b.agentEnd.Usage.CostUSD != nil {
 		end.Warnings = append(end.Warnings, fmt.Sprintf("the cost of repair round %d is unknown: the cost of the run is a lower bound", round))
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -72,7 +74,7 @@ func TestSetupIsKept(t *testing.T) {
 		"supabase":           {order: supabase, fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
 		"all is there":       {order: plain(), fake: &fake{}, done: 2, want: []string{"baseline", "agent", "leave"}},
-		"a later attempt":    {order: plain(), fake: &fake{cloned: &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
+		"a later attempt":    {order: plain(), fake: &fake{cloned: &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
 		"lost":               {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "leave"}, fails: true},
 	} {
 		o, p := c.order, &fakeProver{}
@@ -113,7 +115,7 @@ func TestSetupIsKept(t *testing.T) {
 		o.Found = c.found
 		f := &fake{shell: func(string) (int, string, error) { left--; return max(0, min(1, left+1)), "", nil }}
 		if c.later {
-			f.cloned = &Cloned{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}
+			f.cloned = &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}
 		}
 		r := playBox(t, f, o, func(b *Box) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
 		var got []string

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pipeline"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -15,10 +17,10 @@ const whyAgain = "it ran before the box was stopped"
 // standing returns the steps of a standalone box: those before a task's agent, and then the server. Services
 // are recreated each time, since their containers do not outlive the inner engine.
 func (b *Box) standing() *pipeline.List {
-	p := prep{b}
+	p := b.prep
 	steps := []*pipeline.Step{
 		p.boxStep(), p.dockerStep(), p.cloneStep(), p.servicesStep(), once(b, p.packagesStep()), p.toolsStep(), p.supabaseStep(),
-		once(b, p.envStep()), once(b, p.setupStep()),
+		once(b, p.envStep()), once(b, b.setup.setupStep()),
 		p.serveStep(),
 	}
 	return &pipeline.List{Rec: b.Rec, Steps: compact(steps...)}
@@ -36,9 +38,9 @@ func once(b *Box, s *pipeline.Step) *pipeline.Step {
 	return s
 }
 
-func (b prep) serveStep() *pipeline.Step {
+func (b *preparer) serveStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepServe, Title: "serve clients until the sandbox is released", After: append(tree(workorder.StepSetup), prepared...),
+		Name: workorder.StepServe, Title: "serve clients until the sandbox is released", After: append(afterTree(workorder.StepSetup), prepared...),
 		Run: func(ctx context.Context) error {
 			over, err := b.Stander.Serve(ctx)
 			if over != nil {
@@ -60,22 +62,22 @@ func (b *Box) stand(ctx context.Context) int {
 	b.interrupt = interrupt
 	go func() {
 		for s := range b.Signals {
-			if s != LongStop {
-				interrupt(fmt.Errorf("%w (%s)", ErrInterrupted, s))
+			if s != initd.LongStop {
+				interrupt(fmt.Errorf("%w (%s)", errStopSignal, s))
 				return
 			}
 		}
 	}()
 	list := b.list()
-	b.end.Ending = workorder.Succeeded()
+	b.land.end.Ending = workorder.Succeeded()
 	if err := list.Work(run); err != nil && run.Err() == nil {
-		land{b}.failed(err)
+		b.land.failed(err)
 	}
 	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), standingGrace)
 	defer stop()
 	list.Undo(undo)
-	if err := b.Rec.Finish(func(r *workorder.Result) { r.End(b.end.Ending) }); err != nil {
+	if err := b.Rec.Finish(func(r *workorder.Result) { r.End(b.land.end.Ending) }); err != nil {
 		b.Log.Error("write result", "error", err)
 	}
-	return workorder.ExitCode(b.end.Status, b.end.EndedBy)
+	return workorder.ExitCode(b.land.end.Status, b.land.end.EndedBy)
 }

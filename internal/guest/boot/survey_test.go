@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -22,7 +24,7 @@ func TestSurvey(t *testing.T) {
 	if r.code != workorder.ExitOK || len(r.result.Surface) != 1 || !strings.HasSuffix(r.result.Surface[0].Path, "..h1") || len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], "too large") {
 		t.Errorf("code %d, %+v, %q", r.code, r.result.Surface, r.result.Warnings)
 	}
-	f := &fake{land: func(context.Context) Landing { return Landing{Head: "h0"} }}
+	f := &fake{land: func(context.Context) land.Result { return land.Result{Head: "h0"} }}
 	if r := play(t, f, order(), nil); f.called("survey") || len(r.result.Surface) != 0 {
 		t.Errorf("%+v", r.result.Surface)
 	}

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -19,7 +19,7 @@ import (
 type Prover struct {
 	// Config returns the configuration of the runner's validate commands.
 	Config     func() runner.Config
-	Repo       *repository.Repository
+	Repo       *rootgit.Repository
 	Containers *innerengine.Containers
 	Ground     *Ground
 	State      string // root only; Remember stores the image's content there
@@ -102,7 +102,7 @@ type shellFunc = func(ctx context.Context, c proof.Command) runner.ShellResult
 // config returns the configuration of a proof without pages, and its parts.
 func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	cfg := p.Config()
-	mirror := p.Repo.Git.Repos.Before()
+	mirror := p.Repo.Repos.Before()
 	shell := func(ctx context.Context, c proof.Command) runner.ShellResult {
 		side := cfg
 		side.Workspace, side.Env, side.User = c.Dir, c.Env, c.User
@@ -117,7 +117,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	}
 	pc := proof.Config{
 		Containers: p.Containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Git.Repos.Objects(), Dir: p.Dir,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Repos.Objects(), Dir: p.Dir,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}

@@ -11,6 +11,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
@@ -22,23 +25,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository is the task's repository in the state that boot left.
-type Repository interface {
-	// Authenticate prepares the credential.
-	Authenticate() error
-	// Rescue lands; commit means that uncommitted changes are the agent's.
-	Rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing
-	// Result pushes the result to the remote.
-	Result(ctx context.Context) (left []string, err error)
-	// Release returns the lease after Rescue, GiveBack if there is no work.
-	Release(ctx context.Context, end workorder.Attempt) error
-	GiveBack(ctx context.Context, end workorder.Attempt) error
-	// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
-	Hurry(files time.Duration)
-	// Beside returns the remote ref with commits that are not on the branch.
-	Beside() string
-}
-
 // Rescue is the landing of a boot that died.
 type Rescue struct {
 	Log     *slog.Logger
@@ -49,7 +35,7 @@ type Rescue struct {
 	// Secrets returns the values of an order that must not leave the box.
 	Secrets func(*workorder.Envelope) *redact.Set
 	// Open opens the task's repository and returns the user of its code; git runs in the control group.
-	Open func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (Repository, *proc.Credential, error)
+	Open func(env *workorder.Envelope, git *proc.Cgroup, mask *redact.Set) (*rootgit.Repository, *proc.Credential, error)
 }
 
 // Run reads the order from in, which is empty if PID 1 had none, and returns the exit code of the run.
@@ -62,11 +48,11 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	}
 	raw, err := io.ReadAll(in)
 	if err != nil || len(raw) == 0 {
-		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+		return rescueEnd(log, rec.Finish, reason, land.Result{})
 	}
 	env, err := workorder.DecodeEnvelope(bytes.NewReader(raw))
 	if err != nil {
-		return rescueEnd(log, rec.Finish, reason+"; "+err.Error(), boot.Landing{})
+		return rescueEnd(log, rec.Finish, reason+"; "+err.Error(), land.Result{})
 	}
 	mask := x.Secrets(env)
 	rec.SetMask(mask)
@@ -81,17 +67,17 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 		log.Warn("rescue", "error", err)
 	}
 	if env.Order.Repo == "" || env.Order.Mode == workorder.ModeStand { // there is nothing to land
-		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+		return rescueEnd(log, rec.Finish, reason, land.Result{})
 	}
 	repo, cred, err := x.Open(env, groups.Of(cgroups.Git), mask)
 	if err != nil {
-		return rescueEnd(log, rec.Finish, reason, boot.Landing{})
+		return rescueEnd(log, rec.Finish, reason, land.Result{})
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	calm, stir := context.WithCancel(ctx) // until a stop
 	defer stir()
-	go hurryAtStop(ctx, x.Signals, func(files time.Duration) { stir(); repo.Hurry(files) }, cancel)
+	go hurryAtStop(ctx, x.Signals, func(files time.Duration) { stir(); repo.AnnounceStop(files) }, cancel)
 	rebase := env.Order.Mode == workorder.ModeRebase
 	end := func(_ []workorder.Commit, head string) workorder.Attempt {
 		r := rec.Result()
@@ -104,9 +90,13 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	// A rebase without conflicts has no agent; before it is pushed there is nothing to land.
 	if !before.Reached(workorder.StepAgent) && (!rebase || !before.Reached(workorder.StepPush)) || env.Order.Mode == workorder.ModePlan {
 		// There is no work; only the lease, if there is one, is returned.
-		code := rescueEnd(log, rec.Finish, reason, boot.Landing{Head: before.HeadSHA})
+		code := rescueEnd(log, rec.Finish, reason, land.Result{Head: before.HeadSHA})
 		bringResult(calm, log, repo)
-		if err := repo.GiveBack(ctx, end(nil, before.HeadSHA)); err != nil {
+		err := repo.Authenticate()
+		if err == nil {
+			err = repo.Release(ctx, end(nil, before.HeadSHA))
+		}
+		if err != nil {
 			log.Warn("rescue: release the task's lease", "error", err)
 		}
 		return code
@@ -119,10 +109,10 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	if err := rec.ReleaseForLanding(); err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	l := repo.Rescue(ctx, before.BaseSHA, !rebase && agentAtIt(&before), end)
+	l := landWork(ctx, repo, before.BaseSHA, !rebase && agentAtIt(&before), end)
 	if moved := before.Rebased; moved != nil {
 		if moved.Pushed = l.Err == nil && l.Pushed && l.Head == moved.NewHead; !moved.Pushed {
-			moved.Backup, moved.Kept = "", repo.Beside()
+			moved.Backup, moved.Kept = "", repo.Lander.SideRef()
 		}
 		rec.Update(func(r *workorder.Result) { r.Rebased = moved })
 	}
@@ -134,13 +124,30 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	return code
 }
 
+// landWork commits, if uncommitted changes are the agent's, and lands.
+func landWork(ctx context.Context, repo *rootgit.Repository, baseSHA string, commit bool, end land.End) land.Result {
+	if err := repo.Authenticate(); err != nil {
+		return land.Result{Err: err}
+	}
+	var left error
+	if commit {
+		d, _ := ctx.Deadline()
+		slice, cancel := context.WithTimeout(ctx, time.Until(d)/2)
+		left = repo.Commit(slice)
+		cancel()
+	}
+	l := repo.Land(ctx, baseSHA, end)
+	l.KeepLeftovers(ctx, left, repo.Archive)
+	return l
+}
+
 // resultShare is the divisor for the part of the remaining time in which rescue may push the result: it has
 // to return the lease as well.
 const resultShare = 2
 
 // bringResult pushes the result to the remote. A stop ends it, and with little time left it does not start:
 // returning the lease is more important.
-func bringResult(ctx context.Context, log *slog.Logger, repo Repository) {
+func bringResult(ctx context.Context, log *slog.Logger, repo *rootgit.Repository) {
 	d, _ := ctx.Deadline()
 	left := time.Until(d) / resultShare
 	if left < workorder.ReleaseGrace || ctx.Err() != nil {
@@ -203,9 +210,9 @@ func rescued(reason string) workorder.Ending {
 	}
 }
 
-func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l boot.Landing) int {
+func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, reason string, l land.Result) int {
 	err := finish(func(r *workorder.Result) {
-		boot.Landed(r, l)
+		l.CopyTo(r)
 		r.End(rescued(reason))
 		if why, failed := l.Failed(); failed {
 			r.Reasons = append(r.Reasons, why)

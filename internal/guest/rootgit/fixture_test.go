@@ -21,7 +21,7 @@ const (
 )
 
 type fixture struct {
-	*Parts
+	*parts
 	srv    *gittest.Server
 	base   string
 	bundle string
@@ -63,7 +63,7 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 	tb.Helper()
 	url := srv.URL + "/r.git"
 	f := &fixture{srv: srv, bundle: filepath.Join(tb.TempDir(), "work.bundle")}
-	f.Parts = New(&remote.Repos{
+	f.parts = connect(&remote.Repos{
 		Order: &workorder.Order{
 			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
 			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
@@ -83,7 +83,7 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 func (f *fixture) rescue(tb testing.TB) *fixture {
 	tb.Helper()
 	r := &fixture{srv: f.srv, base: f.base, bundle: f.bundle}
-	r.Parts = New(&remote.Repos{Order: f.Repos.Order, Dir: f.Repos.Dir, Workspace: f.Repos.Workspace, Home: f.Repos.Home, Auth: f.Repos.Auth, Emit: r.emit})
+	r.parts = connect(&remote.Repos{Order: f.Repos.Order, Dir: f.Repos.Dir, Workspace: f.Repos.Workspace, Home: f.Repos.Home, Auth: f.Repos.Auth, Emit: r.emit})
 	tb.Cleanup(r.Heartbeat.Stop)
 	return r
 }
@@ -121,7 +121,7 @@ func (f *fixture) write(t *testing.T, name, content string) {
 	}
 }
 
-func (f *fixture) land(t *testing.T) land.Landed {
+func (f *fixture) land(t *testing.T) land.Result {
 	t.Helper()
 	if err := f.Committer.Commit(t.Context(), says("leftovers")); err != nil {
 		t.Fatal(err)

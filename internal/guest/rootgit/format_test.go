@@ -24,7 +24,7 @@ func TestRemotesThatAreNotSupported(t *testing.T) {
 	gittest.Git(t, work, "clone", "-q", "--bare", work, filepath.Join(srv.Root, "sha256.git"))
 	for name, want := range map[string]string{"deep.git": "", "shallow.git": git.ShallowText, "sha256.git": git.SHA256Text} {
 		url := srv.URL + "/" + name
-		p := New(&remote.Repos{
+		p := connect(&remote.Repos{
 			Order: &workorder.Order{TaskID: "T-A1B2C3D4", Repo: url, CloneURL: url, Branch: "main"}, Dir: t.TempDir(), BeforeDir: filepath.Join(t.TempDir(), "before.git"),
 			Auth: &git.Auth{URL: url, Token: "tok"}, Emit: func(workorder.Event) {},
 		})

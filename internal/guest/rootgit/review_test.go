@@ -212,7 +212,7 @@ func TestPendingFeedback(t *testing.T) {
 	t.Parallel()
 	pending := reviewed("Gone or there again")
 	pending.Items = append(pending.Items, fromFile("Of the file", "Said twice")...)
-	p := New(&remote.Repos{Order: &workorder.Order{}, Emit: func(workorder.Event) {}})
+	p := connect(&remote.Repos{Order: &workorder.Order{}, Emit: func(workorder.Event) {}})
 	take := func(r *workorder.Review) *workorder.Review {
 		s := &workorder.State{Review: pending}
 		p.Repos.Order.Review = r

@@ -22,8 +22,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
 )
 
-// Parts are the parts of root's git; they share the remote and the work tree.
-type Parts struct {
+// parts are the parts of root's git; they share the remote and the work tree.
+type parts struct {
 	*tree.Tree
 	Feedback *evidence.Feedback
 	Uploader *evidence.Uploader
@@ -33,11 +33,11 @@ type Parts struct {
 	Rebaser  *land.Rebaser
 }
 
-// New connects the parts for a task's repositories.
-func New(repos *remote.Repos) *Parts {
+// connect creates the parts for a task's repositories.
+func connect(repos *remote.Repos) *parts {
 	r := remote.New(repos)
 	t := tree.New(r)
-	p := &Parts{
+	p := &parts{
 		Tree: t, Feedback: &evidence.Feedback{Remote: r}, Uploader: &evidence.Uploader{Remote: r}, Saver: &save.Saver{Tree: t},
 		Rebaser: &land.Rebaser{Tree: t},
 	}

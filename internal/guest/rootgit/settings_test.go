@@ -74,7 +74,7 @@ func (f *fixture) snap(t *testing.T) string {
 	return s.Tree
 }
 
-func (f *fixture) landedTree(t *testing.T, l land.Landed) string {
+func (f *fixture) landedTree(t *testing.T, l land.Result) string {
 	t.Helper()
 	if l.Err != nil {
 		t.Fatalf("landed %+v", l)
@@ -260,7 +260,7 @@ func TestSettingsBehindLinksOfTheBase(t *testing.T) {
 	dir := t.TempDir()
 	gittest.Git(t, dir, "clone", "-q", srv.Root+"/r.git", "c")
 	w := filepath.Join(dir, "c")
-	(&fixture{Parts: New(&remote.Repos{Order: newBox(t, srv, "create").Repos.Order, Workspace: w, Home: dir})}).sh(t, `
+	(&fixture{parts: connect(&remote.Repos{Order: newBox(t, srv, "create").Repos.Order, Workspace: w, Home: dir})}).sh(t, `
 mkdir agents cfg; echo base >agents/settings.json; echo free >agents/free; ln -s agents .claude; echo base >cfg/mcp; ln -s cfg/link .mcp.json; ln -s mcp cfg/link
 git add -A; git commit -qm links; git push -q origin HEAD:main`)
 	f := newBox(t, srv, "create")

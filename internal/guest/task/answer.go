@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -21,12 +21,12 @@ type Forge interface {
 type Answerer struct {
 	Forge Forge
 	Task  *Task
-	Repo  *repository.Repository
+	Repo  *rootgit.Repository
 }
 
 // Answers returns the outcome of each item of feedback, from the commits up to head and the agent's reasons.
 func (a *Answerer) Answers(ctx context.Context, review *workorder.Review, head string) ([]workorder.ReviewAnswer, error) {
-	commits, err := a.Repo.Git.Feedback.Addressed(ctx, review.Since, head, len(review.Items))
+	commits, err := a.Repo.Feedback.Addressed(ctx, review.Since, head, len(review.Items))
 	var reasons map[int]string
 	if f := a.Task.answers; f != nil {
 		var rerr error
@@ -64,10 +64,10 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 
 // Settle removes answered feedback from the task's state. Answers that the forge did not get stay there, for the next revision.
 func (a *Answerer) Settle(r *workorder.Result) {
-	a.Repo.Git.Lander.Answered, a.Repo.Git.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
+	a.Repo.Lander.Answered, a.Repo.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {
 		if r.Review[i].Answer == workorder.LeftForLater {
-			a.Repo.Git.Feedback.Later = append(a.Repo.Git.Feedback.Later, r.Review[i].Number)
+			a.Repo.Feedback.Later = append(a.Repo.Feedback.Later, r.Review[i].Number)
 		}
 	}
 }

@@ -10,10 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -29,12 +26,12 @@ const forgeToken = "ghp_entrypoint0123456789"
 
 // attempt is one box's parts around feedback, without the box: real git, a forge, and an agent that is a function.
 type attempt struct {
-	*repository.Repository
+	*rootgit.Repository
 	env     *workorder.Envelope
 	space   *workspace.Workspace
 	task    *Task
 	answers *Answerer
-	cloned  boot.Cloned
+	cloned  rootgit.CloneResult
 	landed  func() // between the landing and the answers
 }
 
@@ -48,7 +45,7 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 		t.Fatal(err)
 	}
 	quiet := func(workorder.Event) {}
-	a := &attempt{env: env, space: space, Repository: repository.New(slog.New(slog.DiscardHandler), env, repository.Config{
+	a := &attempt{env: env, space: space, Repository: rootgit.New(slog.New(slog.DiscardHandler), env, rootgit.Config{
 		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space, User: space.User, Emit: quiet, Clean: mask.String,
 	})}
 	t.Cleanup(a.Close)
@@ -91,7 +88,7 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 		t.Fatal(l.Err)
 	}
 	r = workorder.Result{Status: status, EndedBy: workorder.ByAgent, Attempt: a.cloned.Attempt, Proof: &workorder.Proof{Head: l.Head, Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}}}
-	boot.Landed(&r, l)
+	l.CopyTo(&r)
 	if review != nil {
 		if a.landed != nil {
 			a.landed()
@@ -114,7 +111,12 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 // other is another box that wants the task, and what it gets.
 func other(t *testing.T, o workorder.Order) error {
 	t.Helper()
-	p := rootgit.New(&remote.Repos{Order: &o, Dir: t.TempDir(), Auth: &git.Auth{URL: o.CloneURL, Token: "tok"}, Emit: func(workorder.Event) {}})
+	p := rootgit.New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, rootgit.Config{
+		Git: t.TempDir(), Space: &workspace.Workspace{}, Emit: func(workorder.Event) {},
+	})
+	if err := p.Authenticate(); err != nil {
+		return err
+	}
 	base, sha, err := p.Claimer.Fetch(t.Context())
 	if err == nil {
 		_, err = p.Claimer.Claim(t.Context(), base, sha)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/repository"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -16,7 +16,7 @@ import (
 
 // Rebaser combines rootgit, the comparison and the agent's prompt, and implements boot.Rebaser.
 type Rebaser struct {
-	Repo  *repository.Repository
+	Repo  *rootgit.Repository
 	Task  *Task
 	Forge Forge
 	Mask  *redact.Set
@@ -28,7 +28,7 @@ func (r *Rebaser) order() *workorder.Order { return r.Task.cfg.Order }
 
 // Begin rebases the commits in the work tree, as far as git can by itself.
 func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
-	plan, err := r.Repo.Git.Rebaser.Plan(ctx, r.Repo.Claimed)
+	plan, err := r.Repo.Rebaser.Plan(ctx, r.Repo.Claimed)
 	if err != nil {
 		return boot.Rebasing{}, err
 	}
@@ -43,10 +43,10 @@ func (r *Rebaser) Begin(ctx context.Context) (boot.Rebasing, error) {
 	if x.Nothing != "" {
 		return x, nil
 	}
-	if err := r.Repo.Git.Lander.HoldBranch(x.Beside); err != nil {
+	if err := r.Repo.Lander.HoldBranch(x.Beside); err != nil {
 		return x, err
 	}
-	if err := r.Repo.Git.Rebaser.Run(ctx, plan); err != nil {
+	if err := r.Repo.Rebaser.Run(ctx, plan); err != nil {
 		return x, err
 	}
 	if c := plan.Conflict; c != nil {
@@ -81,13 +81,13 @@ func (r *Rebaser) Ask() {
 
 // Unfinished returns why the conflicts do not count as resolved; it is empty if they do.
 func (r *Rebaser) Unfinished(ctx context.Context) (string, error) {
-	_, why, err := r.Repo.Git.Rebaser.Unfinished(ctx, r.plan)
+	_, why, err := r.Repo.Rebaser.Unfinished(ctx, r.plan)
 	return r.Mask.String(why), err
 }
 
 // Compare compares the commits before and after, and fills out. The result lists forbidden differences.
 func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string, error) {
-	head, why, err := r.Repo.Git.Rebaser.Unfinished(ctx, r.plan)
+	head, why, err := r.Repo.Rebaser.Unfinished(ctx, r.plan)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 	if r.plan.Conflict != nil {
 		side.Resolver = "the agent"
 	}
-	c, err := land.CompareCommits(ctx, r.Repo.Git.Repos.Objects(), side)
+	c, err := land.CompareCommits(ctx, r.Repo.Repos.Objects(), side)
 	if err != nil {
 		return nil, err
 	}
@@ -126,11 +126,11 @@ func (r *Rebaser) masked(list []string) []string {
 // Move makes the next push update the branch to the new head.
 func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	r.Repo.Settle(ctx)
-	return r.Repo.Git.Lander.MoveBranch(remote.RebaseResult{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
+	return r.Repo.Lander.MoveBranch(remote.RebaseResult{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup})
 }
 
 // Kept returns the ref that keeps the new commits if the branch did not accept them; empty if there is none.
-func (r *Rebaser) Kept() string { return r.Repo.Beside() }
+func (r *Rebaser) Kept() string { return r.Repo.Lander.SideRef() }
 
 // Comment posts the comparison on the pull request.
 func (r *Rebaser) Comment(ctx context.Context, res *workorder.Result) (string, error) {

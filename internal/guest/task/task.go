@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
@@ -162,7 +164,7 @@ func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, t
 }
 
 // Continue turns the agent's next run into a continuation of an earlier attempt's work.
-func (t *Task) Continue(c boot.Cloned) {
+func (t *Task) Continue(c rootgit.CloneResult) {
 	// The last attempt is this one, which has only begun.
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()

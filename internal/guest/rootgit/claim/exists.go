@@ -78,6 +78,9 @@ type existsError struct{ task string }
 
 func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
 
+// EndedBy implements boot.EndedByer.
+func (e *existsError) EndedBy() workorder.EndedBy { return workorder.ByOrder }
+
 func (e *existsError) Is(target error) bool { return target == ErrTaskExists }
 
 // onlyPlans reports whether all known attempts of the task are plans: a plan leaves nothing else behind, and

@@ -42,8 +42,8 @@ func (ld *Lander) MoveBranch(m remote.RebaseResult) error {
 // landHeld is Land while the branch is held: the task stays as it was when the attempt began, and this
 // attempt's commits go to a ref next to it.
 func (ld *Lander) landHeld(
-	ctx, local context.Context, base, bundlePath string, end func([]workorder.Commit, string) workorder.Attempt,
-) (l Landed) {
+	ctx, local context.Context, base, bundlePath string, end End,
+) (l Result) {
 	l.Head = ld.Ledger.Start
 	commits, err := ld.Repos.Outbox().Log(local, base, ld.Ledger.Start, remote.MaxCommits)
 	if err != nil {

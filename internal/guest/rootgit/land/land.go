@@ -43,28 +43,14 @@ const (
 	bundleTime = 20 * time.Second
 )
 
-// Landed is the outcome of a landing.
-type Landed struct {
-	Head    string // the commit that is, or should be, on the branch; equals base if there are no commits
-	Commits []workorder.Commit
-	Pushed  bool
-	// Bundle is the file with the commits that could not be pushed.
-	Bundle string
-	// Checkpoint is still on the remote, because it has work that the branch does not have.
-	Checkpoint *workorder.Checkpoint
-	Warnings   []string
-	// Err is why the work is not on the remote; Bundle may still contain it.
-	Err error
-}
-
 // Land pushes the task's branch, the agent's other commits, and the state, in
 // one push; it deletes the checkpoint if the branch has all of its work. end returns how to record the
 // attempt if the push succeeds; it is nil if the attempt is not over. Commits that cannot be
 // pushed are written to bundlePath. It may be called again and pushes
 // nothing twice.
 func (ld *Lander) Land(
-	ctx context.Context, base, bundlePath string, end func(commits []workorder.Commit, head string) workorder.Attempt,
-) (l Landed) {
+	ctx context.Context, base, bundlePath string, end End,
+) (l Result) {
 	limit := remote.LocalTime
 	if d, ok := ctx.Deadline(); ok && time.Until(d) < remote.LocalTime {
 		limit = hurriedTime
@@ -145,7 +131,7 @@ func (ld *Lander) Land(
 
 // saved returns the landing of a work tree that can no longer be read, because the agent removed or broke its
 // repository: the remote's commits.
-func (ld *Lander) saved(l *Landed) {
+func (ld *Lander) saved(l *Result) {
 	if ld.Ledger.Load() != nil {
 		return
 	}
@@ -170,7 +156,7 @@ func (ld *Lander) arrived(sha string) string {
 }
 
 // gather collects the work tree's commits.
-func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (remote.Commits, error) {
+func (ld *Lander) gather(ctx context.Context, base string, l *Result) (remote.Commits, error) {
 	if err := ld.Ledger.Load(); err != nil {
 		return remote.Commits{}, err
 	}
@@ -196,7 +182,7 @@ func (ld *Lander) gather(ctx context.Context, base string, l *Landed) (remote.Co
 }
 
 // edit returns the landing's change of the state; nil if the attempt is not over.
-func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder.Attempt) func(*workorder.State) {
+func (ld *Lander) edit(l *Result, end End) func(*workorder.State) {
 	if end == nil {
 		return nil
 	}
@@ -206,7 +192,7 @@ func (ld *Lander) edit(l *Landed, end func([]workorder.Commit, string) workorder
 
 // deliver pushes the work. If the branch is refused, its commits are kept next to it, and Release records how
 // the attempt ended.
-func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Landed, end func([]workorder.Commit, string) workorder.Attempt) error {
+func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end End) error {
 	branch := workorder.BranchRef(ld.Ledger.Branch())
 	if (ld.Ledger.Pending != nil || ld.Ledger.Foreign != "") && !ld.Ledger.Lost {
 		if err := ld.Pusher.Reconcile(ctx); err != nil {

@@ -1,4 +1,4 @@
-package repository
+package rootgit
 
 import (
 	"crypto/rand"
@@ -14,7 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
@@ -24,7 +25,7 @@ import (
 // attempt is one box's repository without the box: real git.
 type attempt struct {
 	*Repository
-	cloned boot.Cloned
+	cloned CloneResult
 }
 
 func newAttempt(t *testing.T, o workorder.Order) *attempt {
@@ -48,11 +49,11 @@ func newAttempt(t *testing.T, o workorder.Order) *attempt {
 
 func (a *attempt) commit(t *testing.T, file, subject string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(a.space.Dir, file), []byte(subject), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(a.cfg.Space.Dir, file), []byte(subject), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gittest.Git(t, a.space.Dir, "add", "-A")
-	gittest.Git(t, a.space.Dir, "commit", "-qm", subject)
+	gittest.Git(t, a.cfg.Space.Dir, "add", "-A")
+	gittest.Git(t, a.cfg.Space.Dir, "commit", "-qm", subject)
 }
 
 // The certificate of a local repository is alone in its folder: git takes all that lie there.
@@ -92,10 +93,10 @@ func TestSameOrderIsTold(t *testing.T) {
 	}
 	b, err := (&workorder.Result{TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy, Reasons: workorder.Because(workorder.ReasonValidation, "the test failed")}).Encode()
 	if err == nil {
-		err = os.MkdirAll(a.out, 0o755)
+		err = os.MkdirAll(a.cfg.Out, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(a.out, workorder.ResultFile), b, 0o600)
+		err = os.WriteFile(filepath.Join(a.cfg.Out, workorder.ResultFile), b, 0o600)
 	}
 	if err == nil {
 		_, err = a.Result(t.Context())
@@ -108,11 +109,11 @@ func TestSameOrderIsTold(t *testing.T) {
 	}
 	dir := t.TempDir()
 	again := New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, Config{
-		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: a.space, User: a.space.User,
+		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: a.cfg.Space, User: a.cfg.Space.User,
 		Emit: func(workorder.Event) {}, Clean: func(s string) string { return s },
 	})
 	_, err = again.Clone(t.Context())
-	if done, ok := errors.AsType[*boot.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reasons.Code() != workorder.ReasonValidation {
+	if done, ok := errors.AsType[*claim.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reasons.Code() != workorder.ReasonValidation {
 		t.Errorf("told %+v, %v", done, err)
 	}
 }
@@ -155,14 +156,14 @@ func TestLeftoversNameNoSecret(t *testing.T) {
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Task: secret + " is refused", Repo: url, CloneURL: url,
 		TargetBranch: "agent/T-A1B2C3D4-x", AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 	})
-	a.Git.Repos.Clean = func(s string) string { return strings.ReplaceAll(s, secret, "a secret") }
-	if err := os.WriteFile(filepath.Join(a.space.Dir, "left"), nil, 0o600); err != nil {
+	a.Repos.Clean = func(s string) string { return strings.ReplaceAll(s, secret, "a secret") }
+	if err := os.WriteFile(filepath.Join(a.cfg.Space.Dir, "left"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if subject := gittest.Git(t, a.space.Dir, "log", "-1", "--format=%s"); subject != "A secret is refused" {
+	if subject := gittest.Git(t, a.cfg.Space.Dir, "log", "-1", "--format=%s"); subject != "A secret is refused" {
 		t.Errorf("%q", subject)
 	}
 }

@@ -1,22 +1,18 @@
-// Package repository combines rootgit, the git gateway and the workspace, and implements boot.Repository.
-package repository
+package rootgit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
@@ -28,24 +24,18 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Repository implements boot.Repository.
+// Repository is the task's repository in its box: root's git, the agent's access to the remote, and the work tree.
+// It implements boot.Repository.
 type Repository struct {
-	Git *rootgit.Parts
+	*parts
+	saving
 	// Gate is the agent's access to the remote.
 	Gate *gateway.Git
 	// Claimed is the state that Clone read from the remote.
 	Claimed *claim.Result
 
-	space *workspace.Workspace
-	env   *workorder.Envelope
-	out   string // directory that is copied out of the box
-	ssh   string // directory for the SSH key
-	again bool
-
-	mu                  sync.Mutex
-	keeper              *save.AutoSaver
-	lost, closed        chan struct{}
-	loseOnce, closeOnce sync.Once
+	env *workorder.Envelope
+	cfg Config
 }
 
 // Config describes the box to the repository.
@@ -70,20 +60,20 @@ func New(log *slog.Logger, env *workorder.Envelope, c Config) *Repository {
 		Order: &env.Order, Dir: c.Git, Workspace: c.Space.Dir, User: c.User, Home: c.Space.Home, Emit: c.Emit, Clean: c.Clean,
 		BeforeDir: c.Before,
 	}
-	g := rootgit.New(r)
+	p := connect(r)
 	if env.Order.Bundle {
-		g.Claimer.Bundle = workorder.BundleIn
+		p.Claimer.Bundle = workorder.BundleIn
 	}
-	g.Remote.Guard(env.Secrets)
+	p.Guard(env.Secrets)
 	return &Repository{
-		env: env, Git: g, space: c.Space, out: c.Out, ssh: c.SSH, again: c.Again, lost: make(chan struct{}), closed: make(chan struct{}),
+		parts: p, saving: saving{saver: p.Saver}, env: env, cfg: c,
 		Gate: &gateway.Git{Remote: env.Order.CloneURL, Mirror: r.Mirror().Dir, Refresh: r.Refresh, Log: log},
 	}
 }
 
 // Authenticate prepares the credential, before untrusted code runs.
 func (r *Repository) Authenticate() (err error) {
-	r.Git.Repos.Auth, err = gitAuth(r.env, r.ssh)
+	r.Repos.Auth, err = gitAuth(r.env, r.cfg.SSH)
 	return err
 }
 
@@ -120,27 +110,45 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	return a, nil
 }
 
+// CloneResult is the state that a run starts from.
+type CloneResult struct {
+	Base, BaseSHA string
+	// Head is the branch's last commit; BaseSHA for a new task.
+	Head string
+	// Pushed reports whether the remote's branch has Head. Commits from a bundle or a
+	// checkpoint are on the remote only after the first save.
+	Pushed bool
+	// Attempt counts the boxes of the task, this one included.
+	Attempt int
+	// State is the task's state on the remote; nil for a task without one.
+	State *workorder.State
+	// Restored is nil for a new task.
+	Restored *workorder.Restored
+	// Commits are those of earlier attempts, newest first.
+	Commits []workorder.Commit
+	// Changed are the restored paths that are in no commit.
+	Changed []string
+	// Unpacked reports that files which an earlier attempt could not commit were extracted into the work tree.
+	Unpacked bool
+	// Elsewhere are the remote's refs with work of earlier attempts that is not on the branch.
+	Elsewhere []string
+}
+
 // Clone fetches, takes the task's lease and checks the branch out.
-func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
+func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 	if err := r.Authenticate(); err != nil {
-		return boot.Cloned{}, err
+		return CloneResult{}, err
 	}
 	if r.env.Order.Mode == workorder.ModeStand {
 		return r.stand(ctx)
 	}
-	base, sha, err := r.Git.Claimer.Fetch(ctx)
+	base, sha, err := r.Claimer.Fetch(ctx)
 	if err != nil {
-		return boot.Cloned{}, err
+		return CloneResult{}, err
 	}
-	claimed, err := r.Git.Claimer.Claim(ctx, base, sha)
-	var done *claim.DoneError
-	switch {
-	case errors.As(err, &done):
-		return boot.Cloned{}, &boot.DoneError{State: done.State, Attempt: done.Attempt, Result: done.Result, Err: done}
-	case errors.Is(err, claim.ErrTaskExists):
-		return boot.Cloned{}, refusal{err}
-	case err != nil:
-		return boot.Cloned{}, err
+	claimed, err := r.Claimer.Claim(ctx, base, sha)
+	if err != nil {
+		return CloneResult{}, err
 	}
 	r.Claimed = claimed
 	// From here on, the branch has its name on the remote.
@@ -148,52 +156,52 @@ func (r *Repository) Clone(ctx context.Context) (boot.Cloned, error) {
 	// The gateway outlives the step that starts it.
 	by, err := r.Gate.Start(context.WithoutCancel(ctx))
 	if err != nil {
-		return boot.Cloned{}, err
+		return CloneResult{}, err
 	}
-	if err := r.space.ConfigureGit(
-		r.Git.Repos.Order.Author, []string{r.space.Dir, r.Git.Repos.Mirror().Dir}, r.Git.Repos.Order.CloneURL, by,
+	if err := r.cfg.Space.ConfigureGit(
+		r.Repos.Order.Author, []string{r.cfg.Space.Dir, r.Repos.Mirror().Dir}, r.Repos.Order.CloneURL, by,
 	); err != nil {
-		return boot.Cloned{}, err
+		return CloneResult{}, err
 	}
-	c := boot.Cloned{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
-	if c.Restored, err = r.Git.Checkpoints.Checkout(ctx, claimed); err != nil {
-		return boot.Cloned{}, err
+	c := CloneResult{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
+	if c.Restored, err = r.Checkpoints.Checkout(ctx, claimed); err != nil {
+		return CloneResult{}, err
 	}
 	if r.env.Order.Archive {
-		c.Unpacked = r.Git.Committer.Unarchive(ctx, workorder.ArchiveIn)
+		c.Unpacked = r.Committer.Unarchive(ctx, workorder.ArchiveIn)
 	}
 	if c.Restored != nil {
 		c.Head, c.Pushed = c.Restored.Head, !claimed.Bundled && c.Restored.Head == claimed.Head
-		if c.Commits, err = r.Git.Checkpoints.History(ctx); err != nil {
-			return boot.Cloned{}, err
+		if c.Commits, err = r.Checkpoints.History(ctx); err != nil {
+			return CloneResult{}, err
 		}
-		if c.Changed, err = r.Git.Checkpoints.RestoredPaths(ctx); err != nil {
-			return boot.Cloned{}, err
+		if c.Changed, err = r.Checkpoints.RestoredPaths(ctx); err != nil {
+			return CloneResult{}, err
 		}
-		if c.Elsewhere, err = r.Git.Checkpoints.SideRefs(ctx); err != nil {
-			r.Git.Repos.Warn("the agent cannot be informed of work next to the branch: %v", err)
+		if c.Elsewhere, err = r.Checkpoints.SideRefs(ctx); err != nil {
+			r.Repos.Warn("the agent cannot be informed of work next to the branch: %v", err)
 		}
 	}
 	if err := r.nameCoAuthor(ctx); err != nil {
-		return boot.Cloned{}, err
+		return CloneResult{}, err
 	}
 	if r.env.Order.Mode == workorder.ModeRebase {
 		// No agent works before the commits are rebased, and none between commits that change such files.
-		r.keep(ctx, save.Options{})
+		r.restart(ctx, save.Options{})
 		return c, nil
 	}
-	settings, err := r.Git.Config.Neutralize(ctx, claimed)
+	settings, err := r.Config.Neutralize(ctx, claimed)
 	if err != nil {
-		return boot.Cloned{}, err
+		return CloneResult{}, err
 	}
 	for _, path := range settings {
-		r.Git.Repos.Emit(workorder.Event{
+		r.Repos.Emit(workorder.Event{
 			Type: workorder.EventConfigRestored, Path: path,
 			Text: "the branch changed this file, which configures agents: for this agent it stays as in " + claimed.Base +
 				"; to use the branch's version, set trust_branch_config: true",
 		})
 	}
-	r.keep(ctx, save.Options{})
+	r.restart(ctx, save.Options{})
 	return c, nil
 }
 
@@ -204,7 +212,7 @@ func (r *Repository) nameCoAuthor(ctx context.Context) error {
 	if who == nil || r.env.Order.Mode == workorder.ModeRebase {
 		return nil
 	}
-	return r.space.Hook(
+	return r.cfg.Space.Hook(
 		ctx, "prepare-commit-msg",
 		"#!/bin/sh\n# Written by sandbox-agent.\nexec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "+text.Shell(
 			who.Trailer(),
@@ -214,22 +222,22 @@ func (r *Repository) nameCoAuthor(ctx context.Context) error {
 
 // Evidence follows no link out of the output.
 func (r *Repository) Evidence(ctx context.Context, paths []string) (sha string, left []string, err error) {
-	root, err := os.OpenRoot(r.out)
+	root, err := os.OpenRoot(r.cfg.Out)
 	if err != nil {
 		return "", nil, err
 	}
 	defer root.Close()
-	return r.Git.Uploader.Files(ctx, root.FS(), paths)
+	return r.Uploader.Files(ctx, root.FS(), paths)
 }
 
 // Result follows no link out of the output.
 func (r *Repository) Result(ctx context.Context) (left []string, err error) {
-	root, err := os.OpenRoot(r.out)
+	root, err := os.OpenRoot(r.cfg.Out)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return r.Git.Uploader.Result(ctx, root.FS())
+	return r.Uploader.Result(ctx, root.FS())
 }
 
 // maxChangedCommits bounds the commits whose files a result names.
@@ -268,7 +276,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 			objects[id] = true
 		}
 	}
-	for _, l := range r.Git.Remote.Leaks(objects) {
+	for _, l := range r.Remote.Leaks(objects) {
 		if !l.Refused {
 			found = append(
 				[]workorder.SurfaceFinding{
@@ -284,123 +292,59 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 // its id; git does not verify that when it reads the agent's own objects, which code of the repository can
 // write to at any time. A commit that could not be pushed is not in the copy.
 func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) {
-	mirror := r.Git.Repos.Mirror()
+	mirror := r.Repos.Mirror()
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	if err := r.Git.Repos.Refresh(ctx); err != nil {
+	if err := r.Repos.Refresh(ctx); err != nil {
 		return git.Repo{}, fmt.Errorf("fetch the pushed commits: %w", err)
 	}
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	return r.Git.Repos.Objects(), nil
+	return r.Repos.Objects(), nil
 }
 
-// refusal reports an order that cannot be executed.
-type refusal struct{ error }
-
-func (refusal) EndedBy() workorder.EndedBy { return workorder.ByOrder }
-func (e refusal) Unwrap() error            { return e.error }
-
-// keep starts a keeper, which outlives the step that starts it.
-func (r *Repository) keep(ctx context.Context, o save.Options) {
-	k := r.Git.Saver.Keep(context.WithoutCancel(ctx), o)
-	r.mu.Lock()
-	r.keeper = k
-	r.mu.Unlock()
-	go func() {
-		select {
-		case <-k.Lost():
-			r.loseOnce.Do(func() { close(r.lost) })
-		case <-r.closed:
-		}
-	}()
-}
-
-// current returns the keeper, nil before there is one.
-func (r *Repository) current() *save.AutoSaver {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.keeper
-}
-
-// Save starts saving work tree and commits periodically.
-func (r *Repository) Save() {
-	if k := r.current(); k != nil {
-		k.Begin()
-	}
-}
-
-// Hurry announces that the box is being stopped, and the time left for keeping unpushed work as files.
-func (r *Repository) Hurry(files time.Duration) { r.Git.Stop.Announce(files) }
-
-// Flush saves at once.
-func (r *Repository) Flush() {
-	if k := r.current(); k != nil {
-		k.Flush()
-	}
-}
-
-// Settle ends the saves.
-func (r *Repository) Settle(ctx context.Context) {
-	if k := r.current(); k != nil {
-		k.Stop(ctx)
-	}
-}
-
-// Push pushes at once, and then new commits periodically; without commitsOnly also the work tree.
-func (r *Repository) Push(ctx context.Context, commitsOnly bool) {
-	r.keep(ctx, save.Options{CommitsOnly: commitsOnly})
-	r.Save()
-	r.Flush()
-}
+// AnnounceStop tells root's git that the box is being stopped, and the time left for keeping unpushed work as files.
+func (r *Repository) AnnounceStop(files time.Duration) { r.Stop.Announce(files) }
 
 // Lost returns a channel that is closed when another box holds the task's lease.
-func (r *Repository) Lost() <-chan struct{} { return r.lost }
+func (r *Repository) Lost() <-chan struct{} { return r.Ledger.Fence.Lost() }
 
-// Changed returns when the keeper last saw a change in the work tree.
-func (r *Repository) Changed() time.Time {
-	if k := r.current(); k != nil {
-		return k.Changed()
-	}
-	return time.Time{}
-}
-
-// Again restores the state of the work tree after Clone, once it has lost its files. A rebase has its own
+// Recheckout restores the state of the work tree after Clone, once it has lost its files. A rebase has its own
 // commits by then.
-func (r *Repository) Again(ctx context.Context) error {
-	if err := r.Git.Checkpoints.Recheckout(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
+func (r *Repository) Recheckout(ctx context.Context) error {
+	if err := r.Checkpoints.Recheckout(ctx); err != nil || r.env.Order.Mode == workorder.ModeRebase {
 		return err
 	}
 	if r.env.Order.Archive {
-		r.Git.Committer.Unarchive(ctx, workorder.ArchiveIn)
+		r.Committer.Unarchive(ctx, workorder.ArchiveIn)
 	}
-	_, err := r.Git.Config.Neutralize(ctx, r.Claimed)
+	_, err := r.Config.Neutralize(ctx, r.Claimed)
 	return err
 }
 
-// Tidier records how the work tree differs from its commit; undo restores that state.
-func (r *Repository) Tidier(ctx context.Context) (undo func(context.Context) error, err error) {
-	return r.Git.Work.Restorer(ctx)
+// Restorer records how the work tree differs from its commit; undo restores that state.
+func (r *Repository) Restorer(ctx context.Context) (undo func(context.Context) error, err error) {
+	return r.Work.Restorer(ctx)
 }
 
-// Baseline records the files that setup left in the work tree.
-func (r *Repository) Baseline(ctx context.Context) error {
-	return r.Git.Checkpoints.RecordSetupFiles(ctx)
+// RecordSetupFiles records the files that setup left in the work tree.
+func (r *Repository) RecordSetupFiles(ctx context.Context) error {
+	return r.Checkpoints.RecordSetupFiles(ctx)
 }
 
 // Commit commits what is uncommitted.
 func (r *Repository) Commit(ctx context.Context) error {
 	// Masked before it becomes a subject, in which a secret may be altered.
-	return r.Git.Committer.Commit(ctx, func(c *tree.Conflicts) string {
+	return r.Committer.Commit(ctx, func(c *tree.Conflicts) string {
 		message := ""
 		if c != nil {
 			message = conflictMessage(c)
 		} else {
-			message = leftoverMessage(r.Git.Repos.Mask(r.Git.Repos.Order.Task))
+			message = leftoverMessage(r.Repos.Mask(r.Repos.Order.Task))
 		}
-		if who := r.Git.Repos.Order.CoAuthor; who != nil {
+		if who := r.Repos.Order.CoAuthor; who != nil {
 			message += "\n" + who.Trailer() + "\n"
 		}
 		return message
@@ -411,70 +355,32 @@ func (r *Repository) Commit(ctx context.Context) error {
 const conflictTime = 2 * time.Second
 
 // Land ends the saves and lands the work.
-func (r *Repository) Land(ctx context.Context, baseSHA string, end boot.End) boot.Landing {
+func (r *Repository) Land(ctx context.Context, baseSHA string, end land.End) land.Result {
 	r.Settle(ctx)
 	look, looked := context.WithTimeout(context.WithoutCancel(ctx), conflictTime)
-	unresolved := r.Git.Committer.Unresolved(look)
+	unresolved := r.Committer.Unresolved(look)
 	looked()
-	l := r.Git.Lander.Land(ctx, baseSHA, filepath.Join(r.out, workorder.BundleFile), end)
-	landing := boot.Landing{
-		Head: l.Head, Commits: l.Commits, Pushed: l.Pushed, Bundle: l.Bundle, Checkpoint: l.Checkpoint, Warnings: l.Warnings, Err: l.Err,
-	}
-	landing.Secret = remote.SecretIn(l.Err) != nil
+	l := r.Lander.Land(ctx, baseSHA, filepath.Join(r.cfg.Out, workorder.BundleFile), end)
 	if unresolved != nil {
-		landing.Unresolved = conflictText(unresolved)
+		l.Unresolved = conflictText(unresolved)
 	}
-	return landing
+	return l
 }
 
 // Release ends the saves and returns the lease.
 func (r *Repository) Release(ctx context.Context, end workorder.Attempt) error {
 	r.Settle(ctx)
-	return r.Git.Lander.Release(ctx, end)
+	return r.Lander.Release(ctx, end)
 }
 
-// Close ends the git gateway and the watch over the lease.
-func (r *Repository) Close() {
-	r.Gate.Stop()
-	r.closeOnce.Do(func() { close(r.closed) })
-}
+// Close ends the git gateway.
+func (r *Repository) Close() { r.Gate.Stop() }
 
 // Archive stores what Commit left, or the whole work tree, as a file of the output.
 func (r *Repository) Archive(ctx context.Context, whole bool) (string, error) {
-	err := r.Git.Committer.Archive(ctx, filepath.Join(r.out, workorder.ArchiveFile), whole)
-	if errors.Is(err, tree.ErrTooLarge) {
-		err = errors.Join(boot.ErrLarge, err)
-	}
+	err := r.Committer.Archive(ctx, filepath.Join(r.cfg.Out, workorder.ArchiveFile), whole)
 	if err != nil {
 		return "", err
 	}
 	return workorder.ArchiveFile, nil
 }
-
-// GiveBack returns the lease for a boot that died before there was any work.
-func (r *Repository) GiveBack(ctx context.Context, end workorder.Attempt) error {
-	if err := r.Authenticate(); err != nil {
-		return err
-	}
-	return r.Release(ctx, end)
-}
-
-// Rescue lands for a boot that died.
-func (r *Repository) Rescue(ctx context.Context, baseSHA string, commit bool, end boot.End) boot.Landing {
-	if err := r.Authenticate(); err != nil {
-		return boot.Landing{Err: err}
-	}
-	var left error
-	if commit {
-		d, _ := ctx.Deadline()
-		slice, cancel := context.WithTimeout(ctx, time.Until(d)/2)
-		left = r.Commit(slice)
-		cancel()
-	}
-	l := r.Land(ctx, baseSHA, end)
-	boot.Keep(ctx, r, &l, left)
-	return l
-}
-
-// Beside returns the remote ref with commits that are not on the branch.
-func (r *Repository) Beside() string { return r.Git.Lander.SideRef() }

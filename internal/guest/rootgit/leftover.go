@@ -1,4 +1,4 @@
-package repository
+package rootgit
 
 import (
 	"fmt"

@@ -1,0 +1,99 @@
+package land
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// End returns how to record an attempt that has these commits.
+type End func(commits []workorder.Commit, head string) workorder.Attempt
+
+// Result is the outcome of a landing.
+type Result struct {
+	Head    string // the commit that is, or should be, on the branch; equals base if there are no commits
+	Commits []workorder.Commit
+	Pushed  bool
+	Bundle  string // file with the commits that could not be pushed
+	Archive string // file of the output with the changes that could not be committed
+	Lost    bool   // some of the work could not be kept anywhere
+	Large   bool   // the files that remain are too large to be kept
+	// Checkpoint is still on the remote, because it has work that the branch does not have.
+	Checkpoint *workorder.Checkpoint
+	Warnings   []string
+	// Unresolved describes the conflicts that the agent left in the commits; empty if none.
+	Unresolved string
+	// Err is why the work is not on the remote; Bundle may still contain it.
+	Err error
+}
+
+// KeepLeftovers archives the work that is in no landed commit: the files that could not be committed, which left
+// names, or the whole work tree if the commits could not be read. archive returns the file's path in the output.
+func (l *Result) KeepLeftovers(
+	ctx context.Context, left error, archive func(ctx context.Context, whole bool) (path string, err error),
+) {
+	whole := l.Err != nil && l.Bundle == ""
+	if left == nil && !whole {
+		return
+	}
+	if left != nil {
+		l.Warnings = append(l.Warnings, left.Error())
+	}
+	var err error
+	if l.Archive, err = archive(ctx, whole); err != nil {
+		// Commits stay in the box; a file that is too large is left out on purpose.
+		l.Archive, l.Large = "", errors.Is(err, tree.ErrTooLarge)
+		l.Lost = !l.Large && (left != nil || !l.commitsInBox())
+		l.Warnings = append(l.Warnings, err.Error())
+	}
+}
+
+// commitsInBox reports whether there are readable commits that could neither be pushed nor bundled in time. They
+// stay in the box, and the host takes them from there.
+func (l *Result) commitsInBox() bool { return l.Err != nil && l.Bundle == "" && len(l.Commits) > 0 }
+
+// Failed returns why the work is not on the remote, and where it is.
+func (l *Result) Failed() (workorder.Reason, bool) {
+	if l.Err == nil {
+		return workorder.Reason{}, false
+	}
+	why := workorder.Reason{Code: workorder.ReasonLanding, Detail: l.Err.Error()}
+	switch {
+	case l.Bundle != "":
+		switch {
+		case remote.SecretIn(l.Err) != nil:
+			why.Code = workorder.ReasonSecret
+		case len(l.Commits) > 0:
+			why.Code = workorder.ReasonPush
+		}
+		why.Detail += "; the commits are kept in " + filepath.Base(l.Bundle)
+	case l.commitsInBox():
+		why.Code = workorder.ReasonLeft
+		why.Detail += "; there was no time to keep the commits as a file: they are copied out of the sandbox after it has stopped"
+	}
+	return why, true
+}
+
+// CopyTo copies the outcome into the attempt's result.
+func (l *Result) CopyTo(r *workorder.Result) {
+	r.Commits, r.Pushed, r.Checkpoint, r.Uncommitted = l.Commits, l.Pushed, l.Checkpoint, l.Lost
+	if l.Head != "" {
+		r.HeadSHA = l.Head
+	}
+	if !l.Pushed {
+		r.Branch = ""
+	}
+	r.Warnings = append(r.Warnings, l.Warnings...)
+	if l.Bundle != "" {
+		r.Evidence = append(
+			r.Evidence, workorder.Evidence{Name: "commits that could not be pushed", Path: filepath.Base(l.Bundle), Kind: "git-bundle"},
+		)
+	}
+	if l.Archive != "" {
+		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "files that could not be committed", Path: l.Archive, Kind: "tar+gzip"})
+	}
+}
