@@ -158,7 +158,7 @@ func (b *worker) keepAgentsWork(ctx context.Context) {
 func (b *worker) check(ctx context.Context) []workorder.Validation {
 	b.validated = true
 	checks := b.Task.Validate(ctx)
-	b.land.end.checks = checks
+	b.checks = checks
 	b.Rec.Update(func(r *workorder.Result) { r.Validation = checks })
 	return checks
 }

@@ -41,7 +41,7 @@ func (b *reporter) review() *workorder.Review {
 
 // nothingToAnswer returns why no feedback is answered.
 func (b *reporter) nothingToAnswer() string {
-	if b.review() == nil || !b.land.end.ran {
+	if b.review() == nil || !b.work.ran {
 		return "there is no feedback to answer"
 	}
 	select {
@@ -58,10 +58,10 @@ func (b *reporter) answer(context.Context) error {
 	review := b.review()
 	r := b.Rec.Result()
 	r.End(b.land.judge())
-	r.Validation = b.land.end.checks
-	b.land.landing.CopyTo(&r)
+	r.Validation = b.work.checks
+	b.land.result.CopyTo(&r)
 	short, done := lingering(b.lives.after, answersTime, answersHurry)
-	answers, err := b.Answers.Answers(short, review, b.land.landing.Head)
+	answers, err := b.Answers.Answers(short, review, b.land.result.Head)
 	done()
 	if err != nil {
 		b.Rec.Warn("the outcome of some feedback is unknown: " + err.Error())
@@ -69,7 +69,7 @@ func (b *reporter) answer(context.Context) error {
 	r.Review = answers
 	b.Rec.Update(func(res *workorder.Result) { res.Review = answers })
 	err = b.post(review, &r)
-	if b.land.landing.Err == nil {
+	if b.land.result.Err == nil {
 		b.Answers.Settle(&r)
 	}
 	return err
@@ -104,5 +104,5 @@ func (b *reporter) post(review *workorder.Review, r *workorder.Result) error {
 // keepsLease reports whether this box keeps the task's lease after landing. Until the answers are posted,
 // no other box may take the feedback on, or it would be answered twice. A run that is being stopped posts no answers.
 func (b *reporter) keepsLease() bool {
-	return b.review() != nil && b.land.end.ran && !errors.Is(context.Cause(b.lives.run), errStopSignal)
+	return b.review() != nil && b.work.ran && !errors.Is(context.Cause(b.lives.run), errStopSignal)
 }

@@ -13,9 +13,7 @@ import (
 
 // ending is why and how the run ended, before landing.
 type ending struct {
-	workorder.Ending      // without Status: the verdict follows once the commits are known
-	ran              bool // the agent ran
-	checks           []workorder.Validation
+	workorder.Ending       // without Status: the verdict follows once the commits are known
 	cause            error // why the run was cut short
 	// told is the earlier result that this run reports instead of working; nil if it worked.
 	told *claim.DoneError
@@ -32,7 +30,7 @@ func (b *lander) worked(err error) {
 	}
 	run, e := b.lives.run, &b.end
 	cut := run.Err() != nil
-	e.ran, e.cause = b.work.ran, context.Cause(run)
+	e.Ending, e.cause = b.work.planned, context.Cause(run)
 	known, stopped := errors.AsType[*endError](err)
 	switch {
 	case stopped:
@@ -40,19 +38,19 @@ func (b *lander) worked(err error) {
 	case err != nil:
 		b.failed(err)
 	case !b.work.ran:
-		*e = cutShort(run)
+		e.Ending = cutShort(run)
 	case cut && !b.work.validated && len(b.Order.Validate) > 0 && b.work.agentEnd.Status == workorder.StatusSuccess && e.Status == "":
 		// The agent finished at the very moment of the end; unproven is not success.
-		e.Ending = cutShort(run).Ending
+		e.Ending = cutShort(run)
 	}
 	if cut && b.Rebaser != nil && b.work.ran && e.Status == "" && !b.move.moved {
-		e.Ending = cutShort(run).Ending
+		e.Ending = cutShort(run)
 	}
 	if b.work.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
 		// The agent was stopped, so its own end means nothing.
-		e.Ending = cutShort(run).Ending
+		e.Ending = cutShort(run)
 	}
-	if l := b; l.neverPushed() != "" || l.nothingToPush() != "" {
+	if b.neverPushed() != "" || b.nothingToPush() != "" {
 		if b.move.rebasing != nil { // a push of the resolved commits to the ref next to the branch may be under way
 			settle, settled := context.WithTimeout(b.lives.land, b.shutdown().Land)
 			b.Repo.Settle(settle)
@@ -66,7 +64,7 @@ func (b *lander) worked(err error) {
 func (b *lander) failed(err error) {
 	run, e := b.lives.run, &b.end
 	if cause := context.Cause(run); errors.Is(cause, errStopSignal) || errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrDisk) {
-		e.Ending = cutShort(run).Ending
+		e.Ending = cutShort(run)
 		return
 	}
 	e.Ending = because(workorder.StatusError, workorder.ByBox, workorder.ReasonStep, "%v", err)
@@ -101,17 +99,17 @@ func (b *lander) failed(err error) {
 	}
 }
 
-func cutShort(ctx context.Context) ending {
+func cutShort(ctx context.Context) workorder.Ending {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, context.DeadlineExceeded):
-		return ending{Ending: because(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "%v", cause)}
+		return because(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "%v", cause)
 	case errors.Is(cause, ErrDisk):
-		return ending{Ending: because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDisk, "%v", cause)}
+		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDisk, "%v", cause)
 	case errors.Is(cause, ErrLease):
-		return ending{Ending: because(workorder.StatusError, workorder.ByLease, workorder.ReasonLease, "%v", cause)}
+		return because(workorder.StatusError, workorder.ByLease, workorder.ReasonLease, "%v", cause)
 	}
-	return ending{Ending: because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)}
+	return because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)
 }
 
 // AttemptOf returns the attempt as the remote records it.

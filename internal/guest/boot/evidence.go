@@ -10,7 +10,7 @@ import (
 
 // nothingLanded returns why the branch is not described.
 func (b *reporter) nothingLanded() string {
-	if b.prep.cloned == nil || len(b.land.landing.Commits) == 0 {
+	if b.prep.cloned == nil || len(b.land.result.Commits) == 0 {
 		return "there are no commits"
 	}
 	return ""
@@ -18,11 +18,11 @@ func (b *reporter) nothingLanded() string {
 
 // sensitiveFiles lists the changed files that run on other machines. It does not delay a stop.
 func (b *reporter) sensitiveFiles(ctx context.Context) error {
-	found, err := b.Repo.Surface(ctx, b.prep.cloned.BaseSHA, b.land.landing.Head)
+	found, err := b.Repo.Surface(ctx, b.prep.cloned.BaseSHA, b.land.result.Head)
 	if err != nil {
 		b.Rec.Warn("the list of sensitive files that the branch changes is incomplete: " + err.Error())
 	}
-	changes, cerr := b.Repo.Changes(ctx, b.prep.cloned.BaseSHA, b.land.landing.Head)
+	changes, cerr := b.Repo.Changes(ctx, b.prep.cloned.BaseSHA, b.land.result.Head)
 	if cerr != nil {
 		b.Rec.Warn("the files that the commits change are unknown: " + cerr.Error())
 	}
@@ -34,7 +34,7 @@ func (b *reporter) sensitiveFiles(ctx context.Context) error {
 func (b *reporter) evidence(ctx context.Context) error {
 	r := b.Rec.Result()
 	paths := r.EvidencePaths()
-	if !b.land.landing.Pushed || len(paths) == 0 {
+	if !b.land.result.Pushed || len(paths) == 0 {
 		return &record.Skip{Reason: "there is nothing to show"}
 	}
 	sha, left, err := b.Repo.Evidence(ctx, paths)

@@ -47,7 +47,7 @@ func (b *lander) nothingToPush() string {
 		return "there is no clone"
 	case b.move.rebasing != nil && b.move.rebasing.Nothing != "":
 		return "there is nothing to rebase"
-	case !b.end.ran:
+	case !b.work.ran:
 		return "the agent never ran"
 	}
 	return ""
@@ -80,7 +80,7 @@ func (b *lander) push(context.Context) error {
 	}
 	end := func(commits []workorder.Commit, head string) workorder.Attempt {
 		r := b.Rec.Result()
-		r.Validation = b.end.checks
+		r.Validation = b.work.checks
 		r.End(b.judgeOf(len(commits)))
 		return AttemptOf(&r, b.move.vouched(head))
 	}
@@ -102,8 +102,8 @@ func (b *lander) push(context.Context) error {
 
 // landed records the outcome of the landing.
 func (b *lander) landed(l land.Result) {
-	b.landing = l
-	b.move.rebaseLanded(&b.landing)
+	b.result = l
+	b.move.rebaseLanded(&b.result)
 }
 
 // unreserve frees the disk space reserved for the landing.
@@ -127,8 +127,8 @@ func (b *lander) asItWas() land.Result {
 }
 
 func (b *lander) judge() workorder.Ending {
-	e := b.judgeOf(len(b.landing.Commits))
-	switch unresolved := b.landing.Unresolved; {
+	e := b.judgeOf(len(b.result.Commits))
+	switch unresolved := b.result.Unresolved; {
 	case unresolved == "":
 	case e.Status.Worked(): // failed checks do not change that
 		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "%s", unresolved)
@@ -143,18 +143,18 @@ func (b *lander) judgeOf(commits int) workorder.Ending {
 	if b.end.Status != "" {
 		return b.end.Ending
 	}
-	v := b.Task.Verdict(b.end.checks, commits, b.end.cause)
+	v := b.Task.Verdict(b.work.checks, commits, b.end.cause)
 	if red := v.Status == workorder.StatusFailed &&
 		v.EndedBy == workorder.ByValidation; !red && v.Status != workorder.StatusSuccess ||
 		b.Rebaser != nil && !b.move.moved {
 		return v
 	}
 	proof := b.Rec.Result().Proof
-	if proof != nil && proof.Head != b.landing.Head {
+	if proof != nil && proof.Head != b.result.Head {
 		proof = nil // it covers other commits
 	}
 	same := commits == 0 && b.prep.cloned != nil && b.Order.Repo != ""
-	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.end.checks, proof, same, b.move.moved)
+	e := redChecks(b.Task.Verdict(nil, commits, b.end.cause), b.Order.Strict, b.work.checks, proof, same, b.move.moved)
 	for _, why := range v.Reasons { // names of lost services
 		if e.Status != workorder.StatusSuccess && !e.Reasons.Has(why.Code) && why.Code == workorder.ReasonServiceLost {
 			e.Reasons = append(slices.Clip(e.Reasons), why)
@@ -169,7 +169,7 @@ func (b *lander) release(context.Context) error {
 	ctx, cancel := lingering(b.lives.after, releaseTime, workorder.ReleaseGrace)
 	defer cancel()
 	r := b.Rec.Result()
-	err := b.Repo.Release(ctx, AttemptOf(&r, b.move.vouched(b.landing.Head)))
+	err := b.Repo.Release(ctx, AttemptOf(&r, b.move.vouched(b.result.Head)))
 	if err != nil {
 		b.Log.Warn("release the task's lease", "error", err)
 	}
@@ -185,7 +185,7 @@ const uncommitted = "changes of the agent could neither be committed nor kept as
 
 // finish decides the verdict and writes the result.
 func (b *lander) finish() {
-	e, l := &b.end, b.landing
+	e, l := &b.end, b.result
 	e.Ending = b.judge()
 	good := e.Status.Worked()
 	switch {
@@ -233,7 +233,7 @@ func (b *lander) finish() {
 	}
 	err := b.Rec.Finish(func(r *workorder.Result) {
 		r.End(e.Ending)
-		r.Validation = e.checks
+		r.Validation = b.work.checks
 		if b.Services != nil {
 			r.Services = b.Services.Ends()
 		}

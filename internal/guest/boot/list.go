@@ -55,7 +55,7 @@ func (b *Box) list() *pipeline.List {
 	)}
 }
 
-// Phases of an attempt. Each owns what it finds out, and reads that of the others through the Box.
+// Phases of an attempt, each with its part of the state. They reach the others through the Box.
 type (
 	// preparer prepares the box for code of the repository.
 	preparer struct {
@@ -71,9 +71,11 @@ type (
 		agentEnd AgentEnd // zero if the agent did not run
 		// neverBegan: the agent could not start, so there is nothing to check.
 		neverBegan bool
-		committed  bool   // the agent's leftovers are committed
-		left       error  // names the paths that cannot be committed
-		validated  bool   // the validate commands have run
+		planned    workorder.Ending // of a run that plans; else zero
+		committed  bool             // the agent's leftovers are committed
+		left       error            // names the paths that cannot be committed
+		validated  bool             // the validate commands have run
+		checks     []workorder.Validation
 		unwatch    func() // stops watching the lease; nil if it is not watched
 	}
 	// mover rebases the task's commits.
@@ -88,8 +90,8 @@ type (
 	// lander ends the work, pushes it, and decides the verdict.
 	lander struct {
 		*Box
-		end     ending // ending of the work
-		landing land.Result
+		end    ending // ending of the work
+		result land.Result
 	}
 	// reporter proves the landed commits, and reports to reviewers.
 	reporter struct{ *Box }

@@ -12,12 +12,12 @@ const (
 func (b *worker) takePlan() {
 	text, path, err := b.Task.Plan()
 	if err != nil {
-		b.land.end.Ending = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)
+		b.planned = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)
 		return
 	}
 	b.Rec.Update(func(r *workorder.Result) {
 		r.Plan = text
 		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "the plan", Path: path, Kind: "plan"})
 	})
-	b.land.end.Ending = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent}
+	b.planned = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent}
 }

@@ -11,10 +11,10 @@ import (
 // prove runs the project's checks on the task's base and head. The work has landed;
 // the proof is for the reviewer and does not change the run's status.
 func (b *reporter) prove(run context.Context) error {
-	if b.prep.cloned == nil || len(b.land.landing.Commits) == 0 {
+	if b.prep.cloned == nil || len(b.land.result.Commits) == 0 {
 		return &record.Skip{Reason: "there are no commits to prove"}
 	}
-	err := b.proof(run, b.prep.cloned.BaseSHA, b.land.landing.Head)
+	err := b.proof(run, b.prep.cloned.BaseSHA, b.land.result.Head)
 	if cause := context.Cause(run); err == nil && errors.Is(cause, errStopSignal) {
 		err = &record.Skip{Reason: cause.Error()}
 	}

@@ -18,12 +18,12 @@ func (b *reporter) openLater() string {
 func (b *reporter) pullRequest(ctx context.Context) error {
 	r := b.Rec.Result()
 	r.End(b.land.judge())
-	r.Validation = b.land.end.checks
+	r.Validation = b.work.checks
 	if !r.StartedAt.IsZero() {
 		r.DurationMS = time.Since(r.StartedAt).Milliseconds() // the run is almost over
 	}
 	b.Network.Report(&r)
-	b.land.landing.CopyTo(&r)
+	b.land.result.CopyTo(&r)
 	pr, why, warnings, err := b.Forge.Open(ctx, &r)
 	for _, w := range warnings {
 		b.Rec.Warn(w)
@@ -32,7 +32,7 @@ func (b *reporter) pullRequest(ctx context.Context) error {
 		b.Rec.Update(func(r *workorder.Result) { r.PR = pr })
 	}
 	switch {
-	case why != "" && len(b.land.landing.Commits) == 0:
+	case why != "" && len(b.land.result.Commits) == 0:
 		return &record.Skip{Reason: why}
 	case why != "":
 		return &record.Skip{Reason: why + b.openLater()}

@@ -232,7 +232,7 @@ func (b *mover) compareMoved(ctx context.Context) error {
 // proveMoved proves the new head against the new base and, if checks fail on it, against the old head.
 func (b *mover) proveMoved(ctx context.Context) error {
 	r := &b.rebasing.Rebased
-	if failures(b.land.end.checks) != nil { // first, so that the remaining logs are those of the proof that is shown
+	if failures(b.work.checks) != nil { // first, so that the remaining logs are those of the proof that is shown
 		b.before, _ = b.Prover.Checks(ctx, r.OldHead, r.NewHead)
 	}
 	return b.tell.proof(ctx, r.NewBase, r.NewHead)
@@ -259,7 +259,7 @@ func (b *mover) allowMove(ctx context.Context) error {
 // worse lists the checks that fail on the new head but not on the new base or on the old head. Without clean checkouts
 // this cannot be decided; then each failed check counts.
 func (b *mover) worse() (worse []string) {
-	checks := b.land.end.checks
+	checks := b.work.checks
 	failed := slices.DeleteFunc(slices.Clone(checks), func(v workorder.Validation) bool { return v.Passed })
 	if b.Prover == nil {
 		for i := range failed {

@@ -14,11 +14,11 @@ import (
 func (b *worker) repair(ctx context.Context) error {
 	var err error
 	for round := 1; round <= b.Order.Repair.MaxAttempts && ctx.Err() == nil; round++ {
-		if err = b.repairOnce(ctx, round); err != nil || failures(b.land.end.checks) == nil {
+		if err = b.repairOnce(ctx, round); err != nil || failures(b.checks) == nil {
 			break
 		}
 	}
-	if failed := failures(b.land.end.checks); err == nil && failed != nil {
+	if failed := failures(b.checks); err == nil && failed != nil {
 		err = fmt.Errorf("validation still fails: %w", failed)
 	}
 	if ctx.Err() != nil {
@@ -36,7 +36,7 @@ func (b *worker) unrepairable() string {
 		return ""
 	case b.agentEnd.Status != workorder.StatusSuccess:
 		return "the agent did not end successfully"
-	case failures(b.land.end.checks) == nil:
+	case failures(b.checks) == nil:
 		return "no check failed"
 	case b.prep.cloned != nil && (!b.committed || b.left != nil):
 		// Files that the checks leave would look like the agent's.
@@ -49,7 +49,7 @@ func (b *worker) unrepairable() string {
 func (b *worker) repairOnce(ctx context.Context, round int) error {
 	began := time.Now()
 	r := workorder.RepairRound{Number: round}
-	for _, c := range b.land.end.checks {
+	for _, c := range b.checks {
 		if !c.Passed {
 			r.Failed = append(r.Failed, c.Name)
 		}
@@ -63,7 +63,7 @@ func (b *worker) repairOnce(ctx context.Context, round int) error {
 		b.committed = false
 		b.Repo.Push(ctx, false)
 	}
-	end := b.Task.Repair(ctx, round, b.land.end.checks, b.agentEnd.Usage)
+	end := b.Task.Repair(ctx, round, b.checks, b.agentEnd.Usage)
 	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && b.agentEnd.Usage.CostUSD != nil {
 		end.Warnings = append(end.Warnings, fmt.Sprintf("the cost of repair round %d is unknown: the cost of the run is a lower bound", round))
 	}
