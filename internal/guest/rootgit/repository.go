@@ -276,7 +276,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 			objects[id] = true
 		}
 	}
-	for _, l := range r.Remote.Leaks(objects) {
+	for _, l := range r.Leaks(objects) {
 		if !l.Refused {
 			found = append(
 				[]workorder.SurfaceFinding{

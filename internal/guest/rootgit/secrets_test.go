@@ -67,13 +67,13 @@ func TestSecretsAreNotPushed(t *testing.T) {
 			if c.allow {
 				f.Repos.Order.PushSecrets = workorder.PushSecretsAllow
 			}
-			f.Remote.Guard(secrets)
+			f.Guard(secrets)
 			f.sh(t, c.agent)
 			f.Saver.Save(t.Context(), true)
 			l := f.land(t)
 			refused := remote.SecretIn(l.Err) != nil
-			if l.Pushed != c.pushed || refused == c.pushed || !c.pushed && l.Bundle == "" || len(f.Remote.Leaks(nil)) < c.leaks || c.leaks == 0 && len(f.Remote.Leaks(nil)) > 0 || len(f.Remote.Leaks(map[string]bool{})) > 0 {
-				t.Fatalf("%+v; leaks %v", l, f.Remote.Leaks(nil))
+			if l.Pushed != c.pushed || refused == c.pushed || !c.pushed && l.Bundle == "" || len(f.Leaks(nil)) < c.leaks || c.leaks == 0 && len(f.Leaks(nil)) > 0 || len(f.Leaks(map[string]bool{})) > 0 {
+				t.Fatalf("%+v; leaks %v", l, f.Leaks(nil))
 			}
 			bare := f.srv.Root + "/r.git"
 			there := gittest.Git(t, bare, "log", "-p", "-m", "--all", "--format=%B", "--text") + gittest.Git(t, bare, "for-each-ref")

@@ -273,7 +273,7 @@ func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
 
 // touched returns the agents' settings that any of the commits changes.
 func (rb *Rebaser) touched(ctx context.Context, r *RebasePlan) ([]string, error) {
-	was, err := tree.TreeEntries(ctx, rb.Repos.Mirror(), r.NewBase)
+	was, err := tree.Entries(ctx, rb.Repos.Mirror(), r.NewBase)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (st *AgentConfig) everything(ctx context.Context) (map[string]string, error
 	if err := st.Index.prepareSide(); err != nil {
 		return nil, err
 	}
-	added, err := st.Index.Stage(ctx, 0)
+	added, err := st.Index.stage(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func indexed(ctx context.Context, t git.Repo) (map[string]string, error) {
 	return entries, err
 }
 
-// TreeEntries returns the entries of a commit's files.
-func TreeEntries(ctx context.Context, r git.Repo, commit string) (map[string]string, error) {
+// Entries returns the entries of a commit's files.
+func Entries(ctx context.Context, r git.Repo, commit string) (map[string]string, error) {
 	entries := map[string]string{}
 	if commit == "" {
 		return entries, nil
@@ -149,16 +149,16 @@ func (st *AgentConfig) altered(ctx context.Context, c *claim.Result, there map[s
 			base = tip // it was rewritten, or the recorded start of the task was forged
 		}
 	}
-	was, err := TreeEntries(ctx, st.Repos.Mirror(), base)
+	was, err := Entries(ctx, st.Repos.Mirror(), base)
 	if err != nil {
 		return nil, err
 	}
 	// A file in the base branch's current version came into the branch by a merge.
-	later, err := TreeEntries(ctx, st.Repos.Mirror(), tip)
+	later, err := Entries(ctx, st.Repos.Mirror(), tip)
 	if err != nil {
 		return nil, err
 	}
-	start, err := TreeEntries(ctx, st.Repos.Mirror(), st.Ledger.Start)
+	start, err := Entries(ctx, st.Repos.Mirror(), st.Ledger.Start)
 	if err != nil {
 		return nil, err
 	}

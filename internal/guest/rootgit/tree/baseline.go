@@ -42,9 +42,9 @@ func (s *Checkpointer) RecordSetupFiles(ctx context.Context) error {
 	}
 	// Setup's files are in no commit of the task, except for an earlier attempt's work or a setting.
 	if len(restored) == 0 && len(s.Ledger.Settings) == 0 {
-		err = s.Index.StageNames(ctx)
+		err = s.Index.stageNames(ctx)
 	} else {
-		_, err = s.Index.Stage(ctx, 0)
+		_, err = s.Index.stage(ctx, 0)
 	}
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ func (s *Checkpointer) HashTree(ctx context.Context, head string) (tree string, 
 }
 
 func (s *Checkpointer) hash(ctx context.Context, head string) (string, error) {
-	added, err := s.Index.Stage(ctx, checkpointFile)
+	added, err := s.Index.stage(ctx, checkpointFile)
 	if err != nil {
 		return "", err
 	}

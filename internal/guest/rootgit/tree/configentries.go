@@ -33,7 +33,7 @@ func (st *AgentConfig) entriesFor(ctx context.Context, t git.Repo, head string) 
 	if err != nil {
 		return nil, err
 	}
-	at, err := TreeEntries(ctx, st.Repos.Tree(), commit)
+	at, err := Entries(ctx, st.Repos.Tree(), commit)
 	if err != nil {
 		return nil, err
 	}

@@ -105,20 +105,20 @@ func (x *Index) Reset() {
 	x.synced = ""
 }
 
-// Stage updates the separate index to the work tree, without files larger than most; 0 means without limit.
-func (x *Index) Stage(ctx context.Context, most int64) (*staged, error) {
-	return x.stage(ctx, most, false)
+// stage updates the separate index to the work tree, without files larger than most; 0 means without limit.
+func (x *Index) stage(ctx context.Context, most int64) (*staged, error) {
+	return x.update(ctx, most, false)
 }
 
-// StageNames is Stage for files that will not be committed: it stores no content of files that the index did not
+// stageNames is Stage for files that will not be committed: it stores no content of files that the index did not
 // know. Writing tens of thousands of objects takes ten times as long as reading the files.
-func (x *Index) StageNames(ctx context.Context) error {
-	_, err := x.stage(ctx, 0, true)
+func (x *Index) stageNames(ctx context.Context) error {
+	_, err := x.update(ctx, 0, true)
 	return err
 }
 
-// stage stores the content of new files unless names is set.
-func (x *Index) stage(ctx context.Context, most int64, names bool) (*staged, error) {
+// update stores the content of new files unless names is set.
+func (x *Index) update(ctx context.Context, most int64, names bool) (*staged, error) {
 	if _, err := os.Lstat(x.Repos.SidePath(sideIndex)); err != nil {
 		if err := x.seed(ctx); err != nil {
 			return nil, err

@@ -348,7 +348,7 @@ func (s *Checkpointer) rehash(ctx context.Context, f fit) (string, error) {
 	if err := s.Index.prepareSide(); err != nil {
 		return "", err
 	}
-	if _, err := s.Index.Stage(ctx, 0); err != nil {
+	if _, err := s.Index.stage(ctx, 0); err != nil {
 		return "", err
 	}
 	t := s.Index.repo()
