@@ -18,7 +18,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/network"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/origin"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/proving"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
@@ -236,7 +235,7 @@ func (p *parts) box() *boot.Box {
 	if p.kept != nil {
 		b.Snapshots = p.kept
 	}
-	pull := &pulls.Pulls{Order: o, Token: p.env.ForgeToken, App: p.env.App, Log: p.log}
+	pull := &task.Forge{Order: o, Token: p.env.ForgeToken, App: p.env.App, Log: p.log}
 	if o.PR != nil && o.Mode != workorder.ModePlan {
 		b.Forge = pull
 	}

@@ -11,15 +11,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Forge receives the answers to reviewers and the comment on a rebase. why is the reason if it did not try, else empty.
-type Forge interface {
-	Answer(ctx context.Context, review *workorder.Review, r *workorder.Result) (answers []workorder.ReviewAnswer, why string, err error)
-	Compared(ctx context.Context, r *workorder.Result) (why string, err error)
-}
-
 // Answerer implements boot.Answerer.
 type Answerer struct {
-	Forge Forge
+	Forge *Forge
 	Task  *Task
 	Repo  *rootgit.Repository
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/pulls"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
@@ -50,7 +49,7 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	})}
 	t.Cleanup(a.Close)
 	a.task = New(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
-	a.answers = &Answerer{Forge: &pulls.Pulls{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, Task: a.task, Repo: a.Repository}
+	a.answers = &Answerer{Forge: &Forge{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, Task: a.task, Repo: a.Repository}
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
 		t.Fatal(err)

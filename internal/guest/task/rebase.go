@@ -18,7 +18,7 @@ import (
 type Rebaser struct {
 	Repo  *rootgit.Repository
 	Task  *Task
-	Forge Forge
+	Forge *Forge
 	Mask  *redact.Set
 
 	plan *land.RebasePlan

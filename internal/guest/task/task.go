@@ -1,5 +1,5 @@
-// Package task implements boot's interfaces with the runner: the agent and its repairs, the task's commands,
-// the answers to feedback and the rebase.
+// Package task implements boot's interfaces with the runner and the forge: the agent and its repairs, its plan and
+// pictures, the task's commands, the rebase, and the pull request with the answers to its review.
 package task
 
 import (
@@ -17,8 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/media"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/plan"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -33,9 +31,9 @@ type Task struct {
 	agent runner.AgentOutcome
 	// answers is where the agent explains why it leaves feedback unchanged; nil without feedback.
 	answers *runner.Answers
-	asked   runner.Asked  // without the task, which is in the order
-	kept    *media.Folder // nil if the agent has not started
-	door    *shell.Door   // for the user's shells; nil if there are none
+	asked   runner.Asked // without the task, which is in the order
+	media   *mediaDir    // nil if the agent has not started
+	door    *shell.Door  // for the user's shells; nil if there are none
 
 	mu   sync.Mutex
 	lost []string // reports of the services' watcher
@@ -222,7 +220,7 @@ func adding(used workorder.Usage, emit func(workorder.Event)) func(workorder.Eve
 
 func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	cfg.Deadline, _ = ctx.Deadline()
-	keep := t.media(&cfg)
+	keep := t.giveMediaDir(&cfg)
 	leave := t.letIn(&cfg)
 	t.agent = runner.Agent(ctx, cfg)
 	a := t.agent
@@ -257,17 +255,17 @@ func (t *Task) letIn(cfg *runner.Config) (leave func() []string) {
 	}
 }
 
-// media gives the agent its directory for pictures, and returns a function that copies them after its end.
-func (t *Task) media(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
-	if t.kept == nil {
-		kept, err := media.Make(filepath.Join(filepath.Dir(cfg.OutDir), "media"), cfg.OutDir, cfg.User, cfg.Redact.String)
+// giveMediaDir gives the agent its directory for pictures, and returns a function that copies them after its end.
+func (t *Task) giveMediaDir(cfg *runner.Config) (keep func() ([]workorder.Evidence, []string)) {
+	if t.media == nil {
+		kept, err := newMediaDir(filepath.Join(filepath.Dir(cfg.OutDir), "media"), cfg.OutDir, cfg.User, cfg.Redact.String)
 		if err != nil {
 			return func() ([]workorder.Evidence, []string) { return nil, []string{err.Error()} }
 		}
-		t.kept = kept
+		t.media = kept
 	}
-	cfg.Env = append(cfg.Env, media.Var+"="+t.kept.Path)
-	return t.kept.Keep
+	cfg.Env = append(cfg.Env, mediaVar+"="+t.media.path)
+	return t.media.collect
 }
 
 // withSetup adds the model usage of setup to the agent's.
@@ -299,18 +297,18 @@ func (t *Task) Verdict(checks []workorder.Validation, commits int, cause error) 
 
 // MakeDesk prepares the directory of the plan and passes its path to the agent.
 func (t *Task) MakeDesk() error {
-	file, err := plan.MakeDesk(t.cfg.User)
+	file, err := makePlanDir(t.cfg.User)
 	if err != nil {
 		return err
 	}
-	t.Setenv(plan.Var, file)
+	t.Setenv(planVar, file)
 	t.cfg.Prompt = runner.Planning(t.cfg.Order.Task, file)
 	return nil
 }
 
 // Plan returns the agent's plan.
 func (t *Task) Plan() (text, path string, err error) {
-	return plan.Take(plan.Desk, t.cfg.User.Owner(), t.agent.Agent.Final, t.cfg.OutDir, t.cfg.Redact.String)
+	return collectPlan(planDir, t.cfg.User.Owner(), t.agent.Agent.Final, t.cfg.OutDir, t.cfg.Redact.String)
 }
 
 // Setenv sets a variable for all later commands.

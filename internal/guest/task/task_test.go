@@ -31,7 +31,7 @@ func TestNoFolderForPictures(t *testing.T) {
 	t.Parallel()
 	task := &Task{}
 	cfg := runner.Config{OutDir: filepath.Join(t.TempDir(), "no", "out"), Redact: redact.Named(nil)}
-	if _, warnings := task.media(&cfg)(); len(warnings) != 1 || len(cfg.Env) != 0 {
+	if _, warnings := task.giveMediaDir(&cfg)(); len(warnings) != 1 || len(cfg.Env) != 0 {
 		t.Errorf("%q %q", warnings, cfg.Env)
 	}
 }

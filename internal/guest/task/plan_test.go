@@ -1,4 +1,4 @@
-package plan
+package task
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func TestRead(t *testing.T) {
 			if err := c.make(filepath.Join(dir, workorder.PlanFile)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := read(dir, nil)
+			got, err := readPlan(dir, nil)
 			// Only where there is none do the agent's last words stand in for it.
 			if got != c.want || (err != nil) != c.err || errors.Is(err, fs.ErrNotExist) != (name == "nothing") {
 				t.Errorf("%.40q, %v", got, err)
@@ -67,7 +67,7 @@ func TestTake(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(desk, workorder.PlanFile), []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			text, path, err := Take(desk, nil, c.last, out, func(s string) string { return strings.ReplaceAll(s, "s3cret", "***") })
+			text, path, err := collectPlan(desk, nil, c.last, out, func(s string) string { return strings.ReplaceAll(s, "s3cret", "***") })
 			if text != c.want || (err == nil) != (c.want != "") {
 				t.Fatalf("%q, %v", text, err)
 			}

@@ -1,6 +1,4 @@
-// Package pulls talks to the forge for a box: it opens the task's pull request, answers its review and
-// comments on a rebase.
-package pulls
+package task
 
 import (
 	"context"
@@ -13,11 +11,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// noToken is the reason if the host found no token for the forge.
-const noToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, or gh auth login)"
+// noForgeToken is the reason if the host found no token for the forge.
+const noForgeToken = "there is no token for the forge (SANDBOX_AGENT_GIT_TOKEN, GH_TOKEN, a GitHub App, or gh auth login)"
 
-// Pulls manages the task's pull request. It implements boot.Forge. The credential is accessible to root only.
-type Pulls struct {
+// Forge manages the task's pull request. It implements boot.Forge. The credential is accessible to root only.
+type Forge struct {
 	Order *workorder.Order
 	Token string
 	App   *workorder.ForgeApp // set if there is no token; it may be for git only
@@ -25,12 +23,12 @@ type Pulls struct {
 }
 
 // Open opens or updates the branch's pull request. why is set if there should be none.
-func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
+func (p *Forge) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR, why string, warnings []string, err error) {
 	if why = pullrequest.Why(p.Order, r); why != "" {
 		return nil, why, nil, nil
 	}
 	if p.Token == "" && p.App == nil {
-		return nil, noToken, nil, nil
+		return nil, noForgeToken, nil, nil
 	}
 	c, err := p.client()
 	if err != nil {
@@ -47,7 +45,7 @@ func (p *Pulls) Open(ctx context.Context, r *workorder.Result) (pr *workorder.PR
 }
 
 // Answer posts the answers to reviewers. why is the reason if it did not try, else empty.
-func (p *Pulls) Answer(
+func (p *Forge) Answer(
 	ctx context.Context, review *workorder.Review, r *workorder.Result,
 ) (answers []workorder.ReviewAnswer, why string, err error) {
 	why = pullrequest.WhyNotAnswer(p.Order, r)
@@ -59,7 +57,7 @@ func (p *Pulls) Answer(
 	case p.Order.PR == nil:
 		why = "the project has no key pr" + later
 	case p.Token == "" && p.App == nil:
-		why = noToken + later
+		why = noForgeToken + later
 	}
 	if why != "" {
 		return r.Review, why, nil
@@ -79,12 +77,12 @@ func rangeDiffKey(res *workorder.Result) string {
 }
 
 // Compared comments on the pull request how a rebase changed the commits. why is set if there is no comment.
-func (p *Pulls) Compared(ctx context.Context, res *workorder.Result) (why string, err error) {
+func (p *Forge) Compared(ctx context.Context, res *workorder.Result) (why string, err error) {
 	switch {
 	case p.Order.PR == nil || res.PR == nil:
 		return "no pull request of the task is known here", nil
 	case p.Token == "" && p.App == nil:
-		return noToken, nil
+		return noForgeToken, nil
 	}
 	c, err := p.client()
 	if err != nil {
@@ -94,7 +92,7 @@ func (p *Pulls) Compared(ctx context.Context, res *workorder.Result) (why string
 	return "", err
 }
 
-func (p *Pulls) client() (forge.Forge, error) {
+func (p *Forge) client() (forge.Forge, error) {
 	if p.Token == "" && p.App != nil {
 		return pullrequest.AppClient(p.Order, p.App, p.Log)
 	}

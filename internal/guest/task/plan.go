@@ -1,6 +1,4 @@
-// Package plan gives the agent a directory for its plan, and reads the plan in a form that is safe for
-// people.
-package plan
+package task
 
 import (
 	"errors"
@@ -16,29 +14,29 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Desk is the agent-writable output directory. Its parent is root's, so that the agent cannot replace it.
-const Desk = "/run/sandbox-agent-plan"
+// planDir is the agent-writable output directory. Its parent is root's, so that the agent cannot replace it.
+const planDir = "/run/sandbox-agent-plan"
 
-// Var is the variable with the plan's path for the agent.
-const Var = "SANDBOX_AGENT_PLAN_FILE"
+// planVar is the variable with the plan's path for the agent.
+const planVar = "SANDBOX_AGENT_PLAN_FILE"
 
-// MakeDesk creates the plan's directory for user, nil for the current user, and returns the path of the plan.
-func MakeDesk(user *proc.Credential) (file string, err error) {
-	if err := os.MkdirAll(Desk, 0o700); err != nil {
+// makePlanDir creates the plan's directory for user, nil for the current user, and returns the path of the plan.
+func makePlanDir(user *proc.Credential) (file string, err error) {
+	if err := os.MkdirAll(planDir, 0o700); err != nil {
 		return "", fmt.Errorf("create a directory for the plan: %w", err)
 	}
 	if user != nil {
-		if err := os.Chown(Desk, int(user.UID), int(user.GID)); err != nil {
+		if err := os.Chown(planDir, int(user.UID), int(user.GID)); err != nil {
 			return "", fmt.Errorf("create a directory for the plan: %w", err)
 		}
 	}
-	return filepath.Join(Desk, workorder.PlanFile), nil
+	return filepath.Join(planDir, workorder.PlanFile), nil
 }
 
-// Take returns what the agent wrote to desk, or else its final message, without hidden text and what shown
+// collectPlan returns what the agent wrote to desk, or else its final message, without hidden text and what shown
 // removes. It stores the text in out, the result directory, at path.
-func Take(desk string, owner *uint32, lastWords, out string, shown func(string) string) (text, path string, err error) {
-	text, err = read(desk, owner)
+func collectPlan(desk string, owner *uint32, lastWords, out string, shown func(string) string) (text, path string, err error) {
+	text, err = readPlan(desk, owner)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", "", err
 	}
@@ -47,7 +45,7 @@ func Take(desk string, owner *uint32, lastWords, out string, shown func(string) 
 		text = strings.TrimSpace(lastWords)
 	}
 	if text == "" {
-		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $" + Var + " nor a final message")
+		return "", "", errors.New("the agent made no plan: it wrote neither a plan to $" + planVar + " nor a final message")
 	}
 	// It is opened in an editor and becomes a prompt, so nothing in it may be hidden.
 	if text = forge.StripPlain(text); strings.TrimSpace(text) == "" {
@@ -60,8 +58,8 @@ func Take(desk string, owner *uint32, lastWords, out string, shown func(string) 
 	return text, workorder.PlanFile, nil
 }
 
-// read reads a file that the agent's user may have replaced by anything: a link, a pipe, gigabytes.
-func read(dir string, owner *uint32) (string, error) {
+// readPlan reads a file that the agent's user may have replaced by anything: a link, a pipe, gigabytes.
+func readPlan(dir string, owner *uint32) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return "", fmt.Errorf("read the plan: %w", err)

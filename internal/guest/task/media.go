@@ -1,6 +1,4 @@
-// Package media copies the pictures, videos and texts that the agent leaves for the reviewer from a directory
-// of the agent into the result.
-package media
+package task
 
 import (
 	"errors"
@@ -20,33 +18,33 @@ import (
 )
 
 const (
-	// Var is the variable with the agent's directory for its own pictures.
-	Var = "SANDBOX_AGENT_MEDIA"
-	// outDir is their destination, relative to the result directory.
-	outDir = workorder.EvidenceDir + "/media"
-	// maxFiles, maxFile and maxBytes bound the copied files, the latter two in bytes: a reviewer looks at a few,
+	// mediaVar is the variable with the agent's directory for its own pictures.
+	mediaVar = "SANDBOX_AGENT_MEDIA"
+	// mediaOut is their destination, relative to the result directory.
+	mediaOut = workorder.EvidenceDir + "/media"
+	// maxMediaFiles, maxFile and maxBytes bound the copied files, the latter two in bytes: a reviewer looks at a few,
 	// and all of them are stored with the result.
-	maxFiles = 40
-	maxFile  = 16 << 20
-	maxBytes = 32 << 20
-	// maxNames bounds the examined names, in a directory that can have any number.
-	maxNames = 1000
-	maxName  = 100
+	maxMediaFiles = 40
+	maxMediaFile  = 16 << 20
+	maxMediaBytes = 32 << 20
+	// maxMediaNames bounds the examined names, in a directory that can have any number.
+	maxMediaNames = 1000
+	maxMediaName  = 100
 )
 
-// kinds maps file name extensions to kinds of evidence; other files are not copied.
-var kinds = map[string]string{
+// mediaKinds maps file name extensions to mediaKinds of evidence; other files are not copied.
+var mediaKinds = map[string]string{
 	".png": workorder.EvidenceScreenshot, ".jpg": workorder.EvidenceScreenshot, ".jpeg": workorder.EvidenceScreenshot,
 	".webp": workorder.EvidenceScreenshot, ".gif": workorder.EvidenceScreenshot,
 	".webm": workorder.EvidenceVideo, ".mp4": workorder.EvidenceVideo,
 	".txt": "text", ".md": "text", ".log": "text", ".json": "text",
 }
 
-// Folder is the directory in which the agent leaves pictures for the reviewer. Root owns its parent, so that
+// mediaDir is the directory in which the agent leaves pictures for the reviewer. Root owns its parent, so that
 // the directory cannot be replaced.
-type Folder struct {
-	// Path is the path of the directory.
-	Path string
+type mediaDir struct {
+	// path is the path of the directory.
+	path string
 
 	out   string
 	user  *proc.Credential
@@ -57,20 +55,20 @@ type Folder struct {
 	bytes int64
 }
 
-// Make creates the directory at path for user; nil means the current user. Keep copies files below out, the
+// newMediaDir creates the directory at path for user; nil means the current user. Keep copies files below out, the
 // result directory; shown cleans names and texts.
-func Make(path, out string, user *proc.Credential, shown func(string) string) (*Folder, error) {
-	m := &Folder{Path: path, out: out, user: user, shown: shown, taken: map[string]bool{}, used: map[string]bool{}}
+func newMediaDir(path, out string, user *proc.Credential, shown func(string) string) (*mediaDir, error) {
+	m := &mediaDir{path: path, out: out, user: user, shown: shown, taken: map[string]bool{}, used: map[string]bool{}}
 	return m, m.make()
 }
 
-func (m *Folder) make() error {
-	err := os.Mkdir(m.Path, 0o755)
+func (m *mediaDir) make() error {
+	err := os.Mkdir(m.path, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("no directory for the agent's pictures: %s already exists", m.Path)
+		return fmt.Errorf("no directory for the agent's pictures: %s already exists", m.path)
 	}
 	if err == nil && m.user != nil {
-		err = os.Lchown(m.Path, int(m.user.UID), int(m.user.GID))
+		err = os.Lchown(m.path, int(m.user.UID), int(m.user.GID))
 	}
 	if err != nil {
 		return fmt.Errorf("no directory for the agent's pictures: %w", err)
@@ -78,9 +76,9 @@ func (m *Folder) make() error {
 	return nil
 }
 
-// Keep copies new files of the directory, sorted by name. It ignores subdirectories.
-func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
-	root, err := os.OpenRoot(m.Path)
+// collect copies new files of the directory, sorted by name. It ignores subdirectories.
+func (m *mediaDir) collect() (files []workorder.Evidence, warnings []string) {
+	root, err := os.OpenRoot(m.path)
 	if err != nil {
 		return nil, []string{fmt.Sprintf("the agent's pictures were not copied: %v", err)}
 	}
@@ -91,7 +89,7 @@ func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 	}
 	left := 0
 	for _, name := range names {
-		kind := kinds[strings.ToLower(path.Ext(name))]
+		kind := mediaKinds[strings.ToLower(path.Ext(name))]
 		if kind == "" {
 			left++
 			continue
@@ -103,7 +101,7 @@ func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 		case e.Path != "":
 			files = append(files, e)
 		}
-		if len(warnings) >= maxFiles {
+		if len(warnings) >= maxMediaFiles {
 			break
 		}
 	}
@@ -115,13 +113,13 @@ func (m *Folder) Keep() (files []workorder.Evidence, warnings []string) {
 	return files, warnings
 }
 
-func (m *Folder) names(root *os.Root) ([]string, error) {
+func (m *mediaDir) names(root *os.Root) ([]string, error) {
 	d, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxNames)
+	names, err := d.Readdirnames(maxMediaNames)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -130,24 +128,24 @@ func (m *Folder) names(root *os.Root) ([]string, error) {
 }
 
 // take copies a file. The path is empty if it was copied before.
-func (m *Folder) take(root *os.Root, name, kind string) (workorder.Evidence, error) {
+func (m *mediaDir) take(root *os.Root, name, kind string) (workorder.Evidence, error) {
 	f, fi, err := untrusted.Open(root, name, m.user.Owner())
 	if err != nil {
 		return workorder.Evidence{}, err
 	}
 	defer f.Close()
-	if fi.Size() > maxFile {
-		return workorder.Evidence{}, fmt.Errorf("it has more than %d MiB", maxFile>>20)
+	if fi.Size() > maxMediaFile {
+		return workorder.Evidence{}, fmt.Errorf("it has more than %d MiB", maxMediaFile>>20)
 	}
 	once := fmt.Sprintf("%s\x00%d\x00%s", name, fi.Size(), fi.ModTime().Format(time.RFC3339Nano))
 	if m.taken[once] {
 		return workorder.Evidence{}, nil
 	}
-	if len(m.taken) >= maxFiles || m.bytes+fi.Size() > maxBytes {
-		return workorder.Evidence{}, fmt.Errorf("there are more than %d files, or %d MiB", maxFiles, maxBytes>>20)
+	if len(m.taken) >= maxMediaFiles || m.bytes+fi.Size() > maxMediaBytes {
+		return workorder.Evidence{}, fmt.Errorf("there are more than %d files, or %d MiB", maxMediaFiles, maxMediaBytes>>20)
 	}
 	m.taken[once] = true
-	b, err := io.ReadAll(io.LimitReader(f, maxFile))
+	b, err := io.ReadAll(io.LimitReader(f, maxMediaFile))
 	if err != nil {
 		return workorder.Evidence{}, err
 	}
@@ -156,20 +154,20 @@ func (m *Folder) take(root *os.Root, name, kind string) (workorder.Evidence, err
 		b = []byte(m.shown(string(b)))
 	}
 	to := m.free(m.shown(plainName(name)))
-	if err := os.MkdirAll(filepath.Join(m.out, filepath.FromSlash(outDir)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(m.out, filepath.FromSlash(mediaOut)), 0o755); err != nil {
 		return workorder.Evidence{}, err
 	}
-	if err := os.WriteFile(filepath.Join(m.out, filepath.FromSlash(outDir), to), b, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(m.out, filepath.FromSlash(mediaOut), to), b, 0o644); err != nil {
 		return workorder.Evidence{}, err
 	}
-	return workorder.Evidence{Name: titled + to, Path: outDir + "/" + to, Kind: kind}, nil
+	return workorder.Evidence{Name: mediaTitle + to, Path: mediaOut + "/" + to, Kind: kind}, nil
 }
 
-// titled starts the title of a file that the agent left.
-const titled = "the agent's own: "
+// mediaTitle starts the title of a file that the agent left.
+const mediaTitle = "the agent's own: "
 
 // free returns an unused name.
-func (m *Folder) free(name string) string {
+func (m *mediaDir) free(name string) string {
 	to := name
 	for i := 2; m.used[to]; i++ {
 		ext := path.Ext(name)
@@ -191,8 +189,8 @@ func plainName(name string) string {
 	if stem = strings.TrimLeft(stem, "."); stem == "" {
 		stem = "_"
 	}
-	if kinds[ext] == "" {
+	if mediaKinds[ext] == "" {
 		ext = ""
 	}
-	return stem[:min(len(stem), maxName)] + ext
+	return stem[:min(len(stem), maxMediaName)] + ext
 }

@@ -1,4 +1,4 @@
-package media
+package task
 
 import (
 	"os"
@@ -14,16 +14,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newMedia(t *testing.T) (m *Folder, put func(name, content string)) {
+func newMedia(t *testing.T) (m *mediaDir, put func(name, content string)) {
 	t.Helper()
 	dir := t.TempDir()
-	m, err := Make(filepath.Join(dir, "media"), filepath.Join(dir, "out"), nil, redact.Named(map[string]string{"TOKEN": "s3cret-of-the-box"}).String)
+	m, err := newMediaDir(filepath.Join(dir, "media"), filepath.Join(dir, "out"), nil, redact.Named(map[string]string{"TOKEN": "s3cret-of-the-box"}).String)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m, func(name, content string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(m.Path, name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(m.path, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,12 +39,12 @@ func TestMedia(t *testing.T) {
 	put("notes.txt", "token s3cret-of-the-box")
 	put("run.sh", "no")
 	put("noend", "no")
-	files, warnings := m.Keep()
+	files, warnings := m.collect()
 	want := []workorder.Evidence{
-		{Name: titled + "a__31m__x_.png", Path: "evidence/media/a__31m__x_.png", Kind: "screenshot"},
-		{Name: titled + "b.png", Path: "evidence/media/b.png", Kind: "screenshot"},
-		{Name: titled + "notes.txt", Path: "evidence/media/notes.txt", Kind: "text"},
-		{Name: titled + "walk.webm", Path: "evidence/media/walk.webm", Kind: "video"},
+		{Name: mediaTitle + "a__31m__x_.png", Path: "evidence/media/a__31m__x_.png", Kind: "screenshot"},
+		{Name: mediaTitle + "b.png", Path: "evidence/media/b.png", Kind: "screenshot"},
+		{Name: mediaTitle + "notes.txt", Path: "evidence/media/notes.txt", Kind: "text"},
+		{Name: mediaTitle + "walk.webm", Path: "evidence/media/walk.webm", Kind: "video"},
 	}
 	if d := cmp.Diff(want, files); d != "" {
 		t.Error(d)
@@ -58,10 +58,10 @@ func TestMedia(t *testing.T) {
 	// After a repair: what is there already is not taken twice, what changed is.
 	put("b.png", "another name")
 	put("walk.webm", "another video")
-	if err := os.Chtimes(filepath.Join(m.Path, "walk.webm"), time.Time{}, time.Now().Add(time.Hour)); err != nil {
+	if err := os.Chtimes(filepath.Join(m.path, "walk.webm"), time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	files, _ = m.Keep()
+	files, _ = m.collect()
 	if len(files) != 2 || files[0].Path != "evidence/media/b-2.png" || files[1].Path != "evidence/media/walk-2.webm" {
 		t.Errorf("%+v", files)
 	}
@@ -72,11 +72,11 @@ func TestMediaHostile(t *testing.T) {
 	t.Parallel()
 	m, put := newMedia(t)
 	put("ok.png", "fine")
-	secret := filepath.Join(filepath.Dir(m.Path), "secret.png")
+	secret := filepath.Join(filepath.Dir(m.path), "secret.png")
 	if err := os.WriteFile(secret, []byte("root's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at := func(name string) string { return filepath.Join(m.Path, name) }
+	at := func(name string) string { return filepath.Join(m.path, name) }
 	for _, err := range []error{
 		os.Symlink(secret, at("out.png")), os.Symlink("ok.png", at("in.png")), os.Link(secret, at("hard.png")), syscall.Mkfifo(at("pipe.png"), 0o644),
 		os.Mkdir(at("folder.png"), 0o755), os.Symlink("loop.png", at("loop.png")), os.Truncate(at("ok.png"), 4),
@@ -86,10 +86,10 @@ func TestMediaHostile(t *testing.T) {
 		}
 	}
 	put("large.png", "")
-	if err := os.Truncate(at("large.png"), maxFile+1); err != nil {
+	if err := os.Truncate(at("large.png"), maxMediaFile+1); err != nil {
 		t.Fatal(err)
 	}
-	files, warnings := m.Keep()
+	files, warnings := m.collect()
 	if len(files) != 1 || files[0].Path != "evidence/media/ok.png" || len(warnings) != 7 {
 		t.Errorf("%+v\n%q", files, warnings)
 	}
@@ -97,10 +97,10 @@ func TestMediaHostile(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%v %v", entries, err)
 	}
-	for i := range 2 * maxFiles {
+	for i := range 2 * maxMediaFiles {
 		put("more"+strings.Repeat("x", i)+".png", "x")
 	}
-	if files, warnings = m.Keep(); len(files) != maxFiles-1 || len(warnings) > maxFiles+2 {
+	if files, warnings = m.collect(); len(files) != maxMediaFiles-1 || len(warnings) > maxMediaFiles+2 {
 		t.Errorf("%d files, %d warnings", len(files), len(warnings))
 	}
 }
@@ -112,13 +112,13 @@ func TestMediaGone(t *testing.T) {
 	if err := m.make(); err == nil {
 		t.Error("a folder that is there was taken over")
 	}
-	if err := os.Remove(m.Path); err != nil {
+	if err := os.Remove(m.path); err != nil {
 		t.Fatal(err)
 	}
-	if files, warnings := m.Keep(); len(files) != 0 || len(warnings) != 1 {
+	if files, warnings := m.collect(); len(files) != 0 || len(warnings) != 1 {
 		t.Errorf("%v %q", files, warnings)
 	}
-	if _, err := Make(filepath.Join(t.TempDir(), "no", "media"), t.TempDir(), nil, nil); err == nil {
+	if _, err := newMediaDir(filepath.Join(t.TempDir(), "no", "media"), t.TempDir(), nil, nil); err == nil {
 		t.Error("a folder was made where none can be")
 	}
 }

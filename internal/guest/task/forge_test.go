@@ -1,4 +1,4 @@
-package pulls
+package task
 
 import (
 	"crypto/rand"
@@ -25,7 +25,7 @@ func TestPullOfNothingNew(t *testing.T) {
 	t.Cleanup(srv.Close)
 	const branch = "agent/T-A1B2C3D4-x"
 	f.SetBranch(branch, forgetest.SHA("x"))
-	p := &Pulls{Token: "tok", Log: slog.New(slog.DiscardHandler), Order: &workorder.Order{
+	p := &Forge{Token: "tok", Log: slog.New(slog.DiscardHandler), Order: &workorder.Order{
 		TaskID: "T-A1B2C3D4", Repo: "https://github.com/o/app", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"},
 		Validate: []workorder.Command{{Name: "test", Run: "make test"}},
 	}}
@@ -66,7 +66,7 @@ func TestAnswersOfAnApp(t *testing.T) {
 	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
 	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
 	app := &workorder.ForgeApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
-	p := &Pulls{Order: o, App: app, Log: slog.New(slog.DiscardHandler)}
+	p := &Forge{Order: o, App: app, Log: slog.New(slog.DiscardHandler)}
 	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
 	got, why, err := p.Answer(t.Context(), &workorder.Review{PR: n}, r)
 	if err != nil || why != "" || !got[0].Replied || len(f.Threads(n)[0].Comments) != 2 {
@@ -81,7 +81,7 @@ func TestAppIsNotForAForgeWithAToken(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }))
 	t.Cleanup(other.Close)
 	o := &workorder.Order{Repo: "https://git.example/o/app.git", PR: &workorder.PullRequest{APIURL: other.URL + "/api/v3", Repository: "o/app"}}
-	c, err := (&Pulls{Order: o, Token: "theirs", App: &workorder.ForgeApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
+	c, err := (&Forge{Order: o, Token: "theirs", App: &workorder.ForgeApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
 	if err != nil {
 		t.Fatal(err)
 	}
