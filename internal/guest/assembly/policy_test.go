@@ -35,7 +35,9 @@ func TestPolicy(t *testing.T) {
 	same := func(what, mode string) {
 		t.Helper()
 		b, err := os.ReadFile(p.file)
-		if want := `{"mode":"` + mode + `","allow":["a.example"]}` + "\n"; err != nil || string(b) != want || string(inForce.Mode) != mode || p.InForce().Mode != mode {
+		if want := `{"mode":"` + mode + `","allow":["a.example"]}` + "\n"; err != nil || string(b) != want ||
+			string(inForce.Mode) != mode ||
+			p.InForce().Mode != mode {
 			t.Errorf("%s: %q is kept, %s in force, %s told, %v", what, b, inForce.Mode, p.InForce().Mode, err)
 		}
 	}

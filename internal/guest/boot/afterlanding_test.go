@@ -93,7 +93,14 @@ func TestStopAfterTheLanding(t *testing.T) {
 			}
 			o := order()
 			o.Mode, o.Task = workorder.ModeRevise, "x"
-			h.cloned = &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}
+			h.cloned = &rootgit.CloneResult{
+				Base:     "main",
+				BaseSHA:  "b0",
+				Head:     "h0",
+				Attempt:  2,
+				Restored: &workorder.Restored{},
+				State:    &workorder.State{Task: "x", Review: review},
+			}
 			if at == workorder.StepRangeDiff {
 				o, h.cloned = rebaseOrder(), rebasedTask()
 				h.land = func(context.Context) land.Result {
@@ -134,7 +141,12 @@ func TestTimeoutLeavesWhatFollows(t *testing.T) {
 	forge := &fakeForge{}
 	o := order()
 	o.TimeoutMinutes = 0.05 // the steps before the agent's have to be done by then
-	r := playBox(t, &fake{agent: func(ctx context.Context) AgentEnd { <-ctx.Done(); return AgentEnd{} }}, o, func(b *Box) { b.Forge = forge })
+	r := playBox(
+		t,
+		&fake{agent: func(ctx context.Context) AgentEnd { <-ctx.Done(); return AgentEnd{} }},
+		o,
+		func(b *Box) { b.Forge = forge },
+	)
 	if forge.seen == nil || r.steps()[workorder.StepPR] != workorder.StepDone {
 		t.Errorf("%v, %+v", r.steps(), forge.seen)
 	}

@@ -58,7 +58,16 @@ func TestAnswers(t *testing.T) {
 	} {
 		o := order()
 		o.Mode, o.Task = c.mode, "x"
-		f := &fake{cloned: &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
+		f := &fake{
+			cloned: &rootgit.CloneResult{
+				Base:     "main",
+				BaseSHA:  "b0",
+				Head:     "h0",
+				Attempt:  2,
+				Restored: &workorder.Restored{},
+				State:    &workorder.State{Task: "x", Review: review},
+			},
+		}
 		r := playBox(t, f, o, func(b *Box) { b.Answers = &c.a })
 		if r.result.Status != workorder.StatusSuccess || r.steps()[workorder.StepAnswers] != c.status {
 			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[workorder.StepAnswers])
@@ -71,7 +80,8 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%s: %q", name, s.Error)
 			}
 		}
-		if len(r.result.Review) != 1 || r.result.Review[0].Replied != c.replied || c.a.settled != workorder.StatusSuccess || c.a.known != c.replied {
+		if len(r.result.Review) != 1 || r.result.Review[0].Replied != c.replied || c.a.settled != workorder.StatusSuccess ||
+			c.a.known != c.replied {
 			t.Errorf("%s: %+v, settled by %q, %v", name, r.result.Review, c.a.settled, c.a.known)
 		}
 		if next := r.result.NextCommand; (next == "sandbox-agent pr open T-A1B2C3D4") == c.replied {
@@ -95,7 +105,17 @@ func TestNotAnswered(t *testing.T) {
 		o := order()
 		o.Mode, o.Task = workorder.ModeRevise, "x"
 		signals := make(chan os.Signal, 1)
-		f := &fake{lost: make(chan struct{}), cloned: &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, Restored: &workorder.Restored{}, State: &workorder.State{Task: "x", Review: review}}}
+		f := &fake{
+			lost: make(chan struct{}),
+			cloned: &rootgit.CloneResult{
+				Base:     "main",
+				BaseSHA:  "b0",
+				Head:     "h0",
+				Attempt:  2,
+				Restored: &workorder.Restored{},
+				State:    &workorder.State{Task: "x", Review: review},
+			},
+		}
 		says, settled := "sandbox-agent pr open T-A1B2C3D4", workorder.StatusSuccess
 		if lost {
 			says, settled = ErrLease.Error(), ""

@@ -31,10 +31,12 @@ func TestContinuedRun(t *testing.T) {
 	o.Mode, o.Task, o.AttemptID = workorder.ModeContinue, "and this", "a2"
 	o.MaxBudgetUSD = new(2.0)
 	r := play(t, f, o, nil)
-	if r.result.Status != workorder.StatusSuccess || r.result.Attempt != 2 || r.result.Restored == nil || r.result.Restored.Checkpoint != "c0" {
+	if r.result.Status != workorder.StatusSuccess || r.result.Attempt != 2 || r.result.Restored == nil ||
+		r.result.Restored.Checkpoint != "c0" {
 		t.Errorf("result %+v", r.result)
 	}
-	if e := r.result.Earlier; len(e) != 1 || e[0].Number != 1 || e[0].Status != workorder.StatusInterrupted || *e[0].CostUSD != 1.5 || len(r.result.Changes["h1"]) != 1 {
+	if e := r.result.Earlier; len(e) != 1 || e[0].Number != 1 || e[0].Status != workorder.StatusInterrupted || *e[0].CostUSD != 1.5 ||
+		len(r.result.Changes["h1"]) != 1 {
 		t.Errorf("earlier %+v, changes %+v", e, r.result.Changes)
 	}
 	if !f.called("continue") || f.told == nil || f.told.Task != "first text" || o.Task != "first text" || *o.MaxBudgetUSD != 0.5 {
@@ -67,7 +69,8 @@ func TestContinueThatCannot(t *testing.T) {
 				t.Errorf("%+v, calls %q", r.result, f.calls)
 			}
 			// The remote's commits are still reported, and the lease is given back.
-			if c := r.result.Checkpoint; !r.result.Pushed || r.result.HeadSHA != "h0" || c == nil || c.SHA != "c0" || f.released == nil || f.released.Status != tc.status {
+			if c := r.result.Checkpoint; !r.result.Pushed || r.result.HeadSHA != "h0" || c == nil || c.SHA != "c0" || f.released == nil ||
+				f.released.Status != tc.status {
 				t.Errorf("%+v, released %+v", r.result, f.released)
 			}
 		})
@@ -92,7 +95,8 @@ func TestAnotherBoxHasTheTask(t *testing.T) {
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	r = play(t, lost, order(), nil)
-	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || r.result.Reasons.Code() != workorder.ReasonLease {
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease ||
+		r.result.Reasons.Code() != workorder.ReasonLease {
 		t.Errorf("%+v", r.result)
 	}
 }
@@ -120,7 +124,11 @@ func TestParkedIsNotValidated(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	f := &fake{agent: func(context.Context) AgentEnd {
-		return AgentEnd{Status: workorder.StatusParked, Reasons: workorder.Because(workorder.ReasonProviderLimit, "the limit"), ResumeAt: &at}
+		return AgentEnd{
+			Status:   workorder.StatusParked,
+			Reasons:  workorder.Because(workorder.ReasonProviderLimit, "the limit"),
+			ResumeAt: &at,
+		}
 	}}
 	r := play(t, f, order(), nil)
 	if f.called("validate") || r.result.ResumeAt == nil || !r.result.ResumeAt.Equal(at) || !f.called("land") {

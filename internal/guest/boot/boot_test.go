@@ -54,8 +54,18 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 		signals = make(chan os.Signal, 2)
 	}
 	b := &Box{
-		Order: o, Rec: rec, Log: slog.New(slog.DiscardHandler), Engine: f, Services: f, Network: fakeNetwork{f}, Repo: f, Task: f, Tools: f, Signals: signals, Burst: time.Nanosecond,
-		Space: &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
+		Order:    o,
+		Rec:      rec,
+		Log:      slog.New(slog.DiscardHandler),
+		Engine:   f,
+		Services: f,
+		Network:  fakeNetwork{f},
+		Repo:     f,
+		Task:     f,
+		Tools:    f,
+		Signals:  signals,
+		Burst:    time.Nanosecond,
+		Space:    &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
 	change(b)
 	r := run{code: b.Run(t.Context()), signals: signals}
@@ -86,19 +96,56 @@ func TestWholeRun(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	r := play(t, f, order(), nil)
-	if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || r.result.Branch != "agent/T-A1B2C3D4-x" || r.result.HeadSHA != "h1" {
+	if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || r.result.Branch != "agent/T-A1B2C3D4-x" ||
+		r.result.HeadSHA != "h1" {
 		t.Errorf("code %d, %+v", r.code, r.result)
 	}
 	var names []string
 	for _, s := range r.result.Steps {
 		names = append(names, string(s.Name))
 	}
-	want := []string{"box", "docker", "clone", "services", "packages", "tools", "ground", "supabase", "env", "setup", "agent", "validate", "push"}
+	want := []string{
+		"box",
+		"docker",
+		"clone",
+		"services",
+		"packages",
+		"tools",
+		"ground",
+		"supabase",
+		"env",
+		"setup",
+		"agent",
+		"validate",
+		"push",
+	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	tail := f.calls[slices.Index(f.calls, "setup-1"):]
-	if diff := cmp.Diff([]string{"setup-1", "setup-2", "baseline", "save", "agent", "settle", "commit", "push true", "validate", "settle", "land", "survey", "result", "release", "unwatch", "close", "stop", "close network"}, tail); diff != "" {
+	if diff := cmp.Diff(
+		[]string{
+			"setup-1",
+			"setup-2",
+			"baseline",
+			"save",
+			"agent",
+			"settle",
+			"commit",
+			"push true",
+			"validate",
+			"settle",
+			"land",
+			"survey",
+			"result",
+			"release",
+			"unwatch",
+			"close",
+			"stop",
+			"close network",
+		},
+		tail,
+	); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
@@ -120,7 +167,8 @@ func TestNetworkPolicyComesFirst(t *testing.T) {
 	}
 	f = &fake{policyErr: errors.New("no nft")}
 	r = play(t, f, order(), nil)
-	if r.code != workorder.ExitBox || r.result.Reasons.Code() != workorder.ReasonStep || f.called("setup-1") || f.called("agent") || f.called("listen") {
+	if r.code != workorder.ExitBox || r.result.Reasons.Code() != workorder.ReasonStep || f.called("setup-1") || f.called("agent") ||
+		f.called("listen") {
 		t.Errorf("code %d, %s, calls %v", r.code, r.result.Reasons, f.calls)
 	}
 }
@@ -345,7 +393,8 @@ func TestSecondInterruptBeforeTheLanding(t *testing.T) {
 		return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: context.Cause(ctx)}
 	}
 	r := playWith(t, f, order(), signals, func(b *Box) { box = b })
-	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonPush) || r.steps()[workorder.StepPush] != workorder.StepFailed {
+	if r.code != workorder.ExitInterrupted || !r.result.Reasons.Has(workorder.ReasonPush) ||
+		r.steps()[workorder.StepPush] != workorder.StepFailed {
 		t.Errorf("code %d, %s, steps %v", r.code, r.result.Reasons, r.steps())
 	}
 }
@@ -385,7 +434,8 @@ func TestCommitThatFails(t *testing.T) {
 	t.Parallel()
 	f := &fake{commit: func(context.Context) error { return errors.New("could not commit sub/") }}
 	r := play(t, f, order(), nil)
-	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByGit || len(r.result.Evidence) != 1 {
+	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByGit ||
+		len(r.result.Evidence) != 1 {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
 	}
 	f = &fake{commit: f.commit, land: func(context.Context) land.Result { return land.Result{Head: "b0"} }}

@@ -40,13 +40,22 @@ func TestDoneTaskIsTold(t *testing.T) {
 			usd := 2.5
 			c.attempt.Usage.CostUSD = &usd
 			done := &claim.DoneError{
-				State:   &workorder.State{TaskID: "T-A1B2C3D4", Task: "x", TargetBranch: "agent/x", Attempts: []workorder.Attempt{c.attempt}},
-				Attempt: c.attempt, Result: c.result,
+				State: &workorder.State{
+					TaskID:       "T-A1B2C3D4",
+					Task:         "x",
+					TargetBranch: "agent/x",
+					Attempts:     []workorder.Attempt{c.attempt},
+				},
+				Attempt: c.attempt,
+				Result:  c.result,
 			}
 			f := &fake{clone: func(context.Context) error { return done }}
 			r := play(t, f, order(), nil)
 			res := r.result
-			if r.code != c.code || res.Status != c.attempt.Status || res.EndedBy != c.attempt.EndedBy || !slices.Equal(res.Reasons, c.attempt.Reasons) || res.Attempt != 3 || res.HeadSHA != c.attempt.HeadSHA {
+			if r.code != c.code || res.Status != c.attempt.Status || res.EndedBy != c.attempt.EndedBy ||
+				!slices.Equal(res.Reasons, c.attempt.Reasons) ||
+				res.Attempt != 3 ||
+				res.HeadSHA != c.attempt.HeadSHA {
 				t.Errorf("code %d, %+v", r.code, res)
 			}
 			for _, call := range []string{"setup-1", "agent", "validate", "land", "result"} {

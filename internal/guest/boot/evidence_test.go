@@ -17,7 +17,8 @@ func TestEvidence(t *testing.T) {
 	const call = "evidence [logs/test.log]"
 	f, forge := &fake{validate: checks}, &fakeForge{}
 	r := playBox(t, f, order(), func(b *Box) { b.Forge = forge })
-	if !f.called(call) || r.result.EvidenceSHA != "e1" || forge.seen.EvidenceSHA != "e1" || !r.result.EvidenceKept("logs/test.log") || r.result.EvidenceKept("left") {
+	if !f.called(call) || r.result.EvidenceSHA != "e1" || forge.seen.EvidenceSHA != "e1" || !r.result.EvidenceKept("logs/test.log") ||
+		r.result.EvidenceKept("left") {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
 	}
 	f = &fake{validate: checks}
@@ -26,7 +27,8 @@ func TestEvidence(t *testing.T) {
 	}
 	f, forge = &fake{validate: checks, evidenceErr: errors.New("the remote is away")}, &fakeForge{}
 	r = playBox(t, f, order(), func(b *Box) { b.Forge = forge })
-	if r.result.Status != workorder.StatusSuccess || forge.seen == nil || !strings.Contains(strings.Join(r.result.Warnings, " "), "the remote is away") {
+	if r.result.Status != workorder.StatusSuccess || forge.seen == nil ||
+		!strings.Contains(strings.Join(r.result.Warnings, " "), "the remote is away") {
 		t.Errorf("%s, %q", r.result.Status, r.result.Warnings)
 	}
 }

@@ -15,7 +15,8 @@ func TestPlanMode(t *testing.T) {
 	o := order()
 	o.Mode, o.Repair.MaxAttempts = workorder.ModePlan, 2
 	r := play(t, f, o, nil)
-	if r.code != workorder.ExitOK || r.result.Status != workorder.StatusPlanned || r.result.Plan != "# Do it\n" || r.result.Branch != "" || r.result.Pushed {
+	if r.code != workorder.ExitOK || r.result.Status != workorder.StatusPlanned || r.result.Plan != "# Do it\n" || r.result.Branch != "" ||
+		r.result.Pushed {
 		t.Errorf("code %d, %+v", r.code, r.result)
 	}
 	for _, never := range []string{"save", "commit", "land", "validate", "push true", "push false"} {
@@ -26,7 +27,8 @@ func TestPlanMode(t *testing.T) {
 	if f.released == nil || f.released.Plan != "# Do it\n" || f.released.Status != workorder.StatusPlanned {
 		t.Errorf("the remote received %+v", f.released)
 	}
-	if r.result.NextCommand != "sandbox-agent create --from-plan "+o.TaskID || !slices.ContainsFunc(r.result.Evidence, func(e workorder.Evidence) bool { return e.Path == "plan.md" }) {
+	if r.result.NextCommand != "sandbox-agent create --from-plan "+o.TaskID ||
+		!slices.ContainsFunc(r.result.Evidence, func(e workorder.Evidence) bool { return e.Path == "plan.md" }) {
 		t.Errorf("next %q, evidence %+v", r.result.NextCommand, r.result.Evidence)
 	}
 }
@@ -36,7 +38,13 @@ func TestNoPlan(t *testing.T) {
 	f := &fake{plan: func() (string, string, error) { return "", "", errors.New("the agent made no plan") }}
 	o := order()
 	o.Mode = workorder.ModePlan
-	if r := play(t, f, o, nil); r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent || r.result.Reasons.Code() != workorder.ReasonNoPlan {
+	if r := play(
+		t,
+		f,
+		o,
+		nil,
+	); r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent ||
+		r.result.Reasons.Code() != workorder.ReasonNoPlan {
 		t.Errorf("%+v", r.result)
 	}
 }

@@ -20,7 +20,13 @@ func (f *fakeProver) Remember(context.Context) error { return nil }
 
 func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
-	return &workorder.Proof{Base: base, Head: head, Reasons: workorder.Because(workorder.ReasonSetup, "setup failed on base")}, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
+	return &workorder.Proof{
+			Base:    base,
+			Head:    head,
+			Reasons: workorder.Because(workorder.ReasonSetup, "setup failed on base"),
+		}, []workorder.Evidence{
+			{Path: "evidence/pages/a.png"},
+		}, nil
 }
 
 func (f *fakeProver) Checks(context.Context, string, string) (*workorder.Proof, error) {
@@ -40,21 +46,41 @@ func TestProve(t *testing.T) {
 	o.Validate = []workorder.Command{{Name: "test", Run: "true"}}
 	p := &fakeProver{}
 	r := playBox(t, &fake{}, o, func(b *Box) { b.Prover = p })
-	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 0 || r.result.Proof.Reasons.Code() != workorder.ReasonSetup || r.steps()["proof"] != workorder.StepDone {
+	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 0 ||
+		r.result.Proof.Reasons.Code() != workorder.ReasonSetup ||
+		r.steps()["proof"] != workorder.StepDone {
 		t.Errorf("code %d, asked for %+v, %+v, %q", r.code, p, r.result.Proof, r.result.Warnings)
 	}
 	bare := order()
 	bare.Validate = nil
-	if r := playBox(t, &fake{}, bare, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {
+	if r := playBox(
+		t,
+		&fake{},
+		bare,
+		func(b *Box) { b.Prover = &fakeProver{} },
+	); r.result.Proof != nil ||
+		r.steps()["proof"] != workorder.StepSkipped {
 		t.Errorf("proved %+v", r.result.Proof)
 	}
 	// With a development server there are pictures to take.
 	bare.Dev = &workorder.Dev{Command: "true", Port: 3000}
-	if r := playBox(t, &fake{}, bare, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof == nil || len(r.result.Evidence) != 1 || r.steps()["proof"] != workorder.StepDone {
+	if r := playBox(
+		t,
+		&fake{},
+		bare,
+		func(b *Box) { b.Prover = &fakeProver{} },
+	); r.result.Proof == nil || len(r.result.Evidence) != 1 ||
+		r.steps()["proof"] != workorder.StepDone {
 		t.Errorf("proved %+v, %+v", r.result.Proof, r.result.Evidence)
 	}
 	none := &fake{land: func(context.Context) land.Result { return land.Result{Head: "h0"} }}
-	if r := playBox(t, none, o, func(b *Box) { b.Prover = &fakeProver{} }); r.result.Proof != nil || r.steps()["proof"] != workorder.StepSkipped {
+	if r := playBox(
+		t,
+		none,
+		o,
+		func(b *Box) { b.Prover = &fakeProver{} },
+	); r.result.Proof != nil ||
+		r.steps()["proof"] != workorder.StepSkipped {
 		t.Errorf("proved %+v", r.result.Proof)
 	}
 }

@@ -39,7 +39,9 @@ func TestPullRequest(t *testing.T) {
 		f := c.forge
 		r := playBox(t, &fake{}, order(), func(b *Box) { b.Forge = &f })
 		step := r.result.Steps[len(r.result.Steps)-1]
-		if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || step.Name != workorder.StepPR || step.Status != c.status || !strings.Contains(step.Error, c.says) {
+		if r.code != workorder.ExitOK || r.result.Status != workorder.StatusSuccess || step.Name != workorder.StepPR ||
+			step.Status != c.status ||
+			!strings.Contains(step.Error, c.says) {
 			t.Errorf("%s: code %d, %s, %+v", name, r.code, r.result.Status, step)
 		}
 		if (r.result.PR != nil) != (c.forge.pr != nil) || len(r.result.Warnings) != 1 {

@@ -77,7 +77,12 @@ func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof,
 	c.Base = &workorder.CheckRun{Passed: passed}
 	switch c.Transition {
 	case workorder.NotCompared:
-		return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}, Reasons: workorder.Because(workorder.ReasonSetup, "head was not run: setup failed")}, nil, nil
+		return &workorder.Proof{
+			Base:    base,
+			Head:    head,
+			Checks:  []workorder.CheckProof{c},
+			Reasons: workorder.Because(workorder.ReasonSetup, "head was not run: setup failed"),
+		}, nil, nil
 	case workorder.NewFails: // base was not run
 		c.Base = nil
 		c.Head = &workorder.CheckRun{}
@@ -237,7 +242,8 @@ func TestRebase(t *testing.T) {
 			}
 			got := playWith(t, f, o, nil, func(b *Box) { b.Rebaser, b.Prover = r, p })
 			res := got.result
-			if res.Status != tc.status || got.code != tc.code || (tc.reason != "") != res.Reasons.Has(tc.reason) || !strings.Contains(res.Reasons.String(), tc.names) {
+			if res.Status != tc.status || got.code != tc.code || (tc.reason != "") != res.Reasons.Has(tc.reason) ||
+				!strings.Contains(res.Reasons.String(), tc.names) {
 				t.Errorf("code %d, %s: %s", got.code, res.Status, res.Reasons)
 			}
 			for _, what := range tc.did {
@@ -260,7 +266,8 @@ func TestRebase(t *testing.T) {
 			if tc.rebaser.err == nil && (res.HeadSHA != wantHead || res.BaseSHA != wantBase) {
 				t.Errorf("head %s, base %s", res.HeadSHA, res.BaseSHA)
 			}
-			if x := res.Rebased; (x != nil && x.Pushed) != tc.pushed || (r.posted != nil) != tc.pushed || x != nil && !x.Pushed && x.Kept != r.kept {
+			if x := res.Rebased; (x != nil && x.Pushed) != tc.pushed || (r.posted != nil) != tc.pushed ||
+				x != nil && !x.Pushed && x.Kept != r.kept {
 				t.Errorf("%+v, posted %+v", x, r.posted)
 			}
 			vouched := ""

@@ -112,7 +112,9 @@ func TestRedChecks(t *testing.T) {
 	}
 	// What one check shows counts for the task, and nothing is red because of a task that changed nothing.
 	two := []workorder.Validation{{Name: "test", ExitCode: 1}, {Name: "lint", Passed: true}}
-	mended := &workorder.Proof{Checks: append(check(red, red, still, nil), workorder.CheckProof{Name: "lint", Base: red, Head: green, Transition: fixed})}
+	mended := &workorder.Proof{
+		Checks: append(check(red, red, still, nil), workorder.CheckProof{Name: "lint", Base: red, Head: green, Transition: fixed}),
+	}
 	as := func(s workorder.Status) workorder.Ending {
 		return workorder.Ending{Status: s, EndedBy: workorder.ByAgent}
 	}

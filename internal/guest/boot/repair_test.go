@@ -23,7 +23,11 @@ func redUntil(f *fake, round int) {
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	f := &fake{agent: func(context.Context) AgentEnd {
-		return AgentEnd{Status: workorder.StatusSuccess, Usage: workorder.Usage{CostUSD: new(1.0), InputTokens: 10}, Agent: workorder.Agent{Turns: 3}}
+		return AgentEnd{
+			Status: workorder.StatusSuccess,
+			Usage:  workorder.Usage{CostUSD: new(1.0), InputTokens: 10},
+			Agent:  workorder.Agent{Turns: 3},
+		}
 	}}
 	redUntil(f, 2)
 	var spent []float64
@@ -32,12 +36,17 @@ func TestRepair(t *testing.T) {
 			t.Errorf("sent back: %+v", checks)
 		}
 		spent = append(spent, *used.CostUSD)
-		return AgentEnd{Status: workorder.StatusSuccess, Usage: workorder.Usage{CostUSD: new(0.5), InputTokens: 1}, Agent: workorder.Agent{Turns: 1}}
+		return AgentEnd{
+			Status: workorder.StatusSuccess,
+			Usage:  workorder.Usage{CostUSD: new(0.5), InputTokens: 1},
+			Agent:  workorder.Agent{Turns: 1},
+		}
 	}
 	o := order()
 	o.Repair.MaxAttempts, o.MaxBudgetUSD = 3, new(5.0)
 	r := play(t, f, o, nil)
-	if r.result.Status != workorder.StatusSuccess || r.steps()["repair"] != workorder.StepDone || r.steps()["validate"] != workorder.StepFailed {
+	if r.result.Status != workorder.StatusSuccess || r.steps()["repair"] != workorder.StepDone ||
+		r.steps()["validate"] != workorder.StepFailed {
 		t.Errorf("%s, steps %v", r.result.Status, r.steps())
 	}
 	if diff := cmp.Diff([]float64{1, 1.5}, spent); diff != "" {
@@ -83,7 +92,10 @@ func TestRepairEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &fake{agent: func(context.Context) AgentEnd { return tc.agent }, repair: func(int, []workorder.Validation, workorder.Usage) AgentEnd { return tc.again }}
+			f := &fake{
+				agent:  func(context.Context) AgentEnd { return tc.agent },
+				repair: func(int, []workorder.Validation, workorder.Usage) AgentEnd { return tc.again },
+			}
 			redUntil(f, tc.red)
 			o := order()
 			o.Repair.MaxAttempts = tc.most

@@ -83,7 +83,10 @@ func TestSetupIsKept(t *testing.T) {
 		})
 		var got []string
 		for _, call := range c.fake.calls {
-			if slices.Contains([]string{"setup-1", "setup-2", "tidy", "aside", "clear", "keep", "keep whole", "anew", "baseline", "agent", "leave"}, call) {
+			if slices.Contains(
+				[]string{"setup-1", "setup-2", "tidy", "aside", "clear", "keep", "keep whole", "anew", "baseline", "agent", "leave"},
+				call,
+			) {
 				got = append(got, call)
 			}
 		}

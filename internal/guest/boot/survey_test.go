@@ -21,7 +21,9 @@ func (f *fake) Surface(_ context.Context, base, head string) ([]workorder.Surfac
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	r := play(t, &fake{surfaceErr: errors.New("a file is too large")}, order(), nil)
-	if r.code != workorder.ExitOK || len(r.result.Surface) != 1 || !strings.HasSuffix(r.result.Surface[0].Path, "..h1") || len(r.result.Warnings) != 1 || !strings.Contains(r.result.Warnings[0], "too large") {
+	if r.code != workorder.ExitOK || len(r.result.Surface) != 1 || !strings.HasSuffix(r.result.Surface[0].Path, "..h1") ||
+		len(r.result.Warnings) != 1 ||
+		!strings.Contains(r.result.Warnings[0], "too large") {
 		t.Errorf("code %d, %+v, %q", r.code, r.result.Surface, r.result.Warnings)
 	}
 	f := &fake{land: func(context.Context) land.Result { return land.Result{Head: "h0"} }}

@@ -72,7 +72,12 @@ func TestAfterAFailure(t *testing.T) {
 	}
 	l := &List{Rec: n, Steps: []Step{
 		{Name: "a", Run: note("a"), Undo: undo("a")},
-		{Name: "none", After: []workorder.StepName{"a", "of another list"}, Skip: func() string { return "nothing to do" }, Run: note("none")},
+		{
+			Name:  "none",
+			After: []workorder.StepName{"a", "of another list"},
+			Skip:  func() string { return "nothing to do" },
+			Run:   note("none"),
+		},
 		{Name: "soft", After: []workorder.StepName{"none"}, Soft: true, Run: do(errors.New("no"))},
 		{Name: "b", After: []workorder.StepName{"soft"}, Run: do(exited(3)), Undo: undo("b")},
 		{Name: "c", After: []workorder.StepName{"b"}, Run: note("c"), Undo: undo("c")},
@@ -97,7 +102,8 @@ func TestAfterAFailure(t *testing.T) {
 	if want := []workorder.StepName{"a", "soft", "b", "land", "fails"}; !slices.Equal(n.started, want) {
 		t.Errorf("started %v, want %v", n.started, want)
 	}
-	if !n.skipped("none") || n.ended["soft"] == nil || n.codes["b"] == nil || *n.codes["b"] != 3 || n.ended["fails"] == nil || n.ended["land"] != nil {
+	if !n.skipped("none") || n.ended["soft"] == nil || n.codes["b"] == nil || *n.codes["b"] != 3 || n.ended["fails"] == nil ||
+		n.ended["land"] != nil {
 		t.Errorf("ended %v, exit codes %v", n.ended, n.codes)
 	}
 	if len(n.unreached) != 1 || n.unreached["c"] == "" {
@@ -149,7 +155,10 @@ func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &notes{}
 		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		l := &List{Rec: n, Steps: []Step{{Name: "a", Budget: time.Second, Run: hang}, {Name: "b", Always: true, Budget: time.Second, Run: hang}}}
+		l := &List{
+			Rec:   n,
+			Steps: []Step{{Name: "a", Budget: time.Second, Run: hang}, {Name: "b", Always: true, Budget: time.Second, Run: hang}},
+		}
 		err := l.Work(t.Context())
 		l.Finish(t.Context())
 		if _, ok := errors.AsType[*budgetError](err); !ok || !errors.Is(err, context.DeadlineExceeded) {
@@ -167,13 +176,20 @@ func TestLife(t *testing.T) {
 	n, over := &notes{}, errors.New("told to stop")
 	life, end := context.WithCancelCause(t.Context())
 	l := &List{Rec: n, Steps: []Step{
-		{Name: "a", Always: true, Life: func() context.Context { return life }, Later: "; try again", Run: func(ctx context.Context) error { end(over); return ctx.Err() }},
+		{
+			Name:   "a",
+			Always: true,
+			Life:   func() context.Context { return life },
+			Later:  "; try again",
+			Run:    func(ctx context.Context) error { end(over); return ctx.Err() },
+		},
 		{Name: "b", Always: true, Life: func() context.Context { return life }, Run: do(errors.New("ran"))},
 		{Name: "c", Always: true, Run: func(ctx context.Context) error { return ctx.Err() }},
 	}}
 	l.Finish(life)
 	skip, _ := errors.AsType[*record.Skip](n.ended["a"])
-	if skip == nil || skip.Reason != over.Error()+"; try again" || !n.skipped("b") || slices.Contains(n.started, "b") || n.ended["c"] != nil {
+	if skip == nil || skip.Reason != over.Error()+"; try again" || !n.skipped("b") || slices.Contains(n.started, "b") ||
+		n.ended["c"] != nil {
 		t.Errorf("ended %v, started %v", n.ended, n.started)
 	}
 }

@@ -284,7 +284,11 @@ func TestResultIsMasked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(b), "s3cret"); n != 7 || res.Status != "s3cret" || res.TaskID != "T-s3cret" || res.Services[0].Log != "logs/s3cret" {
+	if n := strings.Count(
+		string(b),
+		"s3cret",
+	); n != 7 || res.Status != "s3cret" || res.TaskID != "T-s3cret" ||
+		res.Services[0].Log != "logs/s3cret" {
 		t.Errorf("the secret is there %d times:\n%s", n, b)
 	}
 	if res.Changes["s3cret"][0].Path != "a/***" || res.Surface[0].Path != "***" {

@@ -27,12 +27,27 @@ func TestBeforeHasNothingOfTheTask(t *testing.T) {
 	}
 	const id = "T-A1B2C3D4"
 	theirs := map[string]string{
-		"a branch": put("branch", "refs/heads/b"), "a tag": put("tag", "refs/tags/v1"), "another task's": put("other", "refs/heads/agent/T-B1B2C3D4-x"),
-		"a like name": put("like", "refs/heads/agent/"+id+"5"), "what a branch has taken over": put("merged", "refs/heads/merged", workorder.KeptRef(id, "merged")),
+		"a branch": put(
+			"branch",
+			"refs/heads/b",
+		),
+		"a tag":          put("tag", "refs/tags/v1"),
+		"another task's": put("other", "refs/heads/agent/T-B1B2C3D4-x"),
+		"a like name": put(
+			"like",
+			"refs/heads/agent/"+id+"5",
+		),
+		"what a branch has taken over": put("merged", "refs/heads/merged", workorder.KeptRef(id, "merged")),
 	}
 	own := map[string]string{
-		"the branch": put("own", "refs/heads/"+target), "the branch by another title": put("title", "refs/heads/agent/"+id+"-another"),
-		"kept": put("kept", workorder.KeptRef(id, "b")), "a checkpoint": put("checkpoint", workorder.CheckpointRef(id)), "evidence": put("evidence", workorder.EvidenceRef(id)),
+		"the branch":                  put("own", "refs/heads/"+target),
+		"the branch by another title": put("title", "refs/heads/agent/"+id+"-another"),
+		"kept": put(
+			"kept",
+			workorder.KeptRef(id, "b"),
+		),
+		"a checkpoint": put("checkpoint", workorder.CheckpointRef(id)),
+		"evidence":     put("evidence", workorder.EvidenceRef(id)),
 	}
 	f := newBox(t, srv, workorder.ModeContinue)
 	if _, _, err := f.Claimer.Fetch(t.Context()); err != nil {

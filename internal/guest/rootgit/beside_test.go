@@ -74,7 +74,13 @@ func TestManyTagsOfTheRemote(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	bare := srv.Root + "/r.git"
 	for i := range remote.MaxRefs + 10 {
-		gittest.Git(t, bare, "update-ref", fmt.Sprintf("refs/tags/a%d", i), gittest.Git(t, bare, "commit-tree", "-m", fmt.Sprint(i), "main^{tree}"))
+		gittest.Git(
+			t,
+			bare,
+			"update-ref",
+			fmt.Sprintf("refs/tags/a%d", i),
+			gittest.Git(t, bare, "commit-tree", "-m", fmt.Sprint(i), "main^{tree}"),
+		)
 	}
 	f := newBox(t, srv, workorder.ModeCreate)
 	f.start(t)
@@ -104,7 +110,10 @@ func TestBesideThatTheRemoteDoesNotTake(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, nil)
 			spoil(t, f)
-			f.sh(t, "for b in side other; do git checkout -q -b $b; echo $b >$b; git add $b; git commit -qm $b; git checkout -q "+target+"; done")
+			f.sh(
+				t,
+				"for b in side other; do git checkout -q -b $b; echo $b >$b; git add $b; git commit -qm $b; git checkout -q "+target+"; done",
+			)
 			side, other := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), gittest.Git(t, f.Repos.Workspace, "rev-parse", "other")
 			head := f.commit(t, "a")
 			f.write(t, "u", "uncommitted")
@@ -156,15 +165,25 @@ func TestEndGoesLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Ledger.Apart = true
-	if err := f.Pusher.Push(t.Context(), []remote.Change{{Ref: workorder.BranchRef(target), SHA: gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")}}, nil,
-		func(s *workorder.State) { s.Lease, s.Last().Status = nil, workorder.StatusSuccess }); err == nil {
+	if err := f.Pusher.Push(
+		t.Context(),
+		[]remote.Change{{Ref: workorder.BranchRef(target), SHA: gittest.Git(t, f.Repos.Workspace, "rev-parse", "HEAD")}},
+		nil,
+		func(s *workorder.State) { s.Lease, s.Last().Status = nil, workorder.StatusSuccess },
+	); err == nil {
 		t.Error("the remote refused nothing")
 	}
 	if s := f.state(t); s.Lease == nil || s.Last().Status != "" {
 		t.Errorf("the attempt ended without its work: %+v", s.Last())
 	}
 	f.srv.Refuse(t, "r.git", "")
-	if l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || f.state(t).Lease != nil {
+	if l := f.Lander.Land(
+		t.Context(),
+		f.base,
+		f.bundle,
+		ended(workorder.StatusSuccess),
+	); l.Err != nil || !l.Pushed ||
+		f.state(t).Lease != nil {
 		t.Errorf("landed %+v", l)
 	}
 }
@@ -185,14 +204,20 @@ func TestRuleAboutTheBranch(t *testing.T) {
 	f.sh(t, "git checkout -q -b side; echo side >side; git add side; git commit -qm side; git checkout -q "+target)
 	side, head := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), f.commit(t, "a")
 	f.write(t, "u", "uncommitted")
-	if s := f.Saver.Save(t.Context(), true); s.PushErr == nil || f.Ledger.Checkpoint == nil || f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" || !strings.Contains(f.kept(t), side) {
+	if s := f.Saver.Save(
+		t.Context(),
+		true,
+	); s.PushErr == nil || f.Ledger.Checkpoint == nil || f.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" ||
+		!strings.Contains(f.kept(t), side) {
 		t.Errorf("saved %+v; the remote keeps %q", s, f.kept(t))
 	}
 	l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
 	if l.Err == nil || l.Pushed || !strings.Contains(f.kept(t), head) || l.Bundle == "" {
 		t.Fatalf("landed %+v; the remote keeps %q", l, f.kept(t))
 	}
-	if said := l.Err.Error(); !strings.Contains(said, "GH001: ") || !strings.Contains(said, "exceeds the limit") || strings.ContainsAny(said, "\x1b\n") || strings.Contains(said, "s3cret") {
+	if said := l.Err.Error(); !strings.Contains(said, "GH001: ") || !strings.Contains(said, "exceeds the limit") ||
+		strings.ContainsAny(said, "\x1b\n") ||
+		strings.Contains(said, "s3cret") {
 		t.Errorf("%q", said)
 	}
 	if s := f.state(t); s.Lease == nil {

@@ -16,13 +16,27 @@ var nightlyRows = map[string][]string{
 	},
 	"TestSettingsThatHide": {"another case", "file is a folder", "folder is a link", "odd names", "the base has none"},
 	"TestHostileRepositories": {
-		"another git folder", "another remote", "another work tree", "hooks path", "alternates that are a secret", "names of refs", "a filter that is a process",
+		"another git folder",
+		"another remote",
+		"another work tree",
+		"hooks path",
+		"alternates that are a secret",
+		"names of refs",
+		"a filter that is a process",
 	},
 	"TestGitBesideForeignSettings": {"branch and merge", "stash", "soft reset", "cherry-pick"},
-	"TestConflictsAreKnown":        {"am -3", "cherry-picks", "merge, deleted", "popped, reset", "rebase, edited", "several files", "revert"},
-	"TestIfExists":                 {"done, continue", "done, refuse", "done, tell a continue", "cut off, no word"},
-	"TestResolvedRebase":           {"quit", "not on it", "staged"},
-	"TestSabotagedRepositories":    {"a pipe as config", "a pipe as index", "core.worktree", "garbage as config", "garbage as packed"},
+	"TestConflictsAreKnown": {
+		"am -3",
+		"cherry-picks",
+		"merge, deleted",
+		"popped, reset",
+		"rebase, edited",
+		"several files",
+		"revert",
+	},
+	"TestIfExists":              {"done, continue", "done, refuse", "done, tell a continue", "cut off, no word"},
+	"TestResolvedRebase":        {"quit", "not on it", "staged"},
+	"TestSabotagedRepositories": {"a pipe as config", "a pipe as index", "core.worktree", "garbage as config", "garbage as packed"},
 }
 
 // nightlyOnly reports whether only `make nightly` runs the row.

@@ -19,7 +19,13 @@ func unpushed(t *testing.T, srv *gittest.Server) *fixture {
 	f.start(t)
 	// A checkpoint that is older than the bundle, and says something else of the same file.
 	f.write(t, "a", "early\n")
-	gittest.Git(t, f.Repos.Workspace, "branch", "aside", gittest.Git(t, f.Repos.Workspace, "commit-tree", "-p", "HEAD", "-m", "early", "HEAD^{tree}"))
+	gittest.Git(
+		t,
+		f.Repos.Workspace,
+		"branch",
+		"aside",
+		gittest.Git(t, f.Repos.Workspace, "commit-tree", "-p", "HEAD", "-m", "early", "HEAD^{tree}"),
+	)
 	k := f.Saver.Keep(t.Context(), save.Options{})
 	k.Begin()
 	eventually(t, "a checkpoint", func() bool { return f.remoteHas(t, workorder.CheckpointRef("T-A1B2C3D4")) })
@@ -60,7 +66,8 @@ func TestBundleIsTheStart(t *testing.T) {
 	first := unpushed(t, srv)
 	f := next(t, first)
 	c, r := f.start(t)
-	if !c.Bundled || r.Kept != "" || gittest.Git(t, f.Repos.Workspace, "show", "HEAD:a") != "late" || gittest.Git(t, f.Repos.Workspace, "status", "--porcelain") != "" {
+	if !c.Bundled || r.Kept != "" || gittest.Git(t, f.Repos.Workspace, "show", "HEAD:a") != "late" ||
+		gittest.Git(t, f.Repos.Workspace, "status", "--porcelain") != "" {
 		t.Errorf("claimed %+v, restored %+v", c, r)
 	}
 	k := f.Saver.Keep(t.Context(), save.Options{})
@@ -71,10 +78,25 @@ func TestBundleIsTheStart(t *testing.T) {
 		t.Errorf("the branch is at %s, want %s", got, c.Head)
 	}
 	aside := gittest.Git(t, first.Repos.Workspace, "rev-parse", "aside")
-	if refs := gittest.Git(t, srv.Root+"/r.git", "for-each-ref", "--format=%(objectname)", workorder.TaskRefs("T-A1B2C3D4")); !strings.Contains(refs, aside) {
+	if refs := gittest.Git(
+		t,
+		srv.Root+"/r.git",
+		"for-each-ref",
+		"--format=%(objectname)",
+		workorder.TaskRefs("T-A1B2C3D4"),
+	); !strings.Contains(
+		refs,
+		aside,
+	) {
 		t.Error("what was beside the branch is not on the remote")
 	}
-	if l := f.Lander.Land(t.Context(), c.BaseSHA, f.bundle+"2", ended(workorder.StatusSuccess)); l.Err != nil || !l.Pushed || l.Checkpoint != nil {
+	if l := f.Lander.Land(
+		t.Context(),
+		c.BaseSHA,
+		f.bundle+"2",
+		ended(workorder.StatusSuccess),
+	); l.Err != nil || !l.Pushed ||
+		l.Checkpoint != nil {
 		t.Errorf("landed %+v", l)
 	}
 	// Given once more, it has nothing new to say.

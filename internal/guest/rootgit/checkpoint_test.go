@@ -72,7 +72,19 @@ const agentsOwn = `sha256sum .git/index .git/HEAD; git stash list; git status --
 
 func TestCheckpointRoundTrip(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, map[string]string{"tracked": "1", "gone": "2", "old/name": "3", "dir/a": "4", "mode": "5", "folder": "7", ".gitignore": "*.log\nbuild/\n", "forced.log": "6"})
+	f := newFixture(
+		t,
+		map[string]string{
+			"tracked":    "1",
+			"gone":       "2",
+			"old/name":   "3",
+			"dir/a":      "4",
+			"mode":       "5",
+			"folder":     "7",
+			".gitignore": "*.log\nbuild/\n",
+			"forced.log": "6",
+		},
+	)
 	f.sh(t, `
 echo stashed >tracked; git stash -q
 echo changed >tracked; rm gone; mkdir new; mv old/name new/name; rm -r dir; ln -s ../tracked dir; chmod -x mode; rm folder; mkdir folder; echo x >folder/x
@@ -91,7 +103,8 @@ mkdir -p deep/er; echo d >deep/er/file; git rm -q --cached mode`)
 		t.Errorf("the agent's own changed:\n%s\n%s", before, after)
 	}
 	n, c, r := f.next(t)
-	if !c.Continues || c.Attempt != 2 || r == nil || !r.Verified || r.Tree != s.Tree || r.Checkpoint != f.Ledger.Checkpoint.SHA || r.Kept != "" {
+	if !c.Continues || c.Attempt != 2 || r == nil || !r.Verified || r.Tree != s.Tree || r.Checkpoint != f.Ledger.Checkpoint.SHA ||
+		r.Kept != "" {
 		t.Fatalf("claimed %+v, restored %+v, want the tree %s", c, r, s.Tree)
 	}
 	f.sh(t, "rm -r a.log build") // ignored: not part of it
@@ -245,7 +258,12 @@ func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Fields(gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD")); !slices.Equal(got, []string{"deps/changed", "deps/taken"}) {
+	if got := strings.Fields(
+		gittest.Git(t, ws, "diff", "--name-only", f.base, "HEAD"),
+	); !slices.Equal(
+		got,
+		[]string{"deps/changed", "deps/taken"},
+	) {
 		t.Errorf("the branch has %q", got)
 	}
 }
@@ -355,7 +373,10 @@ func TestCheckpointsBesideCommits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil).quick(0.05)
 	k := f.keep(t)
-	f.sh(t, `for i in $(seq 60); do echo $i >f$i; echo $i >same; git add -A; git commit -qm $i; echo u >u$i; git stash -q -u; git stash pop -q; done`)
+	f.sh(
+		t,
+		`for i in $(seq 60); do echo $i >f$i; echo $i >same; git add -A; git commit -qm $i; echo u >u$i; git stash -q -u; git stash pop -q; done`,
+	)
 	k.Stop(t.Context())
 	if n := f.saw(workorder.EventCheckpoint, "ok"); n == 0 {
 		t.Error("there was no checkpoint")

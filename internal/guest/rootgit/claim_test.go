@@ -70,7 +70,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func ended(status workorder.Status) func([]workorder.Commit, string) workorder.Attempt {
 	return func(_ []workorder.Commit, head string) workorder.Attempt {
-		return workorder.Attempt{Status: status, HeadSHA: head, Reasons: workorder.Because(workorder.ReasonValidation, "why t0p-secret").And(workorder.ReasonPush, "and t0p-secret"), EndedAt: time.Unix(1700000000, 0).UTC()}
+		return workorder.Attempt{
+			Status:  status,
+			HeadSHA: head,
+			Reasons: workorder.Because(workorder.ReasonValidation, "why t0p-secret").And(workorder.ReasonPush, "and t0p-secret"),
+			EndedAt: time.Unix(1700000000, 0).UTC(),
+		}
 	}
 }
 
@@ -86,7 +91,9 @@ func TestClaimOfANewTask(t *testing.T) {
 	if c.Continues || c.Attempt != 1 || c.Head != f.base || c.Checkpoint != "" {
 		t.Errorf("claimed %+v", c)
 	}
-	if s.Task != "say ***\n-é" || s.BaseSHA != f.base || s.TargetBranch != target || s.Lease == nil || s.Lease.AttemptID != f.Repos.Order.AttemptID || len(s.Attempts) != 1 {
+	if s.Task != "say ***\n-é" || s.BaseSHA != f.base || s.TargetBranch != target || s.Lease == nil ||
+		s.Lease.AttemptID != f.Repos.Order.AttemptID ||
+		len(s.Attempts) != 1 {
 		t.Errorf("the remote's state is %+v", s)
 	}
 	again := newBox(t, srv, workorder.ModeCreate)
@@ -101,14 +108,25 @@ func TestClaimOfANewTask(t *testing.T) {
 		t.Fatalf("landed %+v", l)
 	}
 	s = f.state(t)
-	if a := s.Attempts[0]; s.Lease != nil || a.Status != workorder.StatusSuccess || a.HeadSHA != f.remote(t, workorder.BranchRef(target)) || a.Reasons.String() != "why ***; and ***" || !a.Reasons.Has(workorder.ReasonPush) || a.Number != 1 {
+	if a := s.Attempts[0]; s.Lease != nil || a.Status != workorder.StatusSuccess || a.HeadSHA != f.remote(t, workorder.BranchRef(target)) ||
+		a.Reasons.String() != "why ***; and ***" ||
+		!a.Reasons.Has(workorder.ReasonPush) ||
+		a.Number != 1 {
 		t.Errorf("after landing: %+v", s)
 	}
 	n := srv.Receives.Load()
-	if err := f.Lander.Release(t.Context(), ended(workorder.StatusSuccess)(nil, s.Attempts[0].HeadSHA)); err != nil || srv.Receives.Load() != n {
+	if err := f.Lander.Release(
+		t.Context(),
+		ended(workorder.StatusSuccess)(nil, s.Attempts[0].HeadSHA),
+	); err != nil ||
+		srv.Receives.Load() != n {
 		t.Errorf("releasing the same again: %v, %d pushes", err, srv.Receives.Load()-n)
 	}
-	if err := f.Lander.Release(t.Context(), ended(workorder.StatusFailed)(nil, "")); err != nil || f.state(t).Attempts[0].Status != workorder.StatusFailed {
+	if err := f.Lander.Release(
+		t.Context(),
+		ended(workorder.StatusFailed)(nil, ""),
+	); err != nil ||
+		f.state(t).Attempts[0].Status != workorder.StatusFailed {
 		t.Errorf("releasing what turned out different: %v, %+v", err, f.state(t).Attempts)
 	}
 }
@@ -168,7 +186,10 @@ func TestRaceForTheLease(t *testing.T) {
 		if lost == nil {
 			lost = errs[1]
 		}
-		if _, held := errors.AsType[*remote.LeaseHeldError](lost); (errs[0] == nil) == (errs[1] == nil) || !held && !errors.Is(lost, claim.ErrTaskExists) {
+		if _, held := errors.AsType[*remote.LeaseHeldError](
+			lost,
+		); (errs[0] == nil) == (errs[1] == nil) ||
+			!held && !errors.Is(lost, claim.ErrTaskExists) {
 			t.Errorf("%s: %v and %v", mode, errs[0], errs[1])
 		}
 		boxes[0].Heartbeat.Stop()
@@ -227,7 +248,12 @@ func TestClaimThatIsCutOff(t *testing.T) {
 			}
 			srv.Hold.Store(false)
 			over()
-			if err := f.rescue(t).Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
+			if err := f.rescue(
+				t,
+			).Lander.Release(
+				t.Context(),
+				workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal},
+			); err != nil {
 				t.Fatal(err)
 			}
 			s := f.state(t)
@@ -269,7 +295,8 @@ func TestTakeover(t *testing.T) {
 		first, second := begin(t)
 		first.Heartbeat.Stop()
 		c, err := second.claim(t)
-		if err != nil || c.Attempt != 2 || second.saw(workorder.EventLease, "waiting") != 1 || second.saw(workorder.EventLease, "acquired") != 1 {
+		if err != nil || c.Attempt != 2 || second.saw(workorder.EventLease, "waiting") != 1 ||
+			second.saw(workorder.EventLease, "acquired") != 1 {
 			t.Fatalf("claimed %+v, %v, events %+v", c, err, second.seen())
 		}
 		if a := c.State.Find(first.Repos.Order.AttemptID); a.Status != workorder.StatusLost {
@@ -285,10 +312,17 @@ func TestTakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := first.Lander.Land(t.Context(), first.base, first.bundle, ended(workorder.StatusSuccess))
-		if _, held := errors.AsType[*remote.LeaseHeldError](l.Err); !held || l.Pushed || l.Bundle == "" || first.remote(t, workorder.BranchRef(target)) != "" {
+		if _, held := errors.AsType[*remote.LeaseHeldError](
+			l.Err,
+		); !held || l.Pushed || l.Bundle == "" ||
+			first.remote(t, workorder.BranchRef(target)) != "" {
 			t.Errorf("landed %+v without the lease", l)
 		}
-		if err := first.Lander.Release(t.Context(), workorder.Attempt{}); err != nil || first.state(t).Lease.AttemptID != second.Repos.Order.AttemptID {
+		if err := first.Lander.Release(
+			t.Context(),
+			workorder.Attempt{},
+		); err != nil ||
+			first.state(t).Lease.AttemptID != second.Repos.Order.AttemptID {
 			t.Errorf("released another's lease: %v", err)
 		}
 		// Rescue knows, too.
@@ -317,7 +351,10 @@ func TestTakeover(t *testing.T) {
 		if first.remote(t, workorder.StateRef("T-A1B2C3D4")) != before {
 			t.Error("the state was pushed though nothing changed")
 		}
-		if held, ok := errors.AsType[*remote.LeaseHeldError](err); !ok || held.AttemptID != first.Repos.Order.AttemptID || held.Holder == "" {
+		if held, ok := errors.AsType[*remote.LeaseHeldError](
+			err,
+		); !ok || held.AttemptID != first.Repos.Order.AttemptID ||
+			held.Holder == "" {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -356,7 +393,11 @@ func TestLeaseIsLostWithoutAPush(t *testing.T) {
 	if f.saw(workorder.EventLease, "lost") != 1 {
 		t.Errorf("events %+v", f.seen())
 	}
-	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted}); err != nil || f.state(t).Lease.AttemptID != n.Repos.Order.AttemptID {
+	if err := f.Lander.Release(
+		t.Context(),
+		workorder.Attempt{Status: workorder.StatusInterrupted},
+	); err != nil ||
+		f.state(t).Lease.AttemptID != n.Repos.Order.AttemptID {
 		t.Errorf("released another's lease: %v", err)
 	}
 }
@@ -457,7 +498,8 @@ func TestEndThatArrivesLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := f.Lander.Land(t.Context(), f.base, f.bundle, ended(workorder.StatusSuccess))
-			if l.Err != nil || !l.Pushed || f.state(t).Last().Status != workorder.StatusSuccess || f.saw(workorder.EventLease, "lost") != 0 {
+			if l.Err != nil || !l.Pushed || f.state(t).Last().Status != workorder.StatusSuccess ||
+				f.saw(workorder.EventLease, "lost") != 0 {
 				t.Errorf("landed %+v, events %+v", l, f.seen())
 			}
 		})

@@ -60,14 +60,26 @@ func TestConflictsAreKnown(t *testing.T) {
 			} else if !want {
 				return
 			}
-			if got.During != c.during || !slices.Equal(got.Paths, c.paths) || len(c.paths) > 0 && (told == nil || !slices.Equal(told.Paths, c.paths)) {
+			if got.During != c.during || !slices.Equal(got.Paths, c.paths) ||
+				len(c.paths) > 0 && (told == nil || !slices.Equal(told.Paths, c.paths)) {
 				t.Errorf("%+v; the message is of %+v", got, told)
 			}
 			if l := f.land(t); !l.Pushed || len(c.paths) > 0 && strings.TrimSpace(l.Commits[0].Subject) == "" {
 				t.Errorf("%+v", l)
 			}
 			// A repair resolves it.
-			_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "for p in a 'b ü'; do echo resolved >\"$p\"; done; git add -A; git commit -qm resolved; rm -rf .git/rebase-* .git/sequencer"}, Dir: f.Repos.Workspace, Env: env})
+			_ = proc.Run(
+				t.Context(),
+				proc.Spec{
+					Argv: []string{
+						"sh",
+						"-c",
+						"for p in a 'b ü'; do echo resolved >\"$p\"; done; git add -A; git commit -qm resolved; rm -rf .git/rebase-* .git/sequencer",
+					},
+					Dir: f.Repos.Workspace,
+					Env: env,
+				},
+			)
 			if got := f.Committer.Unresolved(t.Context()); got != nil {
 				t.Errorf("after a repair: %+v", got)
 			}

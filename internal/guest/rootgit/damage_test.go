@@ -69,14 +69,22 @@ func TestStateOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.Heartbeat.Stop()
-	bad := f.made(t, `git commit-tree -m x $(printf '100644 blob %s\tstate.json\n' $(echo '{"version":1000}' | git hash-object -w --stdin) | git mktree)`)
+	bad := f.made(
+		t,
+		`git commit-tree -m x $(printf '100644 blob %s\tstate.json\n' $(echo '{"version":1000}' | git hash-object -w --stdin) | git mktree)`,
+	)
 	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", workorder.StateRef("T-A1B2C3D4"), bad)
 	n := newBox(t, f.srv, workorder.ModeContinue)
 	base, sha, err := n.Claimer.Fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Claimer.Claim(t.Context(), base, sha); err == nil || !strings.Contains(err.Error(), "1000") || f.remote(t, workorder.StateRef("T-A1B2C3D4")) != bad {
+	if _, err := n.Claimer.Claim(
+		t.Context(),
+		base,
+		sha,
+	); err == nil || !strings.Contains(err.Error(), "1000") ||
+		f.remote(t, workorder.StateRef("T-A1B2C3D4")) != bad {
 		t.Errorf("got %v", err)
 	}
 }

@@ -55,7 +55,9 @@ func TestSameOrderTwiceAtOnce(t *testing.T) {
 				had := first.state(t).Lease
 				_, err := first.twin(t, nil).claim(t)
 				held, isHeld := errors.AsType[*remote.LeaseHeldError](err)
-				if refused := mode == workorder.ModeCreate && exists == ""; refused != errors.Is(err, claim.ErrTaskExists) || refused == isHeld {
+				if refused := mode == workorder.ModeCreate &&
+					exists == ""; refused != errors.Is(err, claim.ErrTaskExists) ||
+					refused == isHeld {
 					t.Errorf("got %v", err)
 				}
 				if isHeld && held.AttemptID != first.Repos.Order.AttemptID {
@@ -86,11 +88,14 @@ func TestSameOrderAfterADeadBox(t *testing.T) {
 
 	second := first.twin(t, nil)
 	c, err := second.claim(t)
-	if err != nil || !c.Continues || c.Attempt != 2 || c.Head != saved || second.Repos.Order.Mode != workorder.ModeContinue || second.saw(workorder.EventLease, "waiting") != 1 {
+	if err != nil || !c.Continues || c.Attempt != 2 || c.Head != saved || second.Repos.Order.Mode != workorder.ModeContinue ||
+		second.saw(workorder.EventLease, "waiting") != 1 {
 		t.Fatalf("claimed %+v, %v, events %+v", c, err, second.seen())
 	}
 	s := second.state(t)
-	if len(s.Attempts) != 2 || s.Attempts[0].ID == s.Attempts[1].ID || s.Attempts[1].ID != first.Repos.Order.AttemptID || s.Attempts[0].Status != workorder.StatusLost || s.SpentUSD() != spent {
+	if len(s.Attempts) != 2 || s.Attempts[0].ID == s.Attempts[1].ID || s.Attempts[1].ID != first.Repos.Order.AttemptID ||
+		s.Attempts[0].Status != workorder.StatusLost ||
+		s.SpentUSD() != spent {
 		t.Errorf("the attempts are %+v, they cost %v", s.Attempts, s.SpentUSD())
 	}
 	// The dead one was not dead: the lease of its own order is not its own, nor for a process that comes after it.
@@ -123,7 +128,13 @@ func TestRescueIsTheSameHolder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.Heartbeat.Stop()
-	if err := f.rescue(t).Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil || f.state(t).Lease != nil || f.state(t).Last().Status != workorder.StatusError {
+	if err := f.rescue(
+		t,
+	).Lander.Release(
+		t.Context(),
+		workorder.Attempt{Status: workorder.StatusError},
+	); err != nil || f.state(t).Lease != nil ||
+		f.state(t).Last().Status != workorder.StatusError {
 		t.Errorf("%v; the remote says %+v", err, f.state(t))
 	}
 }
@@ -183,7 +194,8 @@ func TestIfExists(t *testing.T) {
 			if isTold && (told.Attempt.Status != c.end.Status || told.Attempt.EndedBy != c.end.EndedBy || told.Result != nil) {
 				t.Errorf("told %+v", told)
 			}
-			if c.runs && (!got.Continues || got.Attempt != 2 || second.Repos.Order.Mode != workorder.ModeContinue || second.state(t).Last().Mode != workorder.ModeContinue) {
+			if c.runs &&
+				(!got.Continues || got.Attempt != 2 || second.Repos.Order.Mode != workorder.ModeContinue || second.state(t).Last().Mode != workorder.ModeContinue) {
 				t.Errorf("claimed %+v in mode %s", got, second.Repos.Order.Mode)
 			}
 			if !c.runs && first.state(t).Lease != nil {

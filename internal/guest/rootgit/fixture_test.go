@@ -65,12 +65,21 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 	f := &fixture{srv: srv, bundle: filepath.Join(tb.TempDir(), "work.bundle")}
 	f.parts = connect(&remote.Repos{
 		Order: &workorder.Order{
-			Repo: url, CloneURL: url, TaskID: "T-A1B2C3D4", TargetBranch: target, Mode: mode, AttemptID: workorder.NewAttemptID(), Task: "do x",
-			Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+			Repo:         url,
+			CloneURL:     url,
+			TaskID:       "T-A1B2C3D4",
+			TargetBranch: target,
+			Mode:         mode,
+			AttemptID:    workorder.NewAttemptID(),
+			Task:         "do x",
+			Author:       workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 		},
-		Dir: tb.TempDir(), BeforeDir: filepath.Join(tb.TempDir(), "proof", "before.git"), Workspace: filepath.Join(tb.TempDir(), "ws"), Home: tb.TempDir(),
-		Auth: &git.Auth{URL: url, Token: token},
-		Emit: f.emit,
+		Dir:       tb.TempDir(),
+		BeforeDir: filepath.Join(tb.TempDir(), "proof", "before.git"),
+		Workspace: filepath.Join(tb.TempDir(), "ws"),
+		Home:      tb.TempDir(),
+		Auth:      &git.Auth{URL: url, Token: token},
+		Emit:      f.emit,
 	})
 	tb.Cleanup(f.Heartbeat.Stop)
 	if err := os.Mkdir(f.Repos.Workspace, 0o755); err != nil {
@@ -83,7 +92,16 @@ func newBox(tb testing.TB, srv *gittest.Server, mode workorder.Mode) *fixture {
 func (f *fixture) rescue(tb testing.TB) *fixture {
 	tb.Helper()
 	r := &fixture{srv: f.srv, base: f.base, bundle: f.bundle}
-	r.parts = connect(&remote.Repos{Order: f.Repos.Order, Dir: f.Repos.Dir, Workspace: f.Repos.Workspace, Home: f.Repos.Home, Auth: f.Repos.Auth, Emit: r.emit})
+	r.parts = connect(
+		&remote.Repos{
+			Order:     f.Repos.Order,
+			Dir:       f.Repos.Dir,
+			Workspace: f.Repos.Workspace,
+			Home:      f.Repos.Home,
+			Auth:      f.Repos.Auth,
+			Emit:      r.emit,
+		},
+	)
 	tb.Cleanup(r.Heartbeat.Stop)
 	return r
 }

@@ -122,7 +122,14 @@ func newEvil(t *testing.T, f *fixture) *evil {
 	if err := os.Chmod(h.roots, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	h.env = append(f.Repos.Identity(), "PATH="+os.Getenv("PATH"), "SPY="+h.spy, "ROOTS="+h.roots, "URL="+f.Repos.Order.CloneURL, "GIT_CONFIG_NOSYSTEM=1")
+	h.env = append(
+		f.Repos.Identity(),
+		"PATH="+os.Getenv("PATH"),
+		"SPY="+h.spy,
+		"ROOTS="+h.roots,
+		"URL="+f.Repos.Order.CloneURL,
+		"GIT_CONFIG_NOSYSTEM=1",
+	)
 	if os.Getuid() != 0 {
 		return h
 	}
@@ -135,7 +142,10 @@ func newEvil(t *testing.T, f *fixture) *evil {
 			}
 		}
 	}
-	if _, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"chown", "-R", "65534:65534", f.Repos.Workspace, f.Repos.Home}}); err != nil {
+	if _, err := proc.Output(
+		t.Context(),
+		proc.Spec{Argv: []string{"chown", "-R", "65534:65534", f.Repos.Workspace, f.Repos.Home}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -143,7 +153,10 @@ func newEvil(t *testing.T, f *fixture) *evil {
 
 func (h *evil) run(t *testing.T, script string) {
 	t.Helper()
-	if _, err := proc.Output(t.Context(), proc.Spec{Argv: []string{"/bin/bash", "-ec", script}, Dir: h.Repos.Workspace, Env: h.env, User: h.Repos.User}); err != nil {
+	if _, err := proc.Output(
+		t.Context(),
+		proc.Spec{Argv: []string{"/bin/bash", "-ec", script}, Dir: h.Repos.Workspace, Env: h.env, User: h.Repos.User},
+	); err != nil {
 		t.Fatal(err)
 	}
 	// Programs that the agent ran itself do not count.
@@ -191,7 +204,10 @@ func (h *evil) check(t *testing.T, f *fixture, runs bool) {
 		}
 	}
 	for ref := range strings.Lines(gittest.Git(t, f.srv.Root+"/r.git", "for-each-ref", "--format=%(refname)")) {
-		if ref = strings.TrimSpace(ref); ref != "refs/heads/main" && ref != "refs/heads/"+target && !strings.HasPrefix(ref, workorder.TaskRefs("T-A1B2C3D4")) {
+		if ref = strings.TrimSpace(
+			ref,
+		); ref != "refs/heads/main" && ref != "refs/heads/"+target &&
+			!strings.HasPrefix(ref, workorder.TaskRefs("T-A1B2C3D4")) {
 			t.Errorf("%s was pushed", ref)
 		}
 	}

@@ -73,7 +73,10 @@ func TestSideBranchesAndStashReachTheRemote(t *testing.T) {
 	f := newFixture(t, nil).quick(0.3)
 	k := f.keep(t)
 	// Without a checkout: the keeper may look at any moment, and HEAD is the task's branch to it.
-	f.sh(t, "git tag mark $(git commit-tree HEAD^{tree} -p HEAD -m one); git branch side $(git commit-tree HEAD^{tree} -p mark -m two); echo s >>README; git stash -q")
+	f.sh(
+		t,
+		"git tag mark $(git commit-tree HEAD^{tree} -p HEAD -m one); git branch side $(git commit-tree HEAD^{tree} -p mark -m two); echo s >>README; git stash -q",
+	)
 	side := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side")
 	for name, sha := range map[string]string{
 		"side": side, "tags/mark": gittest.Git(t, f.Repos.Workspace, "rev-parse", "mark"), "stash": gittest.Git(t, f.Repos.Workspace, "rev-parse", "refs/stash"),

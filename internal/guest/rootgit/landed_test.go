@@ -19,8 +19,15 @@ func TestForgedObjectsChangeNoReport(t *testing.T) {
 	srv := gittest.New(t, "tok")
 	url := srv.Create(t, "r.git", map[string]string{"README": "x"})
 	o := workorder.Order{
-		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Task: "Make it", Repo: url, CloneURL: url, TargetBranch: "agent/T-A1B2C3D4-x",
-		AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+		Version:      workorder.Version,
+		TaskID:       "T-A1B2C3D4",
+		Mode:         workorder.ModeCreate,
+		Task:         "Make it",
+		Repo:         url,
+		CloneURL:     url,
+		TargetBranch: "agent/T-A1B2C3D4-x",
+		AttemptID:    workorder.NewAttemptID(),
+		Author:       workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 	}
 	a := newAttempt(t, o)
 	if err := os.MkdirAll(filepath.Join(a.cfg.Space.Dir, ".github/workflows"), 0o755); err != nil {

@@ -17,7 +17,10 @@ func TestPlanAnew(t *testing.T) {
 	srv.Create(t, "r.git", nil)
 	first := newBox(t, srv, workorder.ModePlan)
 	first.start(t)
-	if err := first.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal}); err != nil {
+	if err := first.Lander.Release(
+		t.Context(),
+		workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal},
+	); err != nil {
 		t.Fatal(err)
 	}
 	bare := srv.Root + "/r.git"
@@ -29,7 +32,10 @@ func TestPlanAnew(t *testing.T) {
 	if restored != nil || c.Continues || c.Attempt != 2 || c.BaseSHA != moved || c.State.Task != "do y" {
 		t.Errorf("%+v, restored %+v", c, restored)
 	}
-	if err := again.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent, Plan: "1. y"}); err != nil {
+	if err := again.Lander.Release(
+		t.Context(),
+		workorder.Attempt{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent, Plan: "1. y"},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if s := again.Ledger.State; len(s.Attempts) != 2 || s.Attempts[1].Plan != "1. y" {

@@ -171,7 +171,11 @@ func TestAgentThatLeavesItsBranch(t *testing.T) {
 			if f.remote(t, "refs/heads/main") != f.base {
 				t.Error("the remote's main moved")
 			}
-			if has := slices.ContainsFunc(l.Warnings, func(w string) bool { return strings.Contains(w, tc.warning) }); tc.warning != "" && !has {
+			if has := slices.ContainsFunc(
+				l.Warnings,
+				func(w string) bool { return strings.Contains(w, tc.warning) },
+			); tc.warning != "" &&
+				!has {
 				t.Errorf("warnings %q, want one with %q", l.Warnings, tc.warning)
 			}
 		})
@@ -372,7 +376,13 @@ func TestBranchesOfTheAgentsOwn(t *testing.T) {
 func TestBranchBehindTheBase(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	gittest.Git(t, f.srv.Root+"/r.git", "update-ref", "refs/heads/main", gittest.Git(t, f.srv.Root+"/r.git", "commit-tree", "-p", "HEAD", "-m", "second", "HEAD^{tree}"))
+	gittest.Git(
+		t,
+		f.srv.Root+"/r.git",
+		"update-ref",
+		"refs/heads/main",
+		gittest.Git(t, f.srv.Root+"/r.git", "commit-tree", "-p", "HEAD", "-m", "second", "HEAD^{tree}"),
+	)
 	f = newBox(t, f.srv, workorder.ModeCreate)
 	f.Repos.Order.TaskID, f.Repos.Order.TargetBranch = "T-00000000", "agent/T-00000000"
 	f.start(t)

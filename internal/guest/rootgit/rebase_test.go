@@ -81,7 +81,8 @@ func rebaseBox(t *testing.T, srv *gittest.Server, o workorder.Rebase) (*fixture,
 // refusedFor reports whether err is a rebase that was not begun, ended so, and names what it is about.
 func refusedFor(err error, by workorder.EndedBy, names ...string) bool {
 	refused, ok := errors.AsType[*land.RebaseError](err)
-	return ok && refused.EndedBy() == by && !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(err.Error(), name) })
+	return ok && refused.EndedBy() == by &&
+		!slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(err.Error(), name) })
 }
 
 const (
@@ -111,20 +112,32 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		if err != nil || why != "" || head == old {
 			t.Fatalf("%s %q %v", head, why, err)
 		}
-		c, err := land.CompareCommits(t.Context(), f.Repos.Objects(), land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: tip, NewHead: head})
+		c, err := land.CompareCommits(
+			t.Context(),
+			f.Repos.Objects(),
+			land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: tip, NewHead: head},
+		)
 		if err != nil || len(c.Problems) > 0 || len(c.Moved) != 2 || c.Moved[1].How != workorder.RangeSame {
 			t.Fatalf("%+v, %v", c, err)
 		}
 		// Saves in the meantime leave the branch alone.
-		if s := f.Saver.Save(t.Context(), true); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != old || f.remote(t, besideRef) != head {
+		if s := f.Saver.Save(
+			t.Context(),
+			true,
+		); s.PushErr != nil || f.remote(t, workorder.BranchRef(target)) != old ||
+			f.remote(t, besideRef) != head {
 			t.Fatalf("%+v", s)
 		}
 		f.write(t, "dropping", "of a check")
 		gittest.Git(t, f.Repos.Workspace, "commit", "-q", "--allow-empty", "-m", "by a check")
-		if err := f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: tip, Head: "", OldHead: old, Backup: backupRef}); err == nil {
+		if err := f.Lander.MoveBranch(
+			remote.RebaseResult{Branch: "main", Base: tip, Head: "", OldHead: old, Backup: backupRef},
+		); err == nil {
 			t.Error("the branch may become nothing")
 		}
-		if err := f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: tip, Head: head, OldHead: old, Backup: backupRef}); err != nil {
+		if err := f.Lander.MoveBranch(
+			remote.RebaseResult{Branch: "main", Base: tip, Head: head, OldHead: old, Backup: backupRef},
+		); err != nil {
 			t.Fatal(err)
 		}
 		l := f.Lander.Land(t.Context(), tip, f.bundle, endedAs(workorder.StatusSuccess))
@@ -137,7 +150,13 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		if f.remote(t, besideRef) != "" {
 			t.Error("what the branch has lies beside it as well")
 		}
-		if refs := gittest.Git(t, srv.Root+"/r.git", "for-each-ref", "--format=%(refname)", workorder.TaskRefs("T-A1B2C3D4")+"heads/replaced-*"); refs != "" {
+		if refs := gittest.Git(
+			t,
+			srv.Root+"/r.git",
+			"for-each-ref",
+			"--format=%(refname)",
+			workorder.TaskRefs("T-A1B2C3D4")+"heads/replaced-*",
+		); refs != "" {
 			t.Errorf("kept twice: %s", refs)
 		}
 		if s := f.state(t); s.BaseBranch != "main" || s.BaseSHA != tip || s.Last().HeadSHA != head || s.Lease != nil {
@@ -161,7 +180,10 @@ func TestHeldBranch(t *testing.T) {
 	if err := errors.Join(f.Lander.HoldBranch(besideRef), f.Rebaser.Run(t.Context(), plan)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&land.Conflict{Commit: plan.Conflict.Commit, Subject: "Change two", Files: []string{"f"}}, plan.Conflict); diff != "" {
+	if diff := cmp.Diff(
+		&land.Conflict{Commit: plan.Conflict.Commit, Subject: "Change two", Files: []string{"f"}},
+		plan.Conflict,
+	); diff != "" {
 		t.Fatal(diff)
 	}
 	if _, why, err := f.Rebaser.Unfinished(t.Context(), plan); err != nil || !strings.HasSuffix(why, " f") {
@@ -261,13 +283,18 @@ func TestResolvedRebase(t *testing.T) {
 			}
 			tc.resolve(t, f)
 			head, why, err := f.Rebaser.Unfinished(t.Context(), plan)
-			if err != nil || (tc.why == "") != (why == "") || !strings.Contains(why, tc.why) || tc.not != "" && strings.Contains(why, tc.not) {
+			if err != nil || (tc.why == "") != (why == "") || !strings.Contains(why, tc.why) ||
+				tc.not != "" && strings.Contains(why, tc.not) {
 				t.Fatalf("%q %v", why, err)
 			}
 			if why != "" {
 				return
 			}
-			c, err := land.CompareCommits(t.Context(), f.Repos.Objects(), land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: plan.NewBase, NewHead: head, Resolver: "the agent"})
+			c, err := land.CompareCommits(
+				t.Context(),
+				f.Repos.Objects(),
+				land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: plan.NewBase, NewHead: head, Resolver: "the agent"},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +307,8 @@ func TestResolvedRebase(t *testing.T) {
 					t.Errorf("problems without %s: %s", names, got)
 				}
 			}
-			if why := c.Moved[0].Why; len(tc.problem) == 0 && (!strings.Contains(why, " f,") || !strings.HasSuffix(why, "the agent") || c.Moved[1].How != workorder.RangeSame) {
+			if why := c.Moved[0].Why; len(tc.problem) == 0 &&
+				(!strings.Contains(why, " f,") || !strings.HasSuffix(why, "the agent") || c.Moved[1].How != workorder.RangeSame) {
 				t.Errorf("%+v", c.Moved)
 			}
 		})
@@ -323,7 +351,12 @@ func TestPushDuringARebase(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// Commits that they pushed are not moved unasked.
-	if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{}); !refusedFor(err, workorder.ByGit, `"Theirs"`, "Ann", "--with-foreign") || strings.Contains(err.Error(), "Change two") {
+	if _, _, _, err := rebaseBox(
+		t,
+		srv,
+		workorder.Rebase{},
+	); !refusedFor(err, workorder.ByGit, `"Theirs"`, "Ann", "--with-foreign") ||
+		strings.Contains(err.Error(), "Change two") {
 		t.Errorf("%v", err)
 	}
 }
@@ -398,7 +431,8 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		}
 		f.Lander.Land(t.Context(), f.base, f.bundle, endedAs(workorder.StatusSuccess))
 		_, _, plan, err := rebaseBox(t, srv, workorder.Rebase{})
-		if err != nil || plan.Commits == 0 || !strings.Contains(plan.Nothing(), " main ") || !strings.Contains(plan.Nothing(), plan.NewBase[:12]) {
+		if err != nil || plan.Commits == 0 || !strings.Contains(plan.Nothing(), " main ") ||
+			!strings.Contains(plan.Nothing(), plan.NewBase[:12]) {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
@@ -494,7 +528,11 @@ func TestRebaseOfMerges(t *testing.T) {
 	if got := gittest.Git(t, n.Repos.Workspace, "log", "--format=%s", head, "^"+plan.NewBase); got != "Late\nAdd new\nChange two" {
 		t.Errorf("%q", got)
 	}
-	c, err := land.CompareCommits(t.Context(), n.Repos.Objects(), land.Range{Upstream: plan.Upstream, OldHead: l.Head, NewBase: plan.NewBase, NewHead: head})
+	c, err := land.CompareCommits(
+		t.Context(),
+		n.Repos.Objects(),
+		land.Range{Upstream: plan.Upstream, OldHead: l.Head, NewBase: plan.NewBase, NewHead: head},
+	)
 	if err != nil || len(c.Problems) > 0 || len(c.Moved) != 4 {
 		t.Errorf("%+v, %v", c, err)
 	}

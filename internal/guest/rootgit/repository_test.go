@@ -35,10 +35,12 @@ func newAttempt(t *testing.T, o workorder.Order) *attempt {
 	if err := os.Mkdir(space.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a := &attempt{Repository: New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, Config{
-		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space,
-		Emit: func(workorder.Event) {}, Clean: func(s string) string { return s },
-	})}
+	a := &attempt{
+		Repository: New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, Config{
+			Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space,
+			Emit: func(workorder.Event) {}, Clean: func(s string) string { return s },
+		}),
+	}
 	t.Cleanup(a.Close)
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
@@ -82,13 +84,26 @@ func TestSameOrderIsTold(t *testing.T) {
 	srv := gittest.New(t, "tok")
 	url := srv.Create(t, "r.git", map[string]string{"README": "x"})
 	o := workorder.Order{
-		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, IfExists: workorder.ExistsTell, Task: "Make it", Repo: url, CloneURL: url,
-		TargetBranch: "agent/T-A1B2C3D4-x", AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+		Version:      workorder.Version,
+		TaskID:       "T-A1B2C3D4",
+		Mode:         workorder.ModeCreate,
+		IfExists:     workorder.ExistsTell,
+		Task:         "Make it",
+		Repo:         url,
+		CloneURL:     url,
+		TargetBranch: "agent/T-A1B2C3D4-x",
+		AttemptID:    workorder.NewAttemptID(),
+		Author:       workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 	}
 	a := newAttempt(t, o)
 	a.commit(t, "f", "work")
 	status := workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}
-	if l := a.Land(t.Context(), a.cloned.BaseSHA, func([]workorder.Commit, string) workorder.Attempt { return status }); l.Err != nil || !l.Pushed {
+	if l := a.Land(
+		t.Context(),
+		a.cloned.BaseSHA,
+		func([]workorder.Commit, string) workorder.Attempt { return status },
+	); l.Err != nil ||
+		!l.Pushed {
 		t.Fatalf("%+v", l)
 	}
 	b, err := (&workorder.Result{TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy, Reasons: workorder.Because(workorder.ReasonValidation, "the test failed")}).Encode()
@@ -109,11 +124,22 @@ func TestSameOrderIsTold(t *testing.T) {
 	}
 	dir := t.TempDir()
 	again := New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, Config{
-		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: a.cfg.Space, User: a.cfg.Space.User,
-		Emit: func(workorder.Event) {}, Clean: func(s string) string { return s },
+		Out: filepath.Join(
+			dir,
+			"out",
+		),
+		Git:   filepath.Join(dir, "git"),
+		SSH:   filepath.Join(dir, "ssh"),
+		Space: a.cfg.Space,
+		User:  a.cfg.Space.User,
+		Emit:  func(workorder.Event) {},
+		Clean: func(s string) string { return s },
 	})
 	_, err = again.Clone(t.Context())
-	if done, ok := errors.AsType[*claim.DoneError](err); !ok || done.Attempt.Status != status.Status || done.Result == nil || done.Result.Reasons.Code() != workorder.ReasonValidation {
+	if done, ok := errors.AsType[*claim.DoneError](
+		err,
+	); !ok || done.Attempt.Status != status.Status || done.Result == nil ||
+		done.Result.Reasons.Code() != workorder.ReasonValidation {
 		t.Errorf("told %+v, %v", done, err)
 	}
 }
@@ -128,14 +154,19 @@ func TestAppStaysOnItsHost(t *testing.T) {
 	home := httptest.NewServer(forgetest.New(forgetest.Options{Owner: "o", Name: "app", AppID: "123", AppKey: &key.PublicKey}))
 	t.Cleanup(home.Close)
 	var sent []string
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }))
+	other := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }),
+	)
 	t.Cleanup(other.Close)
 	env := &workorder.Envelope{
 		Order: workorder.Order{Repo: home.URL + "/o/app.git", CloneURL: home.URL + "/o/app.git", PR: &workorder.PullRequest{
 			APIURL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v3", Repository: "o/app",
 		}},
 		Git: &workorder.GitCredential{Token: "ghs_first", Renew: true},
-		App: &workorder.ForgeApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))},
+		App: &workorder.ForgeApp{
+			ID:         "123",
+			PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+		},
 	}
 	auth, err := gitAuth(env, t.TempDir())
 	if err != nil {
@@ -153,8 +184,15 @@ func TestLeftoversNameNoSecret(t *testing.T) {
 	srv := gittest.New(t, "tok")
 	url := srv.Create(t, "r.git", map[string]string{"README": "x"})
 	a := newAttempt(t, workorder.Order{
-		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Task: secret + " is refused", Repo: url, CloneURL: url,
-		TargetBranch: "agent/T-A1B2C3D4-x", AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+		Version:      workorder.Version,
+		TaskID:       "T-A1B2C3D4",
+		Mode:         workorder.ModeCreate,
+		Task:         secret + " is refused",
+		Repo:         url,
+		CloneURL:     url,
+		TargetBranch: "agent/T-A1B2C3D4-x",
+		AttemptID:    workorder.NewAttemptID(),
+		Author:       workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 	})
 	a.Repos.Clean = func(s string) string { return strings.ReplaceAll(s, secret, "a secret") }
 	if err := os.WriteFile(filepath.Join(a.cfg.Space.Dir, "left"), nil, 0o600); err != nil {

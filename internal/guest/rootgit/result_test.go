@@ -18,7 +18,13 @@ import (
 // output is what a box with this result leaves.
 func (f *fixture) output(t *testing.T, status workorder.Status) fstest.MapFS {
 	t.Helper()
-	r := &workorder.Result{TaskID: f.Repos.Order.TaskID, AttemptID: f.Repos.Order.AttemptID, Status: status, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonAgent, "because")}
+	r := &workorder.Result{
+		TaskID:    f.Repos.Order.TaskID,
+		AttemptID: f.Repos.Order.AttemptID,
+		Status:    status,
+		EndedBy:   workorder.ByAgent,
+		Reasons:   workorder.Because(workorder.ReasonAgent, "because"),
+	}
 	b, err := r.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +64,10 @@ func TestResult(t *testing.T) {
 	// A result of another attempt is not this one's.
 	c := f.twin(t, func(o *workorder.Order) { o.Mode, o.AttemptID = workorder.ModeContinue, workorder.NewAttemptID() })
 	c.start(t)
-	if err := c.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}); err != nil {
+	if err := c.Lander.Release(
+		t.Context(),
+		workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation},
+	); err != nil {
 		t.Fatal(err)
 	}
 	_, err = f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.ExistsTell }).claim(t)
@@ -88,7 +97,15 @@ func TestResultAfterALateOne(t *testing.T) {
 	if _, err := n.Uploader.Result(t.Context(), n.output(t, workorder.StatusSuccess)); err != nil {
 		t.Fatal(err)
 	}
-	if got := gittest.Git(t, f.srv.Root+"/r.git", "show", workorder.ResultRef("T-A1B2C3D4")+":"+workorder.ResultFile); !strings.Contains(got, n.Repos.Order.AttemptID) {
+	if got := gittest.Git(
+		t,
+		f.srv.Root+"/r.git",
+		"show",
+		workorder.ResultRef("T-A1B2C3D4")+":"+workorder.ResultFile,
+	); !strings.Contains(
+		got,
+		n.Repos.Order.AttemptID,
+	) {
 		t.Errorf("the result is %s", got)
 	}
 }
@@ -112,7 +129,10 @@ func TestResultIsBounded(t *testing.T) {
 	if diff := cmp.Diff([]string{"events.jsonl", "logs/c.log", "logs/huge.log"}, left); err != nil || diff != "" {
 		t.Errorf("%v; left (-want +got):\n%s", err, diff)
 	}
-	if diff := cmp.Diff([]string{"logs/a.log", "logs/b.log", "logs/raw/agent.log", "logs/test.log", "result.json"}, f.resultFiles(t)); diff != "" {
+	if diff := cmp.Diff(
+		[]string{"logs/a.log", "logs/b.log", "logs/raw/agent.log", "logs/test.log", "result.json"},
+		f.resultFiles(t),
+	); diff != "" {
 		t.Errorf("it holds (-want +got):\n%s", diff)
 	}
 }
@@ -125,7 +145,11 @@ func TestResultWithoutALease(t *testing.T) {
 	if _, err := n.claim(t); !errors.Is(err, claim.ErrTaskExists) {
 		t.Fatal(err)
 	}
-	if _, err := n.Uploader.Result(t.Context(), n.output(t, workorder.StatusError)); err != nil || f.remote(t, workorder.ResultRef("T-A1B2C3D4")) != "" {
+	if _, err := n.Uploader.Result(
+		t.Context(),
+		n.output(t, workorder.StatusError),
+	); err != nil ||
+		f.remote(t, workorder.ResultRef("T-A1B2C3D4")) != "" {
 		t.Errorf("%v, it is on the remote", err)
 	}
 }

@@ -19,7 +19,15 @@ import (
 func reviewed(items ...string) *workorder.Review {
 	r := &workorder.Review{PR: 7, Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	for i, text := range items {
-		r.Items = append(r.Items, workorder.ReviewItem{Number: i + 1, Source: workorder.FromThread, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: text}}})
+		r.Items = append(
+			r.Items,
+			workorder.ReviewItem{
+				Number:  i + 1,
+				Source:  workorder.FromThread,
+				Command: true,
+				Notes:   []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: text}},
+			},
+		)
 	}
 	return r
 }
@@ -42,7 +50,8 @@ func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 	revise.Repos.Order.Task, revise.Repos.Order.Review = "", reviewed("Rename it, s3cret", "Why?", "And this")
 	revise.Repos.Clean = func(s string) string { return strings.ReplaceAll(s, "s3cret", "***") }
 	c, _ := revise.start(t)
-	if r := c.State.Review; r == nil || r.Since != before || r.Items[0].Notes[0].Text != "Rename it, ***" || revise.Repos.Order.Review.Items[0].Notes[0].Text != "Rename it, s3cret" {
+	if r := c.State.Review; r == nil || r.Since != before || r.Items[0].Notes[0].Text != "Rename it, ***" ||
+		revise.Repos.Order.Review.Items[0].Notes[0].Text != "Rename it, s3cret" {
 		t.Fatalf("%+v", c.State.Review)
 	}
 	revise.write(t, "a", "2")
@@ -75,7 +84,13 @@ func TestFeedbackOutlivesAnAttempt(t *testing.T) {
 		t.Error(cmp.Diff(want, got))
 	}
 	// Where the commit is gone, what this attempt found says nothing about the feedback.
-	if got, err := next.Feedback.Addressed(t.Context(), strings.Repeat("0", 40), l.Head, 3); err != nil || !cmp.Equal(got, map[int][]string{1: {l.Commits[0].SHA}, 3: {l.Commits[0].SHA}}) {
+	if got, err := next.Feedback.Addressed(
+		t.Context(),
+		strings.Repeat("0", 40),
+		l.Head,
+		3,
+	); err != nil ||
+		!cmp.Equal(got, map[int][]string{1: {l.Commits[0].SHA}, 3: {l.Commits[0].SHA}}) {
 		t.Errorf("%v, %v", got, err)
 	}
 	next.Lander.Answered = true
@@ -149,7 +164,9 @@ func TestAddressedAfterARebase(t *testing.T) {
 	if err != nil || why != "" || head == old {
 		t.Fatalf("%s %q %v", head, why, err)
 	}
-	if err := f.Lander.MoveBranch(remote.RebaseResult{Branch: "main", Base: plan.NewBase, Head: head, OldHead: old, Backup: backupRef}); err != nil {
+	if err := f.Lander.MoveBranch(
+		remote.RebaseResult{Branch: "main", Base: plan.NewBase, Head: head, OldHead: old, Backup: backupRef},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if l := f.Lander.Land(t.Context(), plan.NewBase, f.bundle, endedAs(workorder.StatusSuccess)); l.Err != nil || l.Head != head {
@@ -192,7 +209,14 @@ func TestAddressedIsTheTasksOwn(t *testing.T) {
 // fromFile are items of a file.
 func fromFile(texts ...string) (items []workorder.ReviewItem) {
 	for _, text := range texts {
-		items = append(items, workorder.ReviewItem{Source: workorder.FromFile, Command: true, Notes: []workorder.ReviewNote{{Author: "you", Trusted: true, Text: text}}})
+		items = append(
+			items,
+			workorder.ReviewItem{
+				Source:  workorder.FromFile,
+				Command: true,
+				Notes:   []workorder.ReviewNote{{Author: "you", Trusted: true, Text: text}},
+			},
+		)
 	}
 	return items
 }
@@ -226,7 +250,15 @@ func TestPendingFeedback(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	r := take(&workorder.Review{Items: fromFile("Now")})
-	if got, want := texts(r), []string{"file Now", "thread Gone or there again", "file Of the file", "file Said twice"}; !slices.Equal(got, want) || r.PR != 7 || !r.Until.Equal(pending.Until) || r.Since != "h1" {
+	if got, want := texts(
+		r,
+	), []string{
+		"file Now",
+		"thread Gone or there again",
+		"file Of the file",
+		"file Said twice",
+	}; !slices.Equal(got, want) || r.PR != 7 || !r.Until.Equal(pending.Until) ||
+		r.Since != "h1" {
 		t.Errorf("%q, want %q; %+v", got, want, r)
 	}
 	many := make([]string, workorder.MaxReviewItems)
@@ -234,13 +266,19 @@ func TestPendingFeedback(t *testing.T) {
 		many[i] = strconv.Itoa(i)
 	}
 	r = take(reviewed(many...))
-	if got := texts(r); len(got) != workorder.MaxReviewItems || got[97] != "thread 97" || got[98] != "file Of the file" || !r.Until.IsZero() {
+	if got := texts(
+		r,
+	); len(got) != workorder.MaxReviewItems || got[97] != "thread 97" || got[98] != "file Of the file" ||
+		!r.Until.IsZero() {
 		t.Errorf("%q, until %s", got, r.Until)
 	}
 	// No room for a file's is said.
 	said := ""
 	p.Repos.Emit = func(e workorder.Event) { said = e.Text }
-	if r = take(&workorder.Review{Items: fromFile(many...)}); len(r.Items) != workorder.MaxReviewItems || !strings.HasPrefix(said, "2 ") || !r.Until.IsZero() {
+	if r = take(
+		&workorder.Review{Items: fromFile(many...)},
+	); len(r.Items) != workorder.MaxReviewItems || !strings.HasPrefix(said, "2 ") ||
+		!r.Until.IsZero() {
 		t.Errorf("%d items, %q, until %s", len(r.Items), said, r.Until)
 	}
 }
@@ -254,7 +292,9 @@ func TestFeedbackForLater(t *testing.T) {
 	f.Lander.Answered, f.Feedback.Later = true, []int{2}
 	head := f.over(t, workorder.StatusSuccess)
 	s := f.state(t)
-	if s.Review == nil || len(s.Review.Items) != 1 || s.Review.Items[0].Number != 1 || s.Review.Items[0].Notes[0].Text != "Why?" || s.Review.Since != head || !s.ReviewedUntil.IsZero() {
+	if s.Review == nil || len(s.Review.Items) != 1 || s.Review.Items[0].Number != 1 || s.Review.Items[0].Notes[0].Text != "Why?" ||
+		s.Review.Since != head ||
+		!s.ReviewedUntil.IsZero() {
 		t.Fatalf("%+v", s)
 	}
 	next := newBox(t, srv, workorder.ModeContinue)

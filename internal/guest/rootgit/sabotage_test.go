@@ -73,7 +73,8 @@ func TestSabotagedRepositories(t *testing.T) {
 				t.Errorf("not landed: %v", l.Err)
 			}
 			for _, file := range tc.kept {
-				onBranch := l.Err == nil && strings.Contains("\n"+gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "-r", "--name-only", l.Head)+"\n", "\n"+file+"\n")
+				onBranch := l.Err == nil &&
+					strings.Contains("\n"+gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "-r", "--name-only", l.Head)+"\n", "\n"+file+"\n")
 				if !onBranch && untar(t, archive, "./"+file) == "" {
 					t.Errorf("%s is nowhere", file)
 				}
@@ -87,13 +88,28 @@ func TestTagsAndTheStashAreKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	_, err := proc.Output(t.Context(), proc.Spec{
-		Argv: []string{"/bin/sh", "-ec", "echo w >w; git add w; git commit -qm W; git checkout -q --detach; echo t >t; git add t; git commit -qm T; git tag -m x v1; git checkout -q -; echo s >README; git stash -q"},
-		Dir:  f.Repos.Workspace, Env: append(f.Repos.Identity(), "PATH="+os.Getenv("PATH")),
+		Argv: []string{
+			"/bin/sh",
+			"-ec",
+			"echo w >w; git add w; git commit -qm W; git checkout -q --detach; echo t >t; git add t; git commit -qm T; git tag -m x v1; git checkout -q -; echo s >README; git stash -q",
+		},
+		Dir: f.Repos.Workspace,
+		Env: append(f.Repos.Identity(), "PATH="+os.Getenv("PATH")),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tag, stash := gittest.Git(t, f.Repos.Workspace, "rev-parse", "v1^{commit}"), gittest.Git(t, f.Repos.Workspace, "rev-parse", "refs/stash")
+	tag, stash := gittest.Git(
+		t,
+		f.Repos.Workspace,
+		"rev-parse",
+		"v1^{commit}",
+	), gittest.Git(
+		t,
+		f.Repos.Workspace,
+		"rev-parse",
+		"refs/stash",
+	)
 	l := f.land(t)
 	if l.Err != nil || len(l.Warnings) != 2 {
 		t.Fatalf("landed %+v", l)

@@ -19,7 +19,12 @@ func TestSecretsAreNotPushed(t *testing.T) {
 	const slashed = "Sup3r/Secret+Token=42xyz"
 	long := "f" + strings.Repeat("0123456789abcdef", 12)
 	secrets := map[string]string{
-		"NPM_TOKEN": value, "NPM_TOKEN_2": slashed, "NPM_TOKEN_3": long, "SHORT": "hello", "PUBLIC": "in-the-base-42", "PUBLIC_2": "docs/of/the-base",
+		"NPM_TOKEN":   value,
+		"NPM_TOKEN_2": slashed,
+		"NPM_TOKEN_3": long,
+		"SHORT":       "hello",
+		"PUBLIC":      "in-the-base-42",
+		"PUBLIC_2":    "docs/of/the-base",
 	}
 	commit := "; git add .; git commit -qm x"
 	beside := func(name string) string { // a branch, beside a commit on the task's branch
@@ -72,7 +77,9 @@ func TestSecretsAreNotPushed(t *testing.T) {
 			f.Saver.Save(t.Context(), true)
 			l := f.land(t)
 			refused := remote.SecretIn(l.Err) != nil
-			if l.Pushed != c.pushed || refused == c.pushed || !c.pushed && l.Bundle == "" || len(f.Leaks(nil)) < c.leaks || c.leaks == 0 && len(f.Leaks(nil)) > 0 || len(f.Leaks(map[string]bool{})) > 0 {
+			if l.Pushed != c.pushed || refused == c.pushed || !c.pushed && l.Bundle == "" || len(f.Leaks(nil)) < c.leaks ||
+				c.leaks == 0 && len(f.Leaks(nil)) > 0 ||
+				len(f.Leaks(map[string]bool{})) > 0 {
 				t.Fatalf("%+v; leaks %v", l, f.Leaks(nil))
 			}
 			bare := f.srv.Root + "/r.git"

@@ -15,8 +15,13 @@ import (
 
 // baseSettings is what the base branch of these tests has.
 var baseSettings = map[string]string{
-	"README": "hello\n", ".gitignore": "*.log\n",
-	".claude/settings.json": `{"base":1}`, ".claude/hooks/lint.sh": "base", ".claude/notes.md": "n", ".mcp.json": "{}", "opencode.json": "o",
+	"README":                    "hello\n",
+	".gitignore":                "*.log\n",
+	".claude/settings.json":     `{"base":1}`,
+	".claude/hooks/lint.sh":     "base",
+	".claude/notes.md":          "n",
+	".mcp.json":                 "{}",
+	"opencode.json":             "o",
 	"pkg/.claude/settings.json": "nested",
 }
 
@@ -91,7 +96,9 @@ func TestSettingsAreTheBases(t *testing.T) {
 	const look = `cat .claude/settings.json .claude/hooks/lint.sh .mcp.json opencode.json pkg/.claude/settings.json work more
 test -x .claude/hooks/lint.sh; ls -A . .claude; git status --porcelain`
 	want := n.sh(t, look)
-	if strings.Contains(want, "evil") || strings.Contains(want, "worse") || strings.Contains(want, "settings.local.json") || strings.Contains(want, ".codex") || strings.Contains(want, ".gemini") {
+	if strings.Contains(want, "evil") || strings.Contains(want, "worse") || strings.Contains(want, "settings.local.json") ||
+		strings.Contains(want, ".codex") ||
+		strings.Contains(want, ".gemini") {
 		t.Errorf("the agent sees\n%s", want)
 	}
 	if status := n.sh(t, "git status --porcelain"); status != "?? more\n" {
@@ -123,7 +130,10 @@ test -x .claude/hooks/lint.sh; ls -A . .claude; git status --porcelain`
 		t.Errorf("beside the agent's own work there changed\n%s", diff)
 	}
 	// Who comes after the agent sees what landed.
-	if got := m.sh(t, "cat .claude/settings.json .mcp.json .claude/settings.local.json .codex/config.toml; test ! -e opencode.json; git status --porcelain"); got != "evil\nworse\nlater\nevil\n" {
+	if got := m.sh(
+		t,
+		"cat .claude/settings.json .mcp.json .claude/settings.local.json .codex/config.toml; test ! -e opencode.json; git status --porcelain",
+	); got != "evil\nworse\nlater\nevil\n" {
 		t.Errorf("after the landing there is %q", got)
 	}
 }
@@ -133,7 +143,10 @@ func TestSettingsThatTheAgentChanges(t *testing.T) {
 	t.Parallel()
 	n, c, _ := continued(t, baseSettings, hostile, hostileLater)
 	n.neutralized(t, c, hostilePaths...)
-	n.sh(t, `echo own >.claude/settings.json; rm .claude/hooks/lint.sh; mkdir .codex; echo own >.codex/config.toml; echo own >opencode.json; ln -s README .claude/settings.local.json`)
+	n.sh(
+		t,
+		`echo own >.claude/settings.json; rm .claude/hooks/lint.sh; mkdir .codex; echo own >.codex/config.toml; echo own >opencode.json; ln -s README .claude/settings.local.json`,
+	)
 	check := func(commit string) {
 		t.Helper()
 		got := ""
@@ -304,7 +317,10 @@ func TestGitBesideForeignSettings(t *testing.T) {
 					}
 				}
 			}
-			if got := n.sh(t, "cat .claude/settings.json .mcp.json opencode.json; ls .codex .gemini 2>/dev/null || true"); got != `{"base":1}{}o` {
+			if got := n.sh(
+				t,
+				"cat .claude/settings.json .mcp.json opencode.json; ls .codex .gemini 2>/dev/null || true",
+			); got != `{"base":1}{}o` {
 				t.Errorf("the agent sees %q", got)
 			}
 			if diff := n.sh(t, "git diff --name-only origin/"+target+" HEAD -- "+strings.Join(hostilePaths, " ")); diff != "" {
@@ -361,7 +377,10 @@ func TestSettingsFromAnArchive(t *testing.T) {
 	f.write(t, "w", "w")
 	f.sh(t, "git add w; git commit -qm w")
 	tree := f.snap(t)
-	f.sh(t, "mkdir -p .git/info; echo '*.local.json' >>.git/info/exclude; mkdir -p .gemini; echo evil >.claude/settings.local.json; echo evil >.gemini/.env; echo evil >.claude/settings.json; chmod 0 .gemini/.env; chmod 500 .gemini")
+	f.sh(
+		t,
+		"mkdir -p .git/info; echo '*.local.json' >>.git/info/exclude; mkdir -p .gemini; echo evil >.claude/settings.local.json; echo evil >.gemini/.env; echo evil >.claude/settings.json; chmod 0 .gemini/.env; chmod 500 .gemini",
+	)
 	archive := filepath.Join(t.TempDir(), "a.tar.gz")
 	if err := f.Committer.Archive(t.Context(), archive, true); err != nil {
 		t.Fatal(err)
@@ -370,7 +389,11 @@ func TestSettingsFromAnArchive(t *testing.T) {
 	n, c, _ := f.next(t)
 	n.Committer.Unarchive(t.Context(), archive)
 	n.neutralized(t, c, ".claude/settings.json", ".claude/settings.local.json", ".gemini/.env")
-	if got := n.sh(t, "cat .claude/settings.json; ls -A .claude .gemini 2>/dev/null || true"); !strings.HasPrefix(got, `{"base":1}`) || strings.Contains(got, "local") || strings.Contains(got, ".env") {
+	if got := n.sh(
+		t,
+		"cat .claude/settings.json; ls -A .claude .gemini 2>/dev/null || true",
+	); !strings.HasPrefix(got, `{"base":1}`) || strings.Contains(got, "local") ||
+		strings.Contains(got, ".env") {
 		t.Errorf("the agent sees %q", got)
 	}
 	diff := gittest.Git(t, n.Repos.Workspace, "diff-tree", "-r", "--name-only", tree, n.landedTree(t, n.land(t)))

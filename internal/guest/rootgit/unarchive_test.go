@@ -85,7 +85,10 @@ func TestDeepArchiveComesBack(t *testing.T) {
 			t.Errorf("%.20q: %q, %v", name, got, err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(b.Repos.Workspace, "sub/.git")); err == nil || gittest.Git(t, b.Repos.Workspace, "rev-parse", "HEAD") != before {
+	if _, err := os.Stat(
+		filepath.Join(b.Repos.Workspace, "sub/.git"),
+	); err == nil ||
+		gittest.Git(t, b.Repos.Workspace, "rev-parse", "HEAD") != before {
 		t.Error("a .git came with the archive")
 	}
 }

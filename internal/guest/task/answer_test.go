@@ -45,11 +45,24 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	}
 	quiet := func(workorder.Event) {}
 	a := &attempt{env: env, space: space, Repository: rootgit.New(slog.New(slog.DiscardHandler), env, rootgit.Config{
-		Out: filepath.Join(dir, "out"), Git: filepath.Join(dir, "git"), SSH: filepath.Join(dir, "ssh"), Space: space, User: space.User, Emit: quiet, Clean: mask.String,
+		Out: filepath.Join(
+			dir,
+			"out",
+		),
+		Git:   filepath.Join(dir, "git"),
+		SSH:   filepath.Join(dir, "ssh"),
+		Space: space,
+		User:  space.User,
+		Emit:  quiet,
+		Clean: mask.String,
 	})}
 	t.Cleanup(a.Close)
 	a.task = New(env, nil, runner.Config{Order: &env.Order, Emit: quiet, Redact: mask})
-	a.answers = &Answerer{Forge: &Forge{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)}, Task: a.task, Repo: a.Repository}
+	a.answers = &Answerer{
+		Forge: &Forge{Order: &env.Order, Token: token, Log: slog.New(slog.DiscardHandler)},
+		Task:  a.task,
+		Repo:  a.Repository,
+	}
 	var err error
 	if a.cloned, err = a.Clone(t.Context()); err != nil {
 		t.Fatal(err)
@@ -86,7 +99,12 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 	if l.Err != nil {
 		t.Fatal(l.Err)
 	}
-	r = workorder.Result{Status: status, EndedBy: workorder.ByAgent, Attempt: a.cloned.Attempt, Proof: &workorder.Proof{Head: l.Head, Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}}}
+	r = workorder.Result{
+		Status:  status,
+		EndedBy: workorder.ByAgent,
+		Attempt: a.cloned.Attempt,
+		Proof:   &workorder.Proof{Head: l.Head, Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}},
+	}
 	l.CopyTo(&r)
 	if review != nil {
 		if a.landed != nil {
@@ -110,9 +128,13 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 // other is another box that wants the task, and what it gets.
 func other(t *testing.T, o workorder.Order) error {
 	t.Helper()
-	p := rootgit.New(slog.New(slog.DiscardHandler), &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}}, rootgit.Config{
-		Git: t.TempDir(), Space: &workspace.Workspace{}, Emit: func(workorder.Event) {},
-	})
+	p := rootgit.New(
+		slog.New(slog.DiscardHandler),
+		&workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}},
+		rootgit.Config{
+			Git: t.TempDir(), Space: &workspace.Workspace{}, Emit: func(workorder.Event) {},
+		},
+	)
 	if err := p.Authenticate(); err != nil {
 		return err
 	}
@@ -136,8 +158,15 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	web := httptest.NewServer(f)
 	t.Cleanup(web.Close)
 	o := workorder.Order{
-		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Task: "Make it", Repo: url, CloneURL: url, TargetBranch: "agent/T-A1B2C3D4-x",
-		AttemptID: workorder.NewAttemptID(), Author: workorder.Identity{Name: "Agent", Email: "agent@example.org"},
+		Version:                   workorder.Version,
+		TaskID:                    "T-A1B2C3D4",
+		Mode:                      workorder.ModeCreate,
+		Task:                      "Make it",
+		Repo:                      url,
+		CloneURL:                  url,
+		TargetBranch:              "agent/T-A1B2C3D4-x",
+		AttemptID:                 workorder.NewAttemptID(),
+		Author:                    workorder.Identity{Name: "Agent", Email: "agent@example.org"},
 		CheckpointIntervalSeconds: 3, // so often a box says that it lives
 		PR:                        &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"},
 	}
@@ -150,8 +179,11 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	review := &workorder.Review{PR: n}
 	for i, text := range []string{"Off by one, " + forgeToken, "Why?"} {
 		review.Items = append(review.Items, workorder.ReviewItem{
-			Number: i + 1, Source: workorder.FromThread, Command: true, Thread: f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", text),
-			Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: text}},
+			Number:  i + 1,
+			Source:  workorder.FromThread,
+			Command: true,
+			Thread:  f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", text),
+			Notes:   []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: text}},
 		})
 	}
 	o.Mode, o.Task, o.Review, o.AttemptID = workorder.ModeRevise, "", review, workorder.NewAttemptID()
@@ -160,12 +192,17 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	if p := cut.task.cfg.Prompt; !strings.Contains(p, "Off by one, [redacted:forge-token]") || !strings.Contains(p, cut.task.answers.File) {
 		t.Errorf("the prompt:\n%s", p)
 	}
-	if !slices.Contains(cut.task.env(workorder.ForAgent), "SANDBOX_AGENT_ANSWERS="+cut.task.answers.File) || slices.ContainsFunc(cut.task.env(workorder.ForValidate), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_ANSWERS=") }) {
+	if !slices.Contains(cut.task.env(workorder.ForAgent), "SANDBOX_AGENT_ANSWERS="+cut.task.answers.File) ||
+		slices.ContainsFunc(
+			cut.task.env(workorder.ForValidate),
+			func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_ANSWERS=") },
+		) {
 		t.Error("only the agent receives the file's path")
 	}
 	cut.commit(t, "a", "Count right", "Addresses: 1")
 	begun, why := cut.end(t, workorder.StatusTimeout)
-	if len(begun.Review) != 2 || !slices.Equal(begun.Review[0].Commits, []string{begun.HeadSHA}) || begun.Review[0].Replied || !strings.Contains(why, string(workorder.StatusTimeout)) {
+	if len(begun.Review) != 2 || !slices.Equal(begun.Review[0].Commits, []string{begun.HeadSHA}) || begun.Review[0].Replied ||
+		!strings.Contains(why, string(workorder.StatusTimeout)) {
 		t.Fatalf("%+v, %q", begun.Review, why)
 	}
 
@@ -193,14 +230,23 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	}
 	done, why := next.end(t, workorder.StatusSuccess)
 	threads := f.Threads(n)
-	if why != "" || !slices.Equal(done.Review[0].Commits, []string{begun.HeadSHA}) || !done.Review[0].Resolved || !threads[0].Resolved || threads[1].Resolved || len(threads[0].Comments) != 2 || len(threads[1].Comments) != 2 {
+	if why != "" || !slices.Equal(done.Review[0].Commits, []string{begun.HeadSHA}) || !done.Review[0].Resolved || !threads[0].Resolved ||
+		threads[1].Resolved ||
+		len(threads[0].Comments) != 2 ||
+		len(threads[1].Comments) != 2 {
 		t.Fatalf("%q, %+v, %+v", why, done.Review, threads)
 	}
-	if said := threads[1].Comments[1].Body; !strings.Contains(said, "Because of ") || strings.Contains(said, forgeToken) || strings.Contains(said, "@ann") {
+	if said := threads[1].Comments[1].Body; !strings.Contains(said, "Because of ") || strings.Contains(said, forgeToken) ||
+		strings.Contains(said, "@ann") {
 		t.Errorf("the reason: %q", said)
 	}
 	o.AttemptID = workorder.NewAttemptID()
-	if last := newAttempt(t, o, forgeToken); last.cloned.State.Review != nil || strings.Contains(last.task.cfg.Prompt, "Why?") || last.task.answers != nil {
+	if last := newAttempt(
+		t,
+		o,
+		forgeToken,
+	); last.cloned.State.Review != nil || strings.Contains(last.task.cfg.Prompt, "Why?") ||
+		last.task.answers != nil {
 		t.Errorf("answered, and still there: %+v", last.cloned.State.Review)
 	}
 	for _, v := range f.Violations() {

@@ -46,10 +46,23 @@ func TestCommandEnv(t *testing.T) {
 func TestVerdictNamesLostServices(t *testing.T) {
 	t.Parallel()
 	o := &workorder.Order{}
-	tk := &Task{agent: runner.AgentOutcome{Ending: workorder.Ending{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonAgent, "it gave up")}}}
+	tk := &Task{
+		agent: runner.AgentOutcome{
+			Ending: workorder.Ending{
+				Status:  workorder.StatusFailed,
+				EndedBy: workorder.ByAgent,
+				Reasons: workorder.Because(workorder.ReasonAgent, "it gave up"),
+			},
+		},
+	}
 	tk.cfg.Order = o
 	tk.Lose("service db failed during the run: its container exited with code 1")
-	if reason := tk.Verdict(nil, 0, nil).Reasons; len(reason) != 2 || reason[1].Code != workorder.ReasonServiceLost || !strings.Contains(reason[1].Detail, "db") {
+	if reason := tk.Verdict(
+		nil,
+		0,
+		nil,
+	).Reasons; len(reason) != 2 || reason[1].Code != workorder.ReasonServiceLost ||
+		!strings.Contains(reason[1].Detail, "db") {
 		t.Errorf("reason %q", reason)
 	}
 }

@@ -26,7 +26,9 @@ func TestPullOfNothingNew(t *testing.T) {
 	const branch = "agent/T-A1B2C3D4-x"
 	f.SetBranch(branch, forgetest.SHA("x"))
 	p := &Forge{Token: "tok", Log: slog.New(slog.DiscardHandler), Order: &workorder.Order{
-		TaskID: "T-A1B2C3D4", Repo: "https://github.com/o/app", PR: &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"},
+		TaskID:   "T-A1B2C3D4",
+		Repo:     "https://github.com/o/app",
+		PR:       &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"},
 		Validate: []workorder.Command{{Name: "test", Run: "make test"}},
 	}}
 	head := strings.Repeat("a1", 20)
@@ -35,7 +37,10 @@ func TestPullOfNothingNew(t *testing.T) {
 		Commits: []workorder.Commit{{SHA: head, Subject: "Do it"}}, Validation: []workorder.Validation{{Name: "test", Passed: true}},
 	}
 	rebase := first
-	rebase.Mode, rebase.Status, rebase.Reasons, rebase.Validation = workorder.ModeRebase, workorder.StatusError, workorder.Because(workorder.ReasonPush, "somebody else pushed"), nil
+	rebase.Mode, rebase.Status, rebase.Reasons, rebase.Validation = workorder.ModeRebase, workorder.StatusError, workorder.Because(
+		workorder.ReasonPush,
+		"somebody else pushed",
+	), nil
 	rebase.Restored = &workorder.Restored{Head: head}
 	if pr, why, _, err := p.Open(t.Context(), &rebase); pr != nil || why == "" || err != nil || len(f.Pulls()) > 0 {
 		t.Fatalf("%+v, %q, %v", pr, why, err)
@@ -61,13 +66,25 @@ func TestAnswersOfAnApp(t *testing.T) {
 	f.AddUser("ann", forgetest.User{Permission: "write"})
 	web := httptest.NewServer(f)
 	t.Cleanup(web.Close)
-	o := &workorder.Order{TaskID: "T-A1B2C3D4", Repo: "https://git.example/r.git", PR: &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"}}
+	o := &workorder.Order{
+		TaskID: "T-A1B2C3D4",
+		Repo:   "https://git.example/r.git",
+		PR:     &workorder.PullRequest{APIURL: web.URL + "/api/v3", Repository: "o/r"},
+	}
 	f.SetBranch("b", forgetest.SHA("x"))
 	n := f.AddPull("ann", "x", "", forgetest.Pull{Head: "b", Base: "main"})
 	thread := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", "Why?")
-	app := &workorder.ForgeApp{ID: "123", PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	app := &workorder.ForgeApp{
+		ID:         "123",
+		PrivateKey: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+	}
 	p := &Forge{Order: o, App: app, Log: slog.New(slog.DiscardHandler)}
-	r := &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."}}}
+	r := &workorder.Result{
+		Status: workorder.StatusSuccess,
+		Review: []workorder.ReviewAnswer{
+			{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."},
+		},
+	}
 	got, why, err := p.Answer(t.Context(), &workorder.Review{PR: n}, r)
 	if err != nil || why != "" || !got[0].Replied || len(f.Threads(n)[0].Comments) != 2 {
 		t.Errorf("%+v, %q, %v", got, why, err)
@@ -78,9 +95,14 @@ func TestAnswersOfAnApp(t *testing.T) {
 func TestAppIsNotForAForgeWithAToken(t *testing.T) {
 	t.Parallel()
 	var sent []string
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }))
+	other := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("Authorization")) }),
+	)
 	t.Cleanup(other.Close)
-	o := &workorder.Order{Repo: "https://git.example/o/app.git", PR: &workorder.PullRequest{APIURL: other.URL + "/api/v3", Repository: "o/app"}}
+	o := &workorder.Order{
+		Repo: "https://git.example/o/app.git",
+		PR:   &workorder.PullRequest{APIURL: other.URL + "/api/v3", Repository: "o/app"},
+	}
 	c, err := (&Forge{Order: o, Token: "theirs", App: &workorder.ForgeApp{ID: "123"}, Log: slog.New(slog.DiscardHandler)}).client()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +115,11 @@ func TestAppIsNotForAForgeWithAToken(t *testing.T) {
 // Each rebase has a separate comment: changing one notifies no subscriber.
 func TestEachRebaseHasItsComment(t *testing.T) {
 	t.Parallel()
-	first, second := rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 2}), rangeDiffKey(&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 3})
+	first, second := rangeDiffKey(
+		&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 2},
+	), rangeDiffKey(
+		&workorder.Result{TaskID: "T-A1B2C3D4", Attempt: 3},
+	)
 	if first != "T-A1B2C3D4/range-diff-2" || first == second {
 		t.Errorf("%s, %s", first, second)
 	}

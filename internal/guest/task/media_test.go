@@ -17,7 +17,12 @@ import (
 func newMedia(t *testing.T) (m *mediaDir, put func(name, content string)) {
 	t.Helper()
 	dir := t.TempDir()
-	m, err := newMediaDir(filepath.Join(dir, "media"), filepath.Join(dir, "out"), nil, redact.Named(map[string]string{"TOKEN": "s3cret-of-the-box"}).String)
+	m, err := newMediaDir(
+		filepath.Join(dir, "media"),
+		filepath.Join(dir, "out"),
+		nil,
+		redact.Named(map[string]string{"TOKEN": "s3cret-of-the-box"}).String,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

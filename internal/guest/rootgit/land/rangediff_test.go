@@ -71,7 +71,10 @@ func TestCompare(t *testing.T) {
 	r.commit("more than moving", map[string]string{"z": "z\n"})
 	old := r.commit("left out", map[string]string{"gone": "gone\n"})
 	r.git("checkout", "-q", "main")
-	onto := r.commit("main", map[string]string{"f": strings.Replace(with("2", "zwei"), "6\n", "six\n", 1), "*": with("2", "zwei"), "in": "base\n"})
+	onto := r.commit(
+		"main",
+		map[string]string{"f": strings.Replace(with("2", "zwei"), "6\n", "six\n", 1), "*": with("2", "zwei"), "in": "base\n"},
+	)
 	r.git("checkout", "-q", "-b", "new")
 	r.commit("same \x1b[31m= 1: 2", map[string]string{"x": "y\n"})
 	r.commit("conflicts", map[string]string{"f": strings.Replace(with("2", "zwei two"), "6\n", "six\n", 1)})
@@ -137,7 +140,11 @@ func TestTooMany(t *testing.T) {
 	for range maxRangeCommits + 1 {
 		tip = r.git("commit-tree", "-p", tip, "-m", "x", "HEAD^{tree}")
 	}
-	_, err := CompareCommits(t.Context(), git.Repo{Dir: filepath.Join(r.dir, ".git"), Bare: true}, Range{Upstream: base, OldHead: tip, NewBase: base, NewHead: tip})
+	_, err := CompareCommits(
+		t.Context(),
+		git.Repo{Dir: filepath.Join(r.dir, ".git"), Bare: true},
+		Range{Upstream: base, OldHead: tip, NewBase: base, NewHead: tip},
+	)
 	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(maxRangeCommits)) {
 		t.Error(err)
 	}
