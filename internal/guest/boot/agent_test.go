@@ -10,7 +10,10 @@ import (
 // TestAgentThatNeverBegan: there is nothing to check, to repair or to prove.
 func TestAgentThatNeverBegan(t *testing.T) {
 	t.Parallel()
-	for code, checked := range map[workorder.ReasonCode]bool{workorder.ReasonNoAgent: false, workorder.ReasonModelName: false, workorder.ReasonRoute: false, workorder.ReasonAgent: true} {
+	for code, checked := range map[workorder.ReasonCode]bool{
+		workorder.ReasonNoAgent: false, workorder.ReasonModelName: false,
+		workorder.ReasonRoute: false, workorder.ReasonAgent: true,
+	} {
 		f := &fake{agent: func(context.Context) AgentEnd {
 			return AgentEnd{Status: workorder.StatusFailed, Reasons: workorder.Because(code, "no")}
 		}}

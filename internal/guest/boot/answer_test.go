@@ -50,11 +50,16 @@ func TestAnswers(t *testing.T) {
 		says    string
 		replied bool
 	}{
-		"answered":          {workorder.ModeRevise, fakeAnswerer{}, workorder.StepDone, "", true},
-		"taken over":        {workorder.ModeContinue, fakeAnswerer{}, workorder.StepDone, "", true},
-		"no token":          {workorder.ModeRevise, fakeAnswerer{why: "there is no token"}, workorder.StepSkipped, "there is no token", false},
-		"the forge is away": {workorder.ModeRevise, fakeAnswerer{err: errors.New("503")}, workorder.StepFailed, "503; sandbox-agent pr open T-A1B2C3D4", false},
-		"rebase":            {workorder.ModeRebase, fakeAnswerer{}, "", "", false},
+		"answered":   {workorder.ModeRevise, fakeAnswerer{}, workorder.StepDone, "", true},
+		"taken over": {workorder.ModeContinue, fakeAnswerer{}, workorder.StepDone, "", true},
+		"no token":   {workorder.ModeRevise, fakeAnswerer{why: "there is no token"}, workorder.StepSkipped, "there is no token", false},
+		"the forge is away": {
+			workorder.ModeRevise,
+			fakeAnswerer{err: errors.New("503")},
+			workorder.StepFailed,
+			"503; sandbox-agent pr open T-A1B2C3D4", false,
+		},
+		"rebase": {workorder.ModeRebase, fakeAnswerer{}, "", "", false},
 	} {
 		o := order()
 		o.Mode, o.Task = c.mode, "x"

@@ -55,8 +55,14 @@ func TestContinueThatCannot(t *testing.T) {
 		status workorder.Status
 		by     workorder.EndedBy
 	}{
-		"the budget is spent":        {continued(2.5), func(o *workorder.Order) { o.MaxBudgetUSD = new(2.5) }, workorder.StatusBudgetExceeded, workorder.ByBudget},
-		"the task's text is unknown": {func() *rootgit.CloneResult { c := continued(0); c.State.Task = ""; return c }(), func(*workorder.Order) {}, workorder.StatusError, workorder.ByOrder},
+		"the budget is spent": {
+			continued(2.5), func(o *workorder.Order) { o.MaxBudgetUSD = new(2.5) }, workorder.StatusBudgetExceeded,
+			workorder.ByBudget,
+		},
+		"the task's text is unknown": {
+			func() *rootgit.CloneResult { c := continued(0); c.State.Task = ""; return c }(),
+			func(*workorder.Order) {}, workorder.StatusError, workorder.ByOrder,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -216,7 +216,10 @@ func TestFailures(t *testing.T) {
 		"engine":   {&fake{start: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByBox, 5, "docker", false},
 		"clone":    {&fake{clone: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByGit, 7, "clone", false},
 		"services": {&fake{up: func(context.Context) error { return boom }}, workorder.StatusFailed, workorder.ByServices, 5, "services", false},
-		"setup":    {&fake{shell: func(string) (int, string, error) { return 7, "no such file", nil }}, workorder.StatusFailed, workorder.BySetup, 10, "setup", false},
+		"setup": {
+			&fake{shell: func(string) (int, string, error) { return 7, "no such file", nil }}, workorder.StatusFailed,
+			workorder.BySetup, 10, "setup", false,
+		},
 		"validation": {&fake{validate: func() []workorder.Validation {
 			return []workorder.Validation{{Name: "test", ExitCode: 1}}
 		}}, workorder.StatusFailed, workorder.ByValidation, 10, "validate", true},
@@ -508,7 +511,10 @@ func TestPlan(t *testing.T) {
 	repair.Repair.MaxAttempts, repair.Services = 1, nil
 	plan := order()
 	plan.Mode = workorder.ModePlan
-	for name, o := range map[string]*workorder.Order{"a task": order(), "repair": repair, "a plan": plan, "a rebase": rebase, "no repository": {TaskID: "T-A1B2C3D4", TimeoutMinutes: 1}} {
+	for name, o := range map[string]*workorder.Order{
+		"a task": order(), "repair": repair, "a plan": plan, "a rebase": rebase,
+		"no repository": {TaskID: "T-A1B2C3D4", TimeoutMinutes: 1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := &fake{plan: func() (string, string, error) { return "p", "plan.md", nil }}

@@ -24,15 +24,26 @@ func TestDoneTaskIsTold(t *testing.T) {
 		code    int
 	}{
 		"failed checks": {
-			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "the test failed").And(workorder.ReasonPush, "no route"), HeadSHA: "h3"},
-			&workorder.Result{Branch: "agent/x", Pushed: true, Commits: []workorder.Commit{{SHA: "h3"}}, Validation: []workorder.Validation{{Name: "test", ExitCode: 1, Log: "logs/test.log"}}},
+			workorder.Attempt{
+				ID: "a1", Number: 3, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation,
+				Reasons: workorder.Because(workorder.ReasonValidation, "the test failed").And(workorder.ReasonPush, "no route"), HeadSHA: "h3",
+			},
+			&workorder.Result{
+				Branch: "agent/x", Pushed: true, Commits: []workorder.Commit{{SHA: "h3"}},
+				Validation: []workorder.Validation{{Name: "test", ExitCode: 1, Log: "logs/test.log"}},
+			},
 			workorder.ExitTaskFailed,
 		},
 		"success, without its result": {
-			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, HeadSHA: "h3"}, nil, workorder.ExitOK,
+			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, HeadSHA: "h3"},
+			nil,
+			workorder.ExitOK,
 		},
 		"parked": {
-			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusParked, EndedBy: workorder.ByLimit, Reasons: workorder.Because(workorder.ReasonProviderLimit, "the limit"), ResumeAt: &at}, nil, workorder.ExitParked,
+			workorder.Attempt{
+				ID: "a1", Number: 3, Status: workorder.StatusParked, EndedBy: workorder.ByLimit,
+				Reasons: workorder.Because(workorder.ReasonProviderLimit, "the limit"), ResumeAt: &at,
+			}, nil, workorder.ExitParked,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,10 @@ func TestReasonCode(t *testing.T) {
 	}{
 		"all went well":        {&fake{}, nil},
 		"only the push failed": {&fake{land: bundled}, all(workorder.ReasonPush)},
-		"and nothing is kept":  {&fake{land: func(context.Context) land.Result { return land.Result{Head: "h1", Commits: one, Err: boom} }}, all(workorder.ReasonUncommitted, workorder.ReasonLeft)},
+		"and nothing is kept": {
+			&fake{land: func(context.Context) land.Result { return land.Result{Head: "h1", Commits: one, Err: boom} }},
+			all(workorder.ReasonUncommitted, workorder.ReasonLeft),
+		},
 		"the push of no commits": {&fake{land: func(context.Context) land.Result {
 			return land.Result{Head: "b0", Bundle: "/out/work.bundle", Err: boom}
 		}}, all(workorder.ReasonLanding)},

@@ -133,31 +133,41 @@ func TestRebase(t *testing.T) {
 	}{
 		"clean": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillPasses},
-			status: workorder.StatusSuccess, pushed: true, did: []string{"rebase", "setup-1", "validate", "prove b1 n1", "move", "land"}, not: []string{"agent", "ask", "commit", "save"},
+			status: workorder.StatusSuccess, pushed: true, did: []string{"rebase", "setup-1", "validate", "prove b1 n1", "move", "land"},
+			not: []string{"agent", "ask", "commit", "save"},
 		},
 		"clean, without clean checkouts": {validate: passing, status: workorder.StatusSuccess, pushed: true, did: []string{"move"}},
 		// No agent, so that what was spent does not matter.
 		"clean, nothing left to spend": {validate: passing, spent: true, status: workorder.StatusSuccess, pushed: true},
-		"clean, what git made is odd":  {rebaser: fakeRebaser{problems: []string{"odd"}}, validate: passing, status: workorder.StatusSuccess, pushed: true},
+		"clean, what git made is odd": {
+			rebaser: fakeRebaser{problems: []string{"odd"}}, validate: passing, status: workorder.StatusSuccess,
+			pushed: true,
+		},
 		"breaks a check": {
-			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.Broken}, rebaser: fakeRebaser{kept: "refs/beside"},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"only checks h0", "land"}, not: []string{"move"},
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.Broken},
+			rebaser: fakeRebaser{kept: "refs/beside"},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
+			did: []string{"only checks h0", "land"}, not: []string{"move"},
 		},
 		"breaks a check that fails on the old head": {
 			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.StillFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"only checks h0"}, not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
+			did: []string{"only checks h0"}, not: []string{"move"},
 		},
 		"breaks a check only in a clean checkout": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.Broken},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
+			did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, and cannot be run in a clean checkout": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NotCompared},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "head was not run: setup failed", not: []string{"move"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "head was not run: setup failed",
+			not: []string{"move"},
 		},
 		"passes in the work tree only": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NewFails},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ", did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
+			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
+			did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, fails in both clean checkouts": {
 			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillFails},
@@ -169,48 +179,65 @@ func TestRebase(t *testing.T) {
 			did: []string{"move", "only checks h0"}, not: []string{"only checks b1"}, // pages are looked at once
 		},
 		"fails, and earlier results are unknown": {
-			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "1", not: []string{"move"},
+			validate: failing, status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "1",
+			not: []string{"move"},
 		},
 		"clean, setup put it back": {
 			rebaser: fakeRebaser{gone: true, problems: []string{"put back"}},
-			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonRebase, names: "put back", did: []string{"land"}, not: []string{"validate", "move"},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonRebase, names: "put back",
+			did: []string{"land"}, not: []string{"validate", "move"},
 		},
 		"clean, unreadable": {
 			rebaser: fakeRebaser{gone: true, cmpErr: errors.New("git is gone")},
-			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "git is gone", did: []string{"land"}, not: []string{"validate", "move"},
+			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "git is gone", did: []string{"land"},
+			not: []string{"validate", "move"},
 		},
-		"clean, not compared": {rebaser: fakeRebaser{cmpErr: errors.New("slow")}, validate: passing, status: workorder.StatusSuccess, pushed: true, did: []string{"move"}},
+		"clean, not compared": {
+			rebaser: fakeRebaser{cmpErr: errors.New("slow")}, validate: passing, status: workorder.StatusSuccess,
+			pushed: true, did: []string{"move"},
+		},
 		"conflicts, resolved": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, agent: AgentEnd{Status: workorder.StatusSuccess}, validate: passing,
 			sides: map[string]workorder.Transition{"b1": workorder.StillPasses}, status: workorder.StatusSuccess, pushed: true,
 			did: []string{"continue", "ask", "save", "agent", "unfinished", "commit", "setup-1", "validate", "move"},
 		},
 		"conflicts, unresolved": {
-			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, unfinished: "the rebase is still in progress", kept: "refs/beside"}, agent: AgentEnd{Status: workorder.StatusSuccess},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonUnresolved, names: "still in progress", did: []string{"land"}, not: []string{"commit", "setup-1", "validate", "move"},
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, unfinished: "the rebase is still in progress", kept: "refs/beside"},
+			agent:   AgentEnd{Status: workorder.StatusSuccess},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonUnresolved, names: "still in progress",
+			did: []string{"land"}, not: []string{"commit", "setup-1", "validate", "move"},
 		},
 		"conflicts, a commit is gone": {
-			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, problems: []string{"a commit is gone"}}, agent: AgentEnd{Status: workorder.StatusSuccess},
-			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonUnresolved, names: "a commit is gone", not: []string{"validate", "move"},
+			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}, problems: []string{"a commit is gone"}},
+			agent:   AgentEnd{Status: workorder.StatusSuccess},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonUnresolved, names: "a commit is gone",
+			not: []string{"validate", "move"},
 		},
 		"conflicts, no agent may run": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true, NoAgent: "hooks"}},
-			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonConflicts, names: "hooks", not: []string{"agent", "validate", "move", "land"},
+			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonConflicts, names: "hooks",
+			not: []string{"agent", "validate", "move", "land"},
 		},
 		"conflicts, nothing left to spend": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, spent: true,
-			status: workorder.StatusBudgetExceeded, code: workorder.ExitBudget, reason: workorder.ReasonBudget, names: "max_budget_usd", not: []string{"agent", "move", "land"},
+			status: workorder.StatusBudgetExceeded, code: workorder.ExitBudget, reason: workorder.ReasonBudget, names: "max_budget_usd",
+			not: []string{"agent", "move", "land"},
 		},
 		"up to date": {
 			rebaser: fakeRebaser{begun: Rebasing{Nothing: "it is on main already"}},
-			status:  workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "it is on main already", not: []string{"setup-1", "agent", "validate", "move", "land"},
+			status:  workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "it is on main already", not: []string{
+				"setup-1",
+				"agent", "validate", "move", "land",
+			},
 		},
 		"all of it is in the base": {
-			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "next", did: []string{"settle"}, not: []string{"validate", "move", "land"},
+			rebaser: fakeRebaser{head: "b1"}, status: workorder.StatusNoChanges, reason: workorder.ReasonUnchanged, names: "next",
+			did: []string{"settle"}, not: []string{"validate", "move", "land"},
 		},
 		"refused": {
 			rebaser: fakeRebaser{err: errors.New("somebody else pushed")},
-			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "somebody else pushed", not: []string{"setup-1", "agent", "move", "land"},
+			status:  workorder.StatusError, code: workorder.ExitGit, reason: workorder.ReasonRebase, names: "somebody else pushed",
+			not: []string{"setup-1", "agent", "move", "land"},
 		},
 		"pushed by somebody else meanwhile": {
 			validate: passing, refuse: true, rebaser: fakeRebaser{kept: "refs/x"},

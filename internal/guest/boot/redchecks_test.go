@@ -45,14 +45,19 @@ func TestRedChecks(t *testing.T) {
 		// The statuses without a word of the project's, with strict: true, and with strict: false.
 		want, strict, lax workorder.Status
 	}{
-		"green on both":             {true, check(green, green, workorder.StillPasses, nil), success, success, success},
-		"green, no proof":           {true, nil, success, success, success},
-		"green, base is not known":  {true, check(nil, green, workorder.NotCompared, nil), success, success, success},
-		"red to green":              {true, check(red, green, fixed, nil), success, success, success},
-		"green to red":              {false, check(green, red, broken, nil), failed, failed, failed},
-		"green to a timeout":        {false, check(green, timedOut, broken, nil), failed, failed, failed},
-		"red, no proof":             {false, nil, failed, failed, failed},
-		"red, of another check":     {false, []workorder.CheckProof{{Name: "lint", Base: red, Head: red, Transition: still}}, failed, failed, failed},
+		"green on both":            {true, check(green, green, workorder.StillPasses, nil), success, success, success},
+		"green, no proof":          {true, nil, success, success, success},
+		"green, base is not known": {true, check(nil, green, workorder.NotCompared, nil), success, success, success},
+		"red to green":             {true, check(red, green, fixed, nil), success, success, success},
+		"green to red":             {false, check(green, red, broken, nil), failed, failed, failed},
+		"green to a timeout":       {false, check(green, timedOut, broken, nil), failed, failed, failed},
+		"red, no proof":            {false, nil, failed, failed, failed},
+		"red, of another check": {
+			false,
+			[]workorder.CheckProof{{Name: "lint", Base: red, Head: red, Transition: still}},
+			failed, failed,
+			failed,
+		},
 		"red, base is not known":    {false, check(nil, red, workorder.NotCompared, nil), failed, failed, failed},
 		"red on both":               {false, check(red, red, still, nil), unproven, failed, success},
 		"a timeout on both":         {false, check(timedOut, timedOut, still, nil), unproven, failed, success},
@@ -68,19 +73,52 @@ func TestRedChecks(t *testing.T) {
 		"red in the work tree alone":         {false, check(green, green, workorder.StillPasses, nil), failed, failed, failed},
 		"red in the work tree, red to green": {false, check(red, green, fixed, nil), unproven, failed, success},
 
-		"tests: as before":                    {false, check(run(false, 2), run(false, 2), still, counts{still: 2}), unproven, failed, success},
-		"tests: one is fixed":                 {false, check(run(false, 3), run(false, 2), still, counts{still: 2, fixed: 1}), success, failed, success},
-		"tests: one is fixed, one is gone":    {false, check(run(false, 4), run(false, 2), still, counts{still: 2, fixed: 1, workorder.Gone: 1}), success, failed, success},
-		"tests: one runs that was skipped":    {false, check(run(false, 2), run(false, 2), still, counts{still: 2, fixed: 1}), unproven, failed, success},
-		"tests: one is fixed, one breaks":     {false, check(run(false, 3), run(false, 3), still, counts{still: 2, fixed: 1, broken: 1}), failed, failed, failed},
-		"tests: a new one fails":              {false, check(run(false, 2), run(false, 3), still, counts{still: 2, workorder.NewFails: 1}), failed, failed, failed},
-		"tests: more fail":                    {false, check(run(false, 2), run(false, 3), still, counts{still: 2}), failed, failed, failed},
-		"tests: one is gone":                  {false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.Gone: 1}), unproven, failed, success},
-		"tests: one is skipped":               {false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.NowSkipped: 1}), unproven, failed, success},
-		"tests: one is flaky":                 {false, check(run(false, 3), run(false, 3), still, counts{still: 2, flaky: 1}), unproven, failed, success},
-		"tests: none runs any more":           {false, check(run(false, 2), red, still, counts{workorder.NotCompared: 5}), failed, failed, failed},
-		"tests: they run for the first time":  {false, check(red, run(false, 2), still, counts{workorder.NotCompared: 5}), unproven, failed, success},
-		"tests: one breaks in a green check":  {true, check(run(true, 0), run(true, 1), workorder.StillPasses, counts{broken: 1}), failed, failed, failed},
+		"tests: as before": {false, check(run(false, 2), run(false, 2), still, counts{still: 2}), unproven, failed, success},
+		"tests: one is fixed": {
+			false, check(run(false, 3), run(false, 2), still, counts{still: 2, fixed: 1}), success, failed,
+			success,
+		},
+		"tests: one is fixed, one is gone": {false, check(run(false, 4), run(false, 2), still, counts{
+			still: 2, fixed: 1,
+			workorder.Gone: 1,
+		}), success, failed, success},
+		"tests: one runs that was skipped": {
+			false, check(run(false, 2), run(false, 2), still, counts{still: 2, fixed: 1}), unproven, failed,
+			success,
+		},
+		"tests: one is fixed, one breaks": {
+			false, check(run(false, 3), run(false, 3), still, counts{still: 2, fixed: 1, broken: 1}),
+			failed, failed, failed,
+		},
+		"tests: a new one fails": {
+			false, check(run(false, 2), run(false, 3), still, counts{still: 2, workorder.NewFails: 1}),
+			failed, failed, failed,
+		},
+		"tests: more fail": {false, check(run(false, 2), run(false, 3), still, counts{still: 2}), failed, failed, failed},
+		"tests: one is gone": {
+			false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.Gone: 1}),
+			unproven, failed, success,
+		},
+		"tests: one is skipped": {
+			false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.NowSkipped: 1}),
+			unproven, failed, success,
+		},
+		"tests: one is flaky": {
+			false, check(run(false, 3), run(false, 3), still, counts{still: 2, flaky: 1}), unproven, failed,
+			success,
+		},
+		"tests: none runs any more": {
+			false, check(run(false, 2), red, still, counts{workorder.NotCompared: 5}), failed, failed,
+			failed,
+		},
+		"tests: they run for the first time": {
+			false, check(red, run(false, 2), still, counts{workorder.NotCompared: 5}), unproven, failed,
+			success,
+		},
+		"tests: one breaks in a green check": {
+			true, check(run(true, 0), run(true, 1), workorder.StillPasses, counts{broken: 1}), failed,
+			failed, failed,
+		},
 		"tests: fixed, the check turns green": {true, check(run(false, 1), run(true, 0), fixed, counts{fixed: 1}), success, success, success},
 	} {
 		for word, want := range map[string]workorder.Status{"": c.want, "strict": c.strict, "lax": c.lax} {
@@ -122,13 +160,14 @@ func TestRedChecks(t *testing.T) {
 		got  workorder.Ending
 		want workorder.Status
 	}{
-		"another check is mended":   {redChecks(as(success), nil, two, mended, false, false), success},
-		"nothing changed":           {redChecks(as(nothing), nil, two, nil, true, false), unproven},
-		"nothing changed, lax":      {redChecks(as(nothing), new(false), two, nil, true, false), nothing},
-		"nothing changed, strict":   {redChecks(as(nothing), new(true), two, nil, true, false), failed},
-		"no checks":                 {redChecks(as(success), nil, nil, nil, false, false), success},
-		"a rebase, as the old head": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(nil, red, workorder.NotCompared, nil)}, false, true), unproven},
-		"a rebase, strict":          {redChecks(as(success), new(true), two, &workorder.Proof{Checks: check(red, red, still, nil)}, false, true), failed},
+		"another check is mended": {redChecks(as(success), nil, two, mended, false, false), success},
+		"nothing changed":         {redChecks(as(nothing), nil, two, nil, true, false), unproven},
+		"nothing changed, lax":    {redChecks(as(nothing), new(false), two, nil, true, false), nothing},
+		"nothing changed, strict": {redChecks(as(nothing), new(true), two, nil, true, false), failed},
+		"no checks":               {redChecks(as(success), nil, nil, nil, false, false), success},
+		"a rebase, as the old head": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(nil, red, workorder.NotCompared, nil)},
+			false, true), unproven},
+		"a rebase, strict": {redChecks(as(success), new(true), two, &workorder.Proof{Checks: check(red, red, still, nil)}, false, true), failed},
 	} {
 		if c.got.Status != c.want {
 			t.Errorf("%s: %s, want %s: %+v", name, c.got.Status, c.want, c.got.Reasons)

@@ -84,11 +84,26 @@ func TestRepairEnds(t *testing.T) {
 		status    workorder.Status
 		step      workorder.StepStatus
 	}{
-		"green at once":            {most: 2, red: 0, agent: well, again: well, rounds: 0, status: workorder.StatusSuccess, step: workorder.StepSkipped},
-		"never green":              {most: 2, red: 9, agent: well, again: well, rounds: 2, status: workorder.StatusFailed, step: workorder.StepFailed},
-		"the agent failed before":  {most: 2, red: 9, agent: AgentEnd{Status: workorder.StatusFailed, Reasons: workorder.Because(workorder.ReasonAgent, "no")}, again: well, rounds: 0, status: workorder.StatusFailed, step: workorder.StepSkipped},
-		"the agent gives up in it": {most: 2, red: 9, agent: well, again: AgentEnd{Status: workorder.StatusBudgetExceeded, Reasons: workorder.Because(workorder.ReasonBudget, "spent")}, rounds: 1, status: workorder.StatusFailed, step: workorder.StepFailed},
-		"not asked for":            {most: 0, red: 9, agent: well, again: well, rounds: 0, status: workorder.StatusFailed, step: ""},
+		"green at once": {
+			most: 2, red: 0, agent: well, again: well, rounds: 0, status: workorder.StatusSuccess,
+			step: workorder.StepSkipped,
+		},
+		"never green": {
+			most: 2, red: 9, agent: well, again: well, rounds: 2, status: workorder.StatusFailed,
+			step: workorder.StepFailed,
+		},
+		"the agent failed before": {
+			most: 2, red: 9, agent: AgentEnd{
+				Status:  workorder.StatusFailed,
+				Reasons: workorder.Because(workorder.ReasonAgent, "no"),
+			}, again: well, rounds: 0, status: workorder.StatusFailed,
+			step: workorder.StepSkipped,
+		},
+		"the agent gives up in it": {most: 2, red: 9, agent: well, again: AgentEnd{
+			Status:  workorder.StatusBudgetExceeded,
+			Reasons: workorder.Because(workorder.ReasonBudget, "spent"),
+		}, rounds: 1, status: workorder.StatusFailed, step: workorder.StepFailed},
+		"not asked for": {most: 0, red: 9, agent: well, again: well, rounds: 0, status: workorder.StatusFailed, step: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

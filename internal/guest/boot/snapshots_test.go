@@ -65,17 +65,41 @@ func TestSetupIsKept(t *testing.T) {
 		want  []string // of these calls, in order
 		fails bool
 	}{
-		"a new task":         {order: plain(), fake: &fake{}, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "baseline", "agent", "leave"}},
-		"not kept":           {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "baseline", "agent", "leave"}},
-		"services":           {order: order(), fake: &fake{}, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "anew", "baseline", "agent", "leave"}},
-		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "clear", "anew", "setup-1", "setup-2", "baseline", "agent", "leave"}},
-		"that go on":         {order: order(), fake: &fake{}, loud: errors.New("a server"), want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
-		"that stay down":     {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "anew", "leave"}, fails: true},
+		"a new task": {order: plain(), fake: &fake{}, want: []string{
+			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
+			"keep whole", "baseline", "agent", "leave",
+		}},
+		"not kept": {order: plain(), fake: &fake{}, why: errors.New("full"), want: []string{
+			"setup-1", "setup-2", "aside", "tidy",
+			"aside", "keep", "keep whole", "baseline", "agent", "leave",
+		}},
+		"services": {order: order(), fake: &fake{}, want: []string{
+			"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "anew",
+			"baseline", "agent", "leave",
+		}},
+		"with their content": {order: order(), fake: &fake{}, more: true, want: []string{
+			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
+			"clear", "anew", "setup-1", "setup-2", "baseline", "agent", "leave",
+		}},
+		"that go on": {order: order(), fake: &fake{}, loud: errors.New("a server"), want: []string{
+			"setup-1", "setup-2", "baseline",
+			"agent", "leave",
+		}},
+		"that stay down": {order: order(), fake: &fake{anewErr: errors.New("down")}, want: []string{
+			"setup-1", "setup-2", "aside", "tidy",
+			"aside", "keep", "anew", "leave",
+		}, fails: true},
 		"supabase":           {order: supabase, fake: &fake{}, want: []string{"setup-1", "setup-2", "keep", "baseline", "agent", "leave"}},
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
 		"all is there":       {order: plain(), fake: &fake{}, done: 2, want: []string{"baseline", "agent", "leave"}},
-		"a later attempt":    {order: plain(), fake: &fake{cloned: &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
-		"lost":               {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{"setup-1", "setup-2", "aside", "tidy", "aside", "keep", "keep whole", "leave"}, fails: true},
+		"a later attempt": {order: plain(), fake: &fake{cloned: &rootgit.CloneResult{
+			Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2,
+			State: &workorder.State{},
+		}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
+		"lost": {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{
+			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
+			"keep whole", "leave",
+		}, fails: true},
 	} {
 		o, p := c.order, &fakeProver{}
 		r := playBox(t, c.fake, o, func(b *Box) {

@@ -78,9 +78,15 @@ func TestStandEnds(t *testing.T) {
 		code   int
 		by     workorder.EndedBy
 	}{
-		"setup that fails":   {shell: func(string) (int, string, error) { return 3, "no", nil }, code: workorder.ExitCode(workorder.StatusFailed, workorder.BySetup), by: workorder.BySetup},
-		"a server that dies": {serve: errors.New("no socket"), code: workorder.ExitCode(workorder.StatusError, workorder.ByBox), by: workorder.ByBox},
-		"a stop":             {signal: true, code: workorder.ExitOK, by: workorder.ByAgent},
+		"setup that fails": {
+			shell: func(string) (int, string, error) { return 3, "no", nil },
+			code:  workorder.ExitCode(workorder.StatusFailed, workorder.BySetup), by: workorder.BySetup,
+		},
+		"a server that dies": {
+			serve: errors.New("no socket"), code: workorder.ExitCode(workorder.StatusError, workorder.ByBox),
+			by: workorder.ByBox,
+		},
+		"a stop": {signal: true, code: workorder.ExitOK, by: workorder.ByAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,11 +18,15 @@ func TestWhoseTheLeftoversAre(t *testing.T) {
 		steps []workorder.Step
 		want  bool
 	}{
-		"the agent works":             {[]workorder.Step{step("agent", workorder.StepRunning), {Name: "validate"}}, true},
-		"validation runs":             {[]workorder.Step{agent, step("validate", workorder.StepRunning)}, false},
-		"the agent repairs":           {[]workorder.Step{agent, validate, step("repair", workorder.StepRunning)}, true},
-		"the repair is over":          {[]workorder.Step{agent, validate, step("repair", workorder.StepFailed), step("push", workorder.StepRunning)}, false},
-		"the repair ended, it landed": {[]workorder.Step{agent, validate, step("repair", workorder.StepDone), step("push", workorder.StepDone)}, false},
+		"the agent works":   {[]workorder.Step{step("agent", workorder.StepRunning), {Name: "validate"}}, true},
+		"validation runs":   {[]workorder.Step{agent, step("validate", workorder.StepRunning)}, false},
+		"the agent repairs": {[]workorder.Step{agent, validate, step("repair", workorder.StepRunning)}, true},
+		"the repair is over": {[]workorder.Step{agent, validate, step("repair", workorder.StepFailed), step("push",
+			workorder.StepRunning)}, false},
+		"the repair ended, it landed": {
+			[]workorder.Step{agent, validate, step("repair", workorder.StepDone), step("push", workorder.StepDone)},
+			false,
+		},
 	} {
 		if got := agentAtIt(&workorder.Result{Steps: c.steps}); got != c.want {
 			t.Errorf("%s: %v", name, got)

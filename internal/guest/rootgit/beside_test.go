@@ -37,7 +37,8 @@ func TestNamesOfTheAgentsOwnDoNotCollide(t *testing.T) {
 	f := newFixture(t, nil)
 	var want []string
 	for i, ref := range []string{
-		"refs/heads/x/y", "refs/heads/x=2Fy", "refs/heads/stash", "refs/heads/HEAD", "refs/heads/tags/v1", "refs/tags/v1", "refs/heads/branch/stash",
+		"refs/heads/x/y", "refs/heads/x=2Fy", "refs/heads/stash", "refs/heads/HEAD", "refs/heads/tags/v1", "refs/tags/v1",
+		"refs/heads/branch/stash",
 		"refs/heads/replaced-000000000000", "refs/heads/bundle-000000000000", "refs/heads/checkpoint-000000000000",
 		"refs/heads/before-rebase-2", "refs/heads/rebased-2",
 	} {
@@ -198,7 +199,8 @@ func TestRuleAboutTheBranch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(hook, []byte("#!/bin/sh\nwhile read o n r; do case $r in refs/heads/agent/*) "+
-		`printf 'error: GH001: \033[31mfile big exceeds the limit\033[0m\n\nsee https://u:s3cret@example.com/rules\n' >&2; exit 1;; esac; done`+"\n"), 0o755); err != nil {
+		`printf 'error: GH001: \033[31mfile big exceeds the limit\033[0m\n\nsee https://u:s3cret@example.com/rules\n' >&2; exit 1;; esac; done`+
+		"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	f.sh(t, "git checkout -q -b side; echo side >side; git add side; git commit -qm side; git checkout -q "+target)

@@ -68,7 +68,8 @@ func list(t *testing.T, dir string) string {
 	return b.String()
 }
 
-const agentsOwn = `sha256sum .git/index .git/HEAD; git stash list; git status --porcelain -z | tr '\0' '\n'; cat .git/refs/stash 2>/dev/null || true; ls .git/*.lock 2>/dev/null || true`
+const agentsOwn = `sha256sum .git/index .git/HEAD; git stash list; git status --porcelain -z | tr '\0' '\n'; ` +
+	`cat .git/refs/stash 2>/dev/null || true; ls .git/*.lock 2>/dev/null || true`
 
 func TestCheckpointRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -87,7 +88,8 @@ func TestCheckpointRoundTrip(t *testing.T) {
 	)
 	f.sh(t, `
 echo stashed >tracked; git stash -q
-echo changed >tracked; rm gone; mkdir new; mv old/name new/name; rm -r dir; ln -s ../tracked dir; chmod -x mode; rm folder; mkdir folder; echo x >folder/x
+echo changed >tracked; rm gone; mkdir new; mv old/name new/name; rm -r dir; ln -s ../tracked dir; chmod -x mode; rm folder; `+
+		`mkdir folder; echo x >folder/x
 printf x >"a b"; printf x >$'line\nbreak'; printf x >"ü日本"; printf x >'"quoted"'; printf x >-dash; printf '\0\1\377' >binary; : >empty
 printf x >run; chmod 755 run; chmod 644 binary; ln -s nowhere dangling; ln -s /etc/passwd abs
 echo i >a.log; mkdir build; echo i >build/x; echo f >kept.log; git add -f kept.log; echo staged >staged; git add staged; echo more >>staged
@@ -226,7 +228,10 @@ func TestCheckpointMeetsTheBranch(t *testing.T) {
 func TestSetupsLeftoversAreNotWritten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, map[string]string{"tracked": "1", "README": "x"})
-	for path, content := range map[string]string{"tracked": "setup", "deps/same": "of setup: same", "deps/changed": "of setup: changed", "deps/taken": "of setup: taken", "deps/gone": "of setup: gone"} {
+	for path, content := range map[string]string{
+		"tracked": "setup", "deps/same": "of setup: same", "deps/changed": "of setup: changed",
+		"deps/taken": "of setup: taken", "deps/gone": "of setup: gone",
+	} {
 		f.write(t, path, content)
 	}
 	if err := f.Checkpoints.RecordSetupFiles(t.Context()); err != nil {

@@ -23,10 +23,14 @@ func TestConflictsAreKnown(t *testing.T) {
 		agent, during string
 		paths         []string
 	}{
-		"merge":          {both + "git merge side", "merge", []string{"a"}},
-		"merge, deleted": {"git checkout -qb side; git rm -q a; git commit -qm s; git checkout -q -; echo m >a; git commit -qam m; git merge side; echo more >>a", "merge", []string{"a"}},
-		"cherry-pick":    {both + "git cherry-pick side", "cherry-pick", []string{"a"}},
-		"revert":         {both + "git revert --no-edit HEAD~1; echo x >a; git commit -qam x; git revert --no-edit HEAD~1", "revert", []string{"a"}},
+		"merge": {both + "git merge side", "merge", []string{"a"}},
+		"merge, deleted": {"git checkout -qb side; git rm -q a; git commit -qm s; git checkout -q -; echo m >a; git commit -qam m; " +
+			"git merge side; echo more >>a", "merge", []string{"a"}},
+		"cherry-pick": {both + "git cherry-pick side", "cherry-pick", []string{"a"}},
+		"revert": {
+			both + "git revert --no-edit HEAD~1; echo x >a; git commit -qam x; git revert --no-edit HEAD~1", "revert",
+			[]string{"a"},
+		},
 		"rebase":         {both + "git rebase side", "rebase", []string{"a"}},
 		"rebase, edited": {both + "GIT_SEQUENCE_EDITOR='sed -i s/pick/edit/' git rebase -q -i HEAD~1", "rebase", nil},
 		"am":             {both + "git format-patch -q -1 side -o ..; git am ../0001-s.patch", "git am", nil},
@@ -35,11 +39,13 @@ func TestConflictsAreKnown(t *testing.T) {
 		"popped, staged": {"echo s >a; git stash -q; echo m >a; git commit -qam m; git stash pop; git add -A", "", []string{"a"}},
 		"popped, reset":  {"echo s >a; git stash -q; echo m >a; git commit -qam m; git stash pop; git reset -q", "", []string{"a"}},
 		"a test's text":  {"echo s >a; git stash -q; printf '<<<<<<< HEAD\\n=======\\n>>>>>>> x\\n' >a", "", nil},
-		"several files":  {both + "git checkout -q side; echo s >'b ü'; git add .; git commit -qm s; git checkout -q -; echo m >'b ü'; git add .; git commit -qm m; git merge side", "merge", []string{"a", "b ü"}},
-		"staged":         {both + "git merge side; git add -A", "merge", []string{"a"}},
-		"cherry-picks":   {"git checkout -qb side; echo s >a; git commit -qam s; echo 1 >n; git add n; git commit -qm n; git checkout -q -; echo m >a; git commit -qam m; git cherry-pick side~1 side; echo ok >a; git add a; git commit -qm ok", "cherry-pick", nil},
-		"resolved":       {both + "git merge side; echo both >a; git add a", "", nil},
-		"none":           {"echo x >new", "", nil},
+		"several files": {both + "git checkout -q side; echo s >'b ü'; git add .; git commit -qm s; git checkout -q -; echo m >'b ü'; " +
+			"git add .; git commit -qm m; git merge side", "merge", []string{"a", "b ü"}},
+		"staged": {both + "git merge side; git add -A", "merge", []string{"a"}},
+		"cherry-picks": {"git checkout -qb side; echo s >a; git commit -qam s; echo 1 >n; git add n; git commit -qm n; git checkout -q -; " +
+			"echo m >a; git commit -qam m; git cherry-pick side~1 side; echo ok >a; git add a; git commit -qm ok", "cherry-pick", nil},
+		"resolved": {both + "git merge side; echo both >a; git add a", "", nil},
+		"none":     {"echo x >new", "", nil},
 	} {
 		if nightlyOnly(t, name) {
 			continue

@@ -110,8 +110,10 @@ func TestDamagedCheckpoint(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
 		"a blob": aBlob, "a tree": aTree, "no parent": emptyC,
-		"a .git in it": `t=$(printf '100644 blob %s\tconfig\n' $(echo x | git hash-object -w --stdin) | git mktree); git commit-tree -p refs/heads/` + target + ` -m x $(printf '040000 tree %s\t.git\n' $t | git mktree)`,
-		"a file .git":  `git commit-tree -p refs/heads/` + target + ` -m x $(printf '100644 blob %s\t.git\n' $(echo x | git hash-object -w --stdin) | git mktree)`,
+		"a .git in it": `t=$(printf '100644 blob %s\tconfig\n' $(echo x | git hash-object -w --stdin) | git mktree); ` +
+			`git commit-tree -p refs/heads/` + target + ` -m x $(printf '040000 tree %s\t.git\n' $t | git mktree)`,
+		"a file .git": `git commit-tree -p refs/heads/` + target +
+			` -m x $(printf '100644 blob %s\t.git\n' $(echo x | git hash-object -w --stdin) | git mktree)`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

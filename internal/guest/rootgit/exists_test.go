@@ -164,10 +164,12 @@ func TestIfExists(t *testing.T) {
 			end: workorder.Attempt{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout}, exists: workorder.ExistsTell, runs: true,
 		},
 		"parked until later": {
-			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &later}, exists: workorder.ExistsTell, told: true,
+			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &later}, exists: workorder.ExistsTell,
+			told: true,
 		},
 		"parked until now": {
-			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &before}, exists: workorder.ExistsTell, runs: true,
+			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &before}, exists: workorder.ExistsTell,
+			runs: true,
 		},
 		"the order was refused": {
 			end: workorder.Attempt{Status: workorder.StatusError, EndedBy: workorder.ByOrder}, exists: workorder.ExistsTell, runs: true,
@@ -195,7 +197,8 @@ func TestIfExists(t *testing.T) {
 				t.Errorf("told %+v", told)
 			}
 			if c.runs &&
-				(!got.Continues || got.Attempt != 2 || second.Repos.Order.Mode != workorder.ModeContinue || second.state(t).Last().Mode != workorder.ModeContinue) {
+				(!got.Continues || got.Attempt != 2 || second.Repos.Order.Mode != workorder.ModeContinue ||
+					second.state(t).Last().Mode != workorder.ModeContinue) {
 				t.Errorf("claimed %+v in mode %s", got, second.Repos.Order.Mode)
 			}
 			if !c.runs && first.state(t).Lease != nil {

@@ -24,8 +24,10 @@ exit 0
 // these tests run as root, the agent is another user, and what it names never runs as root.
 func TestHostileRepositories(t *testing.T) {
 	t.Parallel()
-	const allHooks = `for h in applypatch-msg pre-applypatch pre-commit prepare-commit-msg commit-msg post-commit pre-push pre-rebase post-checkout post-merge post-rewrite \
-	post-index-change reference-transaction push-to-checkout pre-receive update post-receive post-update proc-receive pre-auto-gc fsmonitor-watchman sendemail-validate; do
+	const allHooks = `for h in applypatch-msg pre-applypatch ` +
+		`pre-commit prepare-commit-msg commit-msg post-commit pre-push pre-rebase post-checkout post-merge post-rewrite \
+	post-index-change reference-transaction push-to-checkout ` +
+		`pre-receive update post-receive post-update proc-receive pre-auto-gc fsmonitor-watchman sendemail-validate; do
 	mkdir -p "$1"; cp "$SPY" "$1/$h"; done`
 	for name, tc := range map[string]struct {
 		script string
@@ -34,41 +36,63 @@ func TestHostileRepositories(t *testing.T) {
 		"hooks":      {"set -- .git/hooks; " + allHooks, false},
 		"hooks path": {`set -- "$HOME/hooks"; git config core.hooksPath "$HOME/hooks"; ` + allHooks, false},
 		"programs of the configuration": {`
-for k in core.fsmonitor core.sshCommand core.askPass core.editor core.pager core.gitProxy diff.external sequence.editor gpg.program gpg.ssh.program gpg.x509.program \
-	remote.origin.uploadpack remote.origin.receivepack pack.packObjectsHook uploadpack.packObjectsHook interactive.diffFilter core.alternateRefsCommand; do git config "$k" "$SPY"; done
-git config credential.helper "!$SPY"; git config "credential.$URL.helper" "!$SPY"; git config commit.gpgSign true; git config tag.gpgSign true; git config push.gpgSign true; git config gpg.format ssh
+for k in core.fsmonitor core.sshCommand core.askPass ` +
+			`core.editor core.pager core.gitProxy diff.external sequence.editor gpg.program gpg.ssh.program gpg.x509.program \
+	remote.origin.uploadpack remote.origin.receivepack ` +
+			`pack.packObjectsHook uploadpack.packObjectsHook interactive.diffFilter core.alternateRefsCommand; do git config "$k" "$SPY"; done
+git config credential.helper "!$SPY"; git config "credential.$URL.helper" "!$SPY"; git config commit.gpgSign true; ` +
+			`git config tag.gpgSign true; git config push.gpgSign true; git config gpg.format ssh
 for a in add commit push update-index write-tree rev-parse; do git config alias.$a "!$SPY"; done`, false},
 		"another remote": {`
-git config remote.origin.url "ext::$SPY"; git config remote.origin.pushurl "ext::$SPY"; git config remote.origin.vcs ext; git config protocol.ext.allow always; git config protocol.allow always
-git config "url.ext::$SPY.insteadOf" "$URL"; git config "url.ext::$SPY.pushInsteadOf" "$URL"; git config http.proxy http://127.0.0.1:1; git config http.sslVerify false
-git config http.extraHeader "X: y"; git config http.cookieFile "$HOME/c"; git config http.saveCookies true; git config push.default nothing; git config remote.pushDefault evil`, false},
+git config remote.origin.url "ext::$SPY"; git config remote.origin.pushurl "ext::$SPY"; git config remote.origin.vcs ext; ` +
+			`git config protocol.ext.allow always; git config protocol.allow always
+git config "url.ext::$SPY.insteadOf" "$URL"; git config "url.ext::$SPY.pushInsteadOf" "$URL"; ` +
+			`git config http.proxy http://127.0.0.1:1; git config http.sslVerify false
+git config http.extraHeader "X: y"; git config http.cookieFile "$HOME/c"; git config http.saveCookies true; ` +
+			`git config push.default nothing; git config remote.pushDefault evil`, false},
 		"included configuration": {`
-printf '[core]\n\tfsmonitor = %s\n\tsshCommand = %s\n\thooksPath = %s\n[credential]\n\thelper = !%s\n' "$SPY" "$SPY" "$HOME/hooks" "$SPY" >"$HOME/inc"
-git config include.path "$HOME/inc"; git config "includeIf.gitdir:/.path" "$HOME/inc"; git config "includeIf.onbranch:**.path" "$HOME/inc"; git config "includeIf.hasconfig:remote.*.url:**.path" "$HOME/inc"
-git config extensions.worktreeConfig true; git config --worktree core.fsmonitor "$SPY"; cp "$HOME/inc" "$HOME/.gitconfig"; mkdir -p "$HOME/.config/git"; cp "$HOME/inc" "$HOME/.config/git/config"
+printf '[core]\n\tfsmonitor = %s\n\tsshCommand = %s\n\thooksPath ` +
+			`= %s\n[credential]\n\thelper = !%s\n' "$SPY" "$SPY" "$HOME/hooks" "$SPY" >"$HOME/inc"
+git config include.path "$HOME/inc"; git config "includeIf.gitdir:/.path" "$HOME/inc"; ` +
+			`git config "includeIf.onbranch:**.path" "$HOME/inc"; git config "includeIf.hasconfig:remote.*.url:**.path" "$HOME/inc"
+git config extensions.worktreeConfig true; git config --worktree core.fsmonitor "$SPY"; cp "$HOME/inc" "$HOME/.gitconfig"; ` +
+			`mkdir -p "$HOME/.config/git"; cp "$HOME/inc" "$HOME/.config/git/config"
 set -- "$HOME/hooks"; ` + allHooks, false},
 		"diff and merge drivers": {`
-git config diff.x.textconv "$SPY"; git config diff.x.command "$SPY"; git config merge.x.driver "$SPY"; git config merge.tool "$SPY"; git config diff.x.cachetextconv true
+git config diff.x.textconv "$SPY"; git config diff.x.command "$SPY"; git config merge.x.driver "$SPY"; ` +
+			`git config merge.tool "$SPY"; git config diff.x.cachetextconv true
 echo '* diff=x merge=x' >.gitattributes; mkdir -p .git/info; echo '* diff=x merge=x' >.git/info/attributes`, false},
 		"filters": {`
-git config filter.lfs.clean "$SPY"; git config filter.lfs.smudge "$SPY"; git config filter.lfs.required true; git config lfs.customtransfer.x.path "$SPY"; git config lfs.standalonetransferagent x
-git config lfs.url "ext::$SPY"; printf '[lfs]\n\turl = ext::%s\n[lfs "customtransfer.x"]\n\tpath = %s\n' "$SPY" "$SPY" >.lfsconfig; echo '* filter=lfs' >.gitattributes`, true},
-		"a filter that is a process": {`git config filter.p.process "$SPY"; git config filter.p.required true; echo '* filter=p' >.gitattributes`, true},
+git config filter.lfs.clean "$SPY"; git config filter.lfs.smudge "$SPY"; git config filter.lfs.required true; ` +
+			`git config lfs.customtransfer.x.path "$SPY"; git config lfs.standalonetransferagent x
+git config lfs.url "ext::$SPY"; printf '[lfs]\n\turl = ext::%s\n[lfs "customtransfer.x"]\n\tpath = %s\n' "$SPY" "$SPY" >.lfsconfig; ` +
+			`echo '* filter=lfs' >.gitattributes`, true},
+		"a filter that is a process": {`git config filter.p.process "$SPY"; git config filter.p.required true; ` +
+			`echo '* filter=p' >.gitattributes`, true},
 		"submodules": {`
-printf '[submodule "s"]\n\tpath = s\n\turl = ext::%s\n\tupdate = !%s\n[submodule "-u"]\n\tpath = -u\n\turl = -u%s\n' "$SPY" "$SPY" "$SPY" >.gitmodules
-git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),s; git config submodule.s.url "ext::$SPY"; git config submodule.s.update "!$SPY"; git config submodule.s.active true
-git config submodule.recurse true; git config push.recurseSubmodules on-demand; git config fetch.recurseSubmodules true; git config protocol.ext.allow always; git config status.submoduleSummary true
-mkdir s; cd s; git init -q; git config core.fsmonitor "$SPY"; git config credential.helper "!$SPY"; set -- .git/hooks; ` + allHooks + `; echo x >f; git add f; git -c core.hooksPath=/dev/null commit -qm s`, false},
-		"a repository inside": {`git init -q in; cd in; git config core.fsmonitor "$SPY"; git config core.sshCommand "$SPY"; git config filter.z.clean "$SPY"; echo '* filter=z' >.gitattributes
+printf '[submodule "s"]\n\tpath = s\n\turl = ext::%s\n\tupdate ` +
+			`= !%s\n[submodule "-u"]\n\tpath = -u\n\turl = -u%s\n' "$SPY" "$SPY" "$SPY" >.gitmodules
+git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),s; git config submodule.s.url "ext::$SPY"; ` +
+			`git config submodule.s.update "!$SPY"; git config submodule.s.active true
+git config submodule.recurse true; git config push.recurseSubmodules on-demand; git config fetch.recurseSubmodules true; ` +
+			`git config protocol.ext.allow always; git config status.submoduleSummary true
+mkdir s; cd s; git init -q; git config core.fsmonitor "$SPY"; git config credential.helper "!$SPY"; set -- .git/hooks; ` + allHooks +
+			`; echo x >f; git add f; git -c core.hooksPath=/dev/null commit -qm s`, false},
+		"a repository inside": {`git init -q in; cd in; git config core.fsmonitor "$SPY"; git config core.sshCommand "$SPY"; ` +
+			`git config filter.z.clean "$SPY"; echo '* filter=z' >.gitattributes
 set -- .git/hooks; ` + allHooks + `; echo x >f`, true},
-		"another git folder":           {`mv .git "$HOME/g"; echo "gitdir: $HOME/g" >.git; git config core.fsmonitor "$SPY"; set -- "$HOME/g/hooks"; ` + allHooks, false},
-		"a linked git folder":          {`mv .git "$HOME/g"; ln -s "$HOME/g" .git; set -- "$HOME/g/hooks"; ` + allHooks, false},
-		"another work tree":            {`git config core.worktree "$ROOTS"; git config core.bare true; set -- .git/hooks; ` + allHooks, false},
-		"alternates of root's":         {`mkdir -p .git/objects/info; printf '%s\n%s\n/proc/self/fd\n' "$ROOTS/objects" /root/.git/objects >.git/objects/info/alternates`, false},
+		"another git folder": {`mv .git "$HOME/g"; echo "gitdir: $HOME/g" >.git; git config core.fsmonitor "$SPY"; ` +
+			`set -- "$HOME/g/hooks"; ` + allHooks, false},
+		"a linked git folder": {`mv .git "$HOME/g"; ln -s "$HOME/g" .git; set -- "$HOME/g/hooks"; ` + allHooks, false},
+		"another work tree":   {`git config core.worktree "$ROOTS"; git config core.bare true; set -- .git/hooks; ` + allHooks, false},
+		"alternates of root's": {`mkdir -p .git/objects/info; ` +
+			`printf '%s\n%s\n/proc/self/fd\n' "$ROOTS/objects" /root/.git/objects >.git/objects/info/alternates`, false},
 		"alternates that are a secret": {`mkdir -p .git/objects/info; ln -s "$ROOTS/secret" .git/objects/info/alternates`, false},
-		"refs that are garbage": {`mkdir -p .git/refs/heads/x .git/refs/replace; h=$(git rev-parse HEAD); ln -s "$ROOTS/secret" .git/refs/heads/y; echo "ref: refs/heads/../../../secret" >.git/refs/heads/z
+		"refs that are garbage": {`mkdir -p .git/refs/heads/x .git/refs/replace; h=$(git rev-parse HEAD); ` +
+			`ln -s "$ROOTS/secret" .git/refs/heads/y; echo "ref: refs/heads/../../../secret" >.git/refs/heads/z
 mkdir -p .git/info; echo garbage >.git/info/grafts; echo $h >.git/refs/replace/$h`, false},
-		"names of refs": {`mkdir -p ".git/refs/heads/--upload-pack=$(basename "$SPY")"; git update-ref "refs/heads/-x" HEAD || true; git rev-parse HEAD >".git/refs/heads/--exec=x"; git commit -q --allow-empty -m "--exec=$SPY"`, false},
+		"names of refs": {`mkdir -p ".git/refs/heads/--upload-pack=$(basename "$SPY")"; git update-ref "refs/heads/-x" HEAD || true; ` +
+			`git rev-parse HEAD >".git/refs/heads/--exec=x"; git commit -q --allow-empty -m "--exec=$SPY"`, false},
 		"names of files": {`echo x >"--exec=spy"; echo x >-u; echo x >'$(id)'; echo x >'` + "`id`" + `'; echo x >"HEAD"; echo x >"a
 b"`, false},
 	} {

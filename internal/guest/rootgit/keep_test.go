@@ -75,11 +75,13 @@ func TestSideBranchesAndStashReachTheRemote(t *testing.T) {
 	// Without a checkout: the keeper may look at any moment, and HEAD is the task's branch to it.
 	f.sh(
 		t,
-		"git tag mark $(git commit-tree HEAD^{tree} -p HEAD -m one); git branch side $(git commit-tree HEAD^{tree} -p mark -m two); echo s >>README; git stash -q",
+		"git tag mark $(git commit-tree HEAD^{tree} -p HEAD -m one); git branch side $(git commit-tree HEAD^{tree} -p mark -m two); "+
+			"echo s >>README; git stash -q",
 	)
 	side := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side")
 	for name, sha := range map[string]string{
-		"side": side, "tags/mark": gittest.Git(t, f.Repos.Workspace, "rev-parse", "mark"), "stash": gittest.Git(t, f.Repos.Workspace, "rev-parse", "refs/stash"),
+		"side": side, "tags/mark": gittest.Git(t, f.Repos.Workspace, "rev-parse", "mark"), "stash": gittest.Git(t, f.Repos.Workspace,
+			"rev-parse", "refs/stash"),
 	} {
 		ref := workorder.KeptRef("T-A1B2C3D4", name)
 		eventually(t, ref, func() bool { return f.remote(t, ref) == sha })
@@ -104,7 +106,8 @@ func TestSideBranchesAndStashReachTheRemote(t *testing.T) {
 func TestSideBranchesOfSeveralAttempts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200) + "/" + strings.Repeat("y", 30)
-	work := "git checkout -q -b %s; date +%%N >one; git add one; git commit -qm one; git checkout -q -; date +%%N >>README; git stash -q; git branch " + long + " stash@{0}"
+	work := "git checkout -q -b %s; date +%%N >one; git add one; git commit -qm one; git checkout -q -; date +%%N >>README; " +
+		"git stash -q; git branch " + long + " stash@{0}"
 	f := newFixture(t, nil)
 	f.sh(t, fmt.Sprintf(work, "side"))
 	side, stash := gittest.Git(t, f.Repos.Workspace, "rev-parse", "side"), gittest.Git(t, f.Repos.Workspace, "rev-parse", "refs/stash")
@@ -141,7 +144,8 @@ func TestSideBranchesOfSeveralAttempts(t *testing.T) {
 	}
 	all := gittest.Git(t, f.srv.Root+"/r.git", "for-each-ref", "--format=%(objectname)", workorder.TaskRefs("T-A1B2C3D4"))
 	for what, sha := range map[string]string{
-		"first side branch": side, "first stash": stash, "second side branch": gittest.Git(t, n.Repos.Workspace, "rev-parse", "side"), "second stash": gittest.Git(t, n.Repos.Workspace, "rev-parse", "refs/stash"),
+		"first side branch": side, "first stash": stash, "second side branch": gittest.Git(t, n.Repos.Workspace, "rev-parse", "side"),
+		"second stash": gittest.Git(t, n.Repos.Workspace, "rev-parse", "refs/stash"),
 	} {
 		if named[sha] == "" {
 			t.Errorf("the next attempt is not told of the %s: %q", what, elsewhere)

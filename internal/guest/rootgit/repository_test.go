@@ -106,7 +106,10 @@ func TestSameOrderIsTold(t *testing.T) {
 		!l.Pushed {
 		t.Fatalf("%+v", l)
 	}
-	b, err := (&workorder.Result{TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy, Reasons: workorder.Because(workorder.ReasonValidation, "the test failed")}).Encode()
+	b, err := (&workorder.Result{
+		TaskID: o.TaskID, AttemptID: o.AttemptID, Status: status.Status, EndedBy: status.EndedBy,
+		Reasons: workorder.Because(workorder.ReasonValidation, "the test failed"),
+	}).Encode()
 	if err == nil {
 		err = os.MkdirAll(a.cfg.Out, 0o755)
 	}

@@ -24,13 +24,16 @@ func TestSabotagedRepositories(t *testing.T) {
 		// that may be anywhere, the archive included.
 		branch, kept []string
 	}{
-		"core.worktree":      {work + "git config core.worktree /var/tmp", []string{"README", "w1", "u"}, nil},
-		"core.bare":          {work + "git config core.bare true", []string{"w1", "u"}, nil},
-		"a pipe as index":    {work + "rm .git/index; mkfifo .git/index", []string{"w1", "u"}, nil},
-		"a pipe as HEAD":     {work + "rm .git/HEAD; mkfifo .git/HEAD", nil, []string{"w1", "u"}},
-		"a pipe as config":   {work + "rm .git/config; mkfifo .git/config", []string{"w1", "u"}, nil},
-		"a pipe in packed":   {work + "rm -f .git/packed-refs; mkfifo .git/packed-refs", []string{"w1", "u"}, nil},
-		"a hanging filter":   {work + `git config filter.h.clean "sleep 1000"; echo "*.h filter=h" >.gitattributes; echo x >x.h`, []string{"w1", "u", "x.h"}, nil},
+		"core.worktree":    {work + "git config core.worktree /var/tmp", []string{"README", "w1", "u"}, nil},
+		"core.bare":        {work + "git config core.bare true", []string{"w1", "u"}, nil},
+		"a pipe as index":  {work + "rm .git/index; mkfifo .git/index", []string{"w1", "u"}, nil},
+		"a pipe as HEAD":   {work + "rm .git/HEAD; mkfifo .git/HEAD", nil, []string{"w1", "u"}},
+		"a pipe as config": {work + "rm .git/config; mkfifo .git/config", []string{"w1", "u"}, nil},
+		"a pipe in packed": {work + "rm -f .git/packed-refs; mkfifo .git/packed-refs", []string{"w1", "u"}, nil},
+		"a hanging filter": {work + `git config filter.h.clean "sleep 1000"; echo "*.h filter=h" >.gitattributes; echo x >x.h`, []string{
+			"w1",
+			"u", "x.h",
+		}, nil},
 		"a separate git dir": {work + `mv .git "$HOME/g"; echo "gitdir: $HOME/g" >.git`, []string{"w1", "u"}, nil},
 		"a lost object":      {work + `rm -f .git/objects/$(git rev-parse HEAD:w1 | sed 's#^..#&/#')`, nil, []string{"w1", "u"}},
 		"garbage as HEAD":    {work + "echo garbage >.git/HEAD", nil, []string{"w1", "u"}},
@@ -91,7 +94,8 @@ func TestTagsAndTheStashAreKept(t *testing.T) {
 		Argv: []string{
 			"/bin/sh",
 			"-ec",
-			"echo w >w; git add w; git commit -qm W; git checkout -q --detach; echo t >t; git add t; git commit -qm T; git tag -m x v1; git checkout -q -; echo s >README; git stash -q",
+			"echo w >w; git add w; git commit -qm W; git checkout -q --detach; echo t >t; git add t; git commit -qm T; git tag -m x v1; " +
+				"git checkout -q -; echo s >README; git stash -q",
 		},
 		Dir: f.Repos.Workspace,
 		Env: append(f.Repos.Identity(), "PATH="+os.Getenv("PATH")),

@@ -36,11 +36,14 @@ func TestSecretsAreNotPushed(t *testing.T) {
 		leaks  int
 		pushed bool
 	}{
-		"in a file":           {"echo //r/:_authToken=" + value + " >.npmrc; git add .; git commit -qm x", false, 1, false},
-		"in an older commit":  {"echo " + value + " >a; git add .; git commit -qm x; git rm -q a; git commit -qm y", false, 1, false},
-		"in a message":        {"git commit -q --allow-empty -m " + value + "; echo x >x; git add .; git commit -qm y", false, 1, false},
-		"in a name":           {"echo x >" + value + "; git add .; git commit -qm x", false, 1, false},
-		"in base64":           {"echo " + base64.StdEncoding.EncodeToString([]byte("user:"+value)) + " >a; git add .; git commit -qm x", false, 1, false},
+		"in a file":          {"echo //r/:_authToken=" + value + " >.npmrc; git add .; git commit -qm x", false, 1, false},
+		"in an older commit": {"echo " + value + " >a; git add .; git commit -qm x; git rm -q a; git commit -qm y", false, 1, false},
+		"in a message":       {"git commit -q --allow-empty -m " + value + "; echo x >x; git add .; git commit -qm y", false, 1, false},
+		"in a name":          {"echo x >" + value + "; git add .; git commit -qm x", false, 1, false},
+		"in base64": {
+			"echo " + base64.StdEncoding.EncodeToString([]byte("user:"+value)) + " >a; git add .; git commit -qm x", false,
+			1, false,
+		},
 		"in binary":           {"printf '\\0\\1" + value + "\\0' >a; git add .; git commit -qm x", false, 1, false},
 		"uncommitted":         {"echo " + value + " >a", false, 1, false},
 		"allowed":             {"echo " + value + " >a; git add .; git commit -qm x", true, 1, true},
@@ -48,20 +51,27 @@ func TestSecretsAreNotPushed(t *testing.T) {
 		"short":               {"echo hello >a; git add .; git commit -qm x", false, 0, true},
 		"in the base already": {"echo in-the-base-42 again >>README; git add .; git commit -qm x", false, 0, true},
 		"in a path":           {"mkdir -p p" + slashed + "; echo x >p" + slashed + "/x" + commit, false, 1, false},
-		"in a path of a file whose content is known":         {"mkdir Sup3r; cp README " + slashed + commit, false, 1, false},
-		"in a path of directories whose content is known":    {"mkdir -p a/Secret+Token=42xyz; echo x >a/Secret+Token=42xyz/x" + commit + "; git mv a Sup3r" + commit, false, 1, false},
-		"in an uncommitted path":                             {"mkdir Sup3r; echo x >" + slashed, false, 1, false},
-		"in a path that a merge adds":                        {"git checkout -qb m; mkdir Sup3r; echo x >" + slashed + commit + "; git checkout -q -; echo y >y" + commit + "; git merge -q m", false, 1, false},
-		"in a path, allowed":                                 {"mkdir Sup3r; echo x >" + slashed + commit, true, 1, true},
-		"in a path of the base already":                      {"echo x >docs/of/the-base/x" + commit, false, 0, true},
-		"in a branch's name":                                 {beside("side/" + value), false, 1, true},
-		"in a branch's name, with a slash":                   {beside("side/" + slashed), false, 1, true},
-		"in a branch's name, in hexadecimal":                 {beside(hex.EncodeToString([]byte(slashed))), false, 1, true},
-		"in a branch's name, in base64 with a slash":         {beside("x/" + base64.StdEncoding.EncodeToString([]byte("??"+slashed))), false, 1, true},
-		"in a branch's name that is too long":                {beside(long), false, 1, true},
-		"in a tag's name":                                    {"echo x >x" + commit + "; git checkout -q --detach; echo y >y" + commit + "; git tag v/" + slashed + "; git checkout -q -", false, 1, true},
+		"in a path of a file whose content is known": {"mkdir Sup3r; cp README " + slashed + commit, false, 1, false},
+		"in a path of directories whose content is known": {"mkdir -p a/Secret+Token=42xyz; echo x >a/Secret+Token=42xyz/x" + commit +
+			"; git mv a Sup3r" + commit, false, 1, false},
+		"in an uncommitted path": {"mkdir Sup3r; echo x >" + slashed, false, 1, false},
+		"in a path that a merge adds": {"git checkout -qb m; mkdir Sup3r; echo x >" + slashed + commit +
+			"; git checkout -q -; echo y >y" + commit + "; git merge -q m", false, 1, false},
+		"in a path, allowed":                 {"mkdir Sup3r; echo x >" + slashed + commit, true, 1, true},
+		"in a path of the base already":      {"echo x >docs/of/the-base/x" + commit, false, 0, true},
+		"in a branch's name":                 {beside("side/" + value), false, 1, true},
+		"in a branch's name, with a slash":   {beside("side/" + slashed), false, 1, true},
+		"in a branch's name, in hexadecimal": {beside(hex.EncodeToString([]byte(slashed))), false, 1, true},
+		"in a branch's name, in base64 with a slash": {
+			beside("x/" + base64.StdEncoding.EncodeToString([]byte("??"+slashed))), false, 1,
+			true,
+		},
+		"in a branch's name that is too long": {beside(long), false, 1, true},
+		"in a tag's name": {"echo x >x" + commit + "; git checkout -q --detach; echo y >y" + commit +
+			"; git tag v/" + slashed + "; git checkout -q -", false, 1, true},
 		"in the name of a branch that is the only one moved": {"git checkout -qb '" + slashed + "'; echo y >y" + commit, false, 0, true},
-		"on a branch beside it":                              {"echo x >x; git add .; git commit -qm x; git checkout -qb side; echo " + value + " >a; git add .; git commit -qm s; git checkout -q -", false, 1, true},
+		"on a branch beside it": {"echo x >x; git add .; git commit -qm x; git checkout -qb side; echo " + value +
+			" >a; git add .; git commit -qm s; git checkout -q -", false, 1, true},
 	} {
 		if nightlyOnly(t, name) {
 			continue

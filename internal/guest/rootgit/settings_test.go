@@ -28,7 +28,8 @@ var baseSettings = map[string]string{
 // hostile is what an agent leaves in its branch; hostileLater what it leaves uncommitted.
 const (
 	hostile = `echo evil >.claude/settings.json; chmod -x .claude/hooks/lint.sh; rm opencode.json; mkdir -p .gemini .codex
-echo evil >.gemini/settings.json; echo evil >.codex/config.toml; echo evil >pkg/.claude/settings.json; echo "work" >work; git add -A; git commit -qm evil`
+echo evil >.gemini/settings.json; echo evil >.codex/config.toml; echo evil >pkg/.claude/settings.json; echo "work" >work; ` +
+		`git add -A; git commit -qm evil`
 	hostileLater = `echo later >.claude/settings.local.json; echo worse >.mcp.json; echo more >more`
 )
 
@@ -145,12 +146,16 @@ func TestSettingsThatTheAgentChanges(t *testing.T) {
 	n.neutralized(t, c, hostilePaths...)
 	n.sh(
 		t,
-		`echo own >.claude/settings.json; rm .claude/hooks/lint.sh; mkdir .codex; echo own >.codex/config.toml; echo own >opencode.json; ln -s README .claude/settings.local.json`,
+		`echo own >.claude/settings.json; rm .claude/hooks/lint.sh; mkdir .codex; echo own >.codex/config.toml; echo own >opencode.json; `+
+			`ln -s README .claude/settings.local.json`,
 	)
 	check := func(commit string) {
 		t.Helper()
 		got := ""
-		for _, path := range []string{".claude/settings.json", ".codex/config.toml", "opencode.json", ".gemini/settings.json", ".mcp.json", ".claude/settings.local.json"} {
+		for _, path := range []string{
+			".claude/settings.json", ".codex/config.toml", "opencode.json", ".gemini/settings.json", ".mcp.json",
+			".claude/settings.local.json",
+		} {
 			got += gittest.Git(t, n.srv.Root+"/r.git", "show", commit+":"+path) + " "
 		}
 		if got != "own own own evil worse README " {
@@ -226,19 +231,37 @@ func TestSettingsThatHide(t *testing.T) {
 			[]string{".claude", ".claude/hooks/lint.sh", ".claude/settings.json"},
 			`{"base":1}`,
 		},
-		"file is a link":      {baseSettings, "echo evil >x; ln -sf ../x .claude/settings.json", []string{".claude/settings.json"}, `{"base":1}`},
-		"folder is a file":    {baseSettings, "rm -r .claude; echo x >.claude", []string{".claude", ".claude/hooks/lint.sh", ".claude/settings.json"}, `{"base":1}`},
-		"file is a folder":    {baseSettings, "rm .claude/settings.json; mkdir .claude/settings.json; echo x >.claude/settings.json/x", []string{".claude/settings.json", ".claude/settings.json/x"}, `{"base":1}`},
-		"forced past ignores": {baseSettings, "echo .claude >.gitignore; echo evil >.claude/settings.local.json; git add -f .claude/settings.local.json", []string{".claude/settings.local.json"}, `{"base":1}`},
-		"a submodule":         {map[string]string{"README": "x"}, "git init -q .claude; cd .claude; git commit -q --allow-empty -m x; cd ..; git add .claude; git commit -qm sub; rm -rf .claude; mkdir .claude", []string{".claude"}, "-"},
-		"the base has none":   {map[string]string{"README": "x"}, "mkdir .claude; echo evil >.claude/settings.json", []string{".claude/settings.json"}, "-"},
+		"file is a link": {baseSettings, "echo evil >x; ln -sf ../x .claude/settings.json", []string{".claude/settings.json"}, `{"base":1}`},
+		"folder is a file": {baseSettings, "rm -r .claude; echo x >.claude", []string{
+			".claude", ".claude/hooks/lint.sh",
+			".claude/settings.json",
+		}, `{"base":1}`},
+		"file is a folder": {
+			baseSettings, "rm .claude/settings.json; mkdir .claude/settings.json; echo x >.claude/settings.json/x",
+			[]string{".claude/settings.json", ".claude/settings.json/x"},
+			`{"base":1}`,
+		},
+		"forced past ignores": {baseSettings, "echo .claude >.gitignore; echo evil >.claude/settings.local.json; " +
+			"git add -f .claude/settings.local.json", []string{".claude/settings.local.json"}, `{"base":1}`},
+		"a submodule": {map[string]string{"README": "x"}, "git init -q .claude; cd .claude; git commit -q --allow-empty -m x; " +
+			"cd ..; git add .claude; git commit -qm sub; rm -rf .claude; mkdir .claude", []string{".claude"}, "-"},
+		"the base has none": {
+			map[string]string{"README": "x"},
+			"mkdir .claude; echo evil >.claude/settings.json",
+			[]string{".claude/settings.json"},
+			"-",
+		},
 		"odd names": {
 			map[string]string{"README": "x"},
 			"mkdir -p $'a b\\n[x]*\\\\!#/.claude'; echo evil >$'a b\\n[x]*\\\\!#/.claude/settings.json'",
 			[]string{"a b\n[x]*\\!#/.claude/settings.json"},
 			"-",
 		},
-		"filters":            {baseSettings, `echo '*.json filter=x eol=crlf ident' >.gitattributes; echo 'evil $Id$' >.claude/settings.json`, []string{".claude/settings.json"}, `{"base":1}`},
+		"filters": {
+			baseSettings, `echo '*.json filter=x eol=crlf ident' >.gitattributes; echo 'evil $Id$' >.claude/settings.json`,
+			[]string{".claude/settings.json"},
+			`{"base":1}`,
+		},
 		"another case":       {baseSettings, "mkdir .Claude; echo other >.Claude/settings.json", nil, `{"base":1}`},
 		"a parent is a link": {baseSettings, "git mv pkg real; ln -s real pkg", []string{"real/.claude/settings.json"}, `{"base":1}`},
 	} {
@@ -274,7 +297,8 @@ func TestSettingsBehindLinksOfTheBase(t *testing.T) {
 	gittest.Git(t, dir, "clone", "-q", srv.Root+"/r.git", "c")
 	w := filepath.Join(dir, "c")
 	(&fixture{parts: connect(&remote.Repos{Order: newBox(t, srv, "create").Repos.Order, Workspace: w, Home: dir})}).sh(t, `
-mkdir agents cfg; echo base >agents/settings.json; echo free >agents/free; ln -s agents .claude; echo base >cfg/mcp; ln -s cfg/link .mcp.json; ln -s mcp cfg/link
+mkdir agents cfg; echo base >agents/settings.json; echo free >agents/free; ln -s agents .claude; echo base >cfg/mcp; `+
+		`ln -s cfg/link .mcp.json; ln -s mcp cfg/link
 git add -A; git commit -qm links; git push -q origin HEAD:main`)
 	f := newBox(t, srv, "create")
 	f.start(t)
@@ -292,13 +316,18 @@ git add -A; git commit -qm links; git push -q origin HEAD:main`)
 func TestGitBesideForeignSettings(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"add and commit":      "echo a >a; git add -A; git commit -qam a; git add .; git commit -q --allow-empty -m b; echo b >a; git commit -qa --amend -m c",
-		"stash":               "echo a >README; git stash -q; git stash pop -q; git commit -qam a",
-		"stash all":           "echo a >README; echo u >u; git stash -qu; git stash pop -q; git add u; git commit -qam a",
-		"branch and merge":    "git checkout -q -b side; echo a >a; git add a; git commit -qm a; git checkout -q -; echo b >b; git add b; git commit -qm b; git merge -q side -m m",
-		"rebase":              "echo a >a; git add a; git commit -qm a; echo b >a; git commit -qam b; GIT_SEQUENCE_EDITOR='sed -i 2s/pick/fixup/' git rebase -q -i HEAD~2; git commit -q --allow-empty -m x",
-		"cherry-pick":         "git checkout -q -b side; echo a >a; git add a; git commit -qm a; git checkout -q -; git cherry-pick side >/dev/null; git revert --no-edit HEAD >/dev/null",
-		"soft reset":          "echo a >a; git add a; git commit -qm a; git reset -q --soft HEAD~1; git commit -qm b; git reset -q; git restore README",
+		"add and commit": "echo a >a; git add -A; git commit -qam a; git add .; git commit -q --allow-empty -m b; echo b >a; " +
+			"git commit -qa --amend -m c",
+		"stash":     "echo a >README; git stash -q; git stash pop -q; git commit -qam a",
+		"stash all": "echo a >README; echo u >u; git stash -qu; git stash pop -q; git add u; git commit -qam a",
+		"branch and merge": "git checkout -q -b side; echo a >a; git add a; git commit -qm a; git checkout -q -; echo b >b; git add b; " +
+			"git commit -qm b; git merge -q side -m m",
+		"rebase": "echo a >a; git add a; git commit -qm a; echo b >a; git commit -qam b; " +
+			"GIT_SEQUENCE_EDITOR='sed -i 2s/pick/fixup/' git rebase -q -i HEAD~2; git commit -q --allow-empty -m x",
+		"cherry-pick": "git checkout -q -b side; echo a >a; git add a; git commit -qm a; git checkout -q -; " +
+			"git cherry-pick side >/dev/null; git revert --no-edit HEAD >/dev/null",
+		"soft reset": "echo a >a; git add a; git commit -qm a; git reset -q --soft HEAD~1; git commit -qm b; git reset -q; " +
+			"git restore README",
 		"throws objects away": "echo a >a; git add a; git commit -qm a; git reflog expire --expire=now --all; git gc -q --prune=now",
 	} {
 		if nightlyOnly(t, name) {
@@ -379,7 +408,8 @@ func TestSettingsFromAnArchive(t *testing.T) {
 	tree := f.snap(t)
 	f.sh(
 		t,
-		"mkdir -p .git/info; echo '*.local.json' >>.git/info/exclude; mkdir -p .gemini; echo evil >.claude/settings.local.json; echo evil >.gemini/.env; echo evil >.claude/settings.json; chmod 0 .gemini/.env; chmod 500 .gemini",
+		"mkdir -p .git/info; echo '*.local.json' >>.git/info/exclude; mkdir -p .gemini; echo evil >.claude/settings.local.json; "+
+			"echo evil >.gemini/.env; echo evil >.claude/settings.json; chmod 0 .gemini/.env; chmod 500 .gemini",
 	)
 	archive := filepath.Join(t.TempDir(), "a.tar.gz")
 	if err := f.Committer.Archive(t.Context(), archive, true); err != nil {

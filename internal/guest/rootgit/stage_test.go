@@ -148,7 +148,15 @@ func TestSparseFile(t *testing.T) {
 				t.Fatalf("commit: %v, archive: %v", err, aerr)
 			}
 			l := f.Lander.Land(t.Context(), f.base, f.bundle, nil)
-			if files := gittest.Git(t, f.srv.Repo("r.git").Dir, "ls-tree", "-r", "--name-only", target); !l.Pushed || files != "README\nsmall" {
+			if files := gittest.Git(
+				t,
+				f.srv.Repo("r.git").Dir,
+				"ls-tree",
+				"-r",
+				"--name-only",
+				target,
+			); !l.Pushed ||
+				files != "README\nsmall" {
 				t.Errorf("landed %q: %+v", files, l)
 			}
 		})

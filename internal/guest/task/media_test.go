@@ -83,7 +83,8 @@ func TestMediaHostile(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(m.path, name) }
 	for _, err := range []error{
-		os.Symlink(secret, at("out.png")), os.Symlink("ok.png", at("in.png")), os.Link(secret, at("hard.png")), syscall.Mkfifo(at("pipe.png"), 0o644),
+		os.Symlink(secret, at("out.png")), os.Symlink("ok.png", at("in.png")), os.Link(secret, at("hard.png")), syscall.Mkfifo(at("pipe.png"),
+			0o644),
 		os.Mkdir(at("folder.png"), 0o755), os.Symlink("loop.png", at("loop.png")), os.Truncate(at("ok.png"), 4),
 	} {
 		if err != nil {

@@ -31,11 +31,14 @@ func TestRead(t *testing.T) {
 			beside := filepath.Join(filepath.Dir(p), "beside")
 			return errors.Join(os.WriteFile(beside, []byte("root's"), 0o600), os.Link(beside, p))
 		}, "", true},
-		"a pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "", true},
-		"a folder":    {func(p string) error { return os.Mkdir(p, 0o700) }, "", true},
-		"too much":    {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan+1)), 0o600) }, "", true},
-		"not a text":  {func(p string) error { return os.WriteFile(p, []byte{0xff, 0xfe}, 0o600) }, "", true},
-		"the largest": {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan)), 0o600) }, strings.Repeat("x", workorder.MaxPlan), false},
+		"a pipe":     {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "", true},
+		"a folder":   {func(p string) error { return os.Mkdir(p, 0o700) }, "", true},
+		"too much":   {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan+1)), 0o600) }, "", true},
+		"not a text": {func(p string) error { return os.WriteFile(p, []byte{0xff, 0xfe}, 0o600) }, "", true},
+		"the largest": {
+			func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("x", workorder.MaxPlan)), 0o600) },
+			strings.Repeat("x", workorder.MaxPlan), false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
