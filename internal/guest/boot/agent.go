@@ -81,15 +81,10 @@ func (b *worker) prepare() error {
 		left := *o.MaxBudgetUSD - spent
 		if left <= 0 {
 			return stop(because(
-				workorder.StatusBudgetExceeded,
-				workorder.ByBudget,
-				workorder.ReasonBudget,
+				workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget,
 				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: continue with `sandbox-agent continue %s "+
 					"--max-budget-usd AMOUNT`",
-				spent,
-				c.Attempt-1,
-				*o.MaxBudgetUSD,
-				o.TaskID,
+				spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID,
 			))
 		}
 		o.MaxBudgetUSD = &left

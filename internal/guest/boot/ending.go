@@ -63,10 +63,8 @@ func (b *lander) worked(err error) {
 // failed derives the ending from a failed step.
 func (b *lander) failed(err error) {
 	run, e := b.lives.run, &b.end
-	if cause := context.Cause(
-		run,
-	); errors.Is(cause, errStopSignal) || errors.Is(cause, context.DeadlineExceeded) ||
-		errors.Is(cause, ErrDisk) {
+	if cause := context.Cause(run); errors.Is(cause, errStopSignal) || errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause,
+		ErrDisk) {
 		e.Ending = cutShort(run)
 		return
 	}
@@ -118,19 +116,8 @@ func cutShort(ctx context.Context) workorder.Ending {
 // AttemptOf returns the attempt as the remote records it.
 func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 	a := workorder.Attempt{
-		ID:        r.AttemptID,
-		Number:    r.Attempt,
-		Mode:      r.Mode,
-		Status:    r.Status,
-		EndedBy:   r.EndedBy,
-		Reasons:   r.Reasons,
-		ResumeAt:  r.ResumeAt,
-		StartedAt: r.StartedAt,
-		EndedAt:   time.Now().UTC(),
-		HeadSHA:   head,
-		Agent:     r.Agent,
-		Usage:     r.Usage,
-		Plan:      r.Plan,
+		ID: r.AttemptID, Number: r.Attempt, Mode: r.Mode, Status: r.Status, EndedBy: r.EndedBy, Reasons: r.Reasons,
+		ResumeAt: r.ResumeAt, StartedAt: r.StartedAt, EndedAt: time.Now().UTC(), HeadSHA: head, Agent: r.Agent, Usage: r.Usage, Plan: r.Plan,
 	}
 	for _, v := range r.Validation {
 		if !v.Passed {
@@ -147,10 +134,7 @@ func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
 	}
 	for _, a := range s.Attempts {
 		if a.ID != ours {
-			list = append(
-				list,
-				workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons, CostUSD: a.Usage.CostUSD},
-			)
+			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons, CostUSD: a.Usage.CostUSD})
 		}
 	}
 	return list

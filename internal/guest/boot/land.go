@@ -199,10 +199,7 @@ func (b *lander) finish() {
 	case l.Archive != "" && good && len(l.Commits) == 0:
 		// There are changes, but not in git.
 		e.Ending = because(
-			workorder.StatusError,
-			workorder.ByGit,
-			workorder.ReasonUncommitted,
-			"the agent's changes could not be committed; they are kept in %s",
+			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s",
 			l.Archive,
 		)
 	case l.Archive != "" && good:

@@ -163,25 +163,18 @@ func (b *preparer) boxStep() *pipeline.Step {
 
 func (b *preparer) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name:   workorder.StepDocker,
-		Title:  "start the inner Docker engine",
-		After:  []workorder.StepName{workorder.StepBox},
-		Budget: dockerBudget,
-		Skip:   skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
-		Run:    b.Engine.Start,
-		Undo:   b.Engine.Stop,
+		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepBox}, Budget: dockerBudget,
+		Skip: skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
+		Run:  b.Engine.Start,
+		Undo: b.Engine.Stop,
 	}
 }
 
 func (b *preparer) cloneStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name:   workorder.StepClone,
-		Title:  "fetch the repository and check out the task's branch",
-		After:  []workorder.StepName{workorder.StepBox},
-		Budget: cloneBudget,
-		Skip:   skipWhen(b.Order.Repo == "", "the task has no repository"),
-		Run:    b.clone,
-		Undo:   func(context.Context) { b.Repo.Close(); b.setup.leave() },
+		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox},
+		Budget: cloneBudget, Skip: skipWhen(b.Order.Repo == "", "the task has no repository"), Run: b.clone,
+		Undo: func(context.Context) { b.Repo.Close(); b.setup.leave() },
 	}
 }
 
@@ -277,12 +270,9 @@ func (b *worker) agentStep() *pipeline.Step {
 
 func (b *worker) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
-		Name:   workorder.StepKeep,
-		Title:  "commit the agent's remaining changes, and push them",
-		After:  []workorder.StepName{workorder.StepAgent},
-		Silent: true,
-		Skip:   skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
-		Run:    func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
+		Name: workorder.StepKeep, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
+		Silent: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
+		Run: func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
 	if b.Rebaser != nil {
 		s.Run = b.move.keepResolved
@@ -361,14 +351,8 @@ func (b *reporter) proofStep() *pipeline.Step {
 
 func (b *reporter) sensitiveFilesStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name:   workorder.StepSensitiveFiles,
-		Title:  "list sensitive files that the branch changes",
-		Budget: sensitiveFilesBudget,
-		Always: true,
-		Silent: true,
-		Life:   func() context.Context { return b.lives.after },
-		Late:   b.nothingLanded,
-		Run:    b.sensitiveFiles,
+		Name: workorder.StepSensitiveFiles, Title: "list sensitive files that the branch changes", Budget: sensitiveFilesBudget, Always: true,
+		Silent: true, Life: func() context.Context { return b.lives.after }, Late: b.nothingLanded, Run: b.sensitiveFiles,
 	}
 }
 
@@ -416,12 +400,8 @@ func (b *mover) rangeDiffStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name:   workorder.StepRangeDiff,
-		Title:  "comment on the rebase in the pull request",
-		Budget: forgeBudget,
-		Always: true,
-		Life:   func() context.Context { return b.lives.after },
-		Later:  "; the result has the comparison under rebased, and the report shows it",
+		Name: workorder.StepRangeDiff, Title: "comment on the rebase in the pull request", Budget: forgeBudget, Always: true,
+		Life: func() context.Context { return b.lives.after }, Later: "; the result has the comparison under rebased, and the report shows it",
 		Late: func() string {
 			if !b.wasMoved() {
 				return "the branch was not moved"

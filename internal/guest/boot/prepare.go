@@ -230,9 +230,7 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if why != nil && ctx.Err() == nil {
 		// It makes later tasks slow, but does not concern a reviewer of the work.
 		b.Rec.Emit(workorder.Event{
-			Type: workorder.EventWarning,
-			Name: string(workorder.StepSetup),
-			Text: "setup cache: nothing is stored for later tasks: " + why.Error(),
+			Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is stored for later tasks: " + why.Error(),
 		})
 	}
 	if !warm || !anew {

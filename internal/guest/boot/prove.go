@@ -26,9 +26,7 @@ func (b *reporter) proof(ctx context.Context, base, head string) error {
 	p, files, err := b.Prover.Prove(ctx, base, head)
 	b.Rec.Update(func(r *workorder.Result) { r.Proof, r.Evidence = p, append(r.Evidence, files...) })
 	if err == nil && len(p.Reasons) > 0 {
-		b.Rec.Emit(
-			workorder.Event{Type: workorder.EventWarning, Text: "proof: " + p.Reasons.String()},
-		) // the result has the reasons in the proof
+		b.Rec.Emit(workorder.Event{Type: workorder.EventWarning, Text: "proof: " + p.Reasons.String()}) // the result has the reasons in the proof
 	}
 	return err
 }

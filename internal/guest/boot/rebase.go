@@ -50,10 +50,7 @@ func (b *mover) rebaseStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name:   workorder.StepRebase,
-		Title:  "rebase the task's commits",
-		After:  []workorder.StepName{workorder.StepClone},
-		Budget: rebaseBudget,
+		Name: workorder.StepRebase, Title: "rebase the task's commits", After: []workorder.StepName{workorder.StepClone}, Budget: rebaseBudget,
 		Run: func(ctx context.Context) error {
 			x, err := b.moveCommits(ctx)
 			if err != nil {
@@ -133,12 +130,8 @@ func (b *mover) beginRebase() error {
 	}
 	if x.NoAgent != "" {
 		return stop(because(
-			workorder.StatusFailed,
-			workorder.ByOrder,
-			workorder.ReasonConflicts,
-			"the rebase conflicts in %s, and %s; the branch is unchanged",
-			strings.Join(x.Rebased.Conflicts, ", "),
-			x.NoAgent,
+			workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged",
+			strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent,
 		))
 	}
 	if err := b.work.prepare(); err != nil {
@@ -196,9 +189,7 @@ func (b *mover) notMoved(why string, unknown bool) error {
 // whereKept describes where the commits are that did not reach the branch.
 func (b *mover) whereKept() string {
 	return fmt.Sprintf(
-		"%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them",
-		b.Order.TargetBranch,
-		b.Order.Repo,
+		"%s is unchanged, and the new commits are kept: `git fetch %s %s` and `git log FETCH_HEAD` show them", b.Order.TargetBranch, b.Order.Repo,
 		b.rebasing.Beside,
 	)
 }
@@ -300,10 +291,7 @@ func (b *mover) worse() (worse []string) {
 		case broke(c):
 			worse = append(worse, name+" passes on the new base and fails with the task's commits on it, in a clean checkout")
 		case c == nil || c.Head == nil:
-			worse = append(
-				worse,
-				strings.TrimSuffix(name+" could not be run in a clean checkout of the new head: "+p.Reasons.String(), ": "),
-			)
+			worse = append(worse, strings.TrimSuffix(name+" could not be run in a clean checkout of the new head: "+p.Reasons.String(), ": "))
 		case !c.Head.Passed && (c.Base == nil || c.Base.Passed):
 			worse = append(worse, name+" fails in a clean checkout of the new head")
 		case !c.Head.Passed:

@@ -65,10 +65,7 @@ func (b *worker) repairOnce(ctx context.Context, round int) error {
 	}
 	end := b.Task.Repair(ctx, round, b.checks, b.agentEnd.Usage)
 	if end.Usage.CostUSD == nil && end.Usage.Tokens() > 0 && b.agentEnd.Usage.CostUSD != nil {
-		end.Warnings = append(
-			end.Warnings,
-			fmt.Sprintf("the cost of repair round %d is unknown: the cost of the run is a lower bound", round),
-		)
+		end.Warnings = append(end.Warnings, fmt.Sprintf("the cost of repair round %d is unknown: the cost of the run is a lower bound", round))
 	}
 	end.Usage = b.agentEnd.Usage.Plus(end.Usage)
 	end.Agent.Turns += b.agentEnd.Agent.Turns

@@ -40,19 +40,12 @@ func once(b *Box, s *pipeline.Step) *pipeline.Step {
 
 func (b *preparer) serveStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name:  workorder.StepServe,
-		Title: "serve clients until the sandbox is released",
-		After: append(afterTree(workorder.StepSetup), prepared...),
+		Name: workorder.StepServe, Title: "serve clients until the sandbox is released", After: append(afterTree(workorder.StepSetup),
+			prepared...),
 		Run: func(ctx context.Context) error {
 			over, err := b.Stander.Serve(ctx)
 			if over != nil {
-				b.Rec.Emit(
-					workorder.Event{
-						Type: workorder.EventOutput,
-						Name: string(workorder.StepServe),
-						Text: "the sandbox ends: " + over.Error(),
-					},
-				)
+				b.Rec.Emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepServe), Text: "the sandbox ends: " + over.Error()})
 			}
 			return err
 		},

@@ -49,10 +49,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 	if left := runner.NoRoom(review); len(left) > 0 {
 		t.cfg.Emit(workorder.Event{
 			Type: workorder.EventWarning,
-			Text: fmt.Sprintf(
-				"%d items of the feedback do not fit into this attempt: run `sandbox-agent revise` again after it",
-				len(left),
-			),
+			Text: fmt.Sprintf("%d items of the feedback do not fit into this attempt: run `sandbox-agent revise` again after it", len(left)),
 		})
 	}
 	t.asked.Review, t.asked.Answers = review, file

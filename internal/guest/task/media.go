@@ -107,8 +107,7 @@ func (m *mediaDir) collect() (files []workorder.Evidence, warnings []string) {
 	}
 	if left > 0 {
 		warnings = append(warnings, fmt.Sprintf(
-			"%d files in the agent's directory for pictures were ignored: only pictures, videos and text are copied, by file name extension",
-			left,
+			"%d files in the agent's directory for pictures were ignored: only pictures, videos and text are copied, by file name extension", left,
 		))
 	}
 	return files, warnings

@@ -126,9 +126,10 @@ func (r *Rebaser) masked(list []string) []string {
 // Move makes the next push update the branch to the new head.
 func (r *Rebaser) Move(ctx context.Context, out *workorder.Rebased) error {
 	r.Repo.Settle(ctx)
-	return r.Repo.Lander.MoveBranch(
-		remote.RebaseResult{Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead, Backup: out.Backup},
-	)
+	return r.Repo.Lander.MoveBranch(remote.RebaseResult{
+		Branch: out.Onto, Base: out.NewBase, Head: out.NewHead, OldHead: out.OldHead,
+		Backup: out.Backup,
+	})
 }
 
 // Kept returns the ref that keeps the new commits if the branch did not accept them; empty if there is none.

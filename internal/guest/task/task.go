@@ -167,18 +167,8 @@ func (t *Task) Continue(c rootgit.CloneResult) {
 	before := c.State.Attempts[:max(0, len(c.State.Attempts)-1)]
 	t.cfg.SpentUSD = c.State.SpentUSD()
 	h := runner.History{
-		Order:     strings.Join(c.State.Added, "\n\n"),
-		Attempts:  before,
-		Branch:    c.State.TargetBranch,
-		Base:      c.Base,
-		BaseSHA:   c.BaseSHA,
-		Head:      c.Head,
-		Commits:   c.Commits,
-		Restored:  c.Restored,
-		Changed:   c.Changed,
-		Unpacked:  c.Unpacked,
-		Elsewhere: c.Elsewhere,
-		Now:       time.Now(),
+		Order: strings.Join(c.State.Added, "\n\n"), Attempts: before, Branch: c.State.TargetBranch, Base: c.Base, BaseSHA: c.BaseSHA,
+		Head: c.Head, Commits: c.Commits, Restored: c.Restored, Changed: c.Changed, Unpacked: c.Unpacked, Elsewhere: c.Elsewhere, Now: time.Now(),
 	}
 	t.asked.Added = h.Order
 	if review := c.State.Feedback(t.cfg.Order.Mode); review != nil {
@@ -238,13 +228,7 @@ func (t *Task) run(ctx context.Context, cfg runner.Config) boot.AgentEnd {
 	files, warnings := keep()
 	a.Evidence, a.Warnings = append(a.Evidence, files...), append(a.Warnings, warnings...)
 	return boot.AgentEnd{
-		Agent:    a.Agent,
-		Usage:    a.Usage,
-		Status:   a.Status,
-		Reasons:  a.Reasons,
-		ResumeAt: a.ResumeAt,
-		Evidence: a.Evidence,
-		Warnings: a.Warnings,
+		Agent: a.Agent, Usage: a.Usage, Status: a.Status, Reasons: a.Reasons, ResumeAt: a.ResumeAt, Evidence: a.Evidence, Warnings: a.Warnings,
 	}
 }
 

@@ -43,9 +43,7 @@ func (ls *Claimer) compare(ctx context.Context, v remoteTask, c *Result) {
 		return // an error means that the remote no longer has the commit
 	}
 	ls.Repos.Warn(
-		"the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s",
-		v.branch,
-		last,
+		"the branch %s was left at %s and no longer has that commit: someone removed or reset it; this attempt starts at %s", v.branch, last,
 		c.Head,
 	)
 }

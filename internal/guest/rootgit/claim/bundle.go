@@ -93,8 +93,7 @@ func (ls *Claimer) takeBundle(ctx context.Context, v remoteTask, c *Result) erro
 			kept := workorder.KeptRef(ls.Repos.Order.TaskID, "bundle-"+sha[:12])
 			c.keep(kept, sha)
 			ls.Repos.Warn(
-				"the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s",
-				v.branch,
+				"the commits that an earlier attempt could not push do not fit the branch %s, which has changed since: they are kept as %s", v.branch,
 				kept,
 			)
 		}

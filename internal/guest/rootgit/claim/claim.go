@@ -150,13 +150,7 @@ type remoteTask struct {
 
 func (ls *Claimer) look(ctx context.Context) (remoteTask, error) {
 	id := ls.Repos.Order.TaskID
-	out, err := ls.Repos.Mirror().Output(
-		ctx,
-		"for-each-ref",
-		"--format=%(objectname) %(refname)",
-		workorder.TaskRefs(id),
-		"refs/heads/agent/",
-	)
+	out, err := ls.Repos.Mirror().Output(ctx, "for-each-ref", "--format=%(objectname) %(refname)", workorder.TaskRefs(id), "refs/heads/agent/")
 	if err != nil {
 		return remoteTask{}, err
 	}
@@ -253,9 +247,7 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{
-			Verb: "fetch",
-			Kind: git.KindNotFound,
-			Err:  fmt.Errorf("%w: no branch and no state of %s on %s", ErrTaskUnknown, o.TaskID, o.Repo),
+			Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: no branch and no state of %s on %s", ErrTaskUnknown, o.TaskID, o.Repo),
 		}
 	}
 	// A task whose first box vanished too early begins now.
@@ -271,10 +263,7 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 		if anew {
 			s.Task, s.BaseBranch, s.BaseSHA = ls.Repos.Mask(o.Task), base, sha
 		}
-		if text := ls.Repos.Mask(
-			o.Task,
-		); c.Continues && strings.TrimSpace(text) != "" && text != s.Task &&
-			!slices.Contains(s.Added, text) {
+		if text := ls.Repos.Mask(o.Task); c.Continues && strings.TrimSpace(text) != "" && text != s.Task && !slices.Contains(s.Added, text) {
 			s.Added = append(s.Added, text)
 		}
 		if s.BaseBranch != "" {

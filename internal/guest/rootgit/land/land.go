@@ -92,8 +92,7 @@ func (ld *Lander) Land(
 		ref, arrived := there[c.SHA]
 		if name := w.Names[c.Ref]; arrived && name != "" {
 			l.Warnings = append(
-				l.Warnings,
-				fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.Ledger.Branch(), ref),
+				l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.Ledger.Branch(), ref),
 			)
 		}
 		return arrived
@@ -122,12 +121,7 @@ func (ld *Lander) Land(
 		for _, c := range aside {
 			if name := w.Names[c.Ref]; name != "" {
 				l.Warnings = append(
-					l.Warnings,
-					fmt.Sprintf(
-						"the agent also committed to %s, which is not part of %s; it is kept in the bundle",
-						name,
-						ld.Ledger.Branch(),
-					),
+					l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.Ledger.Branch()),
 				)
 			}
 		}
@@ -287,9 +281,10 @@ func (ld *Lander) tries(ctx context.Context, cs []remote.Change, end func(*worko
 			ld.Pusher.ReportPushed(cs, start)
 			return nil
 		}
-		ld.Repos.Emit(
-			workorder.Event{Type: workorder.EventPush, Name: workorder.BranchRef(ld.Ledger.Branch()), Status: "error", Text: err.Error()},
-		)
+		ld.Repos.Emit(workorder.Event{
+			Type: workorder.EventPush, Name: workorder.BranchRef(ld.Ledger.Branch()), Status: "error",
+			Text: err.Error(),
+		})
 		var held *remote.LeaseHeldError
 		var refused *remote.RefusedError
 		if errors.As(err, &refused) && refused.Why[workorder.StateRef(ld.Repos.Order.TaskID)] != "" && ld.Ledger.Foreign == "" {

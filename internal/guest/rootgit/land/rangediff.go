@@ -108,10 +108,10 @@ func (c *comparison) list(ctx context.Context, from, to string) (list []rangeCom
 			return
 		}
 		parent, _, merge := strings.Cut(f[1], " ")
-		list = append(
-			list,
-			rangeCommit{sha: f[0], parent: parent, tree: f[2], author: f[3], subject: text.Name(f[4], maxRangeSubject), merge: merge},
-		)
+		list = append(list, rangeCommit{
+			sha: f[0], parent: parent, tree: f[2], author: f[3], subject: text.Name(f[4], maxRangeSubject),
+			merge: merge,
+		})
 	}, "log", "-z", "--topo-order", "--reverse", "--format=%H%x01%P%x01%T%x01%an <%ae>%x01%s", to, "^"+from, "--")
 	return list, err
 }
@@ -205,12 +205,7 @@ func (c *comparison) explain(ctx context.Context) error {
 		var err error
 		switch {
 		case o.merge:
-			p = workorder.RangePair{
-				Old:     o.sha,
-				Subject: o.subject,
-				How:     workorder.RangeDropped,
-				Why:     "a merge: its commits were rebased one by one",
-			}
+			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "a merge: its commits were rebased one by one"}
 		case n == nil:
 			p, err = c.gone(ctx, o, on)
 		case c.ids[o.sha] != "" && c.ids[o.sha] == c.ids[n.sha] || c.ids[o.sha] == c.ids[n.sha] && c.ids[o.sha] == "":
@@ -225,11 +220,8 @@ func (c *comparison) explain(ctx context.Context) error {
 		}
 		if n != nil && n.author != o.author {
 			c.problem(
-				"the author of %.12s %q is not kept: %s became %s",
-				o.sha,
-				o.subject,
-				text.Name(o.author, maxRangeSubject),
-				text.Name(n.author, maxRangeSubject),
+				"the author of %.12s %q is not kept: %s became %s", o.sha, o.subject, text.Name(o.author, maxRangeSubject), text.Name(n.author,
+					maxRangeSubject),
 			)
 		}
 		c.out.Moved = append(c.out.Moved, p)

@@ -97,12 +97,7 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 	switch {
 	case r.NewBase == "":
 		return nil, &RebaseError{
-			fmt.Sprintf(
-				"the remote %s has no branch %q to rebase onto: name another with --onto",
-				rb.Repos.Order.Repo,
-				r.Onto,
-			),
-			workorder.ByGit,
+			fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.Repos.Order.Repo, r.Onto), workorder.ByGit,
 		}
 	case r.Onto == rb.Ledger.Branch():
 		return nil, &RebaseError{fmt.Sprintf("%s is the task's own branch: name another with --onto", r.Onto), workorder.ByOrder}
@@ -165,10 +160,7 @@ func (rb *Rebaser) upstream(ctx context.Context, r *RebasePlan, base string) err
 		}
 	}
 	if r.Upstream == "" {
-		return &RebaseError{
-			fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.Ledger.Branch(), r.Onto),
-			workorder.ByGit,
-		}
+		return &RebaseError{fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.Ledger.Branch(), r.Onto), workorder.ByGit}
 	}
 	return nil
 }
@@ -233,24 +225,8 @@ func (rb *Rebaser) rebaser() git.Repo {
 	t.Env = append(
 		t.Env,
 		remote.ConfigEnv(
-			"commit.gpgSign",
-			"false",
-			"rerere.enabled",
-			"false",
-			"rebase.updateRefs",
-			"false",
-			"rebase.rebaseMerges",
-			"false",
-			"rebase.autoSquash",
-			"false",
-			"rebase.autoStash",
-			"false",
-			"rebase.missingCommitsCheck",
-			"ignore",
-			"merge.conflictStyle",
-			"merge",
-			"core.commentChar",
-			"#",
+			"commit.gpgSign", "false", "rerere.enabled", "false", "rebase.updateRefs", "false", "rebase.rebaseMerges", "false", "rebase.autoSquash",
+			"false", "rebase.autoStash", "false", "rebase.missingCommitsCheck", "ignore", "merge.conflictStyle", "merge", "core.commentChar", "#",
 		)...)
 	return t
 }
@@ -259,21 +235,8 @@ func (rb *Rebaser) rebaser() git.Repo {
 // one by one; it also drops commits that no longer change anything. A conflict leaves the rebase in progress.
 func (rb *Rebaser) Run(ctx context.Context, r *RebasePlan) error {
 	t := rb.rebaser()
-	err := t.Run(
-		ctx,
-		"rebase",
-		"--quiet",
-		"--merge",
-		"--no-verify",
-		"--no-gpg-sign",
-		"--no-autosquash",
-		"--no-autostash",
-		"--no-fork-point",
-		"--empty=drop",
-		"--onto",
-		r.NewBase,
-		r.Upstream,
-	)
+	err := t.Run(ctx, "rebase", "--quiet", "--merge", "--no-verify", "--no-gpg-sign", "--no-autosquash", "--no-autostash", "--no-fork-point",
+		"--empty=drop", "--onto", r.NewBase, r.Upstream)
 	if err == nil {
 		return nil
 	}

@@ -57,10 +57,7 @@ func (h *AgentRefs) NextHead(ctx context.Context, base string) (NextHead, error)
 		w.warnings = append(w.warnings, "the task's branch and HEAD no longer have a commit")
 	case branch == "":
 		w.Head = at
-		w.warnings = append(
-			w.warnings,
-			fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", h.Ledger.Branch()),
-		)
+		w.warnings = append(w.warnings, fmt.Sprintf("the agent removed the branch %s; its HEAD is pushed under that name", h.Ledger.Branch()))
 	case at != "" && at != branch:
 		// The agent may have switched branches. HEAD counts if it contains the
 		// task's branch; if the two have diverged, the branch counts, because the task asked for it.
@@ -95,8 +92,7 @@ func (h *AgentRefs) Find(ctx context.Context, base string) (Commits, []string, e
 	if len(others) > MaxRefs {
 		warnings = append(warnings, fmt.Sprintf(
 			"the agent created %d branches, tags and stashes in addition to the task's branch; %d of them are kept, and the checkpoint stays",
-			len(others),
-			MaxRefs,
+			len(others), MaxRefs,
 		))
 		others, w.Cut = others[:MaxRefs], true
 	}

@@ -183,9 +183,7 @@ func (h *Heartbeat) reportLost(s *workorder.State) *workorder.Lease {
 		l = s.Lease
 	}
 	h.Ledger.Fence.markLost(l, func() {
-		h.Repos.Emit(
-			workorder.Event{Type: workorder.EventLease, Status: "lost", Text: h.Held(l).Error() + "; nothing more is pushed from here"},
-		)
+		h.Repos.Emit(workorder.Event{Type: workorder.EventLease, Status: "lost", Text: h.Held(l).Error() + "; nothing more is pushed from here"})
 	})
 	return l
 }

@@ -373,23 +373,11 @@ func (p *Pusher) ReportPushed(cs []Change, start time.Time) {
 		case c.SHA == "" || p.Ledger.Refs[c.Ref] != c.SHA:
 		case c.Ref == workorder.CheckpointRef(p.Repos.Order.TaskID):
 			p.Repos.Emit(
-				workorder.Event{
-					Type:       workorder.EventCheckpoint,
-					Name:       c.Ref,
-					Status:     "ok",
-					Text:       c.SHA,
-					DurationMS: time.Since(start).Milliseconds(),
-				},
+				workorder.Event{Type: workorder.EventCheckpoint, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()},
 			)
 		default:
 			p.Repos.Emit(
-				workorder.Event{
-					Type:       workorder.EventPush,
-					Name:       c.Ref,
-					Status:     "ok",
-					Text:       c.SHA,
-					DurationMS: time.Since(start).Milliseconds(),
-				},
+				workorder.Event{Type: workorder.EventPush, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()},
 			)
 		}
 	}

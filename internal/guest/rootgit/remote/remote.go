@@ -160,10 +160,7 @@ func (r *Remote) said(err error) string {
 	var lines []string
 	for line := range strings.Lines(ee.Stderr) {
 		after, is := strings.CutPrefix(line, "remote:")
-		if line = text.Words(
-			text.Printable(text.Clean(after)),
-		); is && strings.ContainsFunc(line, unicode.IsLetter) &&
-			len(lines) < maxSaidLines {
+		if line = text.Words(text.Printable(text.Clean(after))); is && strings.ContainsFunc(line, unicode.IsLetter) && len(lines) < maxSaidLines {
 			lines = append(lines, line)
 		}
 	}

@@ -266,8 +266,7 @@ func TaskRefs(out []byte, taskID, branch string) map[string]string {
 	refs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
-		if len(f) == 2 && git.ValidSHA(f[0]) &&
-			(strings.HasPrefix(f[1], workorder.TaskRefs(taskID)) || f[1] == workorder.BranchRef(branch)) {
+		if len(f) == 2 && git.ValidSHA(f[0]) && (strings.HasPrefix(f[1], workorder.TaskRefs(taskID)) || f[1] == workorder.BranchRef(branch)) {
 			refs[f[1]] = f[0]
 		}
 	}
@@ -310,11 +309,7 @@ func (rs *Repos) RemoteRefs(ctx context.Context, branch string) (map[string]stri
 func (rs *Repos) Ask(ctx context.Context, branch string, patterns ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	out, err := rs.authed(
-		rs.Mirror(),
-	).Output(
-		ctx,
-		append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
+	out, err := rs.authed(rs.Mirror()).Output(ctx, append([]string{"ls-remote", "--quiet", "--refs", "--", rs.Order.CloneURL}, patterns...)...)
 	if err != nil {
 		return nil, err
 	}

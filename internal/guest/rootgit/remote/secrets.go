@@ -206,15 +206,7 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 }
 
 func (r *Remote) contents(ctx context.Context, ids []string, w io.Writer) error {
-	_, err := r.Repos.Outbox().Stream(
-		ctx,
-		strings.NewReader(strings.Join(ids, "\n")+"\n"),
-		w,
-		time.Second,
-		"cat-file",
-		"--batch",
-		"--buffer",
-	)
+	_, err := r.Repos.Outbox().Stream(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), w, time.Second, "cat-file", "--batch", "--buffer")
 	return err
 }
 

@@ -250,10 +250,7 @@ func (k *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done b
 		k.bad = false
 		clear(k.said)
 		k.p.Repos.Emit(workorder.Event{
-			Type:   workorder.EventPush,
-			Name:   workorder.StateRef(k.p.Repos.Order.TaskID),
-			Status: "ok",
-			Text:   "the remote accepts pushes again",
+			Type: workorder.EventPush, Name: workorder.StateRef(k.p.Repos.Order.TaskID), Status: "ok", Text: "the remote accepts pushes again",
 		})
 	}
 	s.retry, s.notBefore = 0, time.Time{}

@@ -33,10 +33,7 @@ func (st *AgentConfig) Neutralize(ctx context.Context, c *claim.Result) ([]strin
 	}
 	defer st.Ledger.Unlock()
 	if err := st.neutralize(ctx, c); err != nil {
-		return nil, fmt.Errorf(
-			"apply the base branch's settings of agents: %w; to continue with the branch's own, trust its configuration",
-			err,
-		)
+		return nil, fmt.Errorf("apply the base branch's settings of agents: %w; to continue with the branch's own, trust its configuration", err)
 	}
 	var paths []string
 	for _, s := range st.Ledger.Settings {
@@ -300,8 +297,7 @@ func (st *AgentConfig) put(ctx context.Context, list []remote.ConfigFile, entry 
 
 func (st *AgentConfig) feed(ctx context.Context, script, input string) error {
 	_, err := proc.Output(
-		ctx,
-		proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: st.Repos.Workspace, User: st.Repos.User, Stdin: strings.NewReader(input)},
+		ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: st.Repos.Workspace, User: st.Repos.User, Stdin: strings.NewReader(input)},
 	)
 	return err
 }

@@ -134,13 +134,8 @@ const madeBy = "Attempt"
 // Commit commits a snapshot to root's own store, where the agent cannot delete it.
 func (s *Checkpointer) Commit(ctx context.Context, tree, head string) (string, error) {
 	out, err := s.Repos.Outbox().Output(
-		ctx,
-		"commit-tree",
-		"-p",
-		head,
-		"-m",
-		fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.Repos.Order.TaskID, madeBy, s.Ledger.AttemptNumber()),
-		tree,
+		ctx, "commit-tree", "-p", head, "-m", fmt.Sprintf("Checkpoint of task %s\n\n%s: %d", s.Repos.Order.TaskID, madeBy,
+			s.Ledger.AttemptNumber()), tree,
 	)
 	if err != nil {
 		return "", fmt.Errorf("write checkpoint: %w", err)

@@ -90,10 +90,8 @@ func (c *Committer) commit(ctx context.Context, message func(*Conflicts) string)
 	if err := c.Config.restore(ctx, settings); err != nil {
 		c.Repos.Warn("%v", err)
 	}
-	left = left.addSubmoduleFiles(
-		added.outside,
-		"changed in a submodule, or in another work tree, whose files are not part of this repository",
-	)
+	left = left.addSubmoduleFiles(added.outside, "changed "+
+		"in a submodule, or in another work tree, whose files are not part of this repository")
 	objects, n := c.Work.lfsObjects(ctx)
 	if left = left.addSubmoduleFiles(objects, fmt.Sprintf("%d objects of Git LFS are not on the remote", n)); left != nil {
 		return left

@@ -100,11 +100,7 @@ func (c *Committer) marked(ctx context.Context, options ...string) (paths []stri
 		nil,
 		out,
 		0,
-		slices.Concat(
-			[]string{"-c", "core.quotePath=false", "diff"},
-			options,
-			[]string{"--check", "--no-ext-diff", "--no-textconv", "HEAD"},
-		)...)
+		slices.Concat([]string{"-c", "core.quotePath=false", "diff"}, options, []string{"--check", "--no-ext-diff", "--no-textconv", "HEAD"})...)
 	for line := range strings.Lines(string(out.Bytes())) {
 		at, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), marker)
 		path := at[:max(0, strings.LastIndexByte(at, ':'))]

@@ -19,8 +19,7 @@ func (t *WorkTree) NestedRepoWarnings(ctx context.Context, base, head string) (w
 	_ = changes(ctx, t.Repos.Outbox(), func(path, entry string) {
 		if strings.HasPrefix(entry, ":000000 "+gitlink+" ") {
 			warnings = append(
-				warnings,
-				fmt.Sprintf("%s is a separate repository: the branch names its commit, its files are not part of the branch", path),
+				warnings, fmt.Sprintf("%s is a separate repository: the branch names its commit, its files are not part of the branch", path),
 			)
 		}
 		for dir := filepath.Dir(path); !seen[dir]; dir = filepath.Dir(dir) {

@@ -61,9 +61,7 @@ func (s *Checkpointer) Checkout(ctx context.Context, c *claim.Result) (*workorde
 	if len(more) > 0 {
 		if err := t.Run(
 			ctx,
-			append(
-				[]string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.Repos.Mirror().Dir},
-				more...)...); err != nil {
+			append([]string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.Repos.Mirror().Dir}, more...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -116,16 +114,7 @@ func (s *Checkpointer) clone(ctx context.Context, base string) (git.Repo, error)
 		if at, err := s.Repos.Mirror().Resolve(ctx, remote.BaseRef); err != nil {
 			return t, err
 		} else if at != "" {
-			if err := t.Run(
-				ctx,
-				"fetch",
-				"--quiet",
-				"--no-tags",
-				"--no-write-fetch-head",
-				"--",
-				s.Repos.Mirror().Dir,
-				remote.BaseRef,
-			); err != nil {
+			if err := t.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", s.Repos.Mirror().Dir, remote.BaseRef); err != nil {
 				return t, err
 			}
 		}
@@ -301,11 +290,7 @@ func (s *Checkpointer) restore(ctx context.Context, c *claim.Result, f fit, r *w
 		// and the snapshot is kept beyond the next one.
 		s.keepCheckpoint(c, r)
 		e.Status, e.Text = "error", fmt.Sprintf(
-			"the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s",
-			cmp.Or(r.Tree, "unknown"),
-			e.Text,
-			f.tree,
-			r.Kept,
+			"the work tree is %s after restoring %s, not %s; the checkpoint is kept as %s", cmp.Or(r.Tree, "unknown"), e.Text, f.tree, r.Kept,
 		)
 	}
 	s.Repos.Emit(e)
@@ -327,12 +312,7 @@ func (s *Checkpointer) lay(ctx context.Context, f fit) error {
 	if err := s.Index.seed(ctx); err != nil {
 		return err
 	}
-	return s.filtered(
-		ctx,
-		s.Index.repo(),
-		[]string{"read-tree", "-m", "-u", f.start, f.tree},
-		[]string{"read-tree", "--reset", "-u", f.tree},
-	)
+	return s.filtered(ctx, s.Index.repo(), []string{"read-tree", "-m", "-u", f.start, f.tree}, []string{"read-tree", "--reset", "-u", f.tree})
 }
 
 // filtered writes files to the work tree. If that fails, for any reason, it tries once more without filters.

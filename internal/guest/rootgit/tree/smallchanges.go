@@ -66,17 +66,8 @@ func (s *Checkpointer) FirstCommit(ctx context.Context) (string, error) {
 		return "", err
 	}
 	out, err := s.Repos.Outbox().Output(
-		ctx,
-		"commit-tree",
-		"-p",
-		base,
-		"-m",
-		fmt.Sprintf(
-			"Small changes of task %s, saved before the large ones\n\n%s: %d",
-			s.Repos.Order.TaskID,
-			madeBy,
-			s.Ledger.AttemptNumber(),
-		),
+		ctx, "commit-tree", "-p", base, "-m",
+		fmt.Sprintf("Small changes of task %s, saved before the large ones\n\n%s: %d", s.Repos.Order.TaskID, madeBy, s.Ledger.AttemptNumber()),
 		strings.TrimSpace(string(tree)),
 	)
 	return strings.TrimSpace(string(out)), err

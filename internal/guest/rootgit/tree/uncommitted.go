@@ -106,10 +106,7 @@ func (t *WorkTree) restoreDirAccess() {
 
 // restoreFileAccess restores the agent's user's access to files whose modes deny it.
 func (t *WorkTree) restoreFileAccess(ctx context.Context) {
-	t.script(
-		ctx,
-		`find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`,
-	)
+	t.script(ctx, `find . -path ./.git -prune -o -type d ! -perm -u=rwx -exec chmod u+rwx {} \; -o -type f ! -perm -u=r -exec chmod u+r {} \;`)
 }
 
 func (t *WorkTree) script(ctx context.Context, text string) {

@@ -246,14 +246,7 @@ func (t *WorkTree) filesOf(ctx context.Context, root string) (list []string) {
 		own, r.Tree = nil, false
 		r.Env = append(r.Env, "GIT_INDEX_FILE="+t.Repos.SidePath("none"))
 		if r.Each(
-			ctx,
-			take,
-			"--git-dir="+filepath.Join(t.Repos.Workspace, ".git"),
-			"--work-tree=.",
-			"ls-files",
-			"-z",
-			"--others",
-			"--exclude-standard",
+			ctx, take, "--git-dir="+filepath.Join(t.Repos.Workspace, ".git"), "--work-tree=.", "ls-files", "-z", "--others", "--exclude-standard",
 		) != nil {
 			return nil
 		}
