@@ -123,8 +123,8 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 			if err = removeSandbox(ctx, sb, o.force); err == nil {
 				a.warnOfRepositories(ctx, sb)
 			}
-		case o.force && !errors.Is(err, sandbox.ErrUnavailable) && !errors.Is(err, sandbox.ErrOtherOwner):
-			err = m.RemoveRecord(ctx, name)
+		case o.force:
+			err = forgetSandbox(ctx, m, name, err)
 		}
 		if err != nil {
 			errs = append(errs, unknownName(ctx, a, name, err))
@@ -133,6 +133,14 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
 	}
 	return errors.Join(errs...)
+}
+
+// forgetSandbox removes what is left of a sandbox that could not be opened. One that may exist elsewhere stays.
+func forgetSandbox(ctx context.Context, m *sandbox.Manager, name string, err error) error {
+	if errors.Is(err, sandbox.ErrUnavailable) || errors.Is(err, sandbox.ErrOtherOwner) {
+		return err
+	}
+	return m.RemoveRecord(ctx, name)
 }
 
 // removeSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.

@@ -207,6 +207,9 @@ func (a *App) runInTerminal(ctx context.Context, sb *sandbox.Sandbox, c sandbox.
 		return err
 	}
 	defer restore()
+	if t != nil {
+		defer a.markAttached(sb.Name())()
+	}
 	c.Terminal = &sandbox.Size{Rows: defaultRows, Cols: defaultCols}
 	var resized <-chan sandbox.Size
 	if t != nil {

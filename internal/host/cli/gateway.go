@@ -208,6 +208,9 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 			return 0, err
 		}
 	}
+	if c.Terminal != nil {
+		defer g.a.markAttached(g.sb.Name())()
+	}
 	started := time.Now()
 	p, err := g.sb.Start(ctx, what)
 	if err != nil {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/text"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -32,15 +29,16 @@ following, with exit code 130; 'stop' ends a task.
 
 Without a terminal only steps and failures are shown; --verbose shows all.
 
-For a standalone sandbox it shows what its guest program prints, such as why it
-ended. See 'inspect --history' for what was done to a sandbox, and 'attach' for
-the output of a command.`,
-		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2",
+For a standalone sandbox it shows with times what started and ended, what the
+network refused, and what its guest program reports, such as why it ended;
+--verbose also shows skipped steps. --json prints the guest's lines as they are,
+'inspect --history' what was done to the sandbox, 'attach' a command's output.`,
+		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2\n  sandbox-agent logs dev",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow until the end, and collect the result")
 	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "number of an earlier attempt (default: the last)")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON lines")
 	return cmd
 }
 
@@ -81,21 +79,6 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 		return left(ctx)
 	}
 	return err
-}
-
-// maxLog bounds a line of a guest, in bytes: what runs there is not trusted to be brief.
-const maxLog = 4 << 10
-
-// sandbox shows what the guest of one without a task says.
-func (o *logsOptions) sandbox(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
-	if o.json || o.attempt != 0 {
-		return usage("--json and --attempt are for tasks: `sandbox-agent inspect --history %s` prints JSON", sb.Name())
-	}
-	err := sb.Logs(ctx, o.follow, text.WholeLines(maxLog, func(line []byte) { fmt.Fprintln(a.Stdout, text.Clean(string(line))) }))
-	if err != nil && ctx.Err() != nil {
-		return left(ctx)
-	}
-	return sandboxError(err)
 }
 
 // at is the record of an attempt of the task.

@@ -30,6 +30,7 @@ const statusUnknown = "unknown"
 
 // taskState is a row of `ps`.
 type taskState struct {
+	Kind      string            `json:"kind"` // always "task"
 	TaskID    string            `json:"task_id"`
 	Project   string            `json:"project"`
 	Status    string            `json:"status"` // starting, running, collecting, unknown, or a result's status
@@ -61,7 +62,7 @@ func newPsCmd(a *App) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "include all finished tasks")
 	cmd.Flags().BoolVar(&o.sandboxes, "sandboxes", false, "list sandboxes only")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list of tasks, or of sandboxes with --sandboxes")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON list: tasks, then sandboxes, told apart by kind")
 	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "include sandboxes of other state directories on this engine")
 	cmd.MarkFlagsMutuallyExclusive("all", "sandboxes")
 	return cmd
@@ -95,24 +96,25 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 		rows = append(rows, stateOf(st, r, there, engineErr))
 	}
 	unknown := slices.ContainsFunc(rows, func(r taskState) bool { return r.Status == statusUnknown && r.Engine == "" })
-	if o.json {
-		var err error
-		if engineErr != nil && !unknown { // the list has no sandboxes, and says all the same that some cannot be seen
-			_, err = o.standalone(ctx, a, len(rows) == 0)
-		} else if engineErr != nil {
-			err = engineErr
-		}
-		return errors.Join(a.json(rows), err)
-	}
 	standalone, err := o.standalone(ctx, a, len(rows) == 0)
-	if len(standalone) > 0 && a.printSandboxes(standalone) == nil {
-		fmt.Fprintln(a.Stdout)
-	}
 	switch {
 	case engineErr != nil && unknown:
 		err = engineErr
 	case engineErr != nil && err == nil:
 		a.warn(engineErr.Error())
+	}
+	if o.json {
+		all := make([]any, 0, len(rows)+len(standalone))
+		for _, r := range rows {
+			all = append(all, r)
+		}
+		for _, s := range standalone {
+			all = append(all, s)
+		}
+		return errors.Join(a.json(all), err)
+	}
+	if len(standalone) > 0 && a.printSandboxes(standalone) == nil {
+		fmt.Fprintln(a.Stdout)
 	}
 	return errors.Join(o.print(a, rows, hidden), err)
 }
@@ -133,7 +135,7 @@ func (o *psOptions) standalone(ctx context.Context, a *App, alone bool) ([]sandb
 
 func (o *psOptions) print(a *App, rows []taskState, hidden int) error {
 	if len(rows) == 0 {
-		fmt.Fprintln(a.Stdout, "no tasks yet: `sandbox-agent create --help` tells how to start one")
+		fmt.Fprintln(a.Stdout, "no tasks yet: start one with: sandbox-agent \"fix the flaky test\"")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
@@ -233,7 +235,7 @@ type boxState struct {
 // collection will find it.
 func stateOf(st *store.Store, r *store.Record, there *present, engineErr error) taskState {
 	s := taskState{
-		TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
+		Kind: "task", TaskID: r.TaskID, Project: r.Project, Task: r.Task, Branch: r.TargetBranch, CreatedAt: r.CreatedAt, Dir: r.Dir,
 		Container: r.Box, EndedBy: r.EndedBy, Attempt: r.Number(), ResumeAt: r.ResumeAt,
 	}
 	var b boxState

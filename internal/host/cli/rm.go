@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-type rmOptions struct{ force bool }
+type rmOptions struct{ force, branch, json bool }
 
 func newRmCmd(a *App) *cobra.Command {
 	o := &rmOptions{}
@@ -29,8 +29,10 @@ is on another engine or has a damaged record is removed only with --force. The
 branch that the task pushed stays, and so do its refs on the remote;
 docs/tasks.md has the git command that removes them.
 
-Removes standalone sandboxes as 'down' does; one that runs only with --force.`,
-		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2",
+Removes standalone sandboxes as 'down' does: their files are saved first, if they
+have a branch. One that runs is removed only with --force, which also discards
+what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
+		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2\n  sandbox-agent rm --branch dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
 				if err := o.do(cmd.Context(), id, a); err != nil {
@@ -42,21 +44,30 @@ Removes standalone sandboxes as 'down' does; one that runs only with --force.`,
 	}
 	cmd.Args = each(someTasks, app.CheckTask)
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also remove what runs, and forget what is on another engine")
+	cmd.Flags().BoolVar(&o.branch, "branch", false, "also delete the branches of sandboxes")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print each removed one as JSON")
 	return cmd
 }
 
 func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 	sb, done, err := a.eitherSandbox(ctx, id)
 	if err != nil {
-		return err
+		return o.missing(ctx, id, a, err)
 	}
 	if sb != nil {
 		defer done()
 		return o.sandbox(ctx, sb, a)
 	}
+	if o.branch {
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch is for sandboxes: %s is a task", id),
+			"see \"Forget a task\" in docs/tasks.md for the refs of a task")
+	}
 	st, rec, err := a.task(ctx, id)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
-		return forget(ctx, a, st, damaged.TaskID)
+		if err := forget(ctx, a, st, damaged.TaskID); err != nil {
+			return err
+		}
+		return o.removed(a, damaged.TaskID)
 	}
 	if err != nil {
 		return err
@@ -87,14 +98,55 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 	if err := st.Remove(rec); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.Stdout, rec.TaskID)
+	return o.removed(a, rec.TaskID)
+}
+
+// removed reports a removal.
+func (o *rmOptions) removed(a *App, name string) error {
+	if o.json {
+		return a.json(struct {
+			Removed string `json:"removed"`
+		}{name})
+	}
+	fmt.Fprintln(a.Stdout, name)
 	return nil
+}
+
+// missing removes what is left of a sandbox that cannot be opened: by force its record, with --branch its branch.
+func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error) error {
+	if !o.force && !o.branch || !sandbox.ValidName(name) {
+		return err
+	}
+	m, merr := a.sandboxes()
+	if merr != nil {
+		return merr
+	}
+	defer m.Close()
+	if o.branch {
+		return a.deleteNamed(ctx, m, name, deletion{force: o.force})
+	}
+	if ferr := forgetSandbox(ctx, m, name, err); ferr != nil {
+		return unknownName(ctx, a, name, ferr)
+	}
+	return o.removed(a, name)
 }
 
 // sandbox removes one without a task.
 func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) error {
 	if sb.Info().State == sandbox.StateRunning && !o.force {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()), "stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
+	}
+	if o.branch && sb.Spec().BranchOf() != "" {
+		all, err := a.branches()
+		if err != nil {
+			return err
+		}
+		m, err := a.sandboxes()
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		return a.deleteBranch(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), deletion{force: o.force})
 	}
 	err := sb.Remove(ctx, sandbox.RemoveOptions{})
 	if o.force && errors.Is(err, sandbox.ErrUnsaved) {
@@ -104,8 +156,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 		return sandboxError(err)
 	}
 	a.warnOfRepositories(ctx, sb)
-	fmt.Fprintln(a.Stdout, sb.Name())
-	return nil
+	return o.removed(a, sb.Name())
 }
 
 // forget removes the rest of a task whose record is damaged. An output outside of its
@@ -129,9 +180,5 @@ func forget(ctx context.Context, a *App, st *store.Store, id string) error {
 			return err
 		}
 	}
-	if err := st.Remove(&store.Record{TaskID: id}); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.Stdout, id)
-	return nil
+	return st.Remove(&store.Record{TaskID: id})
 }

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -58,10 +60,31 @@ func (a *App) unseen(all []sandboxRow, err error) error {
 	return nil
 }
 
-// sandboxRow is a sandbox in the list, with its endpoints by port.
+// sandboxRow is a sandbox in the list.
 type sandboxRow struct {
+	Kind string `json:"kind"` // always "sandbox"
 	sandbox.Info
-	Endpoints map[string]string `json:"endpoints,omitempty"`
+	Endpoints map[string]string `json:"endpoints,omitempty"` // by port
+	// Template is the project that it was created from.
+	Template string `json:"template,omitempty"`
+	// Workspace is the repository or directory of this machine whose files it has in its working directory.
+	Workspace string `json:"workspace,omitempty"`
+	// Attached reports that a terminal shows it.
+	Attached bool `json:"attached"`
+}
+
+// rowOf completes the description of a sandbox by what its spec and this machine know.
+func (a *App) rowOf(i sandbox.Info) sandboxRow {
+	row := sandboxRow{Kind: "sandbox", Info: i, Workspace: cmp.Or(i.Spec.Repo, i.Spec.Worktree)}
+	if i.Spec.Project != "" {
+		row.Template = strings.TrimSuffix(filepath.Base(i.Spec.Project), filepath.Ext(i.Spec.Project))
+	}
+	for _, m := range i.Spec.Mounts {
+		if row.Workspace == "" && strings.HasPrefix(m.Target+"/", sandbox.CloneDir+"/") {
+			row.Workspace = m.Source
+		}
+	}
+	return row
 }
 
 func (a *App) allSandboxes(ctx context.Context, allUsers bool) ([]sandboxRow, error) {
@@ -73,10 +96,10 @@ func (a *App) allSandboxes(ctx context.Context, allUsers bool) ([]sandboxRow, er
 	all, err := m.List(ctx)
 	rows := make([]sandboxRow, 0, len(all))
 	for _, i := range all {
-		row := sandboxRow{Info: i}
+		row := a.rowOf(i)
 		if i.Own && sandbox.ValidName(i.Name) { // what another program has labelled can have any
 			served, serr := a.Endpoints().List(i.Name)
-			row.Endpoints, err = served, errors.Join(err, serr)
+			row.Endpoints, row.Attached, err = served, a.attached(i.Name), errors.Join(err, serr)
 		}
 		rows = append(rows, row)
 	}
@@ -85,7 +108,7 @@ func (a *App) allSandboxes(ctx context.Context, allUsers bool) ([]sandboxRow, er
 
 func (a *App) printSandboxes(all []sandboxRow) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tSTATUS\tAGE\tNETWORK\tENDPOINTS")
+	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tTEMPLATE\tWORKSPACE\tSTATUS\tATTACHED\tAGE\tNETWORK\tENDPOINTS")
 	for _, i := range all {
 		var served []string
 		for port, at := range i.Endpoints {
@@ -95,8 +118,15 @@ func (a *App) printSandboxes(all []sandboxRow) error {
 		if i.Owner != "" {
 			i.State += sandbox.State(" (of " + text.Clean(i.Owner) + ")")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text.Clean(i.Name), text.Clean(string(i.Runtime)), clip(text.Clean(i.Image)), i.State, since(i.Created),
-			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")))
+		attached := ""
+		if i.Attached {
+			attached = "yes"
+		}
+		fmt.Fprintln(w, strings.Join([]string{
+			text.Clean(i.Name), text.Clean(string(i.Runtime)), orDash(clip(text.Clean(i.Image))), orDash(text.Clean(i.Template)),
+			orDash(text.Clean(i.Workspace)), string(i.State), orDash(attached), since(i.Created),
+			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")),
+		}, "\t"))
 	}
 	return w.Flush()
 }
