@@ -39,11 +39,11 @@ func (t *Tasks) PlanTask(ctx context.Context, flags *resolve.Flags, id, more str
 
 // findPlan looks for a plan in the state directory, and on the project's remote if that does not know the task.
 func (t *Tasks) findPlan(ctx context.Context, flags *resolve.Flags, id string) (task, plan string, err error) {
-	_, rec, err := t.Find(ctx, id)
+	st, rec, err := t.Find(ctx, id)
 	switch full := FullTaskID(id); {
 	case err == nil:
 		return t.localPlan(ctx, flags, rec)
-	case !errors.Is(err, store.ErrNotFound) || !workorder.ValidTaskID(full):
+	case st == nil || fault.Code(err) != workorder.ExitNotFound || !workorder.ValidTaskID(full):
 		return "", "", err
 	default:
 		return t.newJob(TaskRequest{Asked: tasks.Asked{Verb: tasks.Continue, Task: full}, Flags: *flags}).remotePlan(ctx)

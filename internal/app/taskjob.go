@@ -61,12 +61,12 @@ func (p *taskJob) runKnown(ctx context.Context, rec *store.Record, err error) (T
 
 // knownHere is the record of the task, whose id it completes. It is nil if only the remote may know the task.
 func (p *taskJob) knownHere(ctx context.Context) (*store.Record, error) {
-	_, rec, err := p.t.Find(ctx, p.Task)
+	st, rec, err := p.t.Find(ctx, p.Task)
 	if err == nil {
 		p.Task = rec.TaskID
 		return rec, nil
 	}
-	if full := FullTaskID(p.Task); errors.Is(err, store.ErrNotFound) && workorder.ValidTaskID(full) {
+	if full := FullTaskID(p.Task); st != nil && fault.Code(err) == workorder.ExitNotFound && workorder.ValidTaskID(full) {
 		p.Task = full
 		return nil, nil
 	}

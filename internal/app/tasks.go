@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,7 +17,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -52,15 +52,8 @@ type TaskOutcome struct {
 	Resolved    *resolve.Resolved // nil if the project was not loaded
 }
 
-// UnknownTaskError is the error for an id that no task of the state directory has.
-type UnknownTaskError struct {
-	ID  string
-	err error
-}
-
-func (e *UnknownTaskError) Error() string { return e.err.Error() }
-
-func (e *UnknownTaskError) Unwrap() error { return e.err }
+// Tasks returns the use cases of tasks that start no attempt.
+func (e *Env) Tasks() *Tasks { return &Tasks{Env: e} }
 
 // Create runs a new task. With IfExists, it follows, continues or reports one that exists.
 func (t *Tasks) Create(ctx context.Context, r TaskRequest) (TaskOutcome, error) {
@@ -158,11 +151,6 @@ func (t *Tasks) Stopping(st *store.Store) *tasks.Stopping {
 	return &tasks.Stopping{Store: st, Boxes: &boxes{t: t}, Patience: t.Patience}
 }
 
-// Sweep collects and removes what tasks have left on an engine.
-func (t *Tasks) Sweep(be *Backend, st *store.Store) *upkeep.Sweep {
-	return &upkeep.Sweep{Store: st, Engine: be.Engine, Collect: (&boxes{t: t, st: st, be: be}).Collect}
-}
-
 // Replay shows the recorded events of a task, up to now if it runs.
 func (t *Tasks) Replay(ctx context.Context, st *store.Store, rec *store.Record, show func(workorder.Event)) error {
 	if rec.Collected {
@@ -190,7 +178,7 @@ func CheckTaskText(text string) error {
 	return nil
 }
 
-// Find finds a task by its id or the beginning of it. The error may be an UnknownTaskError.
+// Find finds a task by its id or the beginning of it.
 func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
 	if err := CheckTask(id); err != nil {
 		return nil, nil, err
@@ -203,8 +191,11 @@ func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Recor
 	if err == nil && rec.Moving != 0 {
 		rec, err = t.mended(ctx, st, rec)
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		err = &UnknownTaskError{id, err}
+	switch {
+	case errors.Is(err, store.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
+		err = NotFound(fmt.Errorf("%s is a sandbox, not a task", id), "show its work with: sandbox-agent log "+id)
+	case errors.Is(err, store.ErrNotFound):
+		err = t.UnknownName(ctx, id, err)
 	}
 	return st, rec, err
 }

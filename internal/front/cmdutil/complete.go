@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // EngineWait bounds how long lists and completions wait for an engine that does not answer.
@@ -158,4 +159,22 @@ func CompleteList(values ...string) cobra.CompletionFunc {
 		}
 		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
+}
+
+// CompleteRunFlags offers the values that flags of a run can have.
+func (f *Factory) CompleteRunFlags(cmd *cobra.Command) {
+	var modes []string
+	for _, m := range workorder.NetworkModes() {
+		modes = append(modes, string(m))
+	}
+	for flag, values := range map[string][]string{
+		"harness":   workorder.Harnesses(),
+		"network":   modes,
+		"isolation": {workorder.IsolationConfined, workorder.IsolationPrivileged},
+	} {
+		// It can only fail for a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	_ = cmd.RegisterFlagCompletionFunc("command", cobra.NoFileCompletions)
+	f.CompleteProjectFlag(cmd)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 )
 
 // RuleList is a flag that can be given several times, or with commas.
@@ -46,4 +47,13 @@ func FromEnvironment(f *pflag.FlagSet, getenv func(string) string, flags ...stri
 		sources[flag] = name
 	}
 	return sources, nil
+}
+
+// Settings lists the flags that also have an environment variable.
+func Settings() []string {
+	list := []string{"project", "projects-dir", "out", "keep", "detach", "if-exists"}
+	for _, s := range resolve.Settings() {
+		list = append(list, s.Flag)
+	}
+	return list
 }

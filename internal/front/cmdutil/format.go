@@ -2,9 +2,11 @@ package cmdutil
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/projects"
 )
 
 // Clip shortens a text for a column of a table.
@@ -49,4 +51,24 @@ func Ago(t time.Time) string {
 		return "unknown"
 	}
 	return Age(max(0, time.Since(t))) + " ago"
+}
+
+// Advise prints settings of a project that are correct and may surprise.
+func Advise(w io.Writer, p *projects.Project) {
+	for _, a := range p.Advice() {
+		fmt.Fprintf(w, "warning: %s\nhint: %s\n", a.Message, a.Hint)
+	}
+}
+
+// Size shows bytes in the decimal units of docker.
+func Size(n int64) string {
+	switch {
+	case n < 1e3:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.0f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }

@@ -49,15 +49,13 @@ var (
 	clip, orDash, age, since, ago            = cmdutil.Clip, cmdutil.OrDash, cmdutil.Age, cmdutil.Since, cmdutil.Ago
 	completeList                             = cmdutil.CompleteList
 	parseMemory, parseCPUs, parsePIDs        = cmdutil.ParseMemory, cmdutil.ParseCPUs, cmdutil.ParsePIDs
-	parseOutput, negative                    = cmdutil.ParseOutput, cmdutil.CheckTimeout
+	parseOutput                              = cmdutil.ParseOutput
 	unknownEnd, exitOf, exitCode, hint       = cmdutil.UnknownEnd, cmdutil.ExitOf, cmdutil.ExitCode, cmdutil.Hint
 )
 
 func unknownName(ctx context.Context, a *App, name string, err error) error {
 	return a.UnknownName(ctx, name, err)
 }
-
-func knownNames(ctx context.Context, a *App) []string { return a.KnownNames(ctx) }
 
 func (a *App) env() *app.Env                          { return &a.Env }
 func (a *App) store() (*store.Store, error)           { return a.Store() }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -139,7 +140,7 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 	if o.json {
 		return a.json(sum)
 	}
-	fmt.Fprintf(a.Stdout, "%d files, %s\n", sum.Files, size(sum.Bytes))
+	fmt.Fprintf(a.Stdout, "%d files, %s\n", sum.Files, cmdutil.Size(sum.Bytes))
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (o *createOptions) do(ctx context.Context, a *App) error {
 	r := o.run.request()
 	var err error
 	if r.Text, r.Title, err = o.task(ctx, a, t); err != nil {
-		return a.unknownTask(ctx, err)
+		return err
 	}
 	switch o.ifExists {
 	case ifExistsContinue, ifExistsTell:

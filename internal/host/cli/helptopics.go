@@ -115,10 +115,10 @@ func environmentTopic() string {
 		{cmdutil.RuntimeVariable, "runtime of new sandboxes"},
 		{imageVariable, "image of containers without --image"},
 		{"SANDBOX_AGENT_PROJECTS", "more directories with project files"},
-		{"SANDBOX_AGENT_ENVIRONMENTS", "file with presets of 'run'"},
-		{"SANDBOX_AGENT_ENVIRONMENTS_DIR", "directory with artifacts of 'run'"},
-		{sessionIdle, "seconds until an unused session of 'run' ends"},
-		{sessionLife, "seconds until a session of 'run' ends"},
+		{app.PresetsFile, "file with presets of 'run'"},
+		{app.PresetsDir, "directory with artifacts of 'run'"},
+		{app.SessionIdle, "seconds until an unused session of 'run' ends"},
+		{app.SessionLife, "seconds until a session of 'run' ends"},
 		{"SANDBOX_AGENT_GIT_TOKEN", "token for the git server and its forge"},
 		{"SANDBOX_AGENT_GIT_USERNAME", "user name that goes with it"},
 		{"GH_TOKEN, GITHUB_TOKEN", "token for GitHub"},
@@ -136,7 +136,7 @@ func environmentTopic() string {
 		fmt.Fprintf(&b, "  %-31s %s\n", row.names, row.about)
 	}
 	b.WriteString("\nThese stand for the flags of the same name of 'create', 'continue', 'revise' and\n'rebase'. A flag wins over a variable, a variable over the project file:\n\n")
-	for _, flag := range settings() {
+	for _, flag := range cmdutil.Settings() {
 		fmt.Fprintf(&b, "  %s\n", app.EnvName(flag))
 	}
 	return b.String()

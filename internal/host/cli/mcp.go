@@ -158,14 +158,14 @@ func (a *App) serveMCP(ctx context.Context, opts *mcpOptions) (err error) {
 		return err
 	}
 	defer done()
-	o, err := a.codeOptions()
+	o, err := a.Code().Options()
 	if err != nil {
 		return err
 	}
 	o.Warm, o.Wait = warmPlaces, placeWait
 	known := a.servedEnvironments(log)
 	o.Environments = known.Environments
-	r, closeRunner, err := a.openRunner(o)
+	r, closeRunner, err := a.Code().Open(o)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (a *App) serveMCP(ctx context.Context, opts *mcpOptions) (err error) {
 
 // servedEnvironments are those of a server: a file that is wrong keeps it from nothing but what is in it.
 func (a *App) servedEnvironments(log *slog.Logger) *environments.Registry {
-	o := a.environmentOptions()
+	o := a.Code().PresetOptions()
 	o.Warn = func(what string) {
 		log.Warn(what)
 		a.warn(what)

@@ -80,7 +80,7 @@ func (o *runOptions) answer(ctx context.Context, a *App, t *app.Tasks, out app.T
 	}
 	switch res := out.Result; {
 	case err != nil:
-		return a.unknownTask(ctx, err)
+		return err
 	case o.Rehearse:
 		if review := out.Job.Order.Review; review != nil {
 			showReview(a.Stderr, review)
@@ -135,7 +135,7 @@ func (o *runOptions) rehearse(ctx context.Context, a *App, t *app.Tasks, r *reso
 	for _, w := range r.Job.Warnings {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(w))
 	}
-	advise(a.Stderr, r.Project)
+	cmdutil.Advise(a.Stderr, r.Project)
 	a.Notes(r.Job.Notes)
 	if err := o.printPlan(a, r.Job); err != nil {
 		return err

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -110,23 +108,10 @@ func keptBox(rec *store.Record) string {
 
 // collect collects a task whose own CLI has died.
 func (a *App) collect(ctx context.Context, rec *store.Record) (*store.Record, error) {
-	return a.tasks(nil).Collect(ctx, rec)
+	return a.Tasks().Collect(ctx, rec)
 }
 
 // task finds a task by id or prefix.
 func (a *App) task(ctx context.Context, id string) (*store.Store, *store.Record, error) {
-	st, rec, err := a.tasks(nil).Find(ctx, id)
-	return st, rec, a.unknownTask(ctx, err)
-}
-
-// unknownTask says in full that no task has an id. Other errors stay.
-func (a *App) unknownTask(ctx context.Context, err error) error {
-	e, ok := errors.AsType[*app.UnknownTaskError](err)
-	if !ok {
-		return err
-	}
-	if slices.Contains(knownNames(ctx, a), e.ID) {
-		return notFound(fmt.Errorf("%s is a sandbox, not a task", e.ID), "show its work with: sandbox-agent log "+e.ID)
-	}
-	return unknownName(ctx, a, e.ID, err)
+	return a.Tasks().Find(ctx, id)
 }

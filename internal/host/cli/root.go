@@ -3,6 +3,9 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/codecmd"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/servecmd"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/setupcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -47,12 +50,12 @@ func newRootCmd(a *App) *cobra.Command {
 	root.AddCommand(
 		newCreateCmd(a), newContinueCmd(a), newReviseCmd(a), newRebaseCmd(a), newDemoCmd(a), newPsCmd(a), newLogsCmd(a),
 		newResultCmd(a), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a),
-		newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), newTemplatesCmd(a),
+		newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), setupcmd.NewCmdTemplates(a.Factory),
 		newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a),
 		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a),
-		newRuntimeCmd(a), newPoolCmd(a), newRunCmd(a), newSessionCmd(a), newEnvCmd(a), newArtifactCmd(a), newNotebookCmd(a),
+		newRuntimeCmd(a), servecmd.NewCmdPool(a.Factory), codecmd.NewCmdRun(a.Factory), codecmd.NewCmdSession(a.Factory), codecmd.NewCmdEnv(a.Factory), codecmd.NewCmdArtifact(a.Factory), codecmd.NewCmdNotebook(a.Factory),
 		newMCPCmd(a), newSSHCmd(a), newSSHCommandCmd(a), newSSHConfigCmd(a), newGatewayCmd(a), newPRCmd(a), newStopCmd(a),
-		newRmCmd(a), newGcCmd(a), newCacheCmd(a), newProjectCmd(a), newPolicyCmd(a), newDoctorCmd(a), newImageCmd(a),
+		newRmCmd(a), setupcmd.NewCmdGC(a.Factory), setupcmd.NewCmdCache(a.Factory), setupcmd.NewCmdProject(a.Factory), setupcmd.NewCmdPolicy(a.Factory), setupcmd.NewCmdDoctor(a.Factory), setupcmd.NewCmdImage(a.Factory),
 		newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.

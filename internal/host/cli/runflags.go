@@ -19,15 +19,6 @@ type runOptions struct {
 	dryRun, json  bool
 }
 
-// settings lists the flags that also have an environment variable.
-func settings() []string {
-	list := []string{"project", "projects-dir", "out", "keep", "detach", "if-exists"}
-	for _, s := range resolve.Settings() {
-		list = append(list, s.Flag)
-	}
-	return list
-}
-
 // flags are the flags of every run.
 func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -54,7 +45,7 @@ func (o *runOptions) flags(a *App, cmd *cobra.Command) {
 	f.BoolP("detach", "d", false, "print the task id and return once the sandbox has started")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan, or with --json the work order; start nothing")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
-	a.completeFlags(cmd)
+	a.CompleteRunFlags(cmd)
 }
 
 // read reads the settings from the command line and the environment.

@@ -1,4 +1,5 @@
-package cli
+// Package setupcmd has the commands that set up and clean a machine: project, policy, templates, image, cache, gc and doctor.
+package setupcmd
 
 import (
 	"context"
@@ -25,9 +26,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newProjectCmd(a *App) *cobra.Command {
+// NewCmdProject makes the command.
+func NewCmdProject(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "project", Short: "Write, check and show project files", Args: noArgs,
+		Use: "project", Short: "Write, check and show project files", Args: cmdutil.NoArgs,
 		Long: `A project file says what a task's sandbox needs for a repository: its address,
 services, setup and checks.
 
@@ -37,7 +39,7 @@ user's configuration directory under sandbox-agent/projects/, and the shipped
 examples. The default is ./.sandbox-agent.yaml.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProjectInitCmd(a), newProjectImportCmd(a), newProjectValidateCmd(a), newProjectShowCmd(a), newProjectTrustCmd(a), newProjectSchemaCmd(a))
+	cmd.AddCommand(newProjectInitCmd(f), newProjectImportCmd(f), newProjectValidateCmd(f), newProjectShowCmd(f), newProjectTrustCmd(f), newProjectSchemaCmd(f))
 	return cmd
 }
 
@@ -46,10 +48,10 @@ type projectInitOptions struct {
 	output       string
 }
 
-func newProjectInitCmd(a *App) *cobra.Command {
+func newProjectInitCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &projectInitOptions{}
 	cmd := &cobra.Command{
-		Use: "init", Short: "Write a project file for the current directory", Args: noArgs,
+		Use: "init", Short: "Write a project file for the current directory", Args: cmdutil.NoArgs,
 		Long: `Reads devcontainer.json, compose files, GitHub Actions workflows, manifests, lock
 and version files of the current directory, and writes a commented project file
 that names the source of each value. It runs nothing, and replaces a file only
@@ -57,7 +59,7 @@ with --force.`,
 		Example: `  sandbox-agent project init
   sandbox-agent project init --print
   sandbox-agent project init --output projects/my-app.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the file instead of writing it")
@@ -65,7 +67,7 @@ with --force.`,
 	return cmd
 }
 
-func (o *projectInitOptions) do(ctx context.Context, a *App) error {
+func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 	draft := detect.Detect(ctx, localrepo.WorkTree(root), filepath.Base(opts.Dir))
 	text := draft.YAML()
 	if o.print {
-		_, err := fmt.Fprint(a.Stdout, text)
+		_, err := fmt.Fprint(f.Stdout, text)
 		return err
 	}
 	if err := o.write(text); err != nil {
@@ -88,12 +90,12 @@ func (o *projectInitOptions) do(ctx context.Context, a *App) error {
 	if files := draft.Sources(); len(files) > 0 {
 		found = strings.Join(files, ", ")
 	}
-	fmt.Fprintf(a.Stdout, "wrote %s (found: %s)\n", o.output, found)
+	fmt.Fprintf(f.Stdout, "wrote %s (found: %s)\n", o.output, found)
 	if draft.Remote == "" && localrepo.RepoRoot(opts.Dir) == "" {
-		fmt.Fprintln(a.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
+		fmt.Fprintln(f.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
 		return nil
 	}
-	fmt.Fprintf(a.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent \"...\"\n", o.output)
+	fmt.Fprintf(f.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent \"...\"\n", o.output)
 	return nil
 }
 
@@ -103,15 +105,15 @@ func (o *projectInitOptions) write(text string) error {
 	if o.force {
 		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 	}
-	f, err := os.OpenFile(o.output, mode, 0o644)
+	file, err := os.OpenFile(o.output, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return fault.New(workorder.ExitGeneral, fmt.Errorf("%s exists already", o.output), "edit it, or replace it with --force")
 	}
 	if err != nil {
 		return fmt.Errorf("write project file: %w", err)
 	}
-	if _, err = f.WriteString(text); err == nil {
-		err = f.Close()
+	if _, err = file.WriteString(text); err == nil {
+		err = file.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("write project file %s: %w", o.output, err)
@@ -122,7 +124,7 @@ func (o *projectInitOptions) write(text string) error {
 // containerUseFile is where container-use keeps a repository's environment.
 const containerUseFile = ".container-use/environment.json"
 
-func newProjectImportCmd(a *App) *cobra.Command {
+func newProjectImportCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &projectInitOptions{}
 	cmd := &cobra.Command{
 		Use: "import [FILE]", Short: "Write a project file from container-use's settings",
@@ -135,7 +137,7 @@ op:// and vault:// become commands. It prints what has no counterpart.`,
 			if len(args) <= 1 {
 				return nil
 			}
-			return noArgs(cmd, args[1:])
+			return cmdutil.NoArgs(cmd, args[1:])
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -152,16 +154,16 @@ op:// and vault:// become commands. It prints what has no counterpart.`,
 				return fault.New(workorder.ExitInvalid, err, "")
 			}
 			for _, n := range notes {
-				a.warn(n)
+				f.Warn(n)
 			}
 			if o.print {
-				_, err := fmt.Fprint(a.Stdout, text)
+				_, err := fmt.Fprint(f.Stdout, text)
 				return err
 			}
 			if err := o.write(text); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.Stdout, "wrote %s\nnext: sandbox-agent project validate %s\n", o.output, o.output)
+			_, err = fmt.Fprintf(f.Stdout, "wrote %s\nnext: sandbox-agent project validate %s\n", o.output, o.output)
 			return err
 		},
 	}
@@ -171,22 +173,22 @@ op:// and vault:// become commands. It prints what has no counterpart.`,
 	return cmd
 }
 
-func newProjectValidateCmd(a *App) *cobra.Command {
+func newProjectValidateCmd(f *cmdutil.Factory) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "validate [FILE|NAME]...", Short: "Check project files", ValidArgsFunction: a.CompleteProjects(true),
+		Use: "validate [FILE|NAME]...", Short: "Check project files", ValidArgsFunction: f.CompleteProjects(true),
 		Long: `Prints every mistake of every file with its position, a code and a hint. The
 exit code is 6 when there are any, 3 when there is no such project.`,
 		Example: `  sandbox-agent project validate
   sandbox-agent project validate my-saas-app
   sandbox-agent project validate --json projects/*.yaml`,
-		RunE: func(_ *cobra.Command, args []string) error { return validateProjects(a, args, asJSON) },
+		RunE: func(_ *cobra.Command, args []string) error { return validateProjects(f, args, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the mistakes as a JSON list")
 	return cmd
 }
 
-func validateProjects(a *App, refs []string, asJSON bool) error {
+func validateProjects(f *cmdutil.Factory, refs []string, asJSON bool) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -206,19 +208,19 @@ func validateProjects(a *App, refs []string, asJSON bool) error {
 			// The other files are still worth checking.
 			other = errors.Join(other, err)
 		case !asJSON:
-			fmt.Fprintf(a.Stdout, "%s: ok\n", diag.Printable(p.File))
-			if p.LacksKey() && !slices.ContainsFunc(p.KeyNames(), func(name string) bool { return a.Getenv(name) != "" }) {
-				fmt.Fprintf(a.Stdout, "warning: the harness %s has no key: the project names none, and none is set of %s\nhint: %s\n",
+			fmt.Fprintf(f.Stdout, "%s: ok\n", diag.Printable(p.File))
+			if p.LacksKey() && !slices.ContainsFunc(p.KeyNames(), func(name string) bool { return f.Getenv(name) != "" }) {
+				fmt.Fprintf(f.Stdout, "warning: the harness %s has no key: the project names none, and none is set of %s\nhint: %s\n",
 					p.Harness.Name, strings.Join(p.KeyNames(), ", "), p.KeyHint())
 			}
-			advise(a.Stdout, p)
+			cmdutil.Advise(f.Stdout, p)
 		}
 	}
 	if asJSON {
-		if err := a.json(all.Sorted()); err != nil {
+		if err := f.JSON(all.Sorted()); err != nil {
 			return err
 		}
-	} else if err := all.Print(a.Stdout, diag.Style{Color: a.color(a.Stdout)}); err != nil {
+	} else if err := all.Print(f.Stdout, diag.Style{Color: f.Color(f.Stdout)}); err != nil {
 		return err
 	}
 	switch {
@@ -230,17 +232,10 @@ func validateProjects(a *App, refs []string, asJSON bool) error {
 	return nil
 }
 
-// advise prints settings that are correct and may surprise.
-func advise(w io.Writer, p *projects.Project) {
-	for _, a := range p.Advice() {
-		fmt.Fprintf(w, "warning: %s\nhint: %s\n", a.Message, a.Hint)
-	}
-}
-
-func newProjectShowCmd(a *App) *cobra.Command {
+func newProjectShowCmd(f *cmdutil.Factory) *cobra.Command {
 	effective := false
 	cmd := &cobra.Command{
-		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.CompleteProjects(false),
+		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1), ValidArgsFunction: f.CompleteProjects(false),
 		Long: `Prints the project as YAML. --effective adds defaults, the source of each value,
 and what follows: reachable hosts, servers behind the model gateway, and which
 program gets which secret.`,
@@ -255,10 +250,10 @@ program gets which secret.`,
 			if err != nil {
 				return err
 			}
-			if _, err = fmt.Fprint(a.Stdout, p.Show(effective)); err != nil || !effective {
+			if _, err = fmt.Fprint(f.Stdout, p.Show(effective)); err != nil || !effective {
 				return err
 			}
-			return showAccess(a, p)
+			return showAccess(f, p)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "add defaults and the source of each value")
@@ -266,21 +261,21 @@ program gets which secret.`,
 }
 
 // showAccess prints, as comments, what the agent will reach and which secrets it gets.
-func showAccess(a *App, p *projects.Project) error {
+func showAccess(f *cmdutil.Factory, p *projects.Project) error {
 	o, err := p.Order(projects.OrderInput{Task: "x"}) // any text: it is not shown
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
 	for _, l := range job.Access(&o) {
-		fmt.Fprintf(a.Stdout, "# %-8s %s\n", l.Name, text.Clean(l.Text))
+		fmt.Fprintf(f.Stdout, "# %-8s %s\n", l.Name, text.Clean(l.Text))
 	}
 	return nil
 }
 
-func newProjectSchemaCmd(a *App) *cobra.Command {
+func newProjectSchemaCmd(f *cmdutil.Factory) *cobra.Command {
 	markdown := false
 	cmd := &cobra.Command{
-		Use: "schema", Short: "Print the JSON Schema of project files", Args: noArgs,
+		Use: "schema", Short: "Print the JSON Schema of project files", Args: cmdutil.NoArgs,
 		Long: `Prints a JSON Schema (draft 2020-12). Editors with a YAML language server use it
 when the first line of a project file is
 
@@ -288,14 +283,14 @@ when the first line of a project file is
 		Example: "  sandbox-agent project schema > sandbox-agent.schema.json",
 		RunE: func(*cobra.Command, []string) error {
 			if markdown {
-				_, err := io.WriteString(a.Stdout, projects.Markdown())
+				_, err := io.WriteString(f.Stdout, projects.Markdown())
 				return err
 			}
 			b, err := projects.JSONSchema()
 			if err != nil {
 				return err
 			}
-			_, err = a.Stdout.Write(b)
+			_, err = f.Stdout.Write(b)
 			return err
 		},
 	}

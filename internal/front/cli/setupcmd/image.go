@@ -1,4 +1,4 @@
-package cli
+package setupcmd
 
 import (
 	"cmp"
@@ -9,41 +9,43 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-func newImageCmd(a *App) *cobra.Command {
+// NewCmdImage makes the command.
+func NewCmdImage(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "image", Short: "Build and list images of sandboxes", Args: noArgs,
+		Use: "image", Short: "Build and list images of sandboxes", Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var rebuild, buildJSON, lsJSON bool
 	build := &cobra.Command{
-		Use: "build", Short: "Build the default image if it is missing", Args: noArgs,
+		Use: "build", Short: "Build the default image if it is missing", Args: cmdutil.NoArgs,
 		Example: "  sandbox-agent image build\n  sandbox-agent image build --rebuild",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return buildImage(cmd.Context(), a, rebuild, buildJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return buildImage(cmd.Context(), f, rebuild, buildJSON) },
 	}
 	build.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, without the cache")
 	build.Flags().BoolVar(&buildJSON, "json", false, "print events, then the image, as JSON lines")
 	ls := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List images that this program built", Args: noArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List images that this program built", Args: cmdutil.NoArgs,
 		Example: "  sandbox-agent image ls --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return listImages(cmd.Context(), a, lsJSON) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listImages(cmd.Context(), f, lsJSON) },
 	}
 	ls.Flags().BoolVar(&lsJSON, "json", false, "print a JSON list")
 	cmd.AddCommand(build, ls)
 	return cmd
 }
 
-func buildImage(ctx context.Context, a *App, rebuild, asJSON bool) error {
-	be, err := a.open()
+func buildImage(ctx context.Context, f *cmdutil.Factory, rebuild, asJSON bool) error {
+	be, err := f.Engine()
 	if err != nil {
 		return err
 	}
 	if _, err := be.Engine.Info(ctx); err != nil {
 		return err
 	}
-	view := a.NewView(a.Stdout, asJSON)
+	view := f.NewView(f.Stdout, asJSON)
 	defer view.Close()
 	img, err := be.Images.Build(ctx, rebuild, view.Event)
 	view.Close()
@@ -51,17 +53,17 @@ func buildImage(ctx context.Context, a *App, rebuild, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return a.json(img)
+		return f.JSON(img)
 	}
-	fmt.Fprintln(a.Stdout, img.Name)
+	fmt.Fprintln(f.Stdout, img.Name)
 	return nil
 }
 
 // needsWidth is how much of what an image was prepared with is shown, in characters.
 const needsWidth = 60
 
-func listImages(ctx context.Context, a *App, asJSON bool) error {
-	be, err := a.open()
+func listImages(ctx context.Context, f *cmdutil.Factory, asJSON bool) error {
+	be, err := f.Engine()
 	if err != nil {
 		return err
 	}
@@ -70,9 +72,9 @@ func listImages(ctx context.Context, a *App, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return a.json(list)
+		return f.JSON(list)
 	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "IMAGE\tTAGS\tVERSION\tCREATED\tSIZE\tIN USE")
 	for _, i := range list {
 		var use []string

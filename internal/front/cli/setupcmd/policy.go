@@ -1,4 +1,4 @@
-package cli
+package setupcmd
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
@@ -28,15 +29,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newPolicyCmd(a *App) *cobra.Command {
+// NewCmdPolicy makes the command.
+func NewCmdPolicy(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "policy", Short: "Propose and check rules of restricted networks", Args: noArgs,
+		Use: "policy", Short: "Propose and check rules of restricted networks", Args: cmdutil.NoArgs,
 		Long: `In a restricted network the agent, all commands and inner containers reach only
 what its rules name. Rules are in the project file under network.allow: see 'help
 networks'.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyLearnCmd(a), newPolicyCheckCmd(a))
+	cmd.AddCommand(newPolicyLearnCmd(f), newPolicyCheckCmd(f))
 	return cmd
 }
 
@@ -45,11 +47,11 @@ type policyLearnOptions struct {
 	statuses        []string
 }
 
-func newPolicyLearnCmd(a *App) *cobra.Command {
+func newPolicyLearnCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &policyLearnOptions{}
 	cmd := &cobra.Command{
-		Use: "learn TASK", Short: "Propose rules from what a task reached for", Args: oneTask,
-		ValidArgsFunction: a.CompleteTasks(false),
+		Use: "learn TASK", Short: "Propose rules from what a task reached for", Args: cmdutil.OneTask,
+		ValidArgsFunction: f.CompleteTasks(false),
 		Long: `Reads what all attempts of a task reached for and prints the smallest list of
 rules that allows it, as YAML for the project file. Each rule says how often and
 by which programs it was needed, and whether third parties could receive data
@@ -62,7 +64,7 @@ which refuses nothing that has a name.`,
   sandbox-agent policy learn A1B2 --status refused
   sandbox-agent policy learn A1B2 --wildcards
   sandbox-agent policy learn A1B2 --json | jq -r '.allow[].rule'`,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], a) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], f) },
 	}
 	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "include only refused, learned or allowed hosts (repeatable)")
 	cmd.Flags().BoolVar(&o.wildcards, "wildcards", false, "propose *.domain for three or more subdomains")
@@ -76,24 +78,24 @@ func statusNames() []string {
 	return []string{string(workorder.NetworkRefused), string(workorder.NetworkLearned), string(workorder.NetworkAllowed)}
 }
 
-func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
+func (o *policyLearnOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
 	opts := policy.Options{Wildcards: o.wildcards}
 	for _, s := range o.statuses {
 		if !slices.Contains(statusNames(), s) {
-			return usage("--status %q is none of %s", s, strings.Join(statusNames(), ", "))
+			return app.Usagef("--status %q is none of %s", s, strings.Join(statusNames(), ", "))
 		}
 		opts.Statuses = append(opts.Statuses, workorder.NetworkStatus(s))
 	}
-	_, rec, err := a.task(ctx, id)
+	_, rec, err := f.Tasks().Find(ctx, id)
 	if err != nil {
 		return err
 	}
-	if rec, err = a.collect(ctx, rec); err != nil {
+	if rec, err = f.Tasks().Collect(ctx, rec); err != nil {
 		return err
 	}
 	var runs []policy.Run
 	for _, attempt := range rec.Attempts() {
-		past, err := at(rec, attempt.Number)
+		past, err := rec.At(attempt.Number)
 		if err != nil {
 			return err
 		}
@@ -104,11 +106,11 @@ func (o *policyLearnOptions) do(ctx context.Context, id string, a *App) error {
 		return err
 	}
 	if o.json {
-		return a.json(l)
+		return f.JSON(l)
 	}
 	var b bytes.Buffer
 	writeProposal(&b, &l)
-	_, err = a.Stdout.Write(b.Bytes())
+	_, err = f.Stdout.Write(b.Bytes())
 	return err
 }
 
@@ -132,7 +134,7 @@ func recorded(rec *store.Record) policy.Run {
 }
 
 // comment puts a text from a box on one line: a second one would be read as YAML.
-func comment(s string) string { return clip(text.Words(text.Clean(s))) }
+func comment(s string) string { return cmdutil.Clip(text.Words(text.Clean(s))) }
 
 func writeProposal(w io.Writer, l *policy.Learned) {
 	fmt.Fprintf(w, "# What task %s reached for. Look it over: rules hold for whatever the agent is talked into.\n", l.TaskID)
@@ -180,7 +182,7 @@ func need(r *policy.Rule) string {
 	return s
 }
 
-func newPolicyCheckCmd(a *App) *cobra.Command {
+func newPolicyCheckCmd(f *cmdutil.Factory) *cobra.Command {
 	project := ""
 	cmd := &cobra.Command{
 		Use: "check [RULE...] HOST[:PORT]", Short: "Check whether rules allow a host",
@@ -197,15 +199,15 @@ refused.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return checkPlace(a, project, args[:len(args)-1], args[len(args)-1])
+			return checkPlace(f, project, args[:len(args)-1], args[len(args)-1])
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project whose rules count: a name or a file")
-	a.CompleteProjectFlag(cmd)
+	f.CompleteProjectFlag(cmd)
 	return cmd
 }
 
-func checkPlace(a *App, project string, rules []string, place string) error {
+func checkPlace(f *cmdutil.Factory, project string, rules []string, place string) error {
 	target, err := parsePlace(place)
 	if err != nil {
 		return err
@@ -218,7 +220,7 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 		}
 		network.Mode, rules, network.Services = p.Network.Mode, p.Network.Allow, p.Services
 	} else if project != "" {
-		return usage("give rules or --project, not both")
+		return app.Usagef("give rules or --project, not both")
 	}
 	for _, s := range rules {
 		rule, err := parseRule(s)
@@ -228,7 +230,7 @@ func checkPlace(a *App, project string, rules []string, place string) error {
 		network.Rules = append(network.Rules, rule)
 	}
 	says, ok := network.Allows(target)
-	fmt.Fprintln(a.Stdout, says)
+	fmt.Fprintln(f.Stdout, says)
 	if !ok {
 		return cmdutil.Exit(workorder.ExitGeneral)
 	}
@@ -245,13 +247,13 @@ func parsePlace(place string) (workorder.AllowRule, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		n, err := strconv.ParseUint(cmp.Or(port, "0"), 10, 16)
 		if err != nil {
-			return workorder.AllowRule{}, usage("%q: %q is not a port from 1 to 65535", place, port)
+			return workorder.AllowRule{}, app.Usagef("%q: %q is not a port from 1 to 65535", place, port)
 		}
 		return workorder.AllowRule{Host: addr.Unmap().WithZone("").String(), Port: uint16(n)}, nil
 	}
 	target, err := parseRule(place)
 	if err == nil && target.Sub {
-		err = usage("%s is no place: give one host", place)
+		err = app.Usagef("%s is no place: give one host", place)
 	}
 	return target, err
 }
@@ -259,7 +261,7 @@ func parsePlace(place string) (workorder.AllowRule, error) {
 func parseRule(s string) (workorder.AllowRule, error) {
 	rule, err := projects.AllowRule(s)
 	if err != nil {
-		return workorder.AllowRule{}, usage("%q: %w", s, err)
+		return workorder.AllowRule{}, app.Usagef("%q: %w", s, err)
 	}
 	return workorder.ParseAllowRule(rule)
 }

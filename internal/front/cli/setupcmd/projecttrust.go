@@ -1,4 +1,4 @@
-package cli
+package setupcmd
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/login"
@@ -25,10 +26,10 @@ import (
 
 type trustOptions struct{ list, revoke, json bool }
 
-func newProjectTrustCmd(a *App) *cobra.Command {
+func newProjectTrustCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &trustOptions{}
 	cmd := &cobra.Command{
-		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.CompleteProjects(false),
+		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1), ValidArgsFunction: f.CompleteProjects(false),
 		Long: `A project file that comes with a repository is refused until you trust it, where
 it asks for more than the repository's code may do in the sandbox: commands
 (cmd://), files, logins or variables of this machine other than the keys of its
@@ -56,15 +57,15 @@ program on this machine, through the model gateway.`,
 			ref := strings.Join(args, "")
 			switch {
 			case o.list && (o.revoke || ref != ""):
-				return usage("--list takes neither --revoke nor a file")
+				return app.Usagef("--list takes neither --revoke nor a file")
 			case o.list:
-				return o.doList(a)
+				return o.doList(f)
 			case o.revoke:
-				return o.doRevoke(ref, a)
+				return o.doRevoke(ref, f)
 			case strings.HasPrefix(ref, inLogin):
-				return o.doLogin(ref, a)
+				return o.doLogin(ref, f)
 			}
-			return o.do(cmd.Context(), ref, a)
+			return o.do(cmd.Context(), ref, f)
 		},
 	}
 	cmd.Flags().BoolVar(&o.list, "list", false, "list trusted files")
@@ -77,13 +78,13 @@ program on this machine, through the model gateway.`,
 const inLogin = projects.SecretLogin + "://"
 
 // doLogin says yes to a login of this machine.
-func (o *trustOptions) doLogin(ref string, a *App) error {
+func (o *trustOptions) doLogin(ref string, f *cmdutil.Factory) error {
 	harness := strings.TrimPrefix(ref, inLogin)
-	l, err := login.Any(a.Getenv, harness, time.Now())
+	l, err := login.Any(f.Getenv, harness, time.Now())
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "logins that can be used: "+inLogin+strings.Join(projects.Logins(), ", "+inLogin))
 	}
-	st, err := a.store()
+	st, err := f.Store()
 	if err != nil {
 		return err
 	}
@@ -92,9 +93,9 @@ func (o *trustOptions) doLogin(ref string, a *App) error {
 	}
 	ask := resolve.LoginAsk(l)
 	if o.json {
-		return a.json(trustedFile{trust.NewEntry(l.File, l.Ref(), []trust.Ask{ask}, time.Now()), "trusted"})
+		return f.JSON(trustedFile{trust.NewEntry(l.File, l.Ref(), []trust.Ask{ask}, time.Now()), "trusted"})
 	}
-	fmt.Fprintf(a.Stdout, "%s: %s\ntrusted: %s\n", l.Ref(), ask.Why, text.Clean(l.File))
+	fmt.Fprintf(f.Stdout, "%s: %s\ntrusted: %s\n", l.Ref(), ask.Why, text.Clean(l.File))
 	return nil
 }
 
@@ -104,7 +105,7 @@ type trustedFile struct {
 	State string `json:"state"` // trusted, changed, gone, revoked
 }
 
-func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
+func (o *trustOptions) do(ctx context.Context, ref string, f *cmdutil.Factory) error {
 	opts, err := projects.SystemOptions()
 	if err != nil {
 		return err
@@ -115,9 +116,9 @@ func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 	}
 	file := p.Path()
 	if file == "" {
-		return usage("%s is shipped with this program: it needs no trust", p.File)
+		return app.Usagef("%s is shipped with this program: it needs no trust", p.File)
 	}
-	st, err := a.store()
+	st, err := f.Store()
 	if err != nil {
 		return err
 	}
@@ -132,24 +133,24 @@ func (o *trustOptions) do(ctx context.Context, ref string, a *App) error {
 		return err
 	}
 	if o.json {
-		return a.json(trustedFile{trust.NewEntry(file, sum, asks, now), "trusted"})
+		return f.JSON(trustedFile{trust.NewEntry(file, sum, asks, now), "trusted"})
 	}
 	if len(asks) > 0 {
-		fmt.Fprintln(a.Stdout, strings.Join(app.TrustLines(file, asks), "\n"))
+		fmt.Fprintln(f.Stdout, strings.Join(app.TrustLines(file, asks), "\n"))
 	}
-	fmt.Fprintf(a.Stdout, "trusted as it is now: %s\n", text.Clean(file))
+	fmt.Fprintf(f.Stdout, "trusted as it is now: %s\n", text.Clean(file))
 	return nil
 }
 
-func (o *trustOptions) doRevoke(ref string, a *App) error {
-	st, err := a.store()
+func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
+	st, err := f.Store()
 	if err != nil {
 		return err
 	}
 	book := trust.Open(st.Dir())
 	find := func() (string, error) { return projectFileOf(ref) }
 	if harness, ok := strings.CutPrefix(ref, inLogin); ok {
-		find = func() (string, error) { return login.File(a.Getenv, harness) }
+		find = func() (string, error) { return login.File(f.Getenv, harness) }
 	}
 	file, err := find()
 	if err != nil {
@@ -163,9 +164,9 @@ func (o *trustOptions) doRevoke(ref string, a *App) error {
 		return fault.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file), "`sandbox-agent project trust --list` lists the files that are")
 	}
 	if o.json {
-		return a.json(trustedFile{trust.Entry{File: file, Asks: []trust.Ask{}}, "revoked"})
+		return f.JSON(trustedFile{trust.Entry{File: file, Asks: []trust.Ask{}}, "revoked"})
 	}
-	fmt.Fprintf(a.Stdout, "no longer trusted: %s\n", text.Clean(file))
+	fmt.Fprintf(f.Stdout, "no longer trusted: %s\n", text.Clean(file))
 	return nil
 }
 
@@ -187,8 +188,8 @@ func projectFileOf(ref string) (string, error) {
 	return filepath.Abs(ref)
 }
 
-func (o *trustOptions) doList(a *App) error {
-	st, err := a.store()
+func (o *trustOptions) doList(f *cmdutil.Factory) error {
+	st, err := f.Store()
 	if err != nil {
 		return err
 	}
@@ -202,31 +203,31 @@ func (o *trustOptions) doList(a *App) error {
 	}
 	list := []trustedFile{}
 	for _, e := range entries {
-		f := trustedFile{e, "changed"}
+		flags := trustedFile{e, "changed"}
 		if _, err := os.Stat(e.File); err != nil {
-			f.State = "gone"
+			flags.State = "gone"
 		} else if strings.HasPrefix(e.Sum, inLogin) && e.There() {
-			f.State = "trusted"
+			flags.State = "trusted"
 		} else if p, err := projects.Load(e.File, opts); err == nil && trust.Sum(p) == e.Sum && e.There() {
-			f.State = "trusted"
+			flags.State = "trusted"
 		}
-		list = append(list, f)
+		list = append(list, flags)
 	}
 	if o.json {
-		return a.json(list)
+		return f.JSON(list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(a.Stdout, "no project file is trusted")
+		fmt.Fprintln(f.Stdout, "no project file is trusted")
 		return nil
 	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "FILE\tSINCE\tSTATE\tASKS FOR")
-	for _, f := range list {
+	for _, row := range list {
 		var keys []string
-		for _, k := range f.Asks {
+		for _, k := range row.Asks {
 			keys = append(keys, k.Key)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(f.File), f.At.Local().Format(time.DateTime), f.State, text.Clean(strings.Join(keys, ", ")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(row.File), row.At.Local().Format(time.DateTime), row.State, text.Clean(strings.Join(keys, ", ")))
 	}
 	return w.Flush()
 }

@@ -1,4 +1,4 @@
-package cli
+package codecmd
 
 import (
 	"cmp"
@@ -6,114 +6,65 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	config "github.com/sandbox-agent/sandbox-agent/internal/host/settings"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Variables that name where environments are.
-const (
-	environmentsFile = "SANDBOX_AGENT_ENVIRONMENTS"
-	environmentsDir  = "SANDBOX_AGENT_ENVIRONMENTS_DIR"
-)
-
-// environmentOptions are where this user's environments are.
-func (a *App) environmentOptions() environments.Options {
-	o := environments.Options{File: a.Getenv(environmentsFile), Dir: a.Getenv(environmentsDir), Getenv: a.Getenv}
-	o.Named = o.File != ""
-	if dir := config.Dir(a.Getenv); dir != "" {
-		o.File, o.Dir = cmp.Or(o.File, filepath.Join(dir, "environments.yaml")), cmp.Or(o.Dir, filepath.Join(dir, "environments"))
-	}
-	return o
-}
-
-const mendEnvironments = "mend it; `sandbox-agent env validate` tells when it is right"
-
-// environments are those that there are for one command, which tells of no others than it needs.
-func (a *App) environments() (*environments.Registry, error) {
-	r, err := environments.Open(a.environmentOptions())
-	return r, fault.New(workorder.ExitInvalid, err, mendEnvironments)
-}
-
-// isArtifact reports whether an environment is named by the folder of an artifact.
-func isArtifact(env string) bool { return strings.ContainsRune(env, filepath.Separator) }
-
-// known returns the environments for a command that wants the one of that name, and its name: the folder of an artifact is an environment, too.
-func (a *App) known(env string) (all func() []code.Environment, name string, err error) {
-	r, err := a.environments()
-	if err != nil {
-		return nil, "", err
-	}
-	if !isArtifact(env) {
-		if err := r.Problem(env); err != nil {
-			return nil, "", fault.New(workorder.ExitInvalid, err, "")
+func completePresets(f *cmdutil.Factory) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		r, _ := f.Code().Presets(nil) // those that can be read
+		var names []string
+		for _, e := range r.Environments() {
+			names = append(names, cobra.CompletionWithDesc(e.Name, e.Description))
 		}
-		return r.Environments, env, nil
+		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-	e, err := artifact.Read(env)
-	if err != nil {
-		return nil, "", fault.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", env, err), "`sandbox-agent artifact validate` lists what is wrong")
-	}
-	if e.Source, err = filepath.Abs(env); err != nil {
-		return nil, "", err
-	}
-	return func() []code.Environment { return []code.Environment{e} }, e.Name, nil
 }
 
-func (a *App) completeEnvironments(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	r, _ := environments.Open(a.environmentOptions()) // what cannot be read has none to complete
-	var names []string
-	for _, e := range r.Environments() {
-		names = append(names, cobra.CompletionWithDesc(e.Name, e.Description))
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-func newEnvCmd(a *App) *cobra.Command {
+// NewCmdEnv makes the command.
+func NewCmdEnv(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "env", Short: "List and check presets of 'run'", Args: noArgs,
+		Use: "env", Short: "List and check presets of 'run'", Args: cmdutil.NoArgs,
 		Long: `Presets are the built-in ones, those of environments.yaml in the configuration
 directory, and the artifacts in its directory environments.
 SANDBOX_AGENT_ENVIRONMENTS and SANDBOX_AGENT_ENVIRONMENTS_DIR name another file
 and directory. docs/environments.md has the keys of the file.`,
 	}
-	cmd.AddCommand(newEnvListCmd(a), newEnvValidateCmd(a))
+	cmd.AddCommand(newEnvListCmd(f), newEnvValidateCmd(f))
 	return cmd
 }
 
-func newEnvListCmd(a *App) *cobra.Command {
+func newEnvListCmd(f *cmdutil.Factory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List presets", Args: noArgs, Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
+		Use: "list", Aliases: []string{"ls"}, Short: "List presets", Args: cmdutil.NoArgs, Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
 		RunE: func(*cobra.Command, []string) error {
-			o := a.environmentOptions()
-			o.Warn = a.warn
-			r, err := environments.Open(o)
+			r, err := f.Code().Presets(f.Warn)
 			if err != nil {
-				return fault.New(workorder.ExitInvalid, err, mendEnvironments)
+				return err
 			}
-			return a.listEnvironments(r.Environments(), asJSON)
+			return listPresets(f, r.Environments(), asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (a *App) listEnvironments(all []code.Environment, asJSON bool) error {
+func listPresets(f *cmdutil.Factory, all []code.Environment, asJSON bool) error {
 	if asJSON {
-		return a.json(all)
+		return f.JSON(all)
 	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENVIRONMENT\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
 	for _, e := range all {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Backend), "auto"), cmp.Or(string(e.Driver), "-"), text.Clean(e.Source), text.Clean(e.Description))
@@ -121,7 +72,7 @@ func (a *App) listEnvironments(all []code.Environment, asJSON bool) error {
 	return w.Flush()
 }
 
-func newEnvValidateCmd(a *App) *cobra.Command {
+func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: "validate [FILE]", Short: "Check the file of presets", Example: `  sandbox-agent env validate
   sandbox-agent env validate ./environments.yaml`,
@@ -129,11 +80,11 @@ func newEnvValidateCmd(a *App) *cobra.Command {
 			if len(args) <= 1 {
 				return nil
 			}
-			return noArgs(cmd, args[1:])
+			return cmdutil.NoArgs(cmd, args[1:])
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(_ *cobra.Command, args []string) error {
-			o := a.environmentOptions()
+			o := f.Code().PresetOptions()
 			if len(args) == 1 {
 				o.File, o.Named = args[0], true
 			}
@@ -145,24 +96,25 @@ func newEnvValidateCmd(a *App) *cobra.Command {
 			if err := errors.Join(errs...); err != nil {
 				return fault.New(workorder.ExitInvalid, err, "")
 			}
-			_, err = fmt.Fprintf(a.Stdout, "%d environments can be used\n", len(r.Environments()))
+			_, err = fmt.Fprintf(f.Stdout, "%d environments can be used\n", len(r.Environments()))
 			return err
 		},
 	}
 }
 
-func newArtifactCmd(a *App) *cobra.Command {
+// NewCmdArtifact makes the command.
+func NewCmdArtifact(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "artifact", Short: "Build and check artifacts: presets as directories", Args: noArgs,
+		Use: "artifact", Short: "Build and check artifacts: presets as directories", Args: cmdutil.NoArgs,
 		Long: `An artifact is a directory with bin/run, which runs the code of its standard
 input, and metadata.json. Artifacts that are built here work without
 sandbox-agent. Other artifacts run as they are, with limits of time and memory.`,
 	}
-	cmd.AddCommand(newArtifactBuildCmd(a), newArtifactValidateCmd(a), newArtifactListCmd(a))
+	cmd.AddCommand(newArtifactBuildCmd(f), newArtifactValidateCmd(f), newArtifactListCmd(f))
 	return cmd
 }
 
-func newArtifactBuildCmd(a *App) *cobra.Command {
+func newArtifactBuildCmd(f *cmdutil.Factory) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "build DEFINITION", Short: "Build an artifact from a YAML definition",
@@ -178,45 +130,45 @@ or box), packages of the distribution, image of a container, timeout_seconds
 			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()), "for example: sandbox-agent artifact build data.yaml -o data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.buildArtifact(cmd.Context(), args[0], out) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return buildArtifact(cmd.Context(), f, args[0], out) },
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "directory of the artifact; an existing one is replaced")
 	_ = cmd.RegisterFlagCompletionFunc("out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)) // of a flag that is there
 	return cmd
 }
 
-func (a *App) buildArtifact(ctx context.Context, file, out string) error {
+func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string) error {
 	d, err := artifact.ReadDefinition(file)
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
 	}
-	st, err := a.store()
+	st, err := f.Store()
 	if err != nil {
 		return err
 	}
-	view := a.NewView(a.Stdout, false)
+	view := f.NewView(f.Stdout, false)
 	defer view.Close()
 	b := artifact.Builder{
 		State: st.Dir(), Progress: view.Event,
 		Images: func() (artifact.Images, error) {
-			be, err := a.open()
+			be, err := f.Engine()
 			if err != nil {
 				return nil, err
 			}
 			return be.Images, nil
 		},
-		Building: func(name string) { fmt.Fprintf(a.Stderr, "Image %q not found, building...\n", name) },
+		Building: func(name string) { fmt.Fprintf(f.Stderr, "Image %q not found, building...\n", name) },
 	}
 	err = b.Build(ctx, d, out)
 	view.Close()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.Stdout, "%s\n", out)
+	_, err = fmt.Fprintf(f.Stdout, "%s\n", out)
 	return err
 }
 
-func newArtifactValidateCmd(a *App) *cobra.Command {
+func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: "validate DIR...", Short: "Check artifacts", Example: "  sandbox-agent artifact validate ./data",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -234,7 +186,7 @@ func newArtifactValidateCmd(a *App) *cobra.Command {
 				}
 				unknown, _ := artifact.Unknown(dir) // Read reports metadata that cannot be read
 				for _, key := range unknown {
-					a.warn(fmt.Sprintf("%s: %s: the key %q is unknown and means nothing", dir, artifact.MetadataFile, key))
+					f.Warn(fmt.Sprintf("%s: %s: the key %q is unknown and means nothing", dir, artifact.MetadataFile, key))
 				}
 			}
 			return fault.New(workorder.ExitInvalid, errors.Join(errs...), "")
@@ -242,7 +194,7 @@ func newArtifactValidateCmd(a *App) *cobra.Command {
 	}
 }
 
-func newArtifactListCmd(a *App) *cobra.Command {
+func newArtifactListCmd(f *cmdutil.Factory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list [DIR]", Aliases: []string{"ls"}, Short: "List artifacts", Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
@@ -252,11 +204,11 @@ directory, or in another one.`,
 			if len(args) <= 1 {
 				return nil
 			}
-			return noArgs(cmd, args[1:])
+			return cmdutil.NoArgs(cmd, args[1:])
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir := a.environmentOptions().Dir
+			dir := f.Code().PresetOptions().Dir
 			if len(args) == 1 {
 				dir = args[0]
 				if _, err := os.Stat(dir); err != nil {
@@ -265,9 +217,9 @@ directory, or in another one.`,
 			}
 			all, problems := environments.Scan(dir)
 			for _, p := range problems {
-				a.warn(strings.ReplaceAll(p.Error(), "\n", "; "))
+				f.Warn(strings.ReplaceAll(p.Error(), "\n", "; "))
 			}
-			return a.listEnvironments(all, asJSON)
+			return listPresets(f, all, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

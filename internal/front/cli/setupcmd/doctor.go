@@ -1,25 +1,25 @@
-package cli
+package setupcmd
 
 import (
 	"context"
 	"fmt"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newDoctorCmd(a *App) *cobra.Command {
+// NewCmdDoctor makes the command.
+func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 	asJSON, sandboxRuntime := false, ""
 	o := &deepOptions{}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check what this machine can do", Args: noArgs,
+		Use: "doctor", Short: "Check what this machine can do", Args: cmdutil.NoArgs,
 		Long: `Checks the engine, the available isolation, the network policy, the image, disk
 space, git and gh. It runs containers of the sandbox's image where that exists,
 and pulls nothing.
@@ -34,68 +34,40 @@ With --deep --runtime R it tries each promise of that runtime in a sandbox.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"isolation", "oci-runtime", "image", "runtime"} {
 				if !o.deep && cmd.Flags().Changed(name) {
-					return usage("--%s is only for --deep: without it all that can be given is looked at", name)
+					return app.Usagef("--%s is only for --deep: without it all that can be given is looked at", name)
 				}
 			}
 			if o.deep {
 				o.json = asJSON
 				if sandboxRuntime != "" {
-					return o.deepRuntime(cmd.Context(), a, sandboxRuntime)
+					return o.tryRuntime(cmd.Context(), f, sandboxRuntime)
 				}
-				return o.do(cmd.Context(), a)
+				return o.do(cmd.Context(), f)
 			}
-			return runDoctor(cmd.Context(), a, asJSON)
+			return runDoctor(cmd.Context(), f, asJSON)
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&asJSON, "json", false, "print the checks as JSON")
-	f.BoolVar(&o.deep, "deep", false, "use Docker in real sandboxes, as agents do")
-	f.StringVar(&o.isolation, "isolation", workorder.IsolationConfined, "with --deep: isolation of the sandboxes, confined or privileged")
-	f.StringVar(&o.ociRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as runsc")
-	f.StringVar(&o.image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
-	f.StringVar(&sandboxRuntime, "runtime", "", "with --deep: runtime to try, in place of Docker")
+	flags := cmd.Flags()
+	flags.BoolVar(&asJSON, "json", false, "print the checks as JSON")
+	flags.BoolVar(&o.deep, "deep", false, "use Docker in real sandboxes, as agents do")
+	flags.StringVar(&o.Isolation, "isolation", workorder.IsolationConfined, "with --deep: isolation of the sandboxes, confined or privileged")
+	flags.StringVar(&o.OCIRuntime, "oci-runtime", "", "with --deep: OCI runtime of the engine, such as runsc")
+	flags.StringVar(&o.Image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
+	flags.StringVar(&sandboxRuntime, "runtime", "", "with --deep: runtime to try, in place of Docker")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// taskImages are the names of images that a task's sandbox would be made of. Other images are current, too: the small one has not what a task needs.
-func taskImages(list []provision.BuiltImage) (names []string) {
-	for _, i := range list {
-		for _, tag := range i.Tags {
-			if i.Current && strings.HasPrefix(tag, provision.Repository+":") {
-				names = append(names, tag)
-			}
-		}
-	}
-	return names
-}
-
-func runDoctor(ctx context.Context, a *App, asJSON bool) error {
-	st, err := a.store()
+func runDoctor(ctx context.Context, f *cmdutil.Factory, asJSON bool) error {
+	checks, err := f.Machine().Check(ctx)
 	if err != nil {
 		return err
 	}
-	own, err := st.Owner(false)
-	if err != nil {
-		return err
-	}
-	d := doctor.Doctor{StateDir: st.Dir(), Owner: own.ID}
-	be, err := a.open()
-	if err != nil {
-		d.OpenError = err
-	} else {
-		d.Engine = be.Engine
-		d.Images = func(ctx context.Context) ([]string, error) {
-			list, err := be.Images.List(ctx)
-			return taskImages(list), err
-		}
-	}
-	checks := d.Run(ctx)
 	if asJSON {
-		err = a.json(checks)
+		err = f.JSON(checks)
 	} else {
-		w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+		w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 		for _, c := range checks {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", c.Status, text.Clean(c.Name), text.Clean(c.Message))
 			if c.Hint != "" {

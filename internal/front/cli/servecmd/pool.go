@@ -1,4 +1,5 @@
-package cli
+// Package servecmd has the commands that serve other programs.
+package servecmd
 
 import (
 	"cmp"
@@ -15,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -23,7 +26,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newPoolCmd(a *App) *cobra.Command {
+// NewCmdPool makes the command.
+func NewCmdPool(f *cmdutil.Factory) *cobra.Command {
 	socket := ""
 	cmd := &cobra.Command{
 		Use: "pool", Short: "Lend clean sandboxes within milliseconds",
@@ -31,9 +35,9 @@ func newPoolCmd(a *App) *cobra.Command {
 milliseconds. It has a container's image and limits, and its own files,
 processes, shared memory and loopback. Nothing of it is left for the next one; a
 sandbox that cannot be cleaned is removed.`,
-		Args: noArgs,
+		Args: cmdutil.NoArgs,
 	}
-	cmd.AddCommand(newPoolServeCmd(a), newPoolStatsCmd(a, &socket), newPoolListCmd(a, &socket), newPoolAcquireCmd(a, &socket), newPoolExecCmd(a, &socket), newPoolReleaseCmd(a, &socket), newPoolDestroyCmd(a, &socket), newPoolDestroyAllCmd(a, &socket))
+	cmd.AddCommand(newPoolServeCmd(f), newPoolStatsCmd(f, &socket), newPoolListCmd(f, &socket), newPoolAcquireCmd(f, &socket), newPoolExecCmd(f, &socket), newPoolReleaseCmd(f, &socket), newPoolDestroyCmd(f, &socket), newPoolDestroyAllCmd(f, &socket))
 	for _, c := range cmd.Commands() {
 		if c.Name() != "serve" {
 			c.Flags().StringVar(&socket, "socket", "", "path of the pool's socket (default: in the state directory)")
@@ -42,10 +46,10 @@ sandbox that cannot be cleaned is removed.`,
 	return cmd
 }
 
-// pool is the pool that is served with this state folder, or at a socket.
-func (a *App) pool(socket string) (*poolserver.Client, error) {
+// dial returns a client of the pool that is served with this state folder, or at a socket.
+func dial(f *cmdutil.Factory, socket string) (*poolserver.Client, error) {
 	if socket == "" {
-		st, err := a.store()
+		st, err := f.Store()
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +69,7 @@ func poolError(err error) error {
 	}
 	switch e.Kind {
 	case poolserver.KindNotFound:
-		return notFound(e, "`sandbox-agent pool list` lists leases, `docker images` the engine's images")
+		return app.NotFound(e, "`sandbox-agent pool list` lists leases, `docker images` the engine's images")
 	case poolserver.KindLimit:
 		return fault.New(workorder.ExitGeneral, e, "give one back with `sandbox-agent pool release`, or serve the pool with a larger --max or with --wait")
 	case poolserver.KindInvalid, poolserver.KindUnsupported:
@@ -78,10 +82,13 @@ func poolError(err error) error {
 }
 
 // poolVerb is a command that asks the pool for its numbers.
-func (a *App) poolVerb(socket *string, cmd *cobra.Command, do func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error)) *cobra.Command {
+func poolVerb(
+	f *cmdutil.Factory, socket *string, cmd *cobra.Command,
+	do func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error),
+) *cobra.Command {
 	var asJSON bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.pool(*socket)
+		c, err := dial(f, *socket)
 		if err != nil {
 			return err
 		}
@@ -90,55 +97,55 @@ func (a *App) poolVerb(socket *string, cmd *cobra.Command, do func(ctx context.C
 			return poolError(err)
 		}
 		if asJSON {
-			return a.json(s)
+			return f.JSON(s)
 		}
 		never := ""
 		if s.Reuse == pool.ReuseNever {
 			never = ", each lent once: " + text.Clean(s.Reason)
 		}
-		_, err = fmt.Fprintf(a.Stdout, "idle %d, busy %d, total %d of %d%s\n", s.Idle, s.Busy, s.Total, s.Max, never)
+		_, err = fmt.Fprintf(f.Stdout, "idle %d, busy %d, total %d of %d%s\n", s.Idle, s.Busy, s.Total, s.Max, never)
 		return err
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func newPoolStatsCmd(a *App, socket *string) *cobra.Command {
-	return a.poolVerb(socket, &cobra.Command{
-		Use: "stats", Short: "Count the pool's sandboxes", Args: noArgs, Example: "  sandbox-agent pool stats --json",
+func newPoolStatsCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
+	return poolVerb(f, socket, &cobra.Command{
+		Use: "stats", Short: "Count the pool's sandboxes", Args: cmdutil.NoArgs, Example: "  sandbox-agent pool stats --json",
 	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) { return c.Stats(ctx) })
 }
 
-func newPoolReleaseCmd(a *App, socket *string) *cobra.Command {
-	return a.poolVerb(socket, &cobra.Command{
-		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: a.completeLeases(socket), Example: "  sandbox-agent pool release L-ABC",
+func newPoolReleaseCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
+	return poolVerb(f, socket, &cobra.Command{
+		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool release L-ABC",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], false)
 	})
 }
 
-func newPoolDestroyCmd(a *App, socket *string) *cobra.Command {
-	return a.poolVerb(socket, &cobra.Command{
-		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: a.completeLeases(socket), Example: "  sandbox-agent pool destroy L-ABC",
+func newPoolDestroyCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
+	return poolVerb(f, socket, &cobra.Command{
+		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool destroy L-ABC",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], true)
 	})
 }
 
-func newPoolDestroyAllCmd(a *App, socket *string) *cobra.Command {
-	return a.poolVerb(socket, &cobra.Command{
-		Use: "destroy-all", Short: "Remove all sandboxes of the pool, lent and idle", Args: noArgs, Example: "  sandbox-agent pool destroy-all",
+func newPoolDestroyAllCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
+	return poolVerb(f, socket, &cobra.Command{
+		Use: "destroy-all", Short: "Remove all sandboxes of the pool, lent and idle", Args: cmdutil.NoArgs, Example: "  sandbox-agent pool destroy-all",
 	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) {
 		return c.DestroyAll(ctx)
 	})
 }
 
-func newPoolListCmd(a *App, socket *string) *cobra.Command {
+func newPoolListCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List leases", Args: noArgs, Example: "  sandbox-agent pool list",
+		Use: "list", Aliases: []string{"ls"}, Short: "List leases", Args: cmdutil.NoArgs, Example: "  sandbox-agent pool list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.pool(*socket)
+			c, err := dial(f, *socket)
 			if err != nil {
 				return err
 			}
@@ -147,12 +154,12 @@ func newPoolListCmd(a *App, socket *string) *cobra.Command {
 				return poolError(err)
 			}
 			if asJSON {
-				return a.json(all)
+				return f.JSON(all)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "LEASE\tNAME\tSTATUS\tAGE\tSANDBOX")
 			for _, l := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.ID, orDash(text.Clean(l.Name)), l.Status, age(time.Since(l.Since)), l.Sandbox)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.ID, cmdutil.OrDash(text.Clean(l.Name)), l.Status, cmdutil.Age(time.Since(l.Since)), l.Sandbox)
 			}
 			return w.Flush()
 		},
@@ -177,12 +184,12 @@ func checkLease(id string) error {
 	return fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is not a lease's ID", id), "`sandbox-agent pool list` lists leases")
 }
 
-func (a *App) completeLeases(socket *string) cobra.CompletionFunc {
+func completeLeases(f *cmdutil.Factory, socket *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		c, err := a.pool(*socket)
+		c, err := dial(f, *socket)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -198,7 +205,7 @@ func (a *App) completeLeases(socket *string) cobra.CompletionFunc {
 	}
 }
 
-func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
+func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	var r poolserver.Request
 	var trust, kind, reuse, memory, cpus, pids string
 	var mounts []string
@@ -206,24 +213,24 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "acquire", Short: "Acquire a lease and print its id",
 		Example: "  lease=$(sandbox-agent pool acquire)\n  sandbox-agent pool acquire --trust trusted --memory 1g\n  sandbox-agent pool acquire --image python:3.13 --reuse never",
-		Args:    noArgs,
+		Args:    cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Access, r.Reuse = pool.Access(trust), pool.Reuse(reuse)
 			errs := make([]error, 4)
-			r.Limits.MemoryBytes, errs[0] = parseMemory(memory)
-			r.Limits.CPUs, errs[1] = parseCPUs(cpus)
-			r.Limits.PIDs, errs[2] = parsePIDs(pids)
+			r.Limits.MemoryBytes, errs[0] = cmdutil.ParseMemory(memory)
+			r.Limits.CPUs, errs[1] = cmdutil.ParseCPUs(cpus)
+			r.Limits.PIDs, errs[2] = cmdutil.ParsePIDs(pids)
 			if kind != "" {
 				r.Runtime, errs[3] = sandbox.ParseRuntime(kind)
 			}
 			for _, t := range mounts {
-				m, err := a.ParseMount(t)
+				m, err := f.ParseMount(t)
 				r.Mounts, errs = append(r.Mounts, m), append(errs, err)
 			}
 			if err := errors.Join(errs...); err != nil {
 				return fault.New(workorder.ExitUsage, err, "")
 			}
-			c, err := a.pool(*socket)
+			c, err := dial(f, *socket)
 			if err != nil {
 				return err
 			}
@@ -232,25 +239,25 @@ func newPoolAcquireCmd(a *App, socket *string) *cobra.Command {
 				return poolError(err)
 			}
 			if asJSON {
-				return a.json(l)
+				return f.JSON(l)
 			}
-			_, err = fmt.Fprintln(a.Stdout, l.ID)
+			_, err = fmt.Fprintln(f.Stdout, l.ID)
 			return err
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&trust, "trust", "", "sandboxed: no network (the default); trusted: with network")
-	f.StringVar(&kind, "runtime", "", "runtime: container (the default) or jail")
-	f.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox for this lease")
-	f.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
-	f.StringVarP(&r.User, "user", "u", "", "another user than root, as uid:gid (default 1000:1000)")
-	f.StringVar(&r.Name, "name", "", "name for 'pool list'")
-	f.StringArrayVarP(&r.Env, "env", "e", nil, "set a variable for all commands: `NAME=value` (repeatable)")
-	f.StringArrayVarP(&mounts, "mount", "v", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
-	f.StringVar(&memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 512m)")
-	f.StringVar(&cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 1)")
-	f.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	flags := cmd.Flags()
+	flags.StringVar(&trust, "trust", "", "sandboxed: no network (the default); trusted: with network")
+	flags.StringVar(&kind, "runtime", "", "runtime: container (the default) or jail")
+	flags.StringVar(&reuse, "reuse", "", "clean (the default), or never: a new sandbox for this lease")
+	flags.StringVar(&r.Image, "image", "", "image of the engine (default: the pool's)")
+	flags.StringVarP(&r.User, "user", "u", "", "another user than root, as uid:gid (default 1000:1000)")
+	flags.StringVar(&r.Name, "name", "", "name for 'pool list'")
+	flags.StringArrayVarP(&r.Env, "env", "e", nil, "set a variable for all commands: `NAME=value` (repeatable)")
+	flags.StringArrayVarP(&mounts, "mount", "v", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
+	flags.StringVar(&memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 512m)")
+	flags.StringVar(&cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 1)")
+	flags.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	for flag, values := range map[string][]string{
 		"trust": {string(pool.AccessNone), string(pool.AccessNetwork)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)}, "runtime": {string(sandbox.RuntimeContainer), string(sandbox.RuntimeJail)},
 	} {
@@ -267,7 +274,7 @@ type poolExecOptions struct {
 	json        bool
 }
 
-func newPoolExecCmd(a *App, socket *string) *cobra.Command {
+func newPoolExecCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	o := &poolExecOptions{}
 	cmd := &cobra.Command{
 		Use: "exec LEASE COMMAND...", Short: "Run a command in a lease",
@@ -275,7 +282,7 @@ func newPoolExecCmd(a *App, socket *string) *cobra.Command {
 exit code; 124 means that it reached --timeout.`,
 		Example: "  sandbox-agent pool exec L-ABC python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec --timeout 5s L-ABC cat",
 		Args: func(cmd *cobra.Command, args []string) (err error) {
-			if o.lease, o.exec.Argv, err = nameAndCommand(cmd, args); err != nil {
+			if o.lease, o.exec.Argv, err = cmdutil.NameAndCommand(cmd, args); err != nil {
 				return err
 			}
 			if o.lease != "" && len(o.exec.Argv) > 0 {
@@ -283,38 +290,38 @@ exit code; 124 means that it reached --timeout.`,
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-ABC uname -a")
 		},
-		ValidArgsFunction: a.completeLeases(socket),
+		ValidArgsFunction: completeLeases(f, socket),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.do(cmd.Context(), a, *socket)
+			return o.do(cmd.Context(), f, *socket)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
-	f.StringArrayVarP(&o.exec.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
-	durationVar(f, &o.timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
-	f.StringVar(&o.most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
-	f.SetInterspersed(false) // what follows the lease is the command's
-	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
+	flags := cmd.Flags()
+	flags.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
+	flags.StringArrayVarP(&o.exec.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
+	cmdutil.DurationVar(flags, &o.timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
+	flags.StringVar(&o.most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
+	flags.SetInterspersed(false) // what follows the lease is the command's
+	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	return cmd
 }
 
-func (o *poolExecOptions) do(ctx context.Context, a *App, socket string) error {
+func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket string) error {
 	var err error
-	if o.exec.MaxOutput, err = parseOutput(o.most); err != nil || o.timeout < 0 {
-		return fault.New(workorder.ExitUsage, errors.Join(err, negative(o.timeout)), "")
+	if o.exec.MaxOutput, err = cmdutil.ParseOutput(o.most); err != nil || o.timeout < 0 {
+		return fault.New(workorder.ExitUsage, errors.Join(err, cmdutil.CheckTimeout(o.timeout)), "")
 	}
 	o.exec.TimeoutSeconds = o.timeout.Seconds()
-	if in, ok := a.Stdin.(*os.File); a.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
-		b, err := io.ReadAll(io.LimitReader(a.Stdin, maxPoolInput+1))
+	if in, ok := f.Stdin.(*os.File); f.Stdin != nil && (!ok || !term.IsTerminal(int(in.Fd()))) {
+		b, err := io.ReadAll(io.LimitReader(f.Stdin, maxPoolInput+1))
 		if err != nil {
 			return fmt.Errorf("read standard input: %w", err)
 		}
 		if len(b) > maxPoolInput {
-			return usage("standard input has more than %d bytes", maxPoolInput)
+			return app.Usagef("standard input has more than %d bytes", maxPoolInput)
 		}
 		o.exec.StdinBytes = b
 	}
-	c, err := a.pool(socket)
+	c, err := dial(f, socket)
 	if err != nil {
 		return err
 	}
@@ -322,22 +329,22 @@ func (o *poolExecOptions) do(ctx context.Context, a *App, socket string) error {
 	if o.json || o.most != "" {
 		r, err = c.Exec(ctx, o.lease, o.exec)
 	} else {
-		r, err = c.ExecTo(ctx, o.lease, o.exec, a.Stdout, a.Stderr)
+		r, err = c.ExecTo(ctx, o.lease, o.exec, f.Stdout, f.Stderr)
 	}
 	if err != nil {
 		return poolError(err)
 	}
 	if o.json {
-		err = a.json(r)
+		err = f.JSON(r)
 	} else {
-		_, err = a.Stdout.Write(r.Output())
-		_, _ = a.Stderr.Write(r.Errors())
-		a.TellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+		_, err = f.Stdout.Write(r.Output())
+		_, _ = f.Stderr.Write(r.Errors())
+		f.TellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {
 		return err
 	}
-	return exitOf(sandbox.RunResult{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
+	return cmdutil.ExitOf(sandbox.RunResult{ExitCode: r.ExitCode, TimedOut: r.TimedOut})
 }
 
 // maxPoolInput bounds the standard input of a command, in bytes: a request has it with all else.

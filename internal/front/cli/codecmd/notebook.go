@@ -1,4 +1,4 @@
-package cli
+package codecmd
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/notebook"
@@ -26,9 +27,10 @@ import (
 // notebookTimeout is what a cell has if --timeout does not say.
 const notebookTimeout = 10 * time.Minute
 
-func newNotebookCmd(a *App) *cobra.Command {
-	cmd := &cobra.Command{Use: "notebook", Short: "Run notebooks in a sandbox", Args: noArgs}
-	cmd.AddCommand(newNotebookRunCmd(a))
+// NewCmdNotebook makes the command.
+func NewCmdNotebook(f *cmdutil.Factory) *cobra.Command {
+	cmd := &cobra.Command{Use: "notebook", Short: "Run notebooks in a sandbox", Args: cmdutil.NoArgs}
+	cmd.AddCommand(newNotebookRunCmd(f))
 	return cmd
 }
 
@@ -38,7 +40,7 @@ type notebookOptions struct {
 	allowErrors, json          bool
 }
 
-func newNotebookRunCmd(a *App) *cobra.Command {
+func newNotebookRunCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &notebookOptions{}
 	cmd := &cobra.Command{
 		Use: "run NOTEBOOK", Short: "Run a notebook's cells and fill in their outputs",
@@ -59,34 +61,34 @@ kernel that the notebook names, by the sandbox's jupyter_client.`,
 			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)), "for example: sandbox-agent notebook run report.ipynb")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ipynb"}, cobra.ShellCompDirectiveFilterFileExt),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.sandbox, "sandbox", "", "run in this sandbox (default: a fresh jail)")
-	f.StringVar(&o.env, "preset", "", "run in this preset")
-	f.StringVarP(&o.env, "env", "e", "", "")
-	_ = f.MarkHidden("env") // the name of --preset until the previous release
-	f.StringVar(&o.session, "session", "", "run in this session and keep it; needs --sandbox or --preset")
-	f.StringVarP(&o.out, "out", "o", "", "write to this file; - is standard output (default: the notebook)")
-	durationVar(f, &o.timeout, "timeout", notebookTimeout, "interrupt a cell after this long; 0 never does")
-	f.BoolVar(&o.allowErrors, "allow-errors", false, "continue after a cell that failed")
-	f.BoolVar(&o.json, "json", false, "print JSON about the cells that ran")
+	flags := cmd.Flags()
+	flags.StringVar(&o.sandbox, "sandbox", "", "run in this sandbox (default: a fresh jail)")
+	flags.StringVar(&o.env, "preset", "", "run in this preset")
+	flags.StringVarP(&o.env, "env", "e", "", "")
+	_ = flags.MarkHidden("env") // the name of --preset until the previous release
+	flags.StringVar(&o.session, "session", "", "run in this session and keep it; needs --sandbox or --preset")
+	flags.StringVarP(&o.out, "out", "o", "", "write to this file; - is standard output (default: the notebook)")
+	cmdutil.DurationVar(flags, &o.timeout, "timeout", notebookTimeout, "interrupt a cell after this long; 0 never does")
+	flags.BoolVar(&o.allowErrors, "allow-errors", false, "continue after a cell that failed")
+	flags.BoolVar(&o.json, "json", false, "print JSON about the cells that ran")
 	// They can only fail for flags that do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(true))
-	_ = cmd.RegisterFlagCompletionFunc("preset", a.completeEnvironments)
-	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSessionsOf(&o.sandbox))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", f.CompleteSandboxes(true))
+	_ = cmd.RegisterFlagCompletionFunc("preset", completePresets(f))
+	_ = cmd.RegisterFlagCompletionFunc("session", completeSessionsOf(f, &o.sandbox))
 	return cmd
 }
 
 // completeSessionsOf lists the sessions of the sandbox that a flag names.
-func (a *App) completeSessionsOf(name *string) cobra.CompletionFunc {
+func completeSessionsOf(f *cmdutil.Factory, name *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if *name == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
+		ctx, cancel := context.WithTimeout(cmd.Context(), cmdutil.EngineWait)
 		defer cancel()
-		sb, done, err := a.sandbox(ctx, *name)
+		sb, done, err := f.Sandboxes().Get(ctx, *name)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -102,7 +104,7 @@ func (a *App) completeSessionsOf(name *string) cobra.CompletionFunc {
 
 // check returns all that is wrong with the options.
 func (o *notebookOptions) check() error {
-	errs := []error{negative(o.timeout)}
+	errs := []error{cmdutil.CheckTimeout(o.timeout)}
 	if o.session != "" && o.sandbox == "" && o.env == "" {
 		errs = append(errs, errors.New("--session needs --sandbox or --preset: a fresh jail is gone when the notebook has run"))
 	}
@@ -129,7 +131,7 @@ type notebookRun struct {
 	notebook.Report
 }
 
-func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
+func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path string) error {
 	if err := o.check(); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
@@ -140,14 +142,14 @@ func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
 	if err := writable(o.out); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
-	in, done, err := o.place(ctx, a)
+	in, done, err := o.place(ctx, f)
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := in.interpreter(ctx, a, nb)
+	s, err := in.interpreter(ctx, f, nb)
 	if err != nil {
-		if err = runError(ctx, err); ctx.Err() == nil && exitCode(err) == workorder.ExitGeneral { // what is to run it does not start
+		if err = runError(ctx, err); ctx.Err() == nil && cmdutil.ExitCode(err) == workorder.ExitGeneral { // what is to run it does not start
 			err = fault.New(workorder.ExitInvalid, err, "")
 		}
 		return err
@@ -160,29 +162,29 @@ func (o *notebookOptions) do(ctx context.Context, a *App, path string) error {
 	doc.Report, rerr = nb.Run(ctx, s, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
 	b, err := nb.Encode()
 	if err == nil {
-		err = writeNotebook(a.Stdout, doc.Out, b, mode)
+		err = writeNotebook(f.Stdout, doc.Out, b, mode)
 	}
-	if err := errors.Join(sandboxError(rerr), err); err != nil {
+	if err := errors.Join(app.SandboxError(rerr), err); err != nil {
 		return err
 	}
-	return o.tell(a, doc)
+	return o.tell(f, doc)
 }
 
 // readNotebook reads one, with the mode of its file.
 func readNotebook(path string) (*notebook.Notebook, fs.FileMode, error) {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, 0, fault.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
 	}
-	defer f.Close()
-	st, err := f.Stat()
+	defer file.Close()
+	st, err := file.Stat()
 	if err == nil && !st.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no file", path)
 	}
 	if err != nil {
 		return nil, 0, fault.New(workorder.ExitUsage, fmt.Errorf("read the notebook: %w", err), "")
 	}
-	b, err := io.ReadAll(io.LimitReader(f, notebook.MaxFile+1))
+	b, err := io.ReadAll(io.LimitReader(file, notebook.MaxFile+1))
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the notebook: %w", err)
 	}
@@ -232,38 +234,38 @@ type notebookPlace struct {
 }
 
 // place is the sandbox that was named, or a fresh one.
-func (o *notebookOptions) place(ctx context.Context, a *App) (in *notebookPlace, done func(), err error) {
+func (o *notebookOptions) place(ctx context.Context, f *cmdutil.Factory) (in *notebookPlace, done func(), err error) {
 	in = &notebookPlace{session: sandbox.SessionOptions{ID: o.session}}
 	if o.env != "" {
-		return o.environment(ctx, a, in)
+		return o.environment(ctx, f, in)
 	}
 	if o.sandbox != "" {
-		sb, done, err := a.sandbox(ctx, o.sandbox)
+		sb, done, err := f.Sandboxes().Get(ctx, o.sandbox)
 		if err != nil {
 			return nil, nil, err
 		}
 		in.Executor, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
 		return in, done, nil
 	}
-	m, err := a.sandboxes()
+	m, err := f.Manager(false)
 	if err != nil {
 		return nil, nil, err
 	}
 	sb, err := m.Create(ctx, sandbox.Spec{Runtime: sandbox.RuntimeJail, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkNone})
 	if err != nil {
-		return nil, nil, errors.Join(sandboxError(err), m.Close())
+		return nil, nil, errors.Join(app.SandboxError(err), m.Close())
 	}
 	in.Executor, in.sandbox, in.what = sb, sb.Name(), "sandbox "+sb.Name()
 	return in, func() { _, _ = sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}), m.Close() }, nil
 }
 
 // environment is a fresh place of an environment, or the place of a session.
-func (o *notebookOptions) environment(ctx context.Context, a *App, in *notebookPlace) (*notebookPlace, func(), error) {
-	all, name, err := a.known(o.env)
+func (o *notebookOptions) environment(ctx context.Context, f *cmdutil.Factory, in *notebookPlace) (*notebookPlace, func(), error) {
+	all, name, err := f.Code().Preset(o.env)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, closeRunner, err := a.codeRunner(all)
+	r, closeRunner, err := f.Code().Runner(all)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -283,7 +285,7 @@ func (o *notebookOptions) environment(ctx context.Context, a *App, in *notebookP
 }
 
 // interpreter is the session that can run the notebook's language.
-func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.Notebook) (*sandbox.Session, error) {
+func (in *notebookPlace) interpreter(ctx context.Context, f *cmdutil.Factory, nb *notebook.Notebook) (*sandbox.Session, error) {
 	if in.open != nil {
 		return in.open(ctx)
 	}
@@ -307,15 +309,15 @@ func (in *notebookPlace) interpreter(ctx context.Context, a *App, nb *notebook.N
 	}
 	if r.ExitCode != 0 {
 		so.Driver = sandbox.DriverPython
-		fmt.Fprintf(a.Stderr, "note: %s has no IPython: the cells run in Python, without magics and pictures\n", in.what)
+		fmt.Fprintf(f.Stderr, "note: %s has no IPython: the cells run in Python, without magics and pictures\n", in.what)
 	}
 	return in.OpenSession(ctx, so)
 }
 
 // tell says what became of the notebook, and is its exit code.
-func (o *notebookOptions) tell(a *App, doc notebookRun) error {
+func (o *notebookOptions) tell(f *cmdutil.Factory, doc notebookRun) error {
 	if o.json {
-		if err := a.json(doc); err != nil {
+		if err := f.JSON(doc); err != nil {
 			return err
 		}
 	} else {
@@ -323,20 +325,20 @@ func (o *notebookOptions) tell(a *App, doc notebookRun) error {
 		if doc.Out == "-" {
 			where = ""
 		}
-		fmt.Fprintf(a.Stderr, "%d of %d code cells ran%s\n", doc.Ran, doc.Code, where)
+		fmt.Fprintf(f.Stderr, "%d of %d code cells ran%s\n", doc.Ran, doc.Code, where)
 		for i, cell := range doc.Failed {
 			why := ""
 			if i == 0 {
 				why = ": " + text.Clean(doc.Error+": "+doc.Message)
 			}
-			fmt.Fprintf(a.Stderr, "cell %d failed%s\n", cell, why)
+			fmt.Fprintf(f.Stderr, "cell %d failed%s\n", cell, why)
 		}
 	}
 	switch {
 	case len(doc.Failed) == 0 || o.allowErrors && !doc.Stopped:
 		return nil
 	case doc.TimedOut:
-		return cmdutil.Exit(exitTimedOut)
+		return cmdutil.Exit(cmdutil.ExitTimedOut)
 	}
 	return cmdutil.Exit(1)
 }

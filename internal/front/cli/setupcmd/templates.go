@@ -1,4 +1,4 @@
-package cli
+package setupcmd
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -24,10 +25,11 @@ type template struct {
 	File        string   `json:"file"`
 }
 
-func newTemplatesCmd(a *App) *cobra.Command {
+// NewCmdTemplates makes the command.
+func NewCmdTemplates(f *cmdutil.Factory) *cobra.Command {
 	strict, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "templates", Short: "List templates: project files without a repository", Args: noArgs,
+		Use: "templates", Short: "List templates: project files without a repository", Args: cmdutil.NoArgs,
 		Long: `Lists the templates in the directories of project files. A template is a project
 file without 'repo'; "up NAME -p TEMPLATE --repo ." creates a sandbox from it. A
 broken file is skipped with a warning; with --strict it is an error.`,
@@ -37,7 +39,7 @@ broken file is skipped with a warning; with --strict it is an error.`,
 			if err != nil {
 				return err
 			}
-			if dir := a.Getenv(app.EnvName("projects-dir")); dir != "" {
+			if dir := f.Getenv(app.EnvName("projects-dir")); dir != "" {
 				opts.Folders = append([]string{dir}, opts.Folders...)
 			}
 			all, errs := templates(opts)
@@ -46,15 +48,15 @@ broken file is skipped with a warning; with --strict it is an error.`,
 			}
 			for _, err := range errs {
 				first, _, _ := strings.Cut(err.Error(), "\n")
-				a.warn(first)
+				f.Warn(first)
 			}
 			if asJSON {
-				return a.json(all)
+				return f.JSON(all)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "TEMPLATE\tAGENTS\tNETWORK\tDESCRIPTION")
 			for _, t := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(t.Name), strings.Join(t.Agents, ","), t.Network, orDash(text.Clean(t.Description)))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(t.Name), strings.Join(t.Agents, ","), t.Network, cmdutil.OrDash(text.Clean(t.Description)))
 			}
 			return w.Flush()
 		},

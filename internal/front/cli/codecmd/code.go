@@ -1,4 +1,5 @@
-package cli
+// Package codecmd has the commands that run code: run, session, env, artifact and notebook.
+package codecmd
 
 import (
 	"context"
@@ -6,18 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -32,7 +31,8 @@ type codeOptions struct {
 	json    bool
 }
 
-func newRunCmd(a *App) *cobra.Command {
+// NewCmdRun makes the command.
+func NewCmdRun(f *cmdutil.Factory) *cobra.Command {
 	o := &codeOptions{}
 	var rest []string // the code, if it is an argument
 	cmd := &cobra.Command{
@@ -72,24 +72,24 @@ artifact.`,
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return a.completeEnvironments(cmd, args, begun)
+			return completePresets(f)(cmd, args, begun)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := o.code(a, rest)
+			text, err := o.code(f, rest)
 			if err != nil {
 				return err
 			}
-			return o.do(cmd.Context(), a, text)
+			return o.do(cmd.Context(), f, text)
 		},
 	}
-	f := cmd.Flags()
-	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
-	f.StringVarP(&o.file, "file", "f", "", "read the code from a file; - is standard input")
-	f.StringVar(&o.q.Session, "session", "", "run in the session of this name")
-	durationVar(f, &o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
-	f.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
-	f.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
-	f.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
+	flags.StringVarP(&o.file, "file", "f", "", "read the code from a file; - is standard input")
+	flags.StringVar(&o.q.Session, "session", "", "run in the session of this name")
+	cmdutil.DurationVar(flags, &o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
+	flags.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
+	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
+	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// It can only fail for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.RuntimeJail), string(sandbox.RuntimeContainer), string(sandbox.RuntimeBox)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -111,19 +111,19 @@ func presetIn(env []string) (preset string, variables []string) {
 	return preset, variables
 }
 
-func (o *codeOptions) code(a *App, args []string) (string, error) {
+func (o *codeOptions) code(f *cmdutil.Factory, args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
 		return args[0], nil
 	}
-	in := a.Stdin
+	in := f.Stdin
 	if o.file != "" && o.file != "-" {
-		f, err := os.Open(o.file)
+		file, err := os.Open(o.file)
 		if err != nil {
 			return "", fault.New(workorder.ExitUsage, fmt.Errorf("read the code: %w", err), "")
 		}
-		defer f.Close()
-		in = f
-	} else if t, ok := a.Stdin.(*os.File); a.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
+		defer file.Close()
+		in = file
+	} else if t, ok := f.Stdin.(*os.File); f.Stdin == nil || ok && term.IsTerminal(int(t.Fd())) {
 		return "", fault.New(workorder.ExitUsage, errors.New("no code given"), runExample)
 	}
 	b, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
@@ -131,72 +131,9 @@ func (o *codeOptions) code(a *App, args []string) (string, error) {
 		return "", fmt.Errorf("read the code: %w", err)
 	}
 	if len(b) > code.MaxCode {
-		return "", usage("the code has more than %d bytes", code.MaxCode)
+		return "", app.Usagef("the code has more than %d bytes", code.MaxCode)
 	}
 	return string(b), nil
-}
-
-// Variables that say when sessions end, in seconds.
-const (
-	sessionIdle = "SESSION_IDLE_TIMEOUT"
-	sessionLife = "SESSION_MAX_LIFETIME"
-)
-
-// codeOptions are how code runs here.
-func (a *App) codeOptions() (code.Options, error) {
-	o := code.Options{Image: a.smallImage, Getenv: a.Getenv}
-	var errs []error
-	for name, to := range map[string]*time.Duration{sessionIdle: &o.Idle, sessionLife: &o.Life} {
-		text := a.Getenv(name)
-		if text == "" {
-			continue
-		}
-		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil || n == 0 {
-			errs = append(errs, fmt.Errorf("%s %q: use seconds, such as 300", name, text))
-			continue
-		}
-		*to = time.Duration(n) * time.Second
-	}
-	return o, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
-}
-
-// codeRunner runs code for one command, in one of some environments.
-func (a *App) codeRunner(all func() []code.Environment) (r *code.Runner, done func(context.Context) error, err error) {
-	o, err := a.codeOptions()
-	if err != nil {
-		return nil, nil, err
-	}
-	o.Kept, o.Environments = true, all
-	if dir, err := statedir.DefaultDir(a.Getenv); err == nil {
-		o.Noted = filepath.Join(dir, "sessions")
-	}
-	return a.openRunner(o)
-}
-
-// abandonedTime bounds cleaning up after a signal.
-const abandonedTime = 5 * time.Second
-
-// openRunner opens a runner with what its sandboxes are made by.
-func (a *App) openRunner(o code.Options) (r *code.Runner, done func(context.Context) error, err error) {
-	m, err := a.sandboxes()
-	if err != nil {
-		return nil, nil, err
-	}
-	// Artifacts of others are programs of this machine that the user has chosen.
-	if o.Hosts, err = a.OpenSandboxes(sandbox.Options{Getenv: a.Getenv, Log: a.Log(), AllowHost: true}); err != nil {
-		return nil, nil, errors.Join(err, m.Close())
-	}
-	r = code.NewRunner(m, o)
-	return r, func(ctx context.Context) error {
-		clean := context.WithoutCancel(ctx)
-		if ctx.Err() != nil { // the user waits for the end; sandboxes of sessions end by themselves
-			var cancel func()
-			clean, cancel = context.WithTimeout(clean, abandonedTime)
-			defer cancel()
-		}
-		return errors.Join(r.Close(clean), m.Close(), o.Hosts.Close())
-	}, nil
 }
 
 // checkSession returns a usage error for a name that no session can have.
@@ -204,13 +141,13 @@ func checkSession(name string) error {
 	return fault.New(workorder.ExitUsage, code.CheckSession(name), "for example: sandbox-agent run python --session s 'x = 1'")
 }
 
-func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
+func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (err error) {
 	var errs []error
 	o.q.Code = text
-	if o.q.MemoryBytes, err = parseMemory(o.memory); err == nil && o.q.MemoryBytes < 0 {
+	if o.q.MemoryBytes, err = cmdutil.ParseMemory(o.memory); err == nil && o.q.MemoryBytes < 0 {
 		err = errors.New("--memory: a call has a limit")
 	}
-	errs = append(errs, err, negative(o.q.Timeout))
+	errs = append(errs, err, cmdutil.CheckTimeout(o.q.Timeout))
 	if o.q.Session != "" {
 		errs = append(errs, code.CheckSession(o.q.Session))
 	}
@@ -222,14 +159,14 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
 	if !o.json {
-		o.q.Stdout, o.q.Stderr = a.Stdout, a.Stderr
+		o.q.Stdout, o.q.Stderr = f.Stdout, f.Stderr
 	}
-	all, name, err := a.known(o.q.Env)
+	all, name, err := f.Code().Preset(o.q.Env)
 	if err != nil {
 		return err
 	}
 	o.q.Env = name
-	r, done, err := a.codeRunner(all)
+	r, done, err := f.Code().Runner(all)
 	if err != nil {
 		return err
 	}
@@ -240,72 +177,61 @@ func (o *codeOptions) do(ctx context.Context, a *App, text string) (err error) {
 	}
 	switch {
 	case o.json:
-		err = a.json(res)
+		err = f.JSON(res)
 	case res.Value != "":
-		_, err = fmt.Fprintln(a.Stdout, res.Value)
+		_, err = fmt.Fprintln(f.Stdout, res.Value)
 	}
 	if err != nil {
 		return err
 	}
 	if !o.json {
-		a.TellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
+		f.TellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
 		if res.Lost {
-			fmt.Fprintf(a.Stderr, "note: %s\n", res.LostNote())
+			fmt.Fprintf(f.Stderr, "note: %s\n", res.LostNote())
 		}
 		if res.Ended && res.Session != "" {
-			fmt.Fprintf(a.Stderr, "note: session %s has ended: the next call restarts it\n", res.Session)
+			fmt.Fprintf(f.Stderr, "note: session %s has ended: the next call restarts it\n", res.Session)
 		}
 	}
-	return exitOf(sandbox.RunResult{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
+	return cmdutil.ExitOf(sandbox.RunResult{ExitCode: res.ExitCode, TimedOut: res.TimedOut})
 }
 
 // runError gives an error of package code its exit code and hint.
 func runError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return left(ctx)
+	if ctx.Err() != nil || errors.Is(err, sandbox.ErrLost) {
+		return cmdutil.UnknownEnd(ctx, err)
 	}
-	if e, ok := errors.AsType[*code.UnknownError](err); ok {
-		return notFound(e, didYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent env list"))
-	}
-	if e, ok := errors.AsType[*code.BoundError](err); ok {
-		return fault.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
-	}
-	if errors.Is(err, code.ErrNoSessions) {
-		return fault.New(workorder.ExitInvalid, err, "")
-	}
-	if errors.Is(err, sandbox.ErrLost) {
-		return unknownEnd(ctx, err)
-	}
-	return sandboxError(err)
+	return app.CodeError(err)
 }
 
-func newSessionCmd(a *App) *cobra.Command {
-	cmd := &cobra.Command{Use: "session", Short: "Manage sessions of 'run'", Args: noArgs}
-	cmd.AddCommand(newSessionListCmd(a), newSessionRmCmd(a))
+// NewCmdSession makes the command.
+func NewCmdSession(f *cmdutil.Factory) *cobra.Command {
+	cmd := &cobra.Command{Use: "session", Short: "Manage sessions of 'run'", Args: cmdutil.NoArgs}
+	cmd.AddCommand(newSessionListCmd(f), newSessionRmCmd(f))
 	return cmd
 }
 
-func newSessionListCmd(a *App) *cobra.Command {
+func newSessionListCmd(f *cmdutil.Factory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List sessions", Args: noArgs, Example: "  sandbox-agent session list",
+		Use: "list", Aliases: []string{"ls"}, Short: "List sessions", Args: cmdutil.NoArgs, Example: "  sandbox-agent session list",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r, done, err := a.codeRunner(nil)
+			r, done, err := f.Code().Runner(nil)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, done(cmd.Context())) }()
 			all, err := r.Sessions(cmd.Context())
 			if err != nil && !errors.Is(err, sandbox.ErrUnavailable) { // without an engine there are those in jails
-				return sandboxError(err)
+				return app.SandboxError(err)
 			}
 			if asJSON {
-				return a.json(all)
+				return f.JSON(all)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "SESSION\tENVIRONMENT\tRUNTIME\tAGE\tSANDBOX")
 			for _, s := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Env, s.Runtime, age(time.Since(s.Started)), s.Sandbox)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Env, s.Runtime, cmdutil.Age(time.Since(s.Started)), s.Sandbox)
 			}
 			return w.Flush()
 		},
@@ -314,17 +240,17 @@ func newSessionListCmd(a *App) *cobra.Command {
 	return cmd
 }
 
-func newSessionRmCmd(a *App) *cobra.Command {
+func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with their state", Example: "  sandbox-agent session rm s",
-		Args: each(func(_ *cobra.Command, args []string) error {
+		Args: cmdutil.Each(func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name a session"), "`sandbox-agent session list` lists them")
 		}, checkSession),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			r, done, err := a.codeRunner(nil)
+			r, done, err := f.Code().Runner(nil)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -337,7 +263,7 @@ func newSessionRmCmd(a *App) *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			r, done, err := a.codeRunner(nil)
+			r, done, err := f.Code().Runner(nil)
 			if err != nil {
 				return err
 			}
@@ -348,9 +274,9 @@ func newSessionRmCmd(a *App) *cobra.Command {
 			}
 			err = errors.Join(errs...)
 			if errors.Is(err, sandbox.ErrNotFound) {
-				return notFound(err, "list sessions with: sandbox-agent session list")
+				return app.NotFound(err, "list sessions with: sandbox-agent session list")
 			}
-			return sandboxError(err)
+			return app.SandboxError(err)
 		},
 	}
 }

@@ -1,0 +1,171 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/diag"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Code runs code in presets and sessions.
+type Code struct{ *Env }
+
+// Code returns the use cases of code in presets and sessions.
+func (e *Env) Code() Code { return Code{e} }
+
+// Variables that name where presets are.
+const (
+	PresetsFile = "SANDBOX_AGENT_ENVIRONMENTS"
+	PresetsDir  = "SANDBOX_AGENT_ENVIRONMENTS_DIR"
+)
+
+// PresetOptions says where this user's presets are.
+func (c Code) PresetOptions() environments.Options {
+	o := environments.Options{File: c.Getenv(PresetsFile), Dir: c.Getenv(PresetsDir), Getenv: c.Getenv}
+	o.Named = o.File != ""
+	if dir := settings.Dir(c.Getenv); dir != "" {
+		o.File, o.Dir = cmp.Or(o.File, filepath.Join(dir, "environments.yaml")), cmp.Or(o.Dir, filepath.Join(dir, "environments"))
+	}
+	return o
+}
+
+// Presets reads the presets. Problems go to warn, if it is not nil; a problem of one preset is no error.
+func (c Code) Presets(warn func(string)) (*environments.Registry, error) {
+	o := c.PresetOptions()
+	o.Warn = warn
+	r, err := environments.Open(o)
+	return r, fault.New(workorder.ExitInvalid, err, "mend it; `sandbox-agent env validate` tells when it is right")
+}
+
+// Preset returns the presets for a command that uses one of them, and its name. ref is a name, or the path of an artifact.
+func (c Code) Preset(ref string) (all func() []code.Environment, name string, err error) {
+	r, err := c.Presets(nil)
+	if err != nil {
+		return nil, "", err
+	}
+	if !strings.ContainsRune(ref, filepath.Separator) {
+		if err := r.Problem(ref); err != nil {
+			return nil, "", fault.New(workorder.ExitInvalid, err, "")
+		}
+		return r.Environments, ref, nil
+	}
+	e, err := artifact.Read(ref)
+	if err != nil {
+		return nil, "", fault.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", ref, err),
+			"`sandbox-agent artifact validate` lists what is wrong")
+	}
+	if e.Source, err = filepath.Abs(ref); err != nil {
+		return nil, "", err
+	}
+	return func() []code.Environment { return []code.Environment{e} }, e.Name, nil
+}
+
+// Variables that say when sessions end, in seconds.
+const (
+	SessionIdle = "SESSION_IDLE_TIMEOUT"
+	SessionLife = "SESSION_MAX_LIFETIME"
+)
+
+// Options returns the options of a runner that the environment sets.
+func (c Code) Options() (code.Options, error) {
+	o := code.Options{Image: c.SmallImage, Getenv: c.Getenv}
+	var errs []error
+	for name, to := range map[string]*time.Duration{SessionIdle: &o.Idle, SessionLife: &o.Life} {
+		text := c.Getenv(name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || n == 0 {
+			errs = append(errs, fmt.Errorf("%s %q: use seconds, such as 300", name, text))
+			continue
+		}
+		*to = time.Duration(n) * time.Second
+	}
+	return o, fault.New(workorder.ExitUsage, errors.Join(errs...), "")
+}
+
+// Runner opens a runner for one command, with the presets that it may use. Its sessions outlive it. done closes it.
+func (c Code) Runner(presets func() []code.Environment) (r *code.Runner, done func(context.Context) error, err error) {
+	o, err := c.Options()
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Kept, o.Environments = true, presets
+	if dir, err := c.StateDir(); err == nil {
+		o.Noted = filepath.Join(dir, "sessions")
+	}
+	return c.Open(o)
+}
+
+// abandonedTime bounds cleaning up after a signal.
+const abandonedTime = 5 * time.Second
+
+// Open opens a runner. done closes it.
+func (c Code) Open(o code.Options) (r *code.Runner, done func(context.Context) error, err error) {
+	m, err := c.Manager(false)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Artifacts of others are programs of this machine that the user has chosen.
+	if o.Hosts, err = c.OpenSandboxes(sandbox.Options{Getenv: c.Getenv, Log: c.Log(), AllowHost: true}); err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	r = code.NewRunner(m, o)
+	return r, func(ctx context.Context) error {
+		clean := context.WithoutCancel(ctx)
+		if ctx.Err() != nil { // the user waits for the end; sandboxes of sessions end by themselves
+			var cancel func()
+			clean, cancel = context.WithTimeout(clean, abandonedTime)
+			defer cancel()
+		}
+		return errors.Join(r.Close(clean), m.Close(), o.Hosts.Close())
+	}, nil
+}
+
+// CodeError gives an error of package code its exit code and hint.
+func CodeError(err error) error {
+	if e, ok := errors.AsType[*code.UnknownError](err); ok {
+		return NotFound(e, DidYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent env list"))
+	}
+	if e, ok := errors.AsType[*code.BoundError](err); ok {
+		return fault.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
+	}
+	if errors.Is(err, code.ErrNoSessions) {
+		return fault.New(workorder.ExitInvalid, err, "")
+	}
+	return SandboxError(err)
+}
+
+// SmallImage returns the image of presets and pools. It builds the image if it is missing, and notes that.
+func (e *Env) SmallImage(ctx context.Context) (string, error) {
+	be, err := e.Engine()
+	if err != nil {
+		return "", err
+	}
+	built := false
+	img, err := be.Images.Small(ctx, func(name string) {
+		built = true
+		e.Say(fmt.Sprintf("Image %q not found, building...", name))
+	}, nil)
+	if err != nil {
+		return "", err
+	}
+	if built {
+		e.Say(fmt.Sprintf("Image %q built successfully", img.Name))
+	}
+	return img.Name, nil
+}

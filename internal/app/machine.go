@@ -1,0 +1,158 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/cachebox"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Machine checks this machine, and cleans up what the program keeps on it.
+type Machine struct{ *Env }
+
+// Machine returns the use cases of this machine.
+func (e *Env) Machine() Machine { return Machine{e} }
+
+// GarbageOptions choose what CollectGarbage removes.
+type GarbageOptions struct{ DryRun, Images, Cache, Force bool }
+
+// removeRoot is what happens to a directory with programs of a removed artifact.
+const removeRoot upkeep.Do = "remove root folder"
+
+// CollectGarbage collects finished tasks and removes what killed programs left. The actions are nil if it could not look.
+func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]upkeep.Action, error) {
+	st, err := m.Store()
+	if err != nil {
+		return nil, err
+	}
+	be, err := m.Engine()
+	if err != nil {
+		return nil, err
+	}
+	collect := (&boxes{t: &Tasks{Env: m.Env}, st: st, be: be}).Collect
+	sweep := &upkeep.Sweep{Store: st, Engine: be.Engine, DryRun: o.DryRun, Collect: collect}
+	sweep.Volumes, _ = be.Engine.(runtime.Volumes)
+	if o.Images {
+		sweep.Images = be.Images
+	}
+	if o.Cache {
+		sweep.Cache = m.CacheVolume()
+	}
+	done, err := sweep.Run(ctx)
+	if ctx.Err() == nil {
+		more, rerr := removeRoots(ctx, st.Dir(), o.DryRun)
+		done, err = append(done, more...), errors.Join(err, rerr)
+	}
+	if m.OpenSandboxes == nil || ctx.Err() != nil {
+		return done, err
+	}
+	more, cerr := m.collectSandboxes(ctx, o)
+	return append(done, more...), errors.Join(err, SandboxError(cerr))
+}
+
+// collectSandboxes removes what is left of standalone sandboxes.
+func (m Machine) collectSandboxes(ctx context.Context, o GarbageOptions) (actions []upkeep.Action, err error) {
+	boxes, err := m.Manager(false)
+	if err != nil {
+		return nil, err
+	}
+	defer boxes.Close()
+	all, err := boxes.GC(ctx, sandbox.GCOptions{DryRun: o.DryRun, Force: o.Force})
+	for _, c := range all {
+		actions = append(actions, upkeep.Action{Do: upkeep.Do(c.Action), Target: c.Target, NeedsForce: c.NeedsForce})
+	}
+	return actions, err
+}
+
+// removeRoots removes directories with programs that no artifact has a link to.
+func removeRoots(ctx context.Context, state string, dryRun bool) (actions []upkeep.Action, err error) {
+	unused, err := artifact.Unused(state)
+	for _, root := range unused {
+		if !dryRun {
+			if rerr := artifact.RemoveUnused(ctx, root); rerr != nil {
+				err = errors.Join(err, rerr)
+				continue
+			}
+		}
+		actions = append(actions, upkeep.Action{Do: removeRoot, Target: root})
+	}
+	return actions, err
+}
+
+// Check checks what this machine can do.
+func (m Machine) Check(ctx context.Context) ([]doctor.Check, error) {
+	st, err := m.Store()
+	if err != nil {
+		return nil, err
+	}
+	own, err := st.Owner(false)
+	if err != nil {
+		return nil, err
+	}
+	d := doctor.Doctor{StateDir: st.Dir(), Owner: own.ID}
+	if be, err := m.Engine(); err != nil {
+		d.OpenError = err
+	} else {
+		d.Engine = be.Engine
+		d.Images = func(ctx context.Context) ([]string, error) {
+			list, err := be.Images.List(ctx)
+			return taskImages(list), err
+		}
+	}
+	return d.Run(ctx), nil
+}
+
+// taskImages are the names of images that a task's sandbox would be made of. Other images are current, too: the small one
+// does not have what a task needs.
+func taskImages(list []provision.BuiltImage) (names []string) {
+	for _, i := range list {
+		for _, tag := range i.Tags {
+			if i.Current && strings.HasPrefix(tag, provision.Repository+":") {
+				names = append(names, tag)
+			}
+		}
+	}
+	return names
+}
+
+// CacheBox shapes the sandbox that works on the cache.
+type CacheBox struct{ Image, Isolation, OCIRuntime string }
+
+// KeepCache carries out one request on the cache that sandboxes share. archive is nil except for CacheLoad. show, if not
+// nil, receives events of the work.
+func (m Machine) KeepCache(
+	ctx context.Context, box CacheBox, verb string, req workorder.CacheRequest, archive io.Reader, show func(workorder.Event),
+) (*workorder.CacheReport, error) {
+	isolation := cmp.Or(box.Isolation, workorder.IsolationConfined)
+	if !slices.Contains([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, isolation) {
+		return nil, Usagef("--isolation %q is not known: use %s or %s", isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
+	}
+	st, err := m.Store()
+	if err != nil {
+		return nil, err
+	}
+	own, err := st.Owner(true)
+	if err != nil {
+		return nil, err
+	}
+	be, err := m.Engine()
+	if err != nil {
+		return nil, err
+	}
+	k := &cachebox.Keeper{
+		Engine: be.Engine, Images: be.Images, Owner: own.ID, Dir: st.Dir(), Log: m.Log(), Show: show,
+		Image: box.Image, Isolation: isolation, OCIRuntime: box.OCIRuntime, CacheVolume: m.CacheVolume(),
+	}
+	return k.Do(ctx, m.Hard, verb, req, archive)
+}
