@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -205,7 +205,7 @@ var imageVariables = []string{
 func checkReferences(d *decoder, env *value, otherImage bool) {
 	const hint = "write $$ for a dollar"
 	for _, f := range env.Entries() {
-		names, err := envref.Names(f.Text)
+		names, err := text.References(f.Text)
 		if err != nil {
 			d.Report(f.Node, yamlkeys.CodeValue, hint, "env.%s: %v", f.Name, err)
 			continue

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
-	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -198,7 +198,7 @@ type OrderInput struct {
 
 // Spec is the box that the project wants.
 func (p *Project) Spec() workorder.Spec {
-	env, imageEnv := envref.Split(p.Env)
+	env, imageEnv := text.SplitReferences(p.Env)
 	return workorder.Spec{
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(),

@@ -72,7 +72,7 @@ func (s *scene) look() (agent, beside []process) {
 type side int
 
 const (
-	nobodys side = iota
+	neither side = iota
 	ofAgent
 	besideAgent
 )
@@ -81,14 +81,14 @@ func (s *scene) side(p process, byPID map[int]process) side {
 	top := s.top(p, byPID)
 	switch {
 	case p.Zombie:
-		return nobodys
+		return neither
 	case s.user == nil:
 		if top == s.agent {
 			return ofAgent
 		}
-		return nobodys
+		return neither
 	case p.uid != s.user.UID && (p.uid < innerUIDs || p.uid > innerUIDsEnd):
-		return nobodys
+		return neither
 	case p.space != s.own && p.space != "":
 		// A container: its processes do not descend from the process that requested it. Healthchecks come and go in
 		// containers of services, so the namespace decides.
@@ -101,7 +101,7 @@ func (s *scene) side(p process, byPID map[int]process) side {
 	case top == os.Getpid() || top == 0:
 		// This is the runner's: git runs as the agent's user for checkpoints. Or its parent ended during the scan,
 		// and the next look classifies it.
-		return nobodys
+		return neither
 	case s.others != nil && s.others.Includes(p.pid):
 		return besideAgent
 	}

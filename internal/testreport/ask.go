@@ -28,7 +28,8 @@ var asks = []struct {
 	{pattern.New(`^go test(?: |$)`), "-json", func(line string) Asked {
 		return Asked{strings.Replace(line, "go test", "go test -json", 1), GoJSON}
 	}},
-	{pattern.New(`^(?:[\w./$~-]*python[0-9.]*" -m |[\w./$~"-]*python[0-9.]* -m |(?:uv|poetry|pdm|hatch) run (?:python -m )?)?pytest(?: |$)`), "junit", func(line string) Asked {
+	{pattern.New(`^(?:[\w./$~-]*python[0-9.]*" -m |[\w./$~"-]*python[0-9.]* -m |(?:uv|poetry|pdm|hatch) run (?:python -m )?)?` +
+		`pytest(?: |$)`), "junit", func(line string) Asked {
 		return Asked{line + " --junitxml=" + askedFile, None}
 	}},
 	{pattern.New(`^(?:npx |pnpm exec |yarn )?vitest run(?: |$)`), "--reporter", func(line string) Asked {

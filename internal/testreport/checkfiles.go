@@ -17,7 +17,7 @@ type Commands struct {
 	Setup  map[string]string // run before the checks
 }
 
-// checkFiles are the names of files that decide what checks run, whoever reads them: recipes, and the settings of test runners,
+// checkFiles are the names of files that decide what checks run: recipes, and the settings of test runners,
 // linters and package managers.
 var checkFiles = []*pattern.Pattern{
 	re(`(?:^|/)(?:[Mm]akefile|GNUmakefile|\.?[jJ]ustfile|Taskfile\.ya?ml|Rakefile)$|\.mk$`),

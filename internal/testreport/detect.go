@@ -28,7 +28,8 @@ func Detect(head []byte) Format {
 		return GoJSON
 	case headJest.Match(head):
 		return Jest
-	case headTAP.Match(head) && (headPoint.Match(head) || bytes.Contains(head, []byte("TAP version")) || bytes.Contains(head, []byte("Bail out!"))):
+	case headTAP.Match(head) &&
+		(headPoint.Match(head) || bytes.Contains(head, []byte("TAP version")) || bytes.Contains(head, []byte("Bail out!"))):
 		return TAP
 	}
 	return None

@@ -51,9 +51,11 @@ var pruned = []string{".git", "node_modules", ".venv", "venv", "vendor", "site-p
 
 // usualNames match the paths that runners and their documentation use.
 var usualNames = pattern.New(`(?i)(?:^|/)(?:` +
-	`(?:[\w.-]*[._-])?(?:junit|xunit|pytest|rspec|phpunit|unittests?|tests?|nosetests|ctest|gotestsum)(?:[._-]?(?:report|results?|output|tests?|junit|xunit))*\.xml` +
+	`(?:[\w.-]*[._-])?(?:junit|xunit|pytest|rspec|phpunit|unittests?|tests?|nosetests|ctest|gotestsum)` +
+	`(?:[._-]?(?:report|results?|output|tests?|junit|xunit))*\.xml` +
 	`|(?:test-?)?(?:report|results?|reports)\.(?:xml|tap)` +
-	`|(?:surefire-reports|failsafe-reports|test-results|test_results|test-reports|test_reports|testresults|reports?|junit)/(?:[^/]+/){0,3}[^/]+\.xml` +
+	`|(?:surefire-reports|failsafe-reports|test-results|test_results|test-reports|test_reports|testresults|reports?|junit)/` +
+	`(?:[^/]+/){0,3}[^/]+\.xml` +
 	`|TEST-[^/]+\.xml` +
 	`|(?:[\w.-]*[._-])?(?:jest|vitest)(?:[._-]?(?:report|results?|output))*\.json` +
 	`|(?:go-?)?test-?(?:report|results?|output)\.(?:json|jsonl|ndjson)` +

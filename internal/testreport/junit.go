@@ -108,7 +108,8 @@ func (j *junitReader) testcase(e xml.StartElement) *Test {
 		t.Duration = seconds(f)
 	}
 	// GoogleTest, and JUnit 5's legacy writer.
-	if attr(e, "status") == "notrun" || attr(e, "status") == "disabled" || attr(e, "result") == "suppressed" || attr(e, "result") == "skipped" {
+	status, result := attr(e, "status"), attr(e, "result")
+	if status == "notrun" || status == "disabled" || result == "suppressed" || result == "skipped" {
 		t.Status = workorder.TestSkipped
 	}
 	// Runners write these for a suite that could not run.
@@ -133,7 +134,8 @@ func (j *junitReader) verdict(kind string, e xml.StartElement) {
 	case "rerunFailure", "rerunError":
 		return
 	default:
-		if kind == "error" && message == "collection failure" && attr(e, "classname") == "" && strings.TrimSpace(t.Suite) != "" && j.suite() == t.Suite {
+		if kind == "error" && message == "collection failure" && attr(e, "classname") == "" &&
+			strings.TrimSpace(t.Suite) != "" && j.suite() == t.Suite {
 			// pytest could not import a module; the case bears the module's name.
 			t.Suite, t.Name, t.Whole = t.Name, wholeSuite, true
 			message = ""

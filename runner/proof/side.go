@@ -362,7 +362,8 @@ func (r *sides) removeContainers(ctx context.Context, when string) {
 	defer cancel()
 	if err := r.Containers.Remove(ctx); err != nil {
 		r.because(
-			workorder.ReasonRemains, "containers other than the project's could not be removed %s, and may have changed the results of the checks: %v",
+			workorder.ReasonRemains,
+			"containers other than the project's could not be removed %s, and may have changed the results of the checks: %v",
 			when, err,
 		)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
-	"github.com/sandbox-agent/sandbox-agent/internal/next"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -252,5 +252,5 @@ func (b *lander) finish() {
 
 // nextCommand returns the next command for the user.
 func nextCommand(o *workorder.Order, r *workorder.Result) string {
-	return next.Command(next.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}, r)
+	return pullrequest.NextCommand(pullrequest.Task{ID: o.TaskID, Mode: o.Mode, Repo: o.Repo}, r)
 }

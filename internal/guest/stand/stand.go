@@ -17,12 +17,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/lease"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/serve"
 	"github.com/sandbox-agent/sandbox-agent/internal/mountid"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
@@ -101,7 +101,7 @@ func configure(c wire.Config) (serve.Config, error) {
 	}
 	env := append([]string{defaultPath}, os.Environ()...)
 	env = append(env, "HOME="+home, "USER="+name, "LOGNAME="+name)
-	expanded, err := envref.ExpandAll(c.ImageEnv, env)
+	expanded, err := text.ExpandReferences(c.ImageEnv, env)
 	if err != nil {
 		return serve.Config{}, err
 	}

@@ -14,11 +14,11 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/envref"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -98,7 +98,7 @@ func commandEnv(env *workorder.Envelope) []string {
 
 // ExpandEnv resolves the variables that refer to the image's, and adds them to the order's others.
 func ExpandEnv(o *workorder.Order) error {
-	all, err := envref.ExpandAll(o.ImageEnv, list(imageEnv(o)))
+	all, err := text.ExpandReferences(o.ImageEnv, list(imageEnv(o)))
 	for _, kv := range all {
 		name, value, _ := strings.Cut(kv, "=")
 		o.Env[name] = value

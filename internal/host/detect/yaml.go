@@ -6,7 +6,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/envref"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
 // writer writes the lines of a project file.
@@ -89,7 +89,7 @@ func (w *writer) environment(d *Draft) {
 	} else {
 		w.line("env:")
 		for _, v := range d.Env {
-			w.from(v.At, "  %s: %s", v.Name, scalar(envref.Escape(v.Value)))
+			w.from(v.At, "  %s: %s", v.Name, scalar(text.EscapeReferences(v.Value)))
 		}
 	}
 	w.line("# Secrets are references, never values: env://NAME, file://PATH or cmd://COMMAND. The key of the agent's model is taken from")

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/policy"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/next"
+	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -175,5 +175,5 @@ func localProof(p *workorder.Proof, inside func(string) bool) {
 
 // NextCommand builds the next command on the host: a command from a box is never shown.
 func NextCommand(rec *store.Record, res *workorder.Result) string {
-	return next.Command(next.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo}, res)
+	return pullrequest.NextCommand(pullrequest.Task{ID: rec.TaskID, Mode: rec.Mode, Repo: rec.Repo}, res)
 }

@@ -1,25 +1,21 @@
-// Package next says what the user of a finished run would most likely do next.
-//
-// The box writes it into its result for those who run boxes without the CLI; the host
-// recomposes it, because it believes no command of a box's and knows where a local repository is.
-package next
+package pullrequest
 
 import (
-	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Task is what a command names.
+// Task is what NextCommand names.
 type Task struct {
 	ID   string
 	Mode workorder.Mode
 	Repo string // address of the remote
 }
 
-// Command is ready to be pasted into a shell, whatever the names in it are. res
-// has its final status, and Resumable.
-func Command(t Task, res *workorder.Result) string {
+// NextCommand returns the command that the user of a finished run most likely runs next, quoted for a shell. res has its final status, and
+// Resumable. The box writes the command into its result for users who run boxes without the command line; the host composes it
+// again, because it believes no command of a box and knows where a local repository is.
+func NextCommand(t Task, res *workorder.Result) string {
 	cli := func(verb string) string { return "sandbox-agent " + verb + " " + t.ID }
 	x := res.Rebased
 	switch {
@@ -33,7 +29,7 @@ func Command(t Task, res *workorder.Result) string {
 		return cli("continue") + " --wait"
 	case res.Resumable:
 		return cli("continue")
-	case res.Pushed && (pullrequest.Unanswered(res) || lacksPR(res)):
+	case res.Pushed && (Unanswered(res) || lacksPR(res)):
 		return cli("pr open")
 	case !res.Pushed || res.BaseBranch == "" && res.BaseSHA == "":
 		return cli("logs")

@@ -1,4 +1,4 @@
-package next
+package pullrequest
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func TestCommand(t *testing.T) {
+func TestNextCommand(t *testing.T) {
 	pushed := func(change func(*workorder.Result)) workorder.Result {
 		r := workorder.Result{Status: workorder.StatusSuccess, Pushed: true, Branch: "b", BaseBranch: "main", BaseSHA: "0123"}
 		change(&r)
@@ -64,7 +64,7 @@ func TestCommand(t *testing.T) {
 			}), "sandbox-agent pr open T-1",
 		},
 	} {
-		if got := Command(c.task, &c.res); got != c.want {
+		if got := NextCommand(c.task, &c.res); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
 		}
 	}

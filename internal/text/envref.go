@@ -1,5 +1,4 @@
-// Package envref expands $NAME and ${NAME} in values of environment variables, as project files write them. $$ is a dollar.
-package envref
+package text
 
 import (
 	"errors"
@@ -9,9 +8,9 @@ import (
 	"strings"
 )
 
-// Expand replaces each reference of value by what lookup returns for its name. A name that lookup does not have is an
-// error, and so is a dollar that begins no reference.
-func Expand(value string, lookup func(name string) (string, bool)) (string, error) {
+// expand replaces each reference $NAME and ${NAME} of value, as project files write them, by what lookup returns for its name.
+// A name that lookup does not have is an error, and so is a dollar that begins no reference. $$ is a dollar.
+func expand(value string, lookup func(name string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(value, "$")
@@ -63,20 +62,20 @@ func reference(s string) (name, rest string, err error) {
 	return name, rest, nil
 }
 
-// Names lists what value refers to.
-func Names(value string) (names []string, err error) {
-	_, err = Expand(value, func(name string) (string, bool) { names = append(names, name); return "", true })
+// References lists what value refers to.
+func References(value string) (names []string, err error) {
+	_, err = expand(value, func(name string) (string, bool) { names = append(names, name); return "", true })
 	return names, err
 }
 
-// Escape writes a text so that Expand returns it.
-func Escape(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+// EscapeReferences writes a text so that ExpandReferences returns it.
+func EscapeReferences(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// Split separates variables whose values refer to others from those that are plain text, which come without escapes.
-func Split(env map[string]string) (plain, refer map[string]string) {
+// SplitReferences separates variables whose values refer to others from those that are plain text, which come without escapes.
+func SplitReferences(env map[string]string) (plain, refer map[string]string) {
 	plain = maps.Clone(env)
 	for name, value := range env {
-		text, err := Expand(value, func(string) (string, bool) { return "", false })
+		text, err := expand(value, func(string) (string, bool) { return "", false })
 		if err == nil {
 			plain[name] = text
 			continue
@@ -90,9 +89,9 @@ func Split(env map[string]string) (plain, refer map[string]string) {
 	return plain, refer
 }
 
-// ExpandAll expands variables by an environment of NAME=value entries, of which the last counts. The result has the
+// ExpandReferences expands variables by an environment of NAME=value entries, of which the last counts. The result has the
 // same form, in the order of the names.
-func ExpandAll(refer map[string]string, env []string) (all []string, err error) {
+func ExpandReferences(refer map[string]string, env []string) (all []string, err error) {
 	have := map[string]string{}
 	for _, kv := range env {
 		if name, value, ok := strings.Cut(kv, "="); ok {
@@ -100,7 +99,7 @@ func ExpandAll(refer map[string]string, env []string) (all []string, err error) 
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(refer)) {
-		value, err := Expand(refer[name], func(name string) (string, bool) { v, ok := have[name]; return v, ok })
+		value, err := expand(refer[name], func(name string) (string, bool) { v, ok := have[name]; return v, ok })
 		if err != nil {
 			return nil, fmt.Errorf("env %s: %w; write $$ for a dollar", name, err)
 		}
