@@ -45,6 +45,8 @@ type Env struct {
 	Note func(line string)
 	// Progress, if non-nil, receives one line per step of a sandbox's creation.
 	Progress func(line string)
+	// BuildEvents, if non-nil, returns a receiver for the events of an image's build, and a function to call after the last one.
+	BuildEvents func() (show func(workorder.Event), done func())
 	// Confirm asks a person a question whose default is no; nil if there is no person to ask.
 	Confirm func(ctx context.Context, question string) (bool, error)
 	// Logger returns the log of details; nil discards it.
@@ -80,6 +82,13 @@ func (e *Env) Say(line string) {
 
 // Warn says what went wrong and does not stop the use case.
 func (e *Env) Warn(what string) { e.Say("warning: " + what) }
+
+func (e *Env) buildEvents() (show func(workorder.Event), done func()) {
+	if e.BuildEvents == nil {
+		return func(workorder.Event) {}, func() {}
+	}
+	return e.BuildEvents()
+}
 
 // Log returns the log of details.
 func (e *Env) Log() *slog.Logger {

@@ -3,8 +3,14 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Sandboxes are the use cases of standalone sandboxes.
@@ -24,4 +30,79 @@ func (b Sandboxes) Get(ctx context.Context, name string) (sb *sandbox.Sandbox, d
 	}
 	b.Endpoints().Ensure(ctx, name)
 	return sb, func() { _, _ = sb.Close(), m.Close() }, nil
+}
+
+// SaveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
+func (b Sandboxes) SaveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
+	ended := sb.Info().State == sandbox.StateStopped
+	saved, err := sb.Branch().SaveUncommitted(ctx)
+	b.WarnSaved(saved)
+	switch {
+	case errors.Is(err, branch.ErrHalf) || err == nil && len(saved.Unsaved) == 0:
+		return nil
+	case err == nil:
+		err = errors.New("not all of its files can be saved")
+	}
+	if ended {
+		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+	}
+	return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err),
+		"`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
+}
+
+// RemoveSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.
+func RemoveSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
+	if force {
+		return sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
+	}
+	return sb.Remove(ctx, sandbox.RemoveOptions{})
+}
+
+// WarnOfRepositories names the repositories that a sandbox has left in directories of this machine, once it has ended.
+func (b Sandboxes) WarnOfRepositories(ctx context.Context, sb *sandbox.Sandbox) (paths []string) {
+	const most = 10
+	paths, all := sb.Spec().NewRepositories(ctx)
+	if len(paths) == 0 {
+		return nil
+	}
+	var shown, remove []string
+	for _, path := range paths[:min(len(paths), most)] {
+		shown = append(shown, text.Printable(path))
+		if text.Printable(path) == path {
+			remove = append(remove, path)
+		}
+	}
+	what := strings.Join(shown, ", ")
+	if more := len(paths) - most; more > 0 {
+		what += fmt.Sprintf(" and %d more", more)
+	}
+	if !all {
+		what += " (the search ended early: there may be more)"
+	}
+	what = fmt.Sprintf("directories that sandbox %s could write to have new repositories: %s. Git on this machine runs programs by "+
+		"their settings: look at them, or remove them, before you use git in these directories", sb.Name(), what)
+	if len(remove) > 0 {
+		what += ": `" + text.Shell(append([]string{"rm", "-rf", "--"}, remove...)...) + "` removes them"
+	}
+	b.Warn(what)
+	return paths
+}
+
+// NoteRenewed says that a sandbox was recreated, if it was.
+func (b Sandboxes) NoteRenewed(sb *sandbox.Sandbox) {
+	if note := RenewedNote(sb); note != "" {
+		b.Say(note)
+	}
+}
+
+// RenewedNote returns the remark that a sandbox was recreated; "" if it was not.
+func RenewedNote(sb *sandbox.Sandbox) string {
+	if !sb.Recreated() {
+		return ""
+	}
+	lost := "files that were not on mounts are gone"
+	if sb.Spec().BranchOf() != "" {
+		lost = "commits are there again, other files are not"
+	}
+	return fmt.Sprintf("note: sandbox %s was gone and was recreated from its spec: %s", sb.Name(), lost)
 }

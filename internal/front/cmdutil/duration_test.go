@@ -23,3 +23,10 @@ func TestDurations(t *testing.T) {
 		}
 	}
 }
+
+func TestSince(t *testing.T) {
+	t.Parallel()
+	if a, b := Since(time.Time{}), Since(time.Now().Add(-time.Hour)); a != "-" || b == "-" {
+		t.Errorf("%q, %q", a, b)
+	}
+}

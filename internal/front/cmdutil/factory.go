@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/render"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // IO are the streams of a command.
@@ -46,6 +47,12 @@ func New(streams IO, env app.Env) *Factory {
 		}
 	}
 	f.Logger = f.log
+	if f.BuildEvents == nil {
+		f.BuildEvents = func() (func(workorder.Event), func()) {
+			v := f.NewView(f.Stderr, false)
+			return v.Event, v.Close
+		}
+	}
 	if f.Person() {
 		f.Confirm = f.yes
 	}

@@ -1,7 +1,6 @@
 package cmdutil
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,11 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/yamlkeys"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // none lifts a limit on the command line.
@@ -126,19 +122,4 @@ func CheckTimeout(d time.Duration) error {
 		return fmt.Errorf("--timeout must not be negative")
 	}
 	return nil
-}
-
-// RuntimeVariable names the runtime where no flag does.
-const RuntimeVariable = "SANDBOX_AGENT_RUNTIME"
-
-// Runtime is the runtime that the flag names, or else the environment.
-func (f *Factory) Runtime(flag string) (sandbox.Runtime, error) {
-	k, err := sandbox.ParseRuntime(cmp.Or(flag, f.Getenv(RuntimeVariable), "auto"))
-	if errors.Is(err, sandbox.ErrUnsupported) {
-		return "", app.SandboxError(err)
-	}
-	if err != nil {
-		return "", fault.New(workorder.ExitUsage, err, "`sandbox-agent runtime list` lists them")
-	}
-	return k, nil
 }

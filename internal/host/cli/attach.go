@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -60,7 +61,7 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 	}
 	defer done()
 	if id == "" && o.from == 0 && a.atTerminal() {
-		switch argv, err := agentTerminal(ctx, sb); {
+		switch argv, err := app.AgentTerminal(ctx, sb); {
 		case err != nil:
 			return err
 		case argv != nil:

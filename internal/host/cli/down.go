@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -33,7 +32,7 @@ sandbox stays as it is, unless --force discards the changes.`,
 			}
 			defer done()
 			if !force {
-				if err := a.saveForReset(ctx, old); err != nil {
+				if err := a.Sandboxes().SaveForReset(ctx, old); err != nil {
 					return err
 				}
 			}
@@ -41,35 +40,18 @@ sandbox stays as it is, unless --force discards the changes.`,
 			if err != nil {
 				return sandboxError(err)
 			}
-			a.warnOfRepositories(ctx, old)
-			if err := a.settle(ctx, sb); err != nil {
+			a.Sandboxes().WarnOfRepositories(ctx, old)
+			if err := a.Sandboxes().Settle(ctx, sb); err != nil {
 				a.warn(err.Error())
 			}
 			defer sb.Close()
-			a.save(ctx, sb, sandbox.CommandRecord{}) // its branch begins anew
+			a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{}) // its branch begins anew
 			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "discard changes that no command has committed")
 	return cmd
-}
-
-// saveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
-func (a *App) saveForReset(ctx context.Context, sb *sandbox.Sandbox) error {
-	ended := sb.Info().State == sandbox.StateStopped
-	saved, err := sb.Branch().SaveUncommitted(ctx)
-	a.warnSaved(saved)
-	switch {
-	case errors.Is(err, branch.ErrHalf) || err == nil && len(saved.Unsaved) == 0:
-		return nil
-	case err == nil:
-		err = errors.New("not all of its files can be saved")
-	}
-	if ended {
-		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
-	}
-	return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s stays as it is: %w", sb.Name(), err), "`sandbox-agent reset --force "+sb.Name()+"` discards what is not saved")
 }
 
 type downOptions struct{ all, force, allUsers bool }
@@ -120,8 +102,8 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		sb, err := m.Get(ctx, name)
 		switch {
 		case err == nil:
-			if err = removeSandbox(ctx, sb, o.force); err == nil {
-				a.warnOfRepositories(ctx, sb)
+			if err = app.RemoveSandbox(ctx, sb, o.force); err == nil {
+				a.Sandboxes().WarnOfRepositories(ctx, sb)
 			}
 		case o.force:
 			err = forgetSandbox(ctx, m, name, err)
@@ -141,41 +123,4 @@ func forgetSandbox(ctx context.Context, m *sandbox.Manager, name string, err err
 		return err
 	}
 	return m.RemoveRecord(ctx, name)
-}
-
-// removeSandbox removes a sandbox, by force without saving its files: what it would send may be what is wrong with it.
-func removeSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
-	if force {
-		return sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
-	}
-	return sb.Remove(ctx, sandbox.RemoveOptions{})
-}
-
-// warnOfRepositories names the repositories that a sandbox has left in directories of this machine, once it has ended.
-func (a *App) warnOfRepositories(ctx context.Context, sb *sandbox.Sandbox) (paths []string) {
-	const most = 10
-	paths, all := sb.Spec().NewRepositories(ctx)
-	if len(paths) == 0 {
-		return nil
-	}
-	var shown, remove []string
-	for _, path := range paths[:min(len(paths), most)] {
-		shown = append(shown, text.Printable(path))
-		if text.Printable(path) == path {
-			remove = append(remove, path)
-		}
-	}
-	what := strings.Join(shown, ", ")
-	if more := len(paths) - most; more > 0 {
-		what += fmt.Sprintf(" and %d more", more)
-	}
-	if !all {
-		what += " (the search ended early: there may be more)"
-	}
-	what = fmt.Sprintf("directories that sandbox %s could write to have new repositories: %s. Git on this machine runs programs by their settings: look at them, or remove them, before you use git in these directories", sb.Name(), what)
-	if len(remove) > 0 {
-		what += ": `" + text.Shell(append([]string{"rm", "-rf", "--"}, remove...)...) + "` removes them"
-	}
-	a.warn(what)
-	return paths
 }

@@ -149,7 +149,7 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 		return o.inTask(ctx, a, name, c)
 	}
 	if name == "" {
-		if name, err = o.anySandbox(ctx, a); err != nil {
+		if name, err = a.Sandboxes().Current(ctx, o.image); err != nil {
 			return err
 		}
 	} else if o.image != "" {
@@ -195,7 +195,7 @@ func (a *App) runSaved(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Comma
 		if ok {
 			code = end.Code
 		}
-		a.save(ctx, sb, ranNow(c.Argv, started, code))
+		a.Sandboxes().Save(ctx, sb, app.RanNow(c.Argv, started, code))
 	}
 	return err
 }
@@ -252,9 +252,9 @@ func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c 
 		return sandboxError(err)
 	}
 	defer p.Close()
-	a.tellRenewed(sb)
+	a.Sandboxes().NoteRenewed(sb)
 	if len(ports) > 0 {
-		if err := a.listening(ctx, sb, p, ports); err != nil {
+		if err := a.Endpoints().AwaitListening(ctx, sb, p, ports); err != nil {
 			return err
 		}
 	}
@@ -280,8 +280,8 @@ func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c
 	if err != nil {
 		return unknownEnd(ctx, err)
 	}
-	a.tellRenewed(sb)
-	commit := a.save(ctx, sb, ranNow(c.Argv, started, r.ExitCode))
+	a.Sandboxes().NoteRenewed(sb)
+	commit := a.Sandboxes().Save(ctx, sb, app.RanNow(c.Argv, started, r.ExitCode))
 	if err := a.json(execResult{
 		ID: r.ID, Sandbox: sb.Name(), Endpoints: endpointsOf(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
 		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason, Commit: commit,
@@ -297,7 +297,7 @@ func (a *App) runIn(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command,
 	if err != nil {
 		return sandboxError(err)
 	}
-	a.tellRenewed(sb)
+	a.Sandboxes().NoteRenewed(sb)
 	over := make(chan struct{})
 	defer close(over)
 	go func() {

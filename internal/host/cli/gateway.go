@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/sshgate"
@@ -166,7 +167,7 @@ func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandb
 // Create implements sshgate.Sandboxes.
 func (g *gatewaySandboxes) Create(ctx context.Context, name string) error {
 	s := sandbox.Spec{Name: name}
-	if err := g.a.chooseRuntime(ctx, g.m, &s, ""); err != nil {
+	if err := g.a.Sandboxes().ChooseRuntime(ctx, g.m, &s, ""); err != nil {
 		return err
 	}
 	sb, err := g.m.Create(ctx, s)
@@ -182,10 +183,10 @@ func (g *gatewaySandboxes) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := removeSandbox(ctx, sb, false); err != nil {
+	if err := app.RemoveSandbox(ctx, sb, false); err != nil {
 		return err
 	}
-	g.a.warnOfRepositories(ctx, sb)
+	g.a.Sandboxes().WarnOfRepositories(ctx, sb)
 	return nil
 }
 
@@ -204,7 +205,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 		what.Argv = []string{"sh", "-c", c.Line}
 	case c.Terminal != nil:
 		var err error
-		if what.Argv, err = visitorTerminal(ctx, g.sb); err != nil {
+		if what.Argv, err = app.VisitorTerminal(ctx, g.sb); err != nil {
 			return 0, err
 		}
 	}
@@ -216,7 +217,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	if err != nil {
 		return 0, err
 	}
-	if said := renewed(g.sb); said != "" {
+	if said := app.RenewedNote(g.sb); said != "" {
 		fmt.Fprint(c.Stderr, said+"\r\n")
 	}
 	over := make(chan struct{})
@@ -224,12 +225,12 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	go hand(ctx, p, c, over)
 	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
 	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
-		ctx, cancel := outlast(ctx)
+		ctx, cancel := app.Outlast(ctx)
 		defer cancel()
-		_, _ = g.sb.Branch().SaveIfRunning(ctx, ranNow(what.Argv, started, exitOurs))
+		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, exitOurs))
 		return 0, err
 	}
-	g.a.save(ctx, g.sb, ranNow(what.Argv, started, r.ExitCode))
+	g.a.Sandboxes().Save(ctx, g.sb, app.RanNow(what.Argv, started, r.ExitCode))
 	if r.Reason != "" {
 		fmt.Fprintf(c.Stderr, "error: %s\r\n", r.Reason)
 	}

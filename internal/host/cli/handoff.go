@@ -78,8 +78,8 @@ func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, 
 // place is the repository of this machine that has the work of a task, or of a sandbox.
 func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) {
 	if len(args) == 1 {
-		if b, err := a.branch(ctx, args[0]); err == nil {
-			return a.branchPlace(ctx, b)
+		if b, err := a.Branches().Find(ctx, args[0]); err == nil {
+			return a.Branches().Handoff(ctx, b)
 		} else if !errors.Is(err, branch.ErrNone) {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) 
 func (a *App) placeHere(ctx context.Context, verb string, args []string) (*handoff.Place, error) {
 	p, err := a.place(ctx, args)
 	if err == nil {
-		err = a.inTree(ctx, verb, p.Of[strings.LastIndexByte(p.Of, ' ')+1:], p.Path())
+		err = a.Branches().CheckInTree(ctx, verb, p.Of[strings.LastIndexByte(p.Of, ' ')+1:], p.Path())
 	}
 	return p, err
 }
@@ -116,8 +116,8 @@ func (a *App) placeHere(ctx context.Context, verb string, args []string) (*hando
 func (a *App) placeToCheckOut(ctx context.Context, args []string) (*handoff.Place, error) {
 	const verb = "checkout"
 	if len(args) == 1 {
-		if b, err := a.branch(ctx, args[0]); err == nil {
-			return a.savedPlace(ctx, verb, b, false)
+		if b, err := a.Branches().Find(ctx, args[0]); err == nil {
+			return a.Branches().SavedHandoff(ctx, verb, b, false)
 		} else if !errors.Is(err, branch.ErrNone) {
 			return nil, err
 		}
@@ -289,11 +289,11 @@ of the current directory are never changed.`,
 			var p *handoff.Place
 			var err error
 			if len(args) == 1 {
-				b, err = a.branch(ctx, args[0])
+				b, err = a.Branches().Find(ctx, args[0])
 			}
 			switch {
 			case b != nil && err == nil:
-				p, err = a.savedPlace(ctx, "apply", b, remove)
+				p, err = a.Branches().SavedHandoff(ctx, "apply", b, remove)
 			case err == nil || errors.Is(err, branch.ErrNone):
 				p, err = a.placeHere(ctx, "apply", args)
 			}
@@ -309,7 +309,8 @@ of the current directory are never changed.`,
 			}
 			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
 			if remove && b != nil {
-				return a.deleteMerged(ctx, b, p.Head)
+				head, err := a.Branches().DeleteMerged(ctx, b, p.Head)
+				return a.deleted(b.Sandbox, head, err)
 			}
 			return nil
 		},

@@ -111,9 +111,9 @@ func environmentTopic() string {
 	rows := []variableRow{
 		{"SANDBOX_AGENT_STATE_DIR", "directory of tasks, records and keys"},
 		{"SANDBOX_AGENT_VERBOSE", "true: --verbose for all commands"},
-		{sandboxVariable, "sandbox of 'exec' without a name"},
-		{cmdutil.RuntimeVariable, "runtime of new sandboxes"},
-		{imageVariable, "image of containers without --image"},
+		{app.SandboxVariable, "sandbox of 'exec' without a name"},
+		{app.RuntimeVariable, "runtime of new sandboxes"},
+		{app.ImageVariable, "image of containers without --image"},
 		{"SANDBOX_AGENT_PROJECTS", "more directories with project files"},
 		{app.PresetsFile, "file with presets of 'run'"},
 		{app.PresetsDir, "directory with artifacts of 'run'"},

@@ -8,7 +8,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,14 +25,5 @@ func TestHintsAreTrue(t *testing.T) {
 	err = fault.New(workorder.ExitBox, fmt.Errorf("ask the engine: %w", denied), "start the Docker engine")
 	if got := hint(err); !strings.Contains(got, "usermod -aG docker") || exitCode(err) != workorder.ExitBox {
 		t.Errorf("%v: hint %q", err, got)
-	}
-}
-
-// TestHintOfADeletion: what is advised to remove a sandbox removes its branch as well, where that was asked for.
-func TestHintOfADeletion(t *testing.T) {
-	t.Parallel()
-	err := deleteError("dev", fmt.Errorf("sandbox dev stays: %w", sandbox.ErrUnsaved))
-	if got := hint(err); !strings.Contains(got, "`sandbox-agent delete --force dev`") || exitCode(err) != workorder.ExitGeneral {
-		t.Errorf("hint %q, exit code %d", got, exitCode(err))
 	}
 }

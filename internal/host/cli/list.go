@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,72 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// environmentRow is a sandbox with a branch.
-type environmentRow struct {
-	branch.Info
-	State sandbox.State `json:"state"`
-}
-
-// listed are the sandboxes with a branch of the repository that the user is in, or all; the last that was changed first. With the error of an engine that does not answer
-// they are all listed, too.
-func (a *App) listed(ctx context.Context, all bool) ([]environmentRow, error) {
-	store, err := a.branches()
-	if err != nil {
-		return nil, err
-	}
-	top, err := a.top()
-	if err != nil {
-		return nil, err
-	}
-	list, err := store.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var there []sandbox.Info
-	var unseen error
-	if len(list) > 0 {
-		m, err := a.sandboxes()
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		there, err = m.List(ctx)
-		unseen = sandboxError(err)
-	}
-	rows, unknown := []environmentRow{}, false
-	for _, row := range environmentRows(list, there) {
-		if !all && top != "" && row.Repo != top {
-			continue
-		}
-		unknown = unknown || row.State == sandbox.StateUnknown
-		rows = append(rows, row)
-	}
-	if !unknown && errors.Is(unseen, sandbox.ErrUnavailable) { // an engine that none of them is on
-		unseen = nil
-	}
-	return rows, unseen
-}
-
-// environmentRows adds the states of sandboxes to their branches.
-func environmentRows(list []branch.Info, there []sandbox.Info) (rows []environmentRow) {
-	states := map[[2]string]sandbox.State{} // by name and repository, which is not known of a damaged sandbox if nothing of it can be read
-	for _, i := range there {
-		if repo := i.Spec.BranchOf(); repo != "" || i.State == sandbox.StateDamaged {
-			states[[2]string{i.Name, repo}] = i.State
-		}
-	}
-	for _, i := range list {
-		rows = append(rows, environmentRow{i, cmp.Or(states[[2]string{i.Name, i.Repo}], states[[2]string{i.Name, ""}], sandbox.StateMissing)})
-	}
-	return rows
-}
 
 type listOptions struct{ quiet, whole, json, all bool }
 
@@ -99,7 +38,7 @@ listed until 'delete': their commits stay.`,
 }
 
 func (o *listOptions) do(ctx context.Context, a *App) error {
-	rows, err := a.listed(ctx, o.all)
+	rows, err := a.Branches().List(ctx, o.all)
 	switch {
 	case err != nil && len(rows) == 0:
 		return err
@@ -117,7 +56,7 @@ func (o *listOptions) do(ctx context.Context, a *App) error {
 // maxTitle is what of a title is shown, in characters.
 const maxTitle = 40
 
-func (a *App) printList(rows []environmentRow, whole bool) error {
+func (a *App) printList(rows []app.BranchRow, whole bool) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "SANDBOX\tTITLE\tSTATUS\tCREATED\tUPDATED")
 	for _, i := range rows {
@@ -141,7 +80,7 @@ func newWatchCmd(a *App) *cobra.Command {
 			tick := time.NewTicker(watchEvery)
 			defer tick.Stop()
 			for {
-				rows, err := a.listed(cmd.Context(), all)
+				rows, err := a.Branches().List(cmd.Context(), all)
 				if err != nil && len(rows) == 0 {
 					return err
 				}
@@ -176,7 +115,7 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 			if err != nil {
 				return err
 			}
-			rows, err := a.listed(cmd.Context(), true)
+			rows, err := a.Branches().List(cmd.Context(), true)
 			if err != nil {
 				return err
 			}
@@ -192,7 +131,8 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 				case dry:
 					fmt.Fprintf(a.Stdout, "would delete %s, changed %s\n", i.Name, ago(i.Updated))
 				default:
-					errs = append(errs, a.deleteBranch(cmd.Context(), m, i.Branch, deletion{head: i.Head, force: force}))
+					head, err := a.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
+					errs = append(errs, a.deleted(i.Name, head, err))
 				}
 			}
 			return errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
@@ -131,7 +132,7 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 		}
 		defer p.Close()
 		if len(ports) > 0 {
-			if err := e.a.listening(ctx, e.sb, p, ports); err != nil {
+			if err := e.a.Endpoints().AwaitListening(ctx, e.sb, p, ports); err != nil {
 				return r, wrongCall(err)
 			}
 		}
@@ -145,13 +146,13 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 	got, err := e.sb.Run(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil { // what it had changed by then is not lost
-			e.a.save(ctx, e.sb, ranNow(c.Argv, started, exitLeft))
+			e.a.Sandboxes().Save(ctx, e.sb, app.RanNow(c.Argv, started, exitLeft))
 		}
 		return r, wrongCall(sandboxError(err))
 	}
-	ran := ranNow(c.Argv, started, got.ExitCode)
+	ran := app.RanNow(c.Argv, started, got.ExitCode)
 	ran.Reason = text.Runes(text.Clean(q.Explanation), maxEnvTitle)
-	r.Commit = e.a.save(ctx, e.sb, ran)
+	r.Commit = e.a.Sandboxes().Save(ctx, e.sb, ran)
 	r.Stdout, r.Stderr, r.ExitCode, r.TimedOut = string(got.Stdout), string(got.Stderr), got.ExitCode, got.TimedOut
 	if got.TimedOut {
 		r.ExitCode = exitTimedOut
@@ -180,7 +181,7 @@ func (e *mcpEnvironment) Checkpoint(ctx context.Context, name string) (c mcpserv
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
-	if _, err := e.a.saved(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil { // a checkpoint of what was before is none
+	if _, err := e.a.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil { // a checkpoint of what was before is none
 		return c, err
 	}
 	c.Commit, err = e.b.Checkpoint(ctx, name)
@@ -214,7 +215,7 @@ func (e *mcpEnvironment) Log(ctx context.Context) (string, error) {
 
 // Diff is what `diff` prints.
 func (e *mcpEnvironment) Diff(ctx context.Context) (string, error) {
-	p, err := e.a.branchPlace(ctx, e.b)
+	p, err := e.a.Branches().Handoff(ctx, e.b)
 	if err != nil {
 		return "", wrongCall(err)
 	}

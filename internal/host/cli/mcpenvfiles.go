@@ -94,7 +94,7 @@ func (e *mcpEnvironment) change(ctx context.Context, name, subject string, do fu
 	if err := do(abs); err != nil {
 		return c, err
 	}
-	if c.Commit, err = e.a.saved(ctx, e.sb, sandbox.CommandRecord{Subject: subject}); err != nil {
+	if c.Commit, err = e.a.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: subject}); err != nil {
 		e.a.warn(err.Error())
 	}
 	if why := uncommitted(abs, tracked, c.Commit, err != nil); why != "" {

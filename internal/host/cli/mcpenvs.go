@@ -146,7 +146,7 @@ func (t *mcpEnvironments) List(ctx context.Context) ([]mcpserver.EnvironmentInfo
 		return nil, err
 	}
 	defer c.m.Close()
-	rows, err := c.a.listed(ctx, false)
+	rows, err := c.a.Branches().List(ctx, false)
 	if err != nil {
 		return nil, wrongCall(err)
 	}
@@ -190,7 +190,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 	case sandbox.RuntimeContainer, sandbox.RuntimeJail:
 		s.Repo, s.Ref = c.top, begin
 		if t.runtime == sandbox.RuntimeContainer {
-			s.Image, err = c.a.containerImage(ctx)
+			s.Image, err = c.a.Sandboxes().ContainerImage(ctx)
 		}
 	default:
 		err = c.a.Sandboxes().ApplyProject(ctx, &s, "", c.top, begin)
@@ -207,7 +207,7 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 		return nil, nil, wrongCall(sandboxError(err))
 	}
 	e = &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
-	c.a.save(ctx, sb, sandbox.CommandRecord{})
+	c.a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if n := len(repo.Changed); n > 0 {
 		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")
 		if n > envNamed {

@@ -190,7 +190,7 @@ func (w *monitor) check(ctx context.Context, i sandbox.Info) (commit string, err
 		return "", errors.Join(context.Cause(ctx), err)
 	}
 	if i.Spec.BranchOf() != "" && i.Spec.IdleTimeout == 0 { // to look into it is to use it
-		commit = w.a.save(ctx, sb, sandbox.CommandRecord{})
+		commit = w.a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	}
 	return commit, nil
 }

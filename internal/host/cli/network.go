@@ -65,8 +65,8 @@ func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox
 		if err := sb.SetNetwork(ctx, to, allow...); err != nil {
 			return sandboxError(err)
 		}
-		a.tellRenewed(sb)
-		a.briefAnew(ctx, sb)
+		a.Sandboxes().NoteRenewed(sb)
+		a.Agents().BriefAgain(ctx, sb)
 	}
 	now := sb.Spec()
 	if o.json {

@@ -76,7 +76,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 		if err := a.Endpoints().Remove(ctx, name, inside); err != nil {
 			return err
 		}
-		a.briefAnew(ctx, sb)
+		a.Agents().BriefAgain(ctx, sb)
 		return nil
 	case len(ports) == 0:
 		return o.list(ctx, a, sb)
@@ -85,7 +85,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 	if err != nil {
 		return err
 	}
-	a.briefAnew(ctx, sb)
+	a.Agents().BriefAgain(ctx, sb)
 	if o.json {
 		rows := make([]portRow, 0, len(added))
 		for _, p := range added {

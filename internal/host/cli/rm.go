@@ -112,6 +112,14 @@ func (o *rmOptions) removed(a *App, name string) error {
 	return nil
 }
 
+// deleted reports the removal of a sandbox with its branch.
+func (o *rmOptions) deleted(a *App, name, head string, err error) error {
+	if err == nil && o.json {
+		return o.removed(a, name)
+	}
+	return a.deleted(name, head, err)
+}
+
 // missing removes what is left of a sandbox that cannot be opened: by force its record, with --branch its branch.
 func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error) error {
 	if !o.force && !o.branch || !sandbox.ValidName(name) {
@@ -123,7 +131,8 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 	}
 	defer m.Close()
 	if o.branch {
-		return a.deleteNamed(ctx, m, name, deletion{force: o.force})
+		head, err := a.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
+		return o.deleted(a, name, head, err)
 	}
 	if ferr := forgetSandbox(ctx, m, name, err); ferr != nil {
 		return unknownName(ctx, a, name, ferr)
@@ -146,7 +155,8 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 			return err
 		}
 		defer m.Close()
-		return a.deleteBranch(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), deletion{force: o.force})
+		head, err := a.Branches().Delete(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), app.Deletion{Force: o.force})
+		return o.deleted(a, sb.Name(), head, err)
 	}
 	err := sb.Remove(ctx, sandbox.RemoveOptions{})
 	if o.force && errors.Is(err, sandbox.ErrUnsaved) {
@@ -155,7 +165,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 	if err != nil {
 		return sandboxError(err)
 	}
-	a.warnOfRepositories(ctx, sb)
+	a.Sandboxes().WarnOfRepositories(ctx, sb)
 	return o.removed(a, sb.Name())
 }
 

@@ -14,25 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// tellRenewed says that a sandbox was made anew, where it was.
-func (a *App) tellRenewed(sb *sandbox.Sandbox) {
-	if said := renewed(sb); said != "" {
-		fmt.Fprintln(a.Stderr, said)
-	}
-}
-
-// renewed is what to say of a sandbox that was made anew; "" of others.
-func renewed(sb *sandbox.Sandbox) string {
-	if !sb.Recreated() {
-		return ""
-	}
-	lost := "the files are gone that were not on mounts"
-	if sb.Spec().BranchOf() != "" {
-		lost = "what was committed is there again, other files are not"
-	}
-	return fmt.Sprintf("note: sandbox %s was gone and is made anew, as `sandbox-agent up` had made it: %s", sb.Name(), lost)
-}
-
 // listSandboxes lists sandboxes without a task.
 func (a *App) listSandboxes(ctx context.Context, asJSON, allUsers bool) error {
 	all, err := a.allSandboxes(ctx, allUsers)

@@ -7,12 +7,12 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -24,9 +24,6 @@ import (
 
 // mayRun puts tasks first whose sandbox may run.
 func mayRun(r, s *store.Record) bool { return !r.Collected && s.Collected }
-
-// bestShells are tried in this order.
-var bestShells = []string{"bash", "ash", "sh"}
 
 type shellOptions struct{ shell string }
 
@@ -87,11 +84,11 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 	case o.shell != "":
 		c.Argv = []string{o.shell}
 	case a.atTerminal():
-		if c.Argv, err = ownTerminal(ctx, sb); err != nil {
+		if c.Argv, err = app.OwnTerminal(ctx, sb); err != nil {
 			return err
 		}
 	default:
-		if c.Argv, err = bestShell(ctx, sb); err != nil {
+		if c.Argv, err = app.BestShell(ctx, sb); err != nil {
 			return err
 		}
 	}
@@ -114,84 +111,6 @@ func (a *App) showInTerminal(ctx context.Context, sb *sandbox.Sandbox, argv []st
 		c.Env = []string{"TERM=" + kind}
 	}
 	return a.runInTerminal(ctx, sb, c)
-}
-
-// visitorTerminal returns the command for a person who opens a sandbox: it shows the agent that runs in it, or else its
-// own terminal.
-func visitorTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
-	if argv, err := agentTerminal(ctx, sb); err != nil || argv != nil {
-		return argv, err
-	}
-	return ownTerminal(ctx, sb)
-}
-
-// agentTerminal returns the command that shows the running agent; nil if none runs.
-func agentTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
-	r, err := sb.Run(ctx, sandbox.Command{
-		Argv: []string{"sh", "-c", anyAgentScript, "sh", tmuxSession}, Dir: "/", Timeout: beginTime, Unrecorded: true,
-	})
-	if err != nil {
-		return nil, sandboxError(err)
-	}
-	window := strings.TrimSpace(string(r.Stdout))
-	if window == "" {
-		return nil, nil
-	}
-	return showSession("=" + tmuxSession + ":" + window), nil
-}
-
-// showSession returns the command that shows a session of tmux, or a window of one.
-func showSession(target string) []string { return []string{"sh", "-c", showTerminal, "sh", target} }
-
-// ownTerminal returns the command that shows a sandbox's own terminal: a session of tmux, which goes on without a
-// client. A separate command starts it, since all that a command started ends when its caller is killed. Without tmux
-// it is a shell that ends with its caller.
-func ownTerminal(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
-	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", beginTerminal}, Timeout: beginTime, Unrecorded: true})
-	if err != nil {
-		return nil, sandboxError(err)
-	}
-	if r.ExitCode != 0 {
-		return bestShell(ctx, sb)
-	}
-	return showSession("=" + shellSession), nil
-}
-
-const (
-	// shellSession is the session of tmux with a sandbox's own terminal. That of agents is tmuxSession.
-	shellSession  = "main"
-	beginTerminal = `command -v tmux >/dev/null || exit 1
-tmux has-session -t =` + shellSession + ` && exit
-set -- new-session -d -s ` + shellSession + `
-` + runTmux + ` || tmux has-session -t =` + shellSession
-	// runTmux executes the tmux commands in the script's arguments, with one server for all sessions. The user's
-	// ~/.tmux.conf replaces these options.
-	runTmux = `test -e ~/.tmux.conf || set -- set-option -g history-limit 50000 ';' set-option -g mouse on ';' \
-	set-option -g focus-events on ';' set-option -g default-terminal tmux-256color ';' "$@"
-tmux start-server ';' "$@"`
-	// anyAgentScript prints the window of an agent whose program runs: the current one, if it is among them.
-	anyAgentScript = `tmux list-windows -t "=$1" -F '#{pane_dead} #{window_active} #{window_index}' 2>/dev/null |
-sed -n 's/^0 //p' | sort -r | sed -n '1s/.* //p'`
-	// An unknown terminal is treated as xterm; a dumb one cannot show another.
-	showTerminal = `test "$TERM" != dumb || exec sh
-infocmp >/dev/null 2>&1 || TERM=xterm-256color
-export TERM
-exec tmux -u attach-session -t "$1"`
-	// beginTime bounds a start of tmux on a busy machine.
-	beginTime = 20 * time.Second
-)
-
-func bestShell(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
-	for _, name := range bestShells {
-		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{name, "-c", ":"}, Unrecorded: true})
-		if err != nil {
-			return nil, sandboxError(err)
-		}
-		if r.ExitCode == 0 {
-			return []string{name}, nil
-		}
-	}
-	return nil, notFound(fmt.Errorf("sandbox %s has none of %s", sb.Name(), strings.Join(bestShells, ", ")), "`sandbox-agent shell "+sb.Name()+" -- PROGRAM` runs a program that it has")
 }
 
 func (a *App) shell(ctx context.Context, id string, argv []string) error {

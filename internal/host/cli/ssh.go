@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
@@ -225,7 +226,7 @@ func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) 
 	percent := strings.NewReplacer("%", "%%")
 	return []sshOption{
 		{"User", name},
-		{"ProxyCommand", percent.Replace(commandLine(words))},
+		{"ProxyCommand", percent.Replace(app.CommandLine(words))},
 		{"HostKeyAlias", hostAlias},
 		{"UserKnownHostsFile", `"` + percent.Replace(file) + `"`},
 		{"StrictHostKeyChecking", "yes"},
@@ -284,7 +285,7 @@ machine's SSH server.`,
 				}
 				words = append(words, "-J", cmp.Or(a.Getenv("USER"), "root")+"@"+self)
 			}
-			fmt.Fprintln(a.Stdout, commandLine(append(words, "-p", port, args[0]+"@"+host)))
+			fmt.Fprintln(a.Stdout, app.CommandLine(append(words, "-p", port, args[0]+"@"+host)))
 			return nil
 		},
 	}

@@ -127,7 +127,7 @@ func (a *App) resume(ctx context.Context, name string) error {
 	if err := sb.Resume(ctx); err != nil {
 		return sandboxError(err)
 	}
-	a.tellRenewed(sb)
+	a.Sandboxes().NoteRenewed(sb)
 	fmt.Fprintln(a.Stdout, name+" runs")
 	return nil
 }

@@ -73,7 +73,7 @@ func (o *stopOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) 
 	if err := sb.Stop(ctx); err != nil {
 		return sandboxError(err)
 	}
-	repositories := a.warnOfRepositories(ctx, sb)
+	repositories := a.Sandboxes().WarnOfRepositories(ctx, sb)
 	if o.json {
 		return a.json(struct {
 			sandbox.Info

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -142,7 +143,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	}
 	defer m.Close()
 	if o.repo == "" && o.project == "" && s.Worktree == "" && o.ref == "" {
-		err = a.chooseRuntime(ctx, m, &s, o.runtime)
+		err = a.Sandboxes().ChooseRuntime(ctx, m, &s, o.runtime)
 	} else if s.Runtime, err = a.Runtime(o.runtime); err == nil {
 		err = o.of(ctx, a, &s)
 	}
@@ -160,24 +161,24 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	defer sb.Close()
 	if len(ports) > 0 {
 		if ports, err = a.Endpoints().Add(ctx, name, ports); err != nil {
-			clean, cancel := outlast(ctx) // it saves a worktree
+			clean, cancel := app.Outlast(ctx) // it saves a worktree
 			defer cancel()
 			return errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
 		}
 	}
-	if err := a.settle(ctx, sb); err != nil {
+	if err := a.Sandboxes().Settle(ctx, sb); err != nil {
 		a.warn(err.Error())
 	}
 	a.warnOfRoots(sb)
-	a.save(ctx, sb, sandbox.CommandRecord{})
+	a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if o.json {
 		return a.json(struct {
 			sandbox.Spec
 			Endpoints map[string]string `json:"endpoints,omitempty"`
 		}{sb.Spec(), endpointsOf(ports)})
 	}
-	fmt.Fprintf(a.Stdout, "%s is up (%s, %s)\n", name, runtimeOf(sb), time.Since(start).Round(time.Millisecond))
-	a.noteNetwork(sb)
+	fmt.Fprintf(a.Stdout, "%s is up (%s, %s)\n", name, app.RuntimeText(sb), time.Since(start).Round(time.Millisecond))
+	a.Sandboxes().NoteNetwork(sb)
 	a.tellEndpoints(ports)
 	if repo := sb.Spec().BranchOf(); repo != "" {
 		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
@@ -203,7 +204,7 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 		err = usage("--from-ref without --repo or --project")
 	}
 	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
-		s.Image, err = a.containerImage(ctx)
+		s.Image, err = a.Sandboxes().ContainerImage(ctx)
 	}
 	return err
 }

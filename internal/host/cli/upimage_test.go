@@ -15,7 +15,7 @@ import (
 func TestUpWithoutAnImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	vars := map[string]string{"HOME": dir, "SANDBOX_AGENT_STATE_DIR": dir, "DOCKER_HOST": "unix://" + filepath.Join(dir, "none.sock"), imageVariable: "mine"}
+	vars := map[string]string{"HOME": dir, "SANDBOX_AGENT_STATE_DIR": dir, "DOCKER_HOST": "unix://" + filepath.Join(dir, "none.sock"), app.ImageVariable: "mine"}
 	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: io.Discard, Stderr: io.Discard}, app.Env{Getenv: func(name string) string { return vars[name] }, OpenSandboxes: sandbox.NewManager})}
 	for name, o := range map[string]*upOptions{"clone": {repo: dir}, "worktree": {spec: sandbox.Spec{Worktree: dir}}, "workspace": {workspaces: []string{dir}}, "nothing": {}} {
 		o.runtime = string(sandbox.RuntimeContainer)

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -27,16 +28,17 @@ const (
 	saidTail = 2 << 10
 )
 
-// listening waits until a command of the background listens at the ports. One that does not is ended, its endpoints too, and what it said last is in the error.
-func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Process, ports []porter.Port) error {
+// AwaitListening waits until a background command listens at the ports. If it does not, it is ended together with its endpoints, and the
+// error has the end of its output.
+func (p Endpoints) AwaitListening(ctx context.Context, sb *sandbox.Sandbox, c *sandbox.Process, ports []porter.Port) error {
 	wait, cancel := context.WithTimeout(ctx, exposeTime)
 	defer cancel()
 	out := proc.NewTail(saidTail)
 	over := make(chan string, 1)
 	go func() {
-		r, err := p.Wait(wait, out, out)
+		r, err := c.Wait(wait, out, out)
 		switch {
-		case wait.Err() != nil: // somebody waits no longer
+		case wait.Err() != nil: // the caller has stopped waiting
 		case err != nil:
 			over <- err.Error()
 		default:
@@ -57,7 +59,7 @@ func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Pro
 		}
 	}
 	if ctx.Err() != nil {
-		return left(ctx)
+		return tasks.ErrLeft
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
@@ -65,14 +67,13 @@ func (a *App) listening(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.Pro
 	for _, p := range ports {
 		inside = append(inside, p.Port)
 	}
-	err := errors.Join(p.End(clean), a.Endpoints().Remove(clean, sb.Name(), inside))
+	err := errors.Join(c.End(clean), p.Remove(clean, sb.Name(), inside))
 	if said := strings.TrimSpace(text.Clean(out.String())); said != "" {
 		why += ", and said last:\n" + said
 	}
-	return fault.New(workorder.ExitGeneral, errors.Join(fmt.Errorf("no server at port %s of %s: %s", joined(inside), sb.Name(), why), err), "it has to listen at the sandbox's loopback or at all its addresses")
+	err = errors.Join(fmt.Errorf("no server at port %s of %s: %s", strings.Trim(fmt.Sprint(inside), "[]"), sb.Name(), why), err)
+	return fault.New(workorder.ExitGeneral, err, "it has to listen at the sandbox's loopback or at all its addresses")
 }
-
-func joined(ports []int) string { return strings.Trim(fmt.Sprint(ports), "[]") }
 
 // listens reports whether something listens at the port where an endpoint reaches it.
 func listens(all []sandbox.Port, port int) bool {

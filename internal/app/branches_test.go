@@ -1,12 +1,14 @@
-package cli
+package app
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // The list of branches has the states that the list of sandboxes has.
@@ -16,7 +18,7 @@ func TestStatesOfBranches(t *testing.T) {
 	for _, name := range []string{"runs", "damaged", "unreadable", "of-another", "without", "gone"} {
 		list = append(list, branch.Info{Name: name, Repo: "/r"})
 	}
-	rows := environmentRows(list, []sandbox.Info{
+	rows := branchRows(list, []sandbox.Info{
 		{Name: "runs", State: sandbox.StateRunning, Spec: sandbox.Spec{Repo: "/r"}},
 		{Name: "damaged", State: sandbox.StateDamaged, Spec: sandbox.Spec{Repo: "/r"}},
 		{Name: "unreadable", State: sandbox.StateDamaged},
@@ -30,7 +32,13 @@ func TestStatesOfBranches(t *testing.T) {
 	if got := strings.Join(got, ", "); got != "runs running, damaged damaged, unreadable damaged, of-another gone, without gone, gone gone" {
 		t.Error(got)
 	}
-	if a, b := since(time.Time{}), since(time.Now().Add(-time.Hour)); a != "-" || b == "-" {
-		t.Errorf("%q, %q", a, b)
+}
+
+// TestHintOfADeletion: what is advised to remove a sandbox removes its branch as well, where that was asked for.
+func TestHintOfADeletion(t *testing.T) {
+	t.Parallel()
+	err := deleteError("dev", fmt.Errorf("sandbox dev stays: %w", sandbox.ErrUnsaved))
+	if got := fault.Hint(err); !strings.Contains(got, "`sandbox-agent delete --force dev`") || fault.Code(err) != workorder.ExitGeneral {
+		t.Errorf("hint %q, exit code %d", got, fault.Code(err))
 	}
 }

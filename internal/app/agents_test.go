@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"os"
@@ -135,7 +135,7 @@ func TestStartScript(t *testing.T) {
 				if err := os.WriteFile(launcher, []byte(program), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				return run("sh", "-c", startScript, "sh", tmuxSession, agent, dir, launcher)
+				return run("sh", "-c", startScript, "sh", AgentSession, agent, dir, launcher)
 			}
 			for heard := false; !heard; { // go test's own deadline ends it: on a busy machine tmux may miss what is printed at the very end
 				out, err := start("broken", "echo its last words; exit 3")
@@ -147,11 +147,11 @@ func TestStartScript(t *testing.T) {
 				if out, err := start(agent, "sleep 1000"); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}
-				if out, err := run("sh", "-c", runsScript, "sh", tmuxSession, agent); err != nil || out != "1" {
+				if out, err := run("sh", "-c", runsScript, "sh", AgentSession, agent); err != nil || out != "1" {
 					t.Errorf("%s runs: %q, %v", agent, out, err)
 				}
 			}
-			if out, err := run("sh", "-c", runsScript, "sh", tmuxSession, "broken"); err != nil || out != "" {
+			if out, err := run("sh", "-c", runsScript, "sh", AgentSession, "broken"); err != nil || out != "" {
 				t.Errorf("broken runs: %q, %v", out, err)
 			}
 			if out, err := start("quick", "exit 0"); err == nil {

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"bytes"
@@ -25,8 +25,9 @@ const runsScript = `command -v tmux >/dev/null || { echo "there is no tmux in it
 tmux list-panes -t "=$1:=$2" -F '#{pane_dead}' 2>/dev/null | grep -qx 0 && echo 1
 exit 0`
 
-// startScript starts the agent's program in a window of the session, which it begins. The program reads its variables from a file that is gone then. What a window is set to is
-// asked for together with it: a program that ends at once is told by what it has printed. (tmux before 3.2 keeps no window of a program that has failed.)
+// startScript starts the agent's program in a window of a session of tmux, which it creates if necessary. The program's variables come from
+// a file that it removes. The window's options are set in the same call: a program that ends at once is reported with its output. (tmux
+// before 3.2 keeps no window of a program that has failed.)
 const startScript = `set -eu
 session=$1 window=$2 dir=$3 launcher=$4 at="=$1:=$2"
 tmux kill-window -t "$at" 2>/dev/null || :
@@ -77,19 +78,21 @@ func readFile(ctx context.Context, files *sandbox.Files, name string) ([]byte, e
 }
 
 // begin starts the agent, unless it runs.
-func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent string, h workorder.Harness, b told, secrets map[string]string) (began bool, err error) {
+func begin(
+	ctx context.Context, sb *sandbox.Sandbox, agent, prompt string, h workorder.Harness, b writtenBriefing, secrets map[string]string,
+) (began bool, err error) {
 	s := sb.Spec()
 	run := func(argv ...string) (string, error) {
 		r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute, Unrecorded: !slices.Contains(argv, startScript)})
 		if err != nil {
-			return "", sandboxError(err)
+			return "", SandboxError(err)
 		}
 		if r.ExitCode != 0 {
-			return "", fault.New(workorder.ExitGeneral, fmt.Errorf("start %s in sandbox %s: %s", agent, s.Name, text.Clean(strings.TrimSpace(string(r.Stderr)))), "")
+			return "", fmt.Errorf("start %s in sandbox %s: %s", agent, s.Name, text.Clean(strings.TrimSpace(string(r.Stderr))))
 		}
 		return strings.TrimSpace(string(r.Stdout)), nil
 	}
-	if runs, err := run("sh", "-c", runsScript, "sh", tmuxSession, agent); err != nil || runs == "1" {
+	if runs, err := run("sh", "-c", runsScript, "sh", AgentSession, agent); err != nil || runs == "1" {
 		return false, err
 	}
 	env := map[string]string{}
@@ -102,16 +105,18 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 		env[name] = value
 	}
 	maps.Copy(env, secrets)
-	dir := workdirOf(s)
+	dir := Workdir(s)
 	line, err := agents.Line(agents.Start{
-		Harness: h, Prompt: o.prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
+		Harness: h, Prompt: prompt, Briefing: b.text, File: b.file, Workdir: dir, Env: env,
 		NoProviderTools: s.Box != nil && !s.Box.Gateway.RunsProviderTools(workorder.NetworkMode(s.Network)),
 	})
 	if err != nil {
 		return false, err
 	}
-	if _, err := run("sh", "-c", `command -v "$1" >/dev/null || { echo "it has no program $1" >&2; exit 1; }`, "sh", line.Argv[0]); err != nil {
-		return false, fault.New(workorder.ExitGeneral, err, "`sandbox-agent up --runtime box` has agents' programs; in an image of your own, install it")
+	const findScript = `command -v "$1" >/dev/null || { echo "it has no program $1" >&2; exit 1; }`
+	if _, err := run("sh", "-c", findScript, "sh", line.Argv[0]); err != nil {
+		return false, fault.New(workorder.ExitGeneral, err,
+			"`sandbox-agent up --runtime box` has agents' programs; in an image of your own, install it")
 	}
 	files := sb.Files()
 	put := func(name, content string) error {
@@ -120,14 +125,14 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 	for name, content := range line.Files {
 		old, err := readFile(ctx, files, name)
 		if err != nil {
-			return false, sandboxError(err)
+			return false, SandboxError(err)
 		}
 		now, err := content(old)
 		if err == nil && !bytes.Equal(now, old) {
 			err = put(name, string(now))
 		}
 		if err != nil {
-			return false, sandboxError(err)
+			return false, SandboxError(err)
 		}
 	}
 	var script bytes.Buffer
@@ -142,9 +147,9 @@ func (o *startOptions) begin(ctx context.Context, sb *sandbox.Sandbox, agent str
 	fmt.Fprintf(&script, "exec %s\n", text.Shell(line.Argv...))
 	launcher := "/dev/shm/.sandbox-agent-" + rand.Text()
 	if err := put(launcher, script.String()); err != nil {
-		return false, sandboxError(err)
+		return false, SandboxError(err)
 	}
-	if _, err := run("sh", "-c", startScript, "sh", tmuxSession, agent, dir, launcher); err != nil {
+	if _, err := run("sh", "-c", startScript, "sh", AgentSession, agent, dir, launcher); err != nil {
 		_ = files.Remove(context.WithoutCancel(ctx), launcher) // it is gone where it was read
 		return false, err
 	}

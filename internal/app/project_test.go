@@ -1,13 +1,11 @@
-package cli
+package app
 
 import (
-	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -30,11 +28,21 @@ func TestBoxSpecOfOtherKinds(t *testing.T) {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "p.yaml")
 		write(t, file, "name: p\n"+row.yaml)
-		a := &App{Factory: cmdutil.New(cmdutil.IO{Stdout: io.Discard, Stderr: io.Discard}, app.Env{Dir: dir, Getenv: func(name string) string { return map[string]string{"HOME": dir, "TOKEN": "x"}[name] }})}
+		e := &Env{Dir: dir, Getenv: func(name string) string { return map[string]string{"HOME": dir, "TOKEN": "x"}[name] }}
 		s := sandbox.Spec{Runtime: sandbox.RuntimeJail, Env: []string{"A=mine"}}
-		err := a.Sandboxes().ApplyProject(t.Context(), &s, file, "", "")
+		err := e.Sandboxes().ApplyProject(t.Context(), &s, file, "", "")
 		if fault.Code(err) != row.code || err == nil && (s.Box != nil || s.Project != file || !slices.Equal(s.Env, []string{"A=a", "B=b", "A=mine"})) {
 			t.Errorf("%s: %v, %+v", name, err, s)
 		}
+	}
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

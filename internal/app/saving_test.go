@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -12,14 +12,14 @@ func TestOutlast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		parent, interrupt := context.WithCancel(t.Context())
-		early, cancel := outlast(parent)
+		early, cancel := Outlast(parent)
 		defer cancel()
 		time.Sleep(time.Hour)
 		if early.Err() != nil {
 			t.Error("it ends by itself")
 		}
 		interrupt()
-		late, cancel := outlast(parent)
+		late, cancel := Outlast(parent)
 		defer cancel()
 		time.Sleep(saveGrace - time.Second)
 		if early.Err() != nil || late.Err() != nil {

@@ -1,0 +1,382 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Branches are the use cases of sandboxes' branches.
+type Branches struct{ *Env }
+
+// Branches returns the use cases of sandboxes' branches.
+func (e *Env) Branches() Branches { return Branches{e} }
+
+// Find is that of a sandbox, which may be gone. The error is branch.ErrNone where there is none.
+func (r Branches) Find(ctx context.Context, name string) (*branch.Branch, error) {
+	if err := CheckTask(name); err != nil { // a task's ID has no branch here
+		return nil, err
+	}
+	if !sandbox.ValidName(name) {
+		return nil, branch.ErrNone
+	}
+	all, err := r.BranchStore()
+	if err != nil {
+		return nil, err
+	}
+	top, err := r.RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	return all.Find(ctx, name, top)
+}
+
+// Handoff returns the repository that has the work of a sandbox: the work tree of it that the user is in, or else the one that the sandbox
+// was created from.
+func (r Branches) Handoff(ctx context.Context, b *branch.Branch) (*handoff.Place, error) {
+	dir, err := r.CurrentDir()
+	if err != nil {
+		return nil, err
+	}
+	err = b.Publish(ctx)
+	if errors.Is(err, branch.ErrNotShown) { // another remote has the name: the commits are enough
+		if lerr := b.Lend(ctx); lerr == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	repo := b.Repo
+	if top, err := r.RepoRoot(); err == nil && top != "" && localrepo.Same(ctx, top, repo) {
+		repo = top
+	}
+	return handoff.Open(ctx, handoff.Work{
+		Of: "sandbox " + b.Sandbox, Branch: "sandbox-" + b.Sandbox, Repo: repo, Base: b.Base(ctx), Head: b.Head(ctx),
+	}, dir)
+}
+
+// FindOrCurrent is the branch that the arguments name, or else the one whose work stands on what is checked out here.
+func (r Branches) FindOrCurrent(ctx context.Context, args []string) (*branch.Branch, error) {
+	if len(args) == 1 {
+		b, err := r.Find(ctx, args[0])
+		if errors.Is(err, branch.ErrNone) {
+			err = r.UnknownName(ctx, args[0], err)
+		}
+		return b, err
+	}
+	top, found, err := r.Descending(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if top == "" {
+		return nil, fault.New(workorder.ExitUsage, errors.New("the current directory is in no git repository"),
+			"name a sandbox; `sandbox-agent list --all` lists those with a branch")
+	}
+	names := make([]string, 0, len(found))
+	for _, b := range found {
+		names = append(names, b.Sandbox)
+	}
+	switch len(found) {
+	case 0:
+		return nil, NotFound(errors.New("no sandbox's branch descends from the current HEAD"), "name one; `sandbox-agent list` lists them")
+	case 1:
+		return found[0], nil
+	}
+	err = fmt.Errorf("the branches of several sandboxes descend from the current HEAD: %s", strings.Join(names, ", "))
+	return nil, fault.New(workorder.ExitUsage, err, "name one")
+}
+
+// Descending returns the repository that the user is in, "" outside of any, and the branches of sandboxes that descend from its HEAD.
+func (r Branches) Descending(ctx context.Context) (top string, found []*branch.Branch, err error) {
+	if top, err = r.RepoRoot(); err != nil || top == "" {
+		return "", nil, err
+	}
+	head, err := localrepo.Git(top).Resolve(ctx, "HEAD")
+	if err != nil {
+		return top, nil, err
+	}
+	all, err := r.BranchStore()
+	if err != nil {
+		return top, nil, err
+	}
+	list, err := all.List(ctx)
+	for _, i := range list {
+		if i.Repo == top && i.DescendsFrom(ctx, head) {
+			found = append(found, i.Branch)
+		}
+	}
+	return top, found, err
+}
+
+// CheckInTree returns a usage error unless the user is in a work tree of the repository that a verb changes: a verb changes only what the
+// user sees.
+func (r Branches) CheckInTree(ctx context.Context, verb, of, repo string) error {
+	top, err := r.RepoRoot()
+	if err != nil || top != "" && (top == repo || localrepo.Same(ctx, top, repo)) {
+		return err
+	}
+	err = fmt.Errorf("%s changes a work tree of %s, which the current directory is not in", verb, text.Clean(repo))
+	return fault.New(workorder.ExitUsage, err, "go there: cd "+text.Shell(repo)+" && sandbox-agent "+verb+" "+of)
+}
+
+// SavedHandoff commits what no command has committed, and returns Handoff. If the sandbox is deleted afterwards, what cannot be
+// committed is an error.
+func (r Branches) SavedHandoff(ctx context.Context, verb string, b *branch.Branch, deleted bool) (*handoff.Place, error) {
+	if err := r.CheckInTree(ctx, verb, b.Sandbox, b.Repo); err != nil {
+		return nil, err
+	}
+	left, err := r.saveLast(ctx, b, deleted)
+	if err != nil {
+		unsaved := fmt.Errorf("%s nothing: what changed in sandbox %s since its last commit cannot be saved: %w", verb, b.Sandbox, err)
+		return nil, fault.New(fault.Code(err), unsaved,
+			cmp.Or(fault.Hint(err), "mend that; its commits so far are on "+branch.Remote+"/"+b.Sandbox+", for git itself"))
+	}
+	if len(left) > 0 {
+		uncommitted := fmt.Errorf("no commit of sandbox %s has %s: it is large, cannot be read, git refuses its name, "+
+			"it is in a submodule, or in a branch, tag or stash of the clone", b.Sandbox, strings.Join(left, ", "))
+		err := fault.New(workorder.ExitGeneral, uncommitted,
+			"take it out with `sandbox-agent cp`, or `git add` it in the sandbox; without -d nothing is deleted")
+		if deleted {
+			return nil, err
+		}
+		r.Warn(err.Error())
+	}
+	return r.Handoff(ctx, b)
+}
+
+// saveLast commits what no command has committed in a sandbox, and returns the files that cannot be committed. A sandbox that was
+// stopped is stopped again unless it can be deleted.
+func (r Branches) saveLast(ctx context.Context, b *branch.Branch, deleted bool) (left []string, err error) {
+	m, err := r.Manager(false)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	sb, err := m.Get(ctx, b.Sandbox)
+	if r.gone(b.Sandbox, err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, SandboxError(err)
+	}
+	defer sb.Close()
+	if sb.Spec().BranchOf() != b.Repo {
+		return nil, nil
+	}
+	saved, err := sb.Branch().SaveUncommitted(ctx)
+	if refused := err != nil || len(saved.Unsaved) > 0; sb.Info().State == sandbox.StateStopped && (!deleted || refused) {
+		err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+	}
+	for _, u := range saved.Unsaved {
+		left = append(left, u.Path)
+	}
+	return left, SandboxError(err)
+}
+
+// gone reports whether an error of Get means that the sandbox does not exist. If a runtime does not answer, the record decides.
+func (r Branches) gone(name string, err error) bool {
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil {
+		return err != nil
+	}
+	st, serr := r.Store()
+	if serr != nil {
+		return false
+	}
+	_, kerr := registry.New(st.Dir()).Load(name)
+	return errors.Is(kerr, fs.ErrNotExist)
+}
+
+// Deletion is how a branch is deleted.
+type Deletion struct {
+	// Force also deletes commits that exist nowhere else, and files that cannot be saved.
+	Force bool
+	// Head is the branch's last commit as it was judged; the branch stays where it has another one by then. "" is any.
+	Head string
+	// Merged says that the work until head is elsewhere now.
+	Merged bool
+}
+
+// Delete removes a branch with its sandbox, if that is there.
+func (r Branches) Delete(ctx context.Context, m *sandbox.Manager, b *branch.Branch, d Deletion) (head string, err error) {
+	sb, err := m.Get(ctx, b.Sandbox)
+	if err != nil && !r.gone(b.Sandbox, err) {
+		return "", SandboxError(err)
+	}
+	if err != nil || sb.Spec().BranchOf() != b.Repo { // one of that name may be of another repository
+		sb = nil
+	}
+	if sb != nil && !d.Force {
+		if err := sb.Branch().SaveForRemoval(ctx); err != nil {
+			return "", deleteError(b.Sandbox, err)
+		}
+	}
+	was := b.Head(ctx)
+	if d.Head != "" && was != d.Head {
+		return "", fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
+			"`sandbox-agent merge` it again, or `sandbox-agent delete` it")
+	}
+	if err := r.mayDelete(ctx, b, was, d); err != nil {
+		return "", err
+	}
+	switch {
+	case sb == nil:
+	case d.Force:
+		err = sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
+	default:
+		err = sb.Remove(ctx, sandbox.RemoveOptions{})
+	}
+	if sb != nil && err != nil {
+		return "", deleteError(b.Sandbox, err)
+	}
+	if sb != nil {
+		r.Sandboxes().WarnOfRepositories(ctx, sb)
+	}
+	if now := b.Head(ctx); !d.Force && now != was {
+		return "", fault.New(workorder.ExitGeneral, fmt.Errorf("the branch of sandbox %s stays: it has a commit since", b.Sandbox),
+			"`sandbox-agent merge` it, or `sandbox-agent delete` it")
+	}
+	if err := b.Delete(ctx); err != nil {
+		return "", err
+	}
+	return was, nil
+}
+
+// deleteError is SandboxError, of a command that deletes the branch, too.
+func deleteError(name string, err error) error {
+	if errors.Is(err, sandbox.ErrUnsaved) {
+		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent delete --force "+name+"` deletes it all the same")
+	}
+	return SandboxError(err)
+}
+
+// mayDelete refuses to delete the only name of commits, unless a person agrees.
+func (r Branches) mayDelete(ctx context.Context, b *branch.Branch, head string, d Deletion) error {
+	if d.Force || d.Merged {
+		return nil
+	}
+	only, err := b.Unmerged(ctx)
+	if err != nil || !only {
+		return err
+	}
+	what := fmt.Sprintf("the branch of sandbox %s (at %.10s) has commits that exist nowhere else", b.Sandbox, head)
+	if r.Confirm != nil {
+		yes, err := r.Confirm(ctx, what+". Delete it?")
+		if err != nil || yes {
+			return err
+		}
+	}
+	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+b.Sandbox+"` merges them; --force deletes them")
+}
+
+// DeleteMerged removes a branch whose work until head is elsewhere now, with its sandbox.
+func (r Branches) DeleteMerged(ctx context.Context, b *branch.Branch, head string) (string, error) {
+	m, err := r.Manager(false)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	return r.Delete(ctx, m, b, Deletion{Head: head, Merged: true})
+}
+
+// DeleteNamed is Delete by the name of a sandbox. If the sandbox is gone, its branch is looked for in the current repository first.
+func (r Branches) DeleteNamed(ctx context.Context, m *sandbox.Manager, name string, d Deletion) (string, error) {
+	sb, err := m.Get(ctx, name)
+	switch {
+	case errors.Is(err, sandbox.ErrName):
+		return "", SandboxError(err)
+	case err == nil && sb.Spec().BranchOf() != "":
+		all, err := r.BranchStore()
+		if err != nil {
+			return "", err
+		}
+		return r.Delete(ctx, m, all.Of(name, sb.Spec().BranchOf()), d)
+	case err == nil:
+		if err := RemoveSandbox(ctx, sb, d.Force); err != nil {
+			return "", deleteError(name, err)
+		}
+		return "", nil
+	case !r.gone(name, err):
+		return "", SandboxError(err)
+	}
+	b, berr := r.Find(ctx, name)
+	if errors.Is(berr, branch.ErrNone) {
+		return "", r.UnknownName(ctx, name, err)
+	}
+	if berr != nil {
+		return "", berr
+	}
+	return r.Delete(ctx, m, b, d)
+}
+
+// BranchRow is a sandbox with a branch.
+type BranchRow struct {
+	branch.Info
+	State sandbox.State `json:"state"`
+}
+
+// List returns the sandboxes with a branch of the current repository, or all, the last changed first. If an engine does not answer, it
+// returns all of them together with the error.
+func (r Branches) List(ctx context.Context, all bool) ([]BranchRow, error) {
+	store, err := r.BranchStore()
+	if err != nil {
+		return nil, err
+	}
+	top, err := r.RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	list, err := store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var there []sandbox.Info
+	var unseen error
+	if len(list) > 0 {
+		m, err := r.Manager(false)
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		there, err = m.List(ctx)
+		unseen = SandboxError(err)
+	}
+	rows, unknown := []BranchRow{}, false
+	for _, row := range branchRows(list, there) {
+		if !all && top != "" && row.Repo != top {
+			continue
+		}
+		unknown = unknown || row.State == sandbox.StateUnknown
+		rows = append(rows, row)
+	}
+	if !unknown && errors.Is(unseen, sandbox.ErrUnavailable) { // an engine that none of them is on
+		unseen = nil
+	}
+	return rows, unseen
+}
+
+// branchRows adds the states of sandboxes to their branches.
+func branchRows(list []branch.Info, there []sandbox.Info) (rows []BranchRow) {
+	states := map[[2]string]sandbox.State{} // by name and repository, which is not known of a damaged sandbox if nothing of it can be read
+	for _, i := range there {
+		if repo := i.Spec.BranchOf(); repo != "" || i.State == sandbox.StateDamaged {
+			states[[2]string{i.Name, repo}] = i.State
+		}
+	}
+	for _, i := range list {
+		rows = append(rows, BranchRow{i, cmp.Or(states[[2]string{i.Name, i.Repo}], states[[2]string{i.Name, ""}], sandbox.StateMissing)})
+	}
+	return rows
+}

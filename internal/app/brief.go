@@ -1,0 +1,107 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+)
+
+// writtenBriefing is the description of a sandbox for agents, and the file that has it.
+type writtenBriefing struct{ text, file string }
+
+// brief writes the description of a sandbox for agents to a file that git does not see.
+func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) (writtenBriefing, error) {
+	s := sb.Spec()
+	f := briefing.Facts{
+		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: Workdir(s), Network: string(s.Network), Allow: s.Allow,
+		Docker: s.Runtime == sandbox.RuntimeBox, More: p.Briefing,
+	}
+	if s.BranchOf() != "" {
+		f.Branch = branch.Remote + "/" + s.Name
+	}
+	if s.Box != nil {
+		if s.Network == sandbox.NetworkRestricted && len(f.Allow) == 0 {
+			f.Allow = s.Box.Network.Allow // the project's own
+		}
+		for _, service := range s.Box.Services {
+			f.Services = append(f.Services, service.Name)
+		}
+	}
+	served, err := g.Endpoints().List(s.Name)
+	if err != nil {
+		return writtenBriefing{}, err
+	}
+	for port := range served {
+		f.Ports = append(f.Ports, port)
+	}
+	slices.Sort(f.Ports)
+	for _, c := range p.Validate {
+		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
+	}
+	r, err := sb.Run(ctx, sandbox.Command{
+		Argv: []string{"sh", "-c", briefScript, "sh", briefingDir(s), briefing.File}, Dir: "/",
+		Stdin: strings.NewReader(f.Text()), Timeout: time.Minute, Unrecorded: true,
+	})
+	if err != nil {
+		return writtenBriefing{}, SandboxError(err)
+	}
+	if r.ExitCode != 0 {
+		return writtenBriefing{}, fmt.Errorf("write %s in sandbox %s: %s", briefing.File, s.Name, text.Clean(string(r.Stderr)))
+	}
+	return writtenBriefing{f.Text(), strings.TrimSuffix(string(r.Stdout), "\n")}, nil
+}
+
+// briefScript writes the briefing to the file $2 of the work tree that contains the directory $1, or of that directory, and prints its
+// path. If the project has a link in its way, it writes to the home directory: it never writes through a link. Git outside of the sandbox
+// uses another git directory for a worktree, so a .gitignore beside the briefing hides it there.
+const briefScript = `begin=${1:-$HOME}
+cd "$begin" || exit
+while [ ! -e .git ] && [ "$PWD" != / ]; do cd ..; done
+[ -e .git ] || cd "$begin" || exit
+d=${2%/*}
+own() { [ ! -L "$d" ] && [ ! -L "$2" ] && mkdir -p "$d"; }
+own "$@" 2>/dev/null || cd && own "$@" || {
+	echo "it is a link, also in the home folder" >&2
+	exit 1
+}
+cat >"$2" || exit
+printf '%s\n' "$PWD/$2"
+g=.git
+[ ! -f .git ] || {
+	g=$(sed -n 's/^gitdir: //p' .git)
+	[ -e "$d/.gitignore" ] || [ -L "$d/.gitignore" ] || printf '/%s\n' "${2##*/}" .gitignore >"$d/.gitignore"
+}
+[ ! -d "$g" ] || { mkdir -p "$g/info" && { grep -qxF "/$2" "$g/info/exclude" 2>/dev/null || printf '/%s\n' "$2" >>"$g/info/exclude"; }; }`
+
+// briefingDir returns the directory of the briefing; "" is the home directory, for a directory in which the user's git would see it.
+func briefingDir(s sandbox.Spec) string {
+	dir := Workdir(s)
+	mounted := func(m sandbox.Mount) bool { return dir == m.Target || strings.HasPrefix(dir, m.Target+"/") }
+	if s.Worktree == "" && slices.ContainsFunc(s.Mounts, mounted) {
+		return ""
+	}
+	return dir
+}
+
+// BriefAgain updates the description for agents in a running sandbox after a change. A sandbox that is not running gets it at its
+// next start.
+func (g Agents) BriefAgain(ctx context.Context, sb *sandbox.Sandbox) {
+	s := sb.Spec()
+	if s.Project == "" && s.BranchOf() == "" || sb.Info().State != sandbox.StateRunning {
+		return
+	}
+	p, err := g.project(ctx, s, false)
+	if err == nil {
+		_, err = g.brief(ctx, sb, p)
+	}
+	if err != nil {
+		g.Warn(fmt.Sprintf("agents in sandbox %s are not Briefing of the change: %v", s.Name, err))
+	}
+}

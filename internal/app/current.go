@@ -1,0 +1,180 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+const (
+	// SandboxVariable names the sandbox of commands that name none, ImageVariable the image of one that is made for them.
+	SandboxVariable = "SANDBOX_AGENT_SANDBOX"
+	ImageVariable   = "SANDBOX_AGENT_IMAGE"
+	// defaultIdle stops the sandbox of a directory: no one created it by name, so no one may think of removing it.
+	defaultIdle = 30 * time.Minute
+	// defaultDigits is how much of a hash distinguishes directories, in bytes.
+	defaultDigits = 5
+)
+
+// Current returns the name of the sandbox of a command that names none: that of the environment; the one whose branch
+// descends from HEAD; or else one of the current directory, which it creates. An image is only for a new one.
+func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {
+	if name := b.Getenv(SandboxVariable); name != "" {
+		return name, nil
+	}
+	if name, err := b.descendingHere(ctx); err != nil || name != "" {
+		return name, err
+	}
+	dir, err := filepath.Abs(cmp.Or(b.Dir, "."))
+	if err != nil {
+		return "", err
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	hash := sha256.Sum256([]byte(dir))
+	name := "default-" + hex.EncodeToString(hash[:defaultDigits])
+	m, err := b.Manager(false)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	sb, err := m.Get(ctx, name)
+	if err == nil {
+		if image != "" && image != sb.Spec().Image {
+			return "", Usagef("--image %s: sandbox %s of this directory has image %s: `sandbox-agent down %[2]s` removes it, with its files",
+				image, name, sb.Spec().Image)
+		}
+		return name, nil
+	}
+	if !errors.Is(err, sandbox.ErrNotFound) {
+		return "", SandboxError(err)
+	}
+	s := sandbox.Spec{Name: name, Image: image, IdleTimeout: defaultIdle}
+	if err := b.ChooseRuntime(ctx, m, &s, ""); err != nil {
+		return "", err
+	}
+	sb, err = m.Create(ctx, s)
+	if errors.Is(err, sandbox.ErrExists) { // another command was faster
+		return name, nil
+	}
+	if err != nil {
+		return "", SandboxError(err)
+	}
+	b.Say(fmt.Sprintf("note: created %s for this directory (%s); it stops after %s without use and keeps its files until "+
+		"`sandbox-agent down %[1]s`", name, RuntimeText(sb), defaultIdle))
+	b.NoteNetwork(sb)
+	return name, sb.Close()
+}
+
+// RuntimeText is a sandbox's runtime and image for a person.
+func RuntimeText(sb *sandbox.Sandbox) string {
+	s := sb.Spec()
+	if s.Runtime == sandbox.RuntimeContainer {
+		return fmt.Sprintf("%s of image %s", s.Runtime, text.Clean(s.Image))
+	}
+	return string(s.Runtime)
+}
+
+// NoteNetwork says that a sandbox shares this machine's network, and how to change that.
+func (b Sandboxes) NoteNetwork(sb *sandbox.Sandbox) {
+	if s := sb.Spec(); s.Runtime == sandbox.RuntimeJail && s.Network == sandbox.NetworkFull {
+		b.Say("note: a jail shares this machine's network; `sandbox-agent up NAME --network none` creates one without")
+	}
+}
+
+// ChooseRuntime sets the runtime and the image of a new sandbox that has nothing else that decides: the runtime of the flag
+// or of the environment; else a container if an image is named, by flag or environment; else a jail; and without jails
+// on this machine a container of the image of tasks.
+func (b Sandboxes) ChooseRuntime(ctx context.Context, m *sandbox.Manager, s *sandbox.Spec, flag string) (err error) {
+	if s.Runtime, err = b.Runtime(flag); err != nil {
+		return err
+	}
+	if s.Image != "" || s.Network == sandbox.NetworkRestricted { // the library chooses
+		return nil
+	}
+	if s.Image = b.Getenv(ImageVariable); s.Image != "" && s.Runtime == sandbox.RuntimeAuto {
+		return nil
+	}
+	s.Image = ""
+	if s.Runtime == sandbox.RuntimeAuto && !m.Runtimes(ctx, sandbox.RuntimeJail)[0].Healthy {
+		s.Runtime = sandbox.RuntimeContainer
+	}
+	if s.Runtime == sandbox.RuntimeContainer {
+		s.Image, err = b.ContainerImage(ctx)
+	}
+	return err
+}
+
+// descendingHere is the one sandbox whose branch descends from what is checked out here; "" where there is none.
+func (b Sandboxes) descendingHere(ctx context.Context) (string, error) {
+	_, found, err := b.Branches().Descending(ctx)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	m, err := b.Manager(false)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	var names []string
+	for _, b := range found {
+		if _, err := m.Get(ctx, b.Sandbox); err == nil { // one that is gone, or not to be had, is not meant
+			names = append(names, b.Sandbox)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return "", nil
+	case 1:
+		b.Say(fmt.Sprintf("note: in sandbox %s, whose branch descends from what is checked out here", names[0]))
+		return names[0], nil
+	}
+	return "", Usagef("the branches of several sandboxes descend from what is checked out here: %s: name one", strings.Join(names, ", "))
+}
+
+// ContainerImage returns the image of a container that was created without one.
+func (b Sandboxes) ContainerImage(ctx context.Context) (string, error) {
+	if name := b.Getenv(ImageVariable); name != "" {
+		return name, nil
+	}
+	return b.taskImage(ctx)
+}
+
+// taskImage is the image of tasks, which is built where it is missing.
+func (e *Env) taskImage(ctx context.Context) (string, error) {
+	be, err := e.Engine()
+	if err != nil {
+		return "", err
+	}
+	show, done := e.buildEvents()
+	defer done()
+	img, err := be.Images.Ensure(ctx, "", show)
+	return cmp.Or(img.Name, img.ID), err
+}
+
+// RuntimeVariable names the runtime where no flag does.
+const RuntimeVariable = "SANDBOX_AGENT_RUNTIME"
+
+// Runtime is the runtime that the flag names, or else the environment.
+func (e *Env) Runtime(flag string) (sandbox.Runtime, error) {
+	k, err := sandbox.ParseRuntime(cmp.Or(flag, e.Getenv(RuntimeVariable), "auto"))
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		return "", SandboxError(err)
+	}
+	if err != nil {
+		return "", fault.New(workorder.ExitUsage, err, "`sandbox-agent runtime list` lists them")
+	}
+	return k, nil
+}
