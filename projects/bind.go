@@ -8,7 +8,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// bind fills the project from its decoded tree.
 func bind(p *Project) {
 	r := p.tree
 	p.Name = r.Get("name").Str()

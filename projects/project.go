@@ -136,7 +136,6 @@ func (p *Project) SecretNames() []string {
 	return names
 }
 
-// secretUses is who gets a secret that is not for all commands.
 func (p *Project) secretUses() map[string]workorder.SecretUse {
 	var uses map[string]workorder.SecretUse
 	for _, s := range p.Secrets {

@@ -35,7 +35,6 @@ func AllowRule(s string) (string, error) {
 	return r.String(), nil
 }
 
-// asciiRule converts the name of a rule that is not ASCII.
 func asciiRule(s string) (string, error) {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r > 0x7f }) {
 		return s, nil
@@ -218,7 +217,6 @@ func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorde
 	return r, routed
 }
 
-// secretUse is who gets a secret.
 func secretUse(name string, s *value, named map[string]bool) workorder.SecretUse {
 	switch use := s.Get("for"); {
 	case use != nil:

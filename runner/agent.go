@@ -196,7 +196,6 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 	return out
 }
 
-// resumes reports whether the agent continues after this end.
 func (a *agentRun) resumes(end *processEnd) bool {
 	return end.hang != nil && a.canResume() && !a.wire.spent() && a.wire.long(time.Now()) == nil && end.outcome.Verdict != harness.Limited &&
 		end.outcome.Verdict != harness.Budget

@@ -15,7 +15,6 @@ const (
 	logTail = 8 << 20
 )
 
-// droppedMark replaces dropped output in the log.
 const droppedMark = "\n[%d bytes of output were dropped here]\n"
 
 // maxAlign bounds the search for the first line start after dropped output.

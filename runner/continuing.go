@@ -69,7 +69,6 @@ func Continuing(task string, h History) string {
 // maxHeadings is the space for the headings after the history, in bytes.
 const maxHeadings = 256
 
-// exists describes the work tree.
 func (h *History) exists(b *strings.Builder) {
 	b.WriteString("# What exists\n\n")
 	if h.Branch != "" {
@@ -143,7 +142,6 @@ func (h *History) elsewhere(b *strings.Builder) {
 	more(b, len(h.Elsewhere), named)
 }
 
-// howTo lists the commands that show the history.
 func (h *History) howTo(b *strings.Builder) {
 	b.WriteString("\n# How to begin\n\n" +
 		"1. `git status` lists uncommitted files, `git diff HEAD` shows their changes.\n")

@@ -69,7 +69,6 @@ func (t processTable) file(pid int, name string) string {
 	return filepath.Join(string(t), strconv.Itoa(pid), name)
 }
 
-// space returns the PID namespace of a process, or of "self".
 func (t processTable) space(pid string) string {
 	ns, err := os.Readlink(filepath.Join(string(t), pid, "ns/pid"))
 	if err != nil {

@@ -108,10 +108,8 @@ func (s *room) of(it *workorder.ReviewItem) string {
 	return b.String()
 }
 
-// wasCut follows a shortened text.
 const wasCut = "\n(The text continues; it was cut here.)\n"
 
-// feedback writes one item.
 func feedback(b *strings.Builder, it *workorder.ReviewItem) {
 	fmt.Fprintf(b, "\n## Item %d: %s", it.Number, kindOf(it))
 	if it.Path != "" {
@@ -166,7 +164,6 @@ func lineEnds(said string) string {
 	return b.String()
 }
 
-// howToAnswer tells the agent what to do with the items.
 func howToAnswer(b *strings.Builder, r *workorder.Review, left []int, answers string) {
 	b.WriteString("\n# What to do with it\n\n")
 	var numbers []string

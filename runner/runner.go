@@ -98,7 +98,6 @@ type Meter interface {
 	Unreachable() (why string, failures int)
 }
 
-// bounds are limits that tests lower.
 type bounds struct {
 	logHead, logTail int64
 	background       int
@@ -175,7 +174,6 @@ func (c *Config) logPath(name string) string {
 	return filepath.Join(c.OutDir, filepath.FromSlash(name))
 }
 
-// logFile creates OutDir/<name> and returns a writer for it.
 func (c *Config) logFile(name string) (*capLog, error) {
 	path := c.logPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -205,7 +203,6 @@ func classify(cause error) error {
 	return ErrInterrupted
 }
 
-// newUUID returns a random UUID of version 4.
 func newUUID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails: crypto/rand aborts the program instead

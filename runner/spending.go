@@ -25,7 +25,6 @@ type spending struct {
 	told  workorder.Usage // guarded by mu; last usage reported as an event
 }
 
-// reported remembers the usage that events have reported.
 func (s *spending) reported(u workorder.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +54,6 @@ func (s *spending) inAll(u workorder.Usage) workorder.Usage {
 	return all
 }
 
-// larger returns the larger of each number.
 func larger(a, b workorder.Usage) workorder.Usage {
 	a.InputTokens = max(a.InputTokens, b.InputTokens)
 	a.OutputTokens = max(a.OutputTokens, b.OutputTokens)
@@ -72,7 +70,6 @@ func (s *spending) account(usd float64) {
 	s.watchBudget(s.note(usd))
 }
 
-// watchBudget takes the spending of all processes of the agent.
 func (s *spending) watchBudget(all float64) {
 	s.notices.tellOfMoney(all)
 	if b := s.budget; b != nil && all > *b {
@@ -93,7 +90,6 @@ func (s *spending) note(usd float64) float64 {
 	return usd
 }
 
-// noteAll records the spending of all processes of the agent.
 func (s *spending) noteAll(usd float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,6 @@ const (
 	HarnessCommand    = "command" // any program
 )
 
-// harness is a supported agent program.
 type harness struct {
 	name string
 	// apis are the model APIs that it uses by itself; empty for a command of the repository.

@@ -355,7 +355,6 @@ func checkText(s string) error {
 	return nil
 }
 
-// check collects errors.
 type check struct{ errs []error }
 
 func (c *check) that(ok bool, format string, a ...any) {

@@ -34,9 +34,6 @@ func (p *Pattern) FindStringSubmatchIndex(s string) []int {
 	return p.compiled().FindStringSubmatchIndex(s)
 }
 
-// FindAllString is regexp.Regexp's.
-func (p *Pattern) FindAllString(s string, n int) []string { return p.compiled().FindAllString(s, n) }
-
 // FindAllStringSubmatch is regexp.Regexp's.
 func (p *Pattern) FindAllStringSubmatch(s string, n int) [][]string {
 	return p.compiled().FindAllStringSubmatch(s, n)

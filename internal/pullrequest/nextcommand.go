@@ -37,7 +37,6 @@ func NextCommand(t Task, res *workorder.Result) string {
 	return cli("diff")
 }
 
-// lacksPR reports whether a pull request was to be opened and was not.
 func lacksPR(res *workorder.Result) bool {
 	pr := res.Step(workorder.StepPR)
 	return res.PR == nil && pr != nil && pr.Status != workorder.StepDone

@@ -2,7 +2,6 @@ package redact
 
 import "slices"
 
-// trie collects the patterns.
 type trie struct {
 	nodes []trieNode
 }
@@ -96,7 +95,6 @@ func sortedKeys(next map[byte]int32) []byte {
 	return keys
 }
 
-// step returns the state after byte b in state s.
 func (m *machine) step(s int32, b byte) int32 {
 	for s != 0 {
 		n := &m.nodes[s]

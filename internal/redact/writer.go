@@ -160,7 +160,6 @@ func (w *Writer) advance(safe int64) {
 	w.buf = store[:copy(store, w.buf)] // keep the memory, not the place in it
 }
 
-// emit writes the bytes before to.
 func (w *Writer) emit(to int64) {
 	if n := to - w.base; n > 0 {
 		w.put(w.buf[:n])

@@ -2,7 +2,6 @@ package report
 
 import "strings"
 
-// asked is what was asked for: first, and in addition.
 func (p *page) asked(d Data, b bounds) {
 	p.Task, p.TaskCut = block(d.Order.Task, b.text)
 	p.IssueURL = webAddress(d.Order.IssueURL)

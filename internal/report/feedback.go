@@ -20,7 +20,6 @@ type feedback struct {
 	NotPosted, Resolved bool
 }
 
-// outcomes are the answers in words.
 var outcomes = map[string]struct {
 	word string
 	tone tone
@@ -147,7 +146,6 @@ func Evidence(r *workorder.Result) (green bool, says string) {
 	return true, "Checks that pass on the last commit: " + some(names) + "."
 }
 
-// maxNamed bounds the names in a sentence.
 const maxNamed = 8
 
 func some(names []string) string {

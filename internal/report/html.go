@@ -39,7 +39,6 @@ type view struct {
 	embed  *embedder
 }
 
-// tile is a number at the top.
 type tile struct {
 	Name, Value string
 	Tone        tone

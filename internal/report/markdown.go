@@ -56,14 +56,12 @@ func bold(s string) string {
 	return "**" + esc(s) + "**"
 }
 
-// more says that a list has more entries.
 func (m *md) more(n int) {
 	if n > 0 {
 		m.f("- and %s more, see the report in the task's result\n", number(int64(n)))
 	}
 }
 
-// marks are the tones as a character.
 var marks = map[tone]string{good: "✅", warn: "⚠️", bad: "❌", wait: "⏸️", calm: "➖"}
 
 func writeMarkdown(p *page) string {
@@ -136,7 +134,6 @@ func (m *md) alarms(p *page) {
 	}
 }
 
-// located is a finding's place and text.
 func located(f finding) string {
 	var parts []string
 	if f.Place != "" {
@@ -212,7 +209,6 @@ func (m *md) check(c check) {
 	}
 }
 
-// cell is one side of a check in the table.
 func cell(s side) string {
 	switch {
 	case !s.Ran:
@@ -296,7 +292,6 @@ func (m *md) commits(p *page) {
 	m.endFold()
 }
 
-// lines is how much of a file changed.
 func lines(f workorder.FileChange) string {
 	if f.Binary {
 		return "binary"

@@ -31,7 +31,6 @@ type picture struct {
 	Note  string
 }
 
-// media is a file of evidence.
 type media struct {
 	Name, Label, Note string
 	Kind              string

@@ -72,7 +72,6 @@ type list[T any] struct {
 
 func (l list[T]) Len() int { return len(l.Items) + l.More }
 
-// firsts makes a list of the first n.
 func firsts[S, T any](in []S, n int, f func(S) T) list[T] {
 	l := list[T]{More: max(len(in)-n, 0)}
 	for _, s := range in[:min(n, len(in))] {
@@ -182,7 +181,6 @@ func fileURL(d Data, sha, path string, n int) string {
 	return webAddress(d.FileURL(sha, path, max(n, 0)))
 }
 
-// place is a file and its line.
 func place(path string, n, limit int) string {
 	path = line(path, limit)
 	if n > 0 && path != "" {

@@ -17,7 +17,6 @@ type proof struct {
 	Checks     list[check]
 }
 
-// check is one validate command.
 type check struct {
 	Name, Command string
 	Base, Head    side
@@ -63,7 +62,6 @@ var changes = []struct {
 	{workorder.NotCompared, "not compared", "not compared", calm},
 }
 
-// told is a transition in words.
 func told(t workorder.Transition) (word string, tn tone) {
 	for _, c := range changes {
 		if c.is == t {

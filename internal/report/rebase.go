@@ -7,7 +7,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// rebased is a rebase as it is shown.
 type rebased struct {
 	Line      string // a sentence
 	Backup    string
@@ -109,7 +108,6 @@ func (m *md) rebased(r *rebased) {
 	}
 }
 
-// sha is a shortened commit in a cell.
 func sha(s string) string {
 	if s == "" {
 		return "–"

@@ -9,7 +9,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// testKey is what makes a test the same on both sides.
 type testKey struct{ suite, name string }
 
 // seen is one test in all runs of a side.

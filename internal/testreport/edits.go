@@ -54,7 +54,6 @@ func FindEdited(ctx context.Context, repo git.Repo, base, head string, commands 
 	return out, nil
 }
 
-// addTests adds the test files.
 func (e *Edited) addTests(c *change) {
 	ofBase := map[string]bool{}
 	more, rest := workorder.Flag{Kind: workorder.FlagTestEdited}, 0
@@ -137,7 +136,6 @@ func (f *fileChange) flag(kind, text string) workorder.Flag {
 	return workorder.Flag{Kind: kind, Path: oneLine(cmp.Or(f.newPath, f.oldPath), 4*maxFlagText), Text: oneLine(text, maxFlagText)}
 }
 
-// testFlag returns the flag for a test file of base.
 func (f *fileChange) testFlag() workorder.Flag {
 	flag := f.flag(workorder.FlagTestEdited, f.size())
 	switch {

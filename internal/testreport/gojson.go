@@ -26,7 +26,6 @@ type goTest struct {
 	said    speech
 }
 
-// goPackage is a package under test.
 type goPackage struct {
 	name  string
 	tests map[string]*goTest

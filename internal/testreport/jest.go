@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// jestSuite is one file in the JSON of jest and vitest.
 type jestSuite struct {
 	Name             string `json:"name"`
 	Status           string `json:"status"`

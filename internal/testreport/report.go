@@ -150,7 +150,6 @@ func (r *Report) number() {
 	}
 }
 
-// bounded is a reader that ends with errTooLarge.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -176,7 +175,6 @@ func printable(s string) string {
 	return texts.Seen(s)
 }
 
-// name makes one line of a name.
 func name(s string) string { return oneLine(s, maxName) }
 
 func oneLine(s string, n int) string {

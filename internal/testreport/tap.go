@@ -25,7 +25,6 @@ type tapReader struct {
 	points int
 }
 
-// tapLevel is the sequence of points at one indentation.
 type tapLevel struct {
 	indent int
 	plan   int // -1: none yet

@@ -41,7 +41,6 @@ var programs = map[string]testNames{
 	".cs": csharpNames, ".rb": rubyNames, ".rs": rustNames, ".php": phpNames,
 }
 
-// isProgram reports whether a path is one of a source file.
 func isProgram(p string) bool {
 	_, ok := programs[path.Ext(p)]
 	return ok
@@ -70,7 +69,6 @@ var (
 		`|\.(?:expected|expect|want|golden)(?:\.\w+)?$|[._-](?:expected|golden)\.\w+$|(?:^|/)(?:expected|want)[\w-]*\.\w+$`)
 )
 
-// ofTests reports whether a file is a test or belongs to tests.
 func ofTests(p string) bool {
 	return p != "" && (isTest(p) || testData.MatchString(p) || !isProgram(p) && expectation.MatchString(p))
 }

@@ -36,7 +36,6 @@ func expand(value string, lookup func(name string) (string, bool)) (string, erro
 	}
 }
 
-// reference reads the name behind a dollar.
 func reference(s string) (name, rest string, err error) {
 	inner, braced := strings.CutPrefix(s, "{")
 	if braced {

@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// ellipsis says that something is left out.
 const ellipsis = "…"
 
 // Cut is s in at most n bytes, of which the last are " […]" where something is left out.

@@ -75,12 +75,6 @@ func (v version) compare(o version) int {
 	return cmp.Compare(v.pre, o.pre)
 }
 
-// Valid reports whether s is a version.
-func Valid(s string) bool {
-	_, ok := parse(s)
-	return ok
-}
-
 // Compare orders two versions; a text that is none comes first.
 func Compare(a, b string) int {
 	x, okX := parse(a)
@@ -271,7 +265,6 @@ func (r Range) Near(list []string, n int) (near []string) {
 	return near[:min(n, len(near))]
 }
 
-// names reports whether a bound has that major number.
 func (r Range) names(major int) bool {
 	return slices.ContainsFunc(r.any, func(all []bound) bool {
 		return slices.ContainsFunc(all, func(b bound) bool { return b.at(0) == major })

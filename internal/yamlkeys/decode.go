@@ -268,7 +268,6 @@ func (d *Decoder) object(v *Value, n, at *yaml.Node) bool {
 	return true
 }
 
-// fallback is the default of a key.
 func (d *Decoder) fallback(k Key, path string) *Value {
 	f := &Decoder{src: d.src, root: d.root, origin: "default"}
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: k.Def}
@@ -388,7 +387,6 @@ func (d *Decoder) pairs(n *yaml.Node, depth int) []pair {
 	return all
 }
 
-// merge returns what the value of a merge key brings.
 func (d *Decoder) merge(n *yaml.Node, depth int) []pair {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

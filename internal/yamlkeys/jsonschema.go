@@ -147,7 +147,6 @@ func (n *node) objectNode(s *Schema) {
 	}
 }
 
-// literal is a default or example as JSON.
 func literal(s *Schema, t string) any {
 	switch s.Kind {
 	case Boolean:

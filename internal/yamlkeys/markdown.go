@@ -53,7 +53,6 @@ func markdownBelow(b *strings.Builder, name string, s *Schema) {
 	markdownKeys(b, name, below)
 }
 
-// typeText says what a value looks like.
 func typeText(s *Schema) string {
 	is := map[Kind]string{
 		Text: "text", Size: "size", Integer: "whole number", Number: "number", Boolean: "true or false",

@@ -20,7 +20,6 @@ const longestDuration = 365 * 24 * time.Hour
 // plainTags are the tags a scalar may have; others ask for types there are none of.
 var plainTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!merge"}
 
-// scalar decodes a single value by its kind.
 func (d *Decoder) scalar(v *Value, n, at *yaml.Node) bool {
 	s := v.Schema
 	if n.Kind != yaml.ScalarNode {
@@ -118,7 +117,6 @@ func (d *Decoder) number(v *Value, n *yaml.Node) bool {
 	return false
 }
 
-// limit is the largest number the schema allows.
 func (s *Schema) limit() float64 {
 	switch {
 	case s.Max > 0:
@@ -139,7 +137,6 @@ func (d *Decoder) measure(v *Value, n *yaml.Node, parse func(string) (float64, b
 	return true
 }
 
-// parseDuration returns seconds.
 func parseDuration(t string) (float64, bool) {
 	if plainNumber.MatchString(t) {
 		f, err := strconv.ParseFloat(t, 64)

@@ -71,7 +71,6 @@ func (s *Schema) Find(name string) (Key, bool) {
 	return Key{}, false
 }
 
-// keyNames lists the keys of an object in the order of the table.
 func (s *Schema) keyNames() []string {
 	names := make([]string, 0, len(s.Keys))
 	for _, k := range s.Keys {
@@ -80,7 +79,6 @@ func (s *Schema) keyNames() []string {
 	return names
 }
 
-// want says in words which type is asked for.
 func (s *Schema) want() string {
 	w := map[Kind]string{
 		Text: "a text", Boolean: "true or false", Number: "a number", Integer: "a whole number",

@@ -107,7 +107,6 @@ func failingLine(content []byte, message string) int {
 	return min(n+1, len(ends))
 }
 
-// readAll reads every document and returns the first error.
 func readAll(content []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	for {

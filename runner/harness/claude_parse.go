@@ -171,7 +171,6 @@ func toolResults(o map[string]json.RawMessage) []workorder.Event {
 	return ev
 }
 
-// contentText reads content that is a string or a list of blocks.
 func contentText(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {

@@ -15,7 +15,6 @@ import (
 // environment on purpose: inside the workspace the sessions would be committed.
 const codexHome = ".codex"
 
-// codex runs the Codex CLI once.
 type codex struct{ session session }
 
 func (*codex) Name() string { return workorder.HarnessCodex }

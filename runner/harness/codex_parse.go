@@ -64,7 +64,6 @@ func (p *codexParser) Line(line []byte) ([]workorder.Event, bool) {
 	return nil, false
 }
 
-// account reads the totals of the session.
 func (p *codexParser) account(o map[string]json.RawMessage) []workorder.Event {
 	type tokens struct {
 		Input      int64 `json:"input_tokens"` // includes cached ones of both kinds
@@ -198,7 +197,6 @@ func (p *codexParser) tool(kind string, done bool, o map[string]json.RawMessage)
 	return append(events, result)
 }
 
-// codexCall returns the name of a tool and a short text of its input.
 func codexCall(kind string, o map[string]json.RawMessage) (name, text string) {
 	switch kind {
 	case "command_execution":

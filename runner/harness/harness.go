@@ -221,7 +221,6 @@ func because(how string, explanations ...string) string {
 	return how
 }
 
-// lastLine returns the last line of s that is not blank.
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.TrimSpace(lines[len(lines)-1])

@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// opencode runs the opencode CLI once.
 type opencode struct{ session session }
 
 func (*opencode) Name() string { return workorder.HarnessOpencode }

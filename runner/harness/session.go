@@ -18,7 +18,6 @@ type session struct {
 // sessionID matches ids that are safe in a command line and a glob: no option, no pattern, no path.
 var sessionID = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
-// named stores the id if it is valid.
 func (s *session) named(id string) {
 	if !sessionID.MatchString(id) {
 		return

@@ -91,7 +91,6 @@ func (r *run) putBaseTests(ctx context.Context, s *side) error {
 	return nil
 }
 
-// judgeBaseTests fills what the run with base's tests showed.
 func (r *run) judgeBaseTests(c *check, p *workorder.CheckProof) {
 	p.BaseTests = c.baseTests.last()
 	if p.BaseTests == nil {

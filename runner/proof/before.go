@@ -59,7 +59,6 @@ type KnownCheck struct {
 	Log    []byte             `json:"log,omitempty"`    // empty if it was too long
 }
 
-// maxKnownLog bounds a stored log, in bytes.
 const maxKnownLog = 1 << 20
 
 // Before runs the checks in the current work tree, after setup and before any code of the task. It returns

@@ -284,7 +284,6 @@ func (r *stores) settle(ctx context.Context, s *side) error {
 	return r.open(s)
 }
 
-// open opens the checkout and checks its owner.
 func (r *stores) open(s *side) error {
 	root, err := os.OpenRoot(s.outside(s.tree))
 	if err != nil {
@@ -301,7 +300,6 @@ func (r *stores) open(s *side) error {
 	return nil
 }
 
-// uid returns the user id of commands.
 func (r *notes) uid() uint32 {
 	if r.User != nil {
 		return r.User.UID

@@ -82,7 +82,6 @@ func (r *run) forgetResults(ctx context.Context, s *side) {
 	)
 }
 
-// judge compares the runs and fills the proof.
 func (r *run) judge() {
 	var changes []workorder.TestChange
 	for _, c := range r.checks {
@@ -164,7 +163,6 @@ func (r *run) clean(tests []workorder.TestChange) {
 	}
 }
 
-// transition returns the transition of the command as a whole.
 func transition(base, head *runs) workorder.Transition {
 	if varies(base) || varies(head) {
 		return workorder.Flaky

@@ -161,7 +161,6 @@ type View struct {
 	Seen  workorder.PageView
 }
 
-// run is the state of one call of Run.
 type run struct {
 	*sides
 	proof *workorder.Proof
@@ -408,7 +407,6 @@ func (r *runs) last() *workorder.CheckRun {
 	return &r.done[len(r.done)-1]
 }
 
-// plan creates the checks from the order.
 func (r *run) plan() {
 	used := map[string]bool{}
 	for i := range r.Order.Setup {

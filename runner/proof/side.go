@@ -24,7 +24,6 @@ import (
 // runner keeps the first and the last 8 MiB, and missing tests would be taken for deleted ones.
 const maxPrinted = 16 << 20
 
-// side is one commit and its checkout.
 type side struct {
 	name   string // base or head
 	commit string
@@ -75,7 +74,6 @@ func (r *sides) side(ctx context.Context, s *side) {
 	r.visit(ctx, s)
 }
 
-// bring writes the side's files.
 func (r *sides) bring(ctx context.Context, s *side) error {
 	if err := r.checkout(ctx, s); err != nil {
 		return fmt.Errorf("check out: %w", err)
@@ -160,7 +158,6 @@ func (r *sides) withheld() string {
 	return ""
 }
 
-// check runs one check and reads its report.
 func (r *sides) check(ctx context.Context, s *side, c *check, after int, suffix string) {
 	if c.skip {
 		return
@@ -241,7 +238,6 @@ func (r *sides) forPeople(printed testreport.Format, log string) {
 	}
 }
 
-// report returns the report that the command wrote or printed.
 func (r *sides) report(s *side, c *check, mark testreport.Mark, log string) *testreport.Report {
 	f, err := os.Open(filepath.Join(r.OutDir, filepath.FromSlash(log)))
 	if err != nil {
@@ -338,7 +334,6 @@ func (r *notes) moved(path string, s *side) string {
 	return path
 }
 
-// rest stops everything of a side.
 func (r *sides) rest(ctx context.Context, s *side) {
 	if s == nil || s.before == nil {
 		return

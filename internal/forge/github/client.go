@@ -148,7 +148,6 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callLimit)
 }
 
-// request is one request through go-github.
 type request func(ctx context.Context, gh *github.Client) error
 
 // fetch sends a request that may be sent any number of times.

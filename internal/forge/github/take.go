@@ -30,7 +30,6 @@ const (
 	maxAsked = 200
 )
 
-// rank is the order in which texts are taken.
 type rank int
 
 const (

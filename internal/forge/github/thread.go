@@ -120,7 +120,6 @@ func (c *api) graph(ctx context.Context, doing, query string, vars map[string]an
 	})
 }
 
-// threads lists the review threads of a pull request.
 func (c *talk) threads(ctx context.Context, number int) (all []thread, more bool, err error) {
 	doing := fmt.Sprintf("read the review threads of #%d of %s", number, c.repo)
 	vars := map[string]any{"owner": c.repo.Owner, "name": c.repo.Name, "number": number}

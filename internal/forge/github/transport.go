@@ -19,7 +19,6 @@ const maxRedirects = 5
 
 type authKey struct{}
 
-// withAuth lets requests with this context carry a token.
 func withAuth(ctx context.Context, token string) context.Context {
 	return context.WithValue(ctx, authKey{}, token)
 }

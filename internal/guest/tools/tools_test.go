@@ -273,7 +273,7 @@ func TestSaid(t *testing.T) {
 		"Poetry (version 1.8.3)":                                 "1.8.3",
 		"rustc 1.85.1 (4eb161250 2025-03-15)":                    "1.85.1",
 	} {
-		if got := said.FindString(out); got != want || !versions.Valid(got) {
+		if got := said.FindString(out); got != want || versions.Compare(got, "none") <= 0 {
 			t.Errorf("%q says %q, want %q", out, got, want)
 		}
 	}

@@ -42,7 +42,6 @@ type Health struct {
 // composeNames are the files that `docker compose` looks for, in its order, and the one that it puts over them.
 var composeNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"}
 
-// composeFiles reads the services of compose files.
 type composeFiles struct{ *detector }
 
 func (d composeFiles) read() {
@@ -214,7 +213,6 @@ func (d composeFiles) built(raw map[string]any) {
 	}
 }
 
-// loadService reads one service by itself.
 func loadService(ctx context.Context, name string, raw map[string]any, vars map[string]string) (*types.ServiceConfig, error) {
 	only := map[string]any{}
 	for _, k := range composeKeys {
@@ -348,7 +346,6 @@ func composePorts(c *types.ServiceConfig) (ports []string) {
 	return ports
 }
 
-// env keeps plain values.
 func (d composeFiles) env(at Place, service string, env types.MappingWithEquals) []Var {
 	return d.variablesOf(service, func(add addVariable) {
 		for _, k := range sortedKeys(env) {

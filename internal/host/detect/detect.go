@@ -109,7 +109,6 @@ type collector struct {
 	many  []string // tools that a job of a workflow has in several versions
 }
 
-// files reads a tree.
 type files struct {
 	*collector
 	tree  fs.FS
@@ -244,7 +243,6 @@ func (d *files) names(folder string, ends ...string) (names []string) {
 	return names
 }
 
-// at is the line of an offset.
 func (f *file) at(offset int) Place {
 	if f.ends == nil {
 		f.ends = []int{}

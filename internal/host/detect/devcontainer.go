@@ -36,7 +36,6 @@ type devcontainerJSON struct {
 // devcontainerFiles are the places that the specification names, in its order.
 var devcontainerFiles = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
 
-// devContainer reads the description of a development container.
 type devContainer struct{ *detector }
 
 func (d devContainer) read() {
@@ -199,7 +198,6 @@ var featureTools = map[string]string{
 	"node": "node", "python": "python", "go": "go", "rust": "rust", "java": "java", "ruby": "ruby", "php": "php",
 }
 
-// features takes the versions that the features name.
 func (d devContainer) features(at Place, features map[string]json.RawMessage) {
 	for _, id := range sortedKeys(features) {
 		name, _, _ := strings.Cut(path.Base(id), ":")
@@ -225,7 +223,6 @@ func (d devContainer) features(at Place, features map[string]json.RawMessage) {
 	}
 }
 
-// compose takes the services of the compose files that it names.
 func (d devContainer) compose(f *file, c *devcontainerJSON, at Place) {
 	var names []string
 	one := ""

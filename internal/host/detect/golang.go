@@ -16,7 +16,6 @@ var (
 	goWorkLine    = regexp.MustCompile(`(?m)^go\s+(\S+)`)
 )
 
-// goFiles takes what go.mod and go.work say.
 type goFiles struct{ *detector }
 
 // read takes a workspace of several Go modules: one setup, and checks of all its modules, which `./...` at its root is not.

@@ -81,7 +81,6 @@ func (d toolVersions) read() {
 	}
 }
 
-// mise reads the table [tools] of a file of mise.
 func (d toolVersions) mise(f *file) {
 	tables := miseTables.FindAllStringSubmatchIndex(f.text, maxLines)
 	for i, t := range tables {

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// packageJSON is what is used of a package.json.
 type packageJSON struct {
 	Scripts         map[string]string `json:"scripts"`
 	Dependencies    map[string]any    `json:"dependencies"`
@@ -97,7 +96,6 @@ func (d nodeFiles) npm() {
 	d.nodeDev(f, p, run)
 }
 
-// scriptLine is where package.json has a script.
 func scriptLine(name string) *regexp.Regexp {
 	return regexp.MustCompile(`"` + regexp.QuoteMeta(name) + `"\s*:`)
 }
@@ -133,7 +131,6 @@ func (d nodeFiles) engines(f *file, p *packageJSON, manager string) {
 	}
 }
 
-// nodePorts are the usual ports of development servers.
 var nodePorts = []struct {
 	dependency string
 	port       int

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// rust takes what Cargo.toml says.
 func (d *detector) rust() {
 	f := d.open("Cargo.toml")
 	if f == nil {
@@ -98,7 +97,6 @@ func found(re *regexp.Regexp, files []*file) Place {
 	return Place{File: files[0].name}
 }
 
-// composerJSON is what is used of a composer.json.
 type composerJSON struct {
 	Scripts    map[string]any `json:"scripts"`
 	Require    map[string]any `json:"require"`

@@ -67,7 +67,6 @@ func (d githubActions) read() {
 	d.hints = append(d.hints[:meant], jobs...)
 }
 
-// flow is a workflow with its file.
 type flow struct {
 	name string
 	*actionlint.Workflow
@@ -122,7 +121,6 @@ func plain(s *actionlint.String) (string, bool) {
 	return strings.TrimSpace(s.Value), true
 }
 
-// setupJob takes the commands as they are.
 func (d githubActions) setupJob(name string, job *actionlint.Job) {
 	for _, step := range job.Steps {
 		switch exec := step.Exec.(type) {
@@ -256,7 +254,6 @@ func (d githubActions) jobCommand(name string, step *actionlint.Step, exec *acti
 	}
 }
 
-// jobServices takes the containers beside a job.
 func (d githubActions) jobServices(file string, job *actionlint.Job) {
 	if job.Services == nil {
 		return

@@ -14,7 +14,6 @@ type writer struct{ strings.Builder }
 
 func (w *writer) line(format string, a ...any) { fmt.Fprintf(w, format+"\n", a...) }
 
-// from is a line with the place that it comes from.
 func (w *writer) from(at Place, format string, a ...any) {
 	w.line(format+" # %s", append(a, at)...)
 }
@@ -190,7 +189,6 @@ func (w *writer) health(h Health) {
 	}
 }
 
-// list is a list on one line.
 func list(values []string) string {
 	n := yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 	for _, v := range values {

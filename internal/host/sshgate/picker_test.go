@@ -18,8 +18,15 @@ func TestPicker(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	for _, c := range []struct{ keys, want string }{
-		{"\r", "dev"}, {"jj\r", "other"}, {"jjk\x1b[Bkj\r", "other"}, {"/oth\r", "other"}, {"/zz\r\x7f\x7fde\r", "dev"}, {"q", ""}, {"\x03", ""},
-		{"nfresh\r", "fresh"}, {"dnq", ""},
+		{"\r", "dev"},
+		{"jj\r", "other"},
+		{"jjk\x1b[Bkj\r", "other"},
+		{"/oth\r", "other"},
+		{"/zz\r\x7f\x7fde\r", "dev"},
+		{"q", ""},
+		{"\x03", ""},
+		{"nfresh\r", "fresh"},
+		{"dnq", ""},
 	} {
 		in, seen, s := openPicker(t, g)
 		for _, k := range strings.SplitAfter(c.keys, "") {
