@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/poolserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/poolserver"
 )
 
 // A server of an older program refuses fields that it does not know, and never streams.
