@@ -12,46 +12,37 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Action is an action of Collect.
-type GCKind string
+// GCKind is a kind of action of GC.
+type GCKind = runtime.GCKind
 
-// Actions of Collect.
+// Actions of GC.
 const (
-	// RemoveSandbox removes a container that was created and never started, or a session that has ended.
-	GCRemoveSandbox GCKind = "remove sandbox"
-	// KeepRecord rewrites the record of an existing sandbox.
-	GCWriteRecord GCKind = "keep record"
-	// ForgetSandbox forgets a sandbox whose container was removed. It needs Force, since the next use would recreate
+	// GCRemoveSandbox removes a container that was created and never started, or a session that has ended.
+	GCRemoveSandbox = runtime.GCRemoveSandbox
+	// GCWriteRecord rewrites the record of an existing sandbox.
+	GCWriteRecord = runtime.GCWriteRecord
+	// GCForgetSandbox forgets a sandbox whose container was removed. It needs Force, since the next use would recreate
 	// the sandbox.
-	GCForgetSandbox GCKind = "forget sandbox"
-	// EndEndpoints closes the endpoints of an unknown sandbox.
-	GCCloseEndpoints GCKind = "end endpoints"
-	// RemoveVolume removes a volume whose container was removed without it.
-	GCRemoveVolume GCKind = "remove volume"
-	// RemoveFork removes the image of a fork that no longer exists.
-	GCRemoveForkImage GCKind = "remove image of fork"
+	GCForgetSandbox = runtime.GCForgetSandbox
+	// GCCloseEndpoints closes the endpoints of an unknown sandbox.
+	GCCloseEndpoints = runtime.GCCloseEndpoints
+	// GCRemoveVolume removes a volume whose container was removed without it.
+	GCRemoveVolume = runtime.GCRemoveVolume
+	// GCRemoveForkImage removes the image of a fork that no longer exists.
+	GCRemoveForkImage = runtime.GCRemoveForkImage
 )
 
-// Collected is an action that was, or with DryRun would be, carried out.
-type GCAction struct {
-	Action GCKind `json:"action"`
-	Target string `json:"target"`
-	// NeedsForce reports that the action is carried out only with Force.
-	NeedsForce bool `json:"needs_force,omitempty"`
-}
+// GCAction is an action of GC that was, or with DryRun would be, carried out. Error is always empty: GC returns errors.
+type GCAction = runtime.GCAction
 
-// CollectOptions are options of Collect.
+// GCOptions are options of GC.
 type GCOptions struct {
 	DryRun bool // report actions without carrying them out
 	Force  bool // also forget sandboxes that could be recreated
 }
 
-const (
-	// neverStarted is the age at which the creator of a container that never started has surely died.
-	neverStarted = 5 * time.Minute
-	// beingMade bounds the wait for a sandbox that another command creates or removes. After it the sandbox is skipped.
-	beingMade = 100 * time.Millisecond
-)
+// beingMade bounds the wait for a sandbox that another command creates or removes. After it the sandbox is skipped.
+const beingMade = 100 * time.Millisecond
 
 // GC removes leftovers of dead programs and repairs the records of sandboxes, for the Manager's state directory
 // and engine. It skips what a running program uses. On error it also returns the actions carried out so far.
@@ -110,7 +101,7 @@ func (c *collector) do(a GCKind, target string, f func() error) {
 func (c *collector) sandbox(ctx context.Context, in *instance, b runtime.Box) {
 	session := in.spec.Lifetime == LifetimeEphemeral
 	switch {
-	case b.State == "created" && time.Since(b.Created) > neverStarted, session && b.State != "created" && !b.Live():
+	case b.Leftover(time.Now()) && (session || b.State == "created"):
 		c.do(GCRemoveSandbox, in.spec.Name, func() error { return in.discard(ctx) })
 	case session, b.State == "created":
 	default:
@@ -163,9 +154,7 @@ func (c *collector) folder(ctx context.Context, name string, engines map[string]
 		}
 		engines[rec.Runtime] = here
 	}
-	switch {
-	case here != rec.Engine: // it may still exist there
-	default:
+	if here == rec.Engine { // on another engine it may still exist
 		c.forget(ctx, name)
 	}
 }
@@ -180,7 +169,7 @@ func (c *collector) volumes(ctx context.Context, owner string) {
 	list, err := v.Volumes(ctx, map[string]string{labelOwner: owner})
 	c.errs = append(c.errs, public(err))
 	for _, left := range list {
-		if time.Since(left.Created) > neverStarted { // a new container's volume is created first
+		if time.Since(left.Created) > runtime.NeverStarted { // a new container's volume is created first
 			c.do(GCRemoveVolume, left.Name, func() error { return public(v.RemoveVolume(ctx, left.Name)) })
 		}
 	}
@@ -220,7 +209,7 @@ func (c *collector) images(ctx context.Context, owner string) {
 			name := i.Labels[labelSnapshotOf]
 			if c.used[i.Ref] || !strings.HasPrefix(i.Ref, forkRef) && i.Ref != i.ID ||
 				// A new fork's image is created before the fork.
-				!c.forgotten[name] && time.Since(i.Created) < neverStarted {
+				!c.forgotten[name] && time.Since(i.Created) < runtime.NeverStarted {
 				continue
 			}
 			if c.o.DryRun {

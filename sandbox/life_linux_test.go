@@ -554,9 +554,9 @@ func TestCollect(t *testing.T) {
 	}
 	f.mu.Unlock()
 	want := map[GCAction]bool{
-		{GCRemoveSandbox, "unstarted", false}: true, {GCWriteRecord, "unknown", false}: true, {GCWriteRecord, "damaged", false}: true,
-		{GCForgetSandbox, "gone", true}: true, {GCForgetSandbox, "forked", true}: true, {GCRemoveVolume, "of-gone", false}: true,
-		{GCRemoveVolume, "of-forked", false}: true,
+		{Action: GCRemoveSandbox, Target: "unstarted"}: true, {Action: GCWriteRecord, Target: "unknown"}: true, {Action: GCWriteRecord, Target: "damaged"}: true,
+		{Action: GCForgetSandbox, Target: "gone", NeedsForce: true}: true, {Action: GCForgetSandbox, Target: "forked", NeedsForce: true}: true, {Action: GCRemoveVolume, Target: "of-gone"}: true,
+		{Action: GCRemoveVolume, Target: "of-forked"}: true,
 	}
 	for _, o := range []GCOptions{{DryRun: true}, {DryRun: true}, {}} {
 		done, err := m.GC(t.Context(), o)

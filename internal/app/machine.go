@@ -27,11 +27,8 @@ func (e *Env) Machine() Machine { return Machine{e} }
 // GarbageOptions choose what CollectGarbage removes.
 type GarbageOptions struct{ DryRun, Images, Cache, Force bool }
 
-// removeRoot is what happens to a directory with programs of a removed artifact.
-const removeRoot upkeep.Do = "remove root folder"
-
 // CollectGarbage collects finished tasks and removes what killed programs left. The actions are nil if it could not look.
-func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]upkeep.Action, error) {
+func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]runtime.GCAction, error) {
 	st, err := m.Store()
 	if err != nil {
 		return nil, err
@@ -62,21 +59,17 @@ func (m Machine) CollectGarbage(ctx context.Context, o GarbageOptions) ([]upkeep
 }
 
 // collectSandboxes removes what is left of standalone sandboxes.
-func (m Machine) collectSandboxes(ctx context.Context, o GarbageOptions) (actions []upkeep.Action, err error) {
+func (m Machine) collectSandboxes(ctx context.Context, o GarbageOptions) ([]runtime.GCAction, error) {
 	boxes, err := m.Manager(false)
 	if err != nil {
 		return nil, err
 	}
 	defer boxes.Close()
-	all, err := boxes.GC(ctx, sandbox.GCOptions{DryRun: o.DryRun, Force: o.Force})
-	for _, c := range all {
-		actions = append(actions, upkeep.Action{Do: upkeep.Do(c.Action), Target: c.Target, NeedsForce: c.NeedsForce})
-	}
-	return actions, err
+	return boxes.GC(ctx, sandbox.GCOptions{DryRun: o.DryRun, Force: o.Force})
 }
 
-// removeRoots removes directories with programs that no artifact has a link to.
-func removeRoots(ctx context.Context, state string, dryRun bool) (actions []upkeep.Action, err error) {
+// removeRoots removes directories of programs to which no artifact links.
+func removeRoots(ctx context.Context, state string, dryRun bool) (actions []runtime.GCAction, err error) {
 	unused, err := artifact.Unused(state)
 	for _, root := range unused {
 		if !dryRun {
@@ -85,7 +78,7 @@ func removeRoots(ctx context.Context, state string, dryRun bool) (actions []upke
 				continue
 			}
 		}
-		actions = append(actions, upkeep.Action{Do: removeRoot, Target: root})
+		actions = append(actions, runtime.GCAction{Action: runtime.GCRemoveRoot, Target: root})
 	}
 	return actions, err
 }

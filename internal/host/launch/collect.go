@@ -65,7 +65,7 @@ func (l *Launcher) Collect(ctx context.Context, rec *store.Record) (*workorder.R
 		return nil, fmt.Errorf("task %s: %w", rec.TaskID, ErrRunning)
 	}
 	if rec.Box == "" && box == nil {
-		return l.neverStarted(rec)
+		return l.endWithoutBox(rec)
 	}
 	return l.home(ctx, rec, box != nil, FoundEnded)
 }
@@ -89,8 +89,8 @@ func (l *Launcher) home(ctx context.Context, rec *store.Record, follow bool, kin
 	return res, err
 }
 
-// neverStarted ends the record of a CLI that died before it made a box.
-func (l *Launcher) neverStarted(rec *store.Record) (*workorder.Result, error) {
+// endWithoutBox ends the record of a CLI that died before it created a box.
+func (l *Launcher) endWithoutBox(rec *store.Record) (*workorder.Result, error) {
 	res := outcome.Synthesise(rec, collector{l}.recorded(rec),
 		outcome.LostTo(workorder.ReasonNotReady, "the command was ended before it started a sandbox"), l.now())
 	collector{l}.done(rec, res)

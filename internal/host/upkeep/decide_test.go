@@ -3,7 +3,6 @@ package upkeep
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/provision"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -29,48 +28,32 @@ func TestForTask(t *testing.T) {
 	there := func(r *store.Record) { r.Collected, r.Box, r.EngineID = false, "b", "there" }
 	for name, c := range map[string]struct {
 		task Task
-		want []Do
+		want []runtime.GCKind
 	}{
 		"over, and nothing is left":              {Task{Record: &over}, nil},
 		"a box runs":                             {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{former, box("a2", "running")}}, nil},
-		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last}}, []Do{Collect}},
-		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last, former}}, []Do{Collect, RemoveBox}},
-		"its box is gone":                        {Task{Record: with(func(r *store.Record) { r.Collected = false })}, []Do{Collect}},
+		"ended, and not collected":               {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last}}, []runtime.GCKind{runtime.GCCollect}},
+		"not collected, and an older box":        {Task{Record: with(func(r *store.Record) { r.Collected = false }), Boxes: []runtime.Box{last, former}}, []runtime.GCKind{runtime.GCCollect, runtime.GCRemoveBox}},
+		"its box is gone":                        {Task{Record: with(func(r *store.Record) { r.Collected = false })}, []runtime.GCKind{runtime.GCCollect}},
 		"its box is on another engine":           {Task{Record: with(there), Engine: "here"}, nil},
-		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []runtime.Box{last}}, []Do{Collect}},
-		"collected, and the box is still there":  {Task{Record: &over, Boxes: []runtime.Box{last}}, []Do{RemoveBox}},
-		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []runtime.Box{last, former}}, []Do{RemoveBox}},
+		"another engine, and its box is here":    {Task{Record: with(there), Engine: "here", Boxes: []runtime.Box{last}}, []runtime.GCKind{runtime.GCCollect}},
+		"collected, and the box is still there":  {Task{Record: &over, Boxes: []runtime.Box{last}}, []runtime.GCKind{runtime.GCRemoveBox}},
+		"a box that was to be kept":              {Task{Record: with(func(r *store.Record) { r.Keep = true }), Boxes: []runtime.Box{last, former}}, []runtime.GCKind{runtime.GCRemoveBox}},
 		"a former box that was to be kept":       {Task{Record: with(func(r *store.Record) { r.Former[0].Keep = true }), Boxes: []runtime.Box{former}}, nil},
-		"its output was being moved":             {Task{Record: with(func(r *store.Record) { r.Moving = 1 })}, []Do{Mend}},
-		"over, and the companion lives":          {Task{Record: &over, Companion: true}, []Do{EndCompanion}},
-		"not collected, and the companion lives": {Task{Record: with(func(r *store.Record) { r.Collected = false }), Companion: true}, []Do{Collect, EndCompanion}},
+		"its output was being moved":             {Task{Record: with(func(r *store.Record) { r.Moving = 1 })}, []runtime.GCKind{runtime.GCMend}},
+		"over, and the companion lives":          {Task{Record: &over, Companion: true}, []runtime.GCKind{runtime.GCEndCompanion}},
+		"not collected, and the companion lives": {Task{Record: with(func(r *store.Record) { r.Collected = false }), Companion: true}, []runtime.GCKind{runtime.GCCollect, runtime.GCEndCompanion}},
 	} {
-		var got []Do
+		var got []runtime.GCKind
 		for _, todo := range forTask(c.task) {
 			got = append(got, todo.Do)
-			if todo.Do == RemoveBox && todo.Box.Name == last.Name && (!c.task.Record.Collected || c.task.Record.Keep) {
+			if todo.Do == runtime.GCRemoveBox && todo.Box.Name == last.Name && (!c.task.Record.Collected || c.task.Record.Keep) {
 				t.Errorf("%s: the last box is removed", name)
 			}
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-	}
-}
-
-func TestStray(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	for state, c := range map[string]struct {
-		age  time.Duration
-		want bool
-	}{"running": {time.Hour, false}, "exited": {0, true}, "created": {neverStarted, true}} {
-		if got := Stray(runtime.Box{State: state, Created: now.Add(-c.age)}, now); got != c.want {
-			t.Errorf("%s: %v", state, got)
-		}
-	}
-	if Stray(runtime.Box{State: "created", Created: now}, now) {
-		t.Error("a box that is just being started is removed")
 	}
 }
 

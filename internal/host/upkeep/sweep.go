@@ -48,17 +48,8 @@ type Sweep struct {
 	DryRun  bool
 
 	engine string // its identity
-	done   []Action
+	done   []runtime.GCAction
 	errs   []error
-}
-
-// Action is one action that was carried out, or would be.
-type Action struct {
-	Do     Do     `json:"action"`
-	Target string `json:"target"`
-	Error  string `json:"error,omitempty"`
-	// NeedsForce reports that it is only done when the user insists.
-	NeedsForce bool `json:"needs_force,omitempty"`
 }
 
 // OwnBoxes lists a state folder's boxes on the engine, also those of older versions.
@@ -80,7 +71,7 @@ func OwnBoxes(ctx context.Context, e Engine, st *store.Store, labels map[string]
 }
 
 // Run carries out the sweep. If it returns no list, it has not looked at anything.
-func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
+func (s *Sweep) Run(ctx context.Context) ([]runtime.GCAction, error) {
 	boxes, err := OwnBoxes(ctx, s.Engine, s.Store, nil)
 	if err != nil {
 		return nil, err
@@ -89,7 +80,7 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.engine, s.done = info.Identity(), []Action{}
+	s.engine, s.done = info.Identity(), []runtime.GCAction{}
 	byTask := map[string][]runtime.Box{}
 	for _, b := range boxes {
 		byTask[b.Labels[workorder.LabelTask]] = append(byTask[b.Labels[workorder.LabelTask]], b)
@@ -130,11 +121,11 @@ func (s *Sweep) Run(ctx context.Context) ([]Action, error) {
 }
 
 // do carries out an action, or only names it in a dry run.
-func (s *Sweep) do(ctx context.Context, do Do, target string, fn func(context.Context) error) {
+func (s *Sweep) do(ctx context.Context, do runtime.GCKind, target string, fn func(context.Context) error) {
 	if ctx.Err() != nil {
 		return // the user has interrupted: the next sweep does the rest
 	}
-	act := Action{Do: do, Target: target}
+	act := runtime.GCAction{Action: do, Target: target}
 	if !s.DryRun {
 		ctx, cancel := context.WithTimeoutCause(ctx, doTime, fmt.Errorf("not done within %s", doTime))
 		defer cancel()
@@ -173,16 +164,16 @@ func (s *Sweep) task(ctx context.Context, r *store.Record, boxes []runtime.Box) 
 	r, t.Companion = t.Record, t.Record.Companion.Alive()
 	for _, todo := range forTask(t) {
 		switch todo.Do {
-		case Collect:
-			s.do(ctx, Collect, r.TaskID, func(ctx context.Context) error { return s.Collect(ctx, r) })
-		case Mend:
-			s.do(ctx, Mend, r.TaskID, func(context.Context) error { return s.Store.Mend(r) })
-		case RemoveBox:
+		case runtime.GCCollect:
+			s.do(ctx, runtime.GCCollect, r.TaskID, func(ctx context.Context) error { return s.Collect(ctx, r) })
+		case runtime.GCMend:
+			s.do(ctx, runtime.GCMend, r.TaskID, func(context.Context) error { return s.Store.Mend(r) })
+		case runtime.GCRemoveBox:
 			s.removeBox(ctx, todo.Box)
-		case EndCompanion:
+		case runtime.GCEndCompanion:
 			// Collecting ends it, too; a task that could not be collected may need it.
 			if p := r.Companion; r.Collected && p.Alive() {
-				s.do(ctx, EndCompanion, r.TaskID, func(context.Context) error { return end(p) })
+				s.do(ctx, runtime.GCEndCompanion, r.TaskID, func(context.Context) error { return end(p) })
 			}
 		}
 	}
@@ -196,12 +187,12 @@ func end(p *statedir.Process) error {
 }
 
 func (s *Sweep) removeBox(ctx context.Context, b runtime.Box) {
-	s.do(ctx, RemoveBox, b.Name, func(ctx context.Context) error { return s.Engine.Remove(ctx, b.ID) })
+	s.do(ctx, runtime.GCRemoveBox, b.Name, func(ctx context.Context) error { return s.Engine.Remove(ctx, b.ID) })
 }
 
-// stray removes an ended box of this user that has no record.
+// stray removes a box of this user that has no record.
 func (s *Sweep) stray(ctx context.Context, b runtime.Box) {
-	if Stray(b, time.Now()) {
+	if b.Leftover(time.Now()) {
 		s.removeBox(ctx, b)
 	}
 }
@@ -213,7 +204,7 @@ func (s *Sweep) volumes(ctx context.Context) {
 		all, err := s.Volumes.Volumes(ctx, map[string]string{workorder.LabelOwner: label})
 		s.failed(err)
 		for _, v := range all {
-			s.do(ctx, RemoveVolume, v.Name, func(ctx context.Context) error { return s.Volumes.RemoveVolume(ctx, v.Name) })
+			s.do(ctx, runtime.GCRemoveVolume, v.Name, func(ctx context.Context) error { return s.Volumes.RemoveVolume(ctx, v.Name) })
 		}
 	}
 }
@@ -233,7 +224,7 @@ func (s *Sweep) cache(ctx context.Context) {
 		err = s.Volumes.RemoveVolume(ctx, s.Cache)
 	}
 	if !errors.Is(err, runtime.ErrNotFound) {
-		s.do(ctx, RemoveVolume, s.Cache, func(context.Context) error { return err })
+		s.do(ctx, runtime.GCRemoveVolume, s.Cache, func(context.Context) error { return err })
 	}
 }
 
@@ -241,6 +232,6 @@ func (s *Sweep) images(ctx context.Context) {
 	list, err := s.Images.List(ctx)
 	s.failed(err)
 	for _, tag := range oldTags(list) {
-		s.do(ctx, RemoveImage, tag, func(ctx context.Context) error { return s.Images.Remove(ctx, tag) })
+		s.do(ctx, runtime.GCRemoveImage, tag, func(ctx context.Context) error { return s.Images.Remove(ctx, tag) })
 	}
 }

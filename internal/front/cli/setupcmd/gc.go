@@ -9,8 +9,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
 )
 
 type gcOptions struct {
@@ -57,7 +57,7 @@ func (o *gcOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	return err
 }
 
-func (o *gcOptions) report(f *cmdutil.Factory, done []upkeep.Action) error {
+func (o *gcOptions) report(f *cmdutil.Factory, done []runtime.GCAction) error {
 	if o.json {
 		return f.JSON(done)
 	}
@@ -68,9 +68,9 @@ func (o *gcOptions) report(f *cmdutil.Factory, done []upkeep.Action) error {
 	for _, act := range done {
 		switch {
 		case act.NeedsForce:
-			fmt.Fprintf(f.Stdout, "would %s %s: only with --force\n", act.Do, act.Target)
+			fmt.Fprintf(f.Stdout, "would %s %s: only with --force\n", act.Action, act.Target)
 		case act.Error == "":
-			fmt.Fprintf(f.Stdout, "%s%s %s\n", would, act.Do, act.Target)
+			fmt.Fprintf(f.Stdout, "%s%s %s\n", would, act.Action, act.Target)
 		}
 	}
 	if len(done) == 0 {
