@@ -109,6 +109,15 @@ func (s *IO) JSON(v any) error {
 	return err
 }
 
+// Done reports what a command has done: as a document, or as a line for a person.
+func (s *IO) Done(asJSON bool, document any, format string, v ...any) error {
+	if asJSON {
+		return s.JSON(document)
+	}
+	_, err := fmt.Fprintf(s.Stdout, format+"\n", v...)
+	return err
+}
+
 // Notes prints what was decided, a line each.
 func (f *Factory) Notes(list []string) {
 	for _, n := range list {

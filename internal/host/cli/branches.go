@@ -62,7 +62,7 @@ func printLog(w io.Writer, all []branch.Entry) {
 }
 
 func newMergeCmd(a *App) *cobra.Command {
-	remove := false
+	remove, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: oneOrThis, ValidArgsFunction: a.CompleteBranches,
 		Long: `Merges a sandbox's branch into the branch that is checked out, with a merge
@@ -84,36 +84,49 @@ descends from what is checked out here.`,
 			if err != nil {
 				return err
 			}
-			if without {
-				fmt.Fprintln(a.Stdout, "already up to date")
-			} else {
-				fmt.Fprintf(a.Stdout, "merged %s in %s\n", b.Sandbox, text.Clean(p.Path()))
+			line := "already up to date"
+			if !without {
+				line = fmt.Sprintf("merged %s in %s", b.Sandbox, text.Clean(p.Path()))
 			}
-			if !remove {
-				return nil
+			if err := a.Done(asJSON, handedOver{Path: p.Path(), Head: p.Head, Changed: !without}, "%s", line); err != nil || !remove {
+				return err
 			}
 			head, err := a.Branches().DeleteMerged(ctx, b, p.Head)
-			return a.deleted(b.Sandbox, head, err)
+			return a.deleted(b.Sandbox, head, asJSON, err)
 		},
 	}
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch afterwards")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// deleted prints that a sandbox was deleted, with the head of its branch.
-func (a *App) deleted(name, head string, err error) error {
+// handedOver is what merge, apply and checkout have done in a repository.
+type handedOver struct {
+	Path    string   `json:"path"`
+	Branch  string   `json:"branch,omitempty"`
+	Before  string   `json:"before,omitempty"` // branch or commit that was checked out
+	Head    string   `json:"head"`             // of the work
+	Changed bool     `json:"changed"`
+	Files   []string `json:"files,omitempty"`
+}
+
+// deleted reports that a sandbox was deleted, with the head of its branch.
+func (a *App) deleted(name, head string, asJSON bool, err error) error {
 	if err != nil {
 		return err
 	}
+	was := ""
 	if head != "" {
-		head = fmt.Sprintf(" (was %.10s)", head)
+		was = fmt.Sprintf(" (was %.10s)", head)
 	}
-	fmt.Fprintf(a.Stdout, "deleted %s%s\n", name, head)
-	return nil
+	return a.Done(asJSON, struct {
+		Deleted string `json:"deleted"`
+		Head    string `json:"head,omitempty"`
+	}{name, head}, "deleted %s%s", name, was)
 }
 
 func newDeleteCmd(a *App) *cobra.Command {
-	all, d := false, app.Deletion{}
+	all, asJSON, d := false, false, app.Deletion{}
 	cmd := &cobra.Command{
 		Use: "delete SANDBOX... | --all", Short: "Delete sandboxes with their branches", ValidArgsFunction: a.CompleteBranches,
 		Long: `Removes sandboxes as 'down' does, and their branches, both here and as
@@ -137,20 +150,21 @@ terminal.`,
 			var errs []error
 			for _, name := range args {
 				head, err := a.Branches().DeleteNamed(ctx, m, name, d)
-				errs = append(errs, a.deleted(name, head, err))
+				errs = append(errs, a.deleted(name, head, asJSON, err))
 			}
 			if all {
 				list, err := a.Branches().List(ctx, true)
 				errs = append(errs, err)
 				for _, i := range list {
 					head, err := a.Branches().Delete(ctx, m, i.Branch, d)
-					errs = append(errs, a.deleted(i.Name, head, err))
+					errs = append(errs, a.deleted(i.Name, head, asJSON, err))
 				}
 			}
 			return errors.Join(errs...)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "delete all sandboxes that have a branch")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each deleted one as JSON")
 	cmd.Flags().BoolVar(&d.Force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
 	return cmd
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,7 @@ import (
 )
 
 func newResetCmd(a *App) *cobra.Command {
-	force := false
+	force, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "reset SANDBOX", Short: "Recreate a sandbox from scratch",
 		Long: `Recreates a sandbox as 'up' created it, without its files. Its branch stays.
@@ -46,15 +45,15 @@ sandbox stays as it is, unless --force discards the changes.`,
 			}
 			defer sb.Close()
 			a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{}) // its branch begins anew
-			fmt.Fprintln(a.Stdout, sb.Name()+" is new")
-			return nil
+			return a.Done(asJSON, sb.Info(), "%s is new", sb.Name())
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "discard changes that no command has committed")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-type downOptions struct{ all, force, allUsers bool }
+type downOptions struct{ all, force, allUsers, json bool }
 
 func newDownCmd(a *App) *cobra.Command {
 	o := &downOptions{}
@@ -78,6 +77,7 @@ programs.`,
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "remove all sandboxes of this state directory on this engine")
 	cmd.Flags().BoolVar(&o.force, "force", false, "remove without saving files; forget damaged and unreachable sandboxes")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print each removed one as JSON")
 	cmd.Flags().BoolVar(&o.allUsers, "all-users", false, "with --force: also those of other state directories")
 	return cmd
 }
@@ -112,7 +112,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 			errs = append(errs, unknownName(ctx, a, name, err))
 			continue
 		}
-		fmt.Fprintln(a.Stdout, text.Clean(name)+" is down")
+		errs = append(errs, a.Done(o.json, map[string]string{"removed": name}, "%s is down", text.Clean(name)))
 	}
 	return errors.Join(errs...)
 }

@@ -235,7 +235,7 @@ func (a *App) checkBranchName(ctx context.Context, name string) error {
 }
 
 func newCheckoutCmd(a *App) *cobra.Command {
-	name := ""
+	name, asJSON := "", false
 	cmd := &cobra.Command{
 		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
@@ -259,6 +259,9 @@ trees that the current directory is not in are never changed.`,
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return a.JSON(handedOver{Path: p.Path(), Branch: p.Branch, Before: before, Head: p.Head, Changed: before != p.Branch})
+			}
 			fmt.Fprintf(a.Stdout, "%s is at %s\n", text.Clean(p.Path()), text.Clean(p.Branch))
 			if before != p.Branch {
 				if commitID.MatchString(before) { // no branch was checked out
@@ -269,12 +272,13 @@ trees that the current directory is not in are never changed.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVarP(&name, "branch", "b", "", "name of the local branch (default: the task's, or sandbox-NAME)")
 	return cmd
 }
 
 func newApplyCmd(a *App) *cobra.Command {
-	remove := false
+	remove, asJSON := false, false
 	cmd := &cobra.Command{
 		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
@@ -304,17 +308,25 @@ of the current directory are never changed.`,
 			if err != nil {
 				return err
 			}
-			for _, f := range files {
-				fmt.Fprintln(a.Stdout, text.Clean(f))
+			if asJSON {
+				err = a.JSON(handedOver{Path: p.Path(), Head: p.Head, Changed: len(files) > 0, Files: files})
+			} else {
+				for _, f := range files {
+					fmt.Fprintln(a.Stdout, text.Clean(f))
+				}
+			}
+			if err != nil {
+				return err
 			}
 			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
 			if remove && b != nil {
 				head, err := a.Branches().DeleteMerged(ctx, b, p.Head)
-				return a.deleted(b.Sandbox, head, err)
+				return a.deleted(b.Sandbox, head, asJSON, err)
 			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch afterwards")
 	return cmd
 }

@@ -117,13 +117,16 @@ func environmentTopic() string {
 		{"SANDBOX_AGENT_PROJECTS", "more directories with project files"},
 		{app.PresetsFile, "file with presets of 'run'"},
 		{app.PresetsDir, "directory with artifacts of 'run'"},
-		{app.SessionIdle, "seconds until an unused session of 'run' ends"},
+		{app.SessionIdle, "seconds until an idle session of 'run' ends"},
 		{app.SessionLife, "seconds until a session of 'run' ends"},
 		{"SANDBOX_AGENT_GIT_TOKEN", "token for the git server and its forge"},
 		{"SANDBOX_AGENT_GIT_USERNAME", "user name that goes with it"},
 		{"GH_TOKEN, GITHUB_TOKEN", "token for GitHub"},
-		{"SANDBOX_AGENT_GITHUB_APP_ID", "GitHub App; _KEY or _KEY_FILE has its key"},
+		{"SANDBOX_AGENT_GITHUB_APP_ID", "GitHub App; _KEY, _KEY_FILE: its key"},
+		{"SANDBOX_AGENT_GITHUB_APP_INSTALLATION", "its installation, if it has several"},
 		{"SANDBOX_AGENT_SSH_KEY", "file with the SSH key for git"},
+		{"SANDBOX_AGENT_SSH_KNOWN_HOSTS", "file with the keys of SSH servers"},
+		{"SANDBOX_AGENT_PROGRAMS", "directory with the guest's programs"},
 		{"SANDBOX_AGENT_MCP_TOKEN", "token of 'mcp --listen'"},
 		{"SANDBOX_AGENT_MCP_LOG", "log file of 'mcp'"},
 		{"SANDBOX_AGENT_CACHE_VOLUME", "volume of the layer cache"},
@@ -133,7 +136,7 @@ func environmentTopic() string {
 	var b strings.Builder
 	b.WriteString("Environment variables that sandbox-agent reads:\n\n")
 	for _, row := range rows {
-		fmt.Fprintf(&b, "  %-31s %s\n", row.names, row.about)
+		fmt.Fprintf(&b, "  %-37s %s\n", row.names, row.about)
 	}
 	b.WriteString("\nThese stand for the flags of the same name of 'create', 'continue', 'revise' and\n'rebase'. A flag wins over a variable, a variable over the project file:\n\n")
 	for _, flag := range cmdutil.Settings() {

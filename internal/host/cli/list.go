@@ -103,7 +103,7 @@ func newWatchCmd(a *App) *cobra.Command {
 }
 
 func newPruneCmd(a *App) *cobra.Command {
-	before, dry, force := "1w", false, false
+	before, dry, force, asJSON := "1w", false, false, false
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: noArgs,
 		Long: `Deletes the sandboxes with a branch that were last changed before --before, with
@@ -129,16 +129,17 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 				switch {
 				case i.State == sandbox.StateRunning || time.Since(i.Updated) < old:
 				case dry:
-					fmt.Fprintf(a.Stdout, "would delete %s, changed %s\n", i.Name, ago(i.Updated))
+					errs = append(errs, a.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name, ago(i.Updated)))
 				default:
 					head, err := a.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
-					errs = append(errs, a.deleted(i.Name, head, err))
+					errs = append(errs, a.deleted(i.Name, head, asJSON, err))
 				}
 			}
 			return errors.Join(errs...)
 		},
 	}
 	cmd.Flags().StringVar(&before, "before", before, "minimum age of the last change, such as 12h, 3d, 2w or 1mo")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each deleted one as JSON")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be deleted, and delete nothing")
 	cmd.Flags().BoolVar(&force, "force", false, "discard commits that exist nowhere else and files that cannot be saved")
 	return cmd

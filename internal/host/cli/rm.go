@@ -103,21 +103,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 
 // removed reports a removal.
 func (o *rmOptions) removed(a *App, name string) error {
-	if o.json {
-		return a.json(struct {
-			Removed string `json:"removed"`
-		}{name})
-	}
-	fmt.Fprintln(a.Stdout, name)
-	return nil
-}
-
-// deleted reports the removal of a sandbox with its branch.
-func (o *rmOptions) deleted(a *App, name, head string, err error) error {
-	if err == nil && o.json {
-		return o.removed(a, name)
-	}
-	return a.deleted(name, head, err)
+	return a.Done(o.json, map[string]string{"removed": name}, "%s", name)
 }
 
 // missing removes what is left of a sandbox that cannot be opened: by force its record, with --branch its branch.
@@ -132,7 +118,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 	defer m.Close()
 	if o.branch {
 		head, err := a.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
-		return o.deleted(a, name, head, err)
+		return a.deleted(name, head, o.json, err)
 	}
 	if ferr := forgetSandbox(ctx, m, name, err); ferr != nil {
 		return unknownName(ctx, a, name, ferr)
@@ -156,7 +142,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 		}
 		defer m.Close()
 		head, err := a.Branches().Delete(ctx, m, all.Of(sb.Name(), sb.Spec().BranchOf()), app.Deletion{Force: o.force})
-		return o.deleted(a, sb.Name(), head, err)
+		return a.deleted(sb.Name(), head, o.json, err)
 	}
 	err := sb.Remove(ctx, sandbox.RemoveOptions{})
 	if o.force && errors.Is(err, sandbox.ErrUnsaved) {

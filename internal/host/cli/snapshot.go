@@ -124,7 +124,8 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 }
 
 func newSnapshotRestoreCmd(a *App) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "restore SANDBOX SNAPSHOT", Short: "Recreate a sandbox from a snapshot",
 		Long: `Recreates a sandbox with the files of a snapshot. Its limits, network and
 published ports stay; its processes end. Its present files are kept first, as
@@ -144,14 +145,16 @@ the snapshot before-restore. A sandbox that was removed comes back.`,
 			}
 			defer sb.Close()
 			a.Endpoints().Ensure(ctx, sb.Name())
-			fmt.Fprintf(a.Stdout, "%s is as it was in %s\n", args[0], args[1])
-			return nil
+			return a.Done(asJSON, sb.Info(), "%s is as it was in %s", args[0], args[1])
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 func newSnapshotRmCmd(a *App) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "rm SANDBOX SNAPSHOT...", Short: "Remove snapshots of a sandbox",
 		Long: `Removes snapshots. A snapshot that a sandbox was restored to stays until that
 sandbox is removed or reset.`,
@@ -175,15 +178,18 @@ sandbox is removed or reset.`,
 					errs = append(errs, err)
 					continue
 				}
-				fmt.Fprintln(a.Stdout, name)
+				errs = append(errs, a.Done(asJSON, map[string]string{"removed": name}, "%s", name))
 			}
 			return sandboxError(errors.Join(errs...))
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each removed one as JSON")
+	return cmd
 }
 
 func newForkCmd(a *App) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "fork SANDBOX NEW", Short: "Copy a sandbox with its files and limits",
 		Long: `Creates another sandbox with the present files, the limits and the network of a
 sandbox. Its processes pause for a moment and are not copied. Mounted
@@ -208,10 +214,11 @@ directories are shared by both; published ports stay with the first.`,
 				return sandboxError(err)
 			}
 			defer fork.Close()
-			fmt.Fprintf(a.Stdout, "%s is up, with the files of %s\n", args[1], args[0])
-			return nil
+			return a.Done(asJSON, fork.Info(), "%s is up, with the files of %s", args[1], args[0])
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 // completeSnapshots completes a sandbox that has some, and then one of its snapshots.

@@ -100,6 +100,7 @@ func (a *App) printHistory(ctx context.Context, name string) error {
 }
 
 func newResumeCmd(a *App) *cobra.Command {
+	asJSON := false
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Start stopped sandboxes again",
 		Long: `Starts sandboxes that were stopped or ended by --idle or --ttl, with their files.
@@ -110,15 +111,16 @@ Any command in a sandbox does the same.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			for _, name := range args {
-				errs = append(errs, a.resume(cmd.Context(), name))
+				errs = append(errs, a.resume(cmd.Context(), name, asJSON))
 			}
 			return errors.Join(errs...)
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the state of each as JSON")
 	return cmd
 }
 
-func (a *App) resume(ctx context.Context, name string) error {
+func (a *App) resume(ctx context.Context, name string, asJSON bool) error {
 	sb, done, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
@@ -128,8 +130,7 @@ func (a *App) resume(ctx context.Context, name string) error {
 		return sandboxError(err)
 	}
 	a.Sandboxes().NoteRenewed(sb)
-	fmt.Fprintln(a.Stdout, name+" runs")
-	return nil
+	return a.Done(asJSON, sb.Info(), "%s runs", name)
 }
 
 // printStatus shows a sandbox on a screen.

@@ -241,7 +241,8 @@ func newSessionListCmd(f *cmdutil.Factory) *cobra.Command {
 }
 
 func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "rm SESSION...", Aliases: []string{"reset"}, Short: "End sessions with their state", Example: "  sandbox-agent session rm s",
 		Args: cmdutil.Each(func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -270,7 +271,11 @@ func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 			defer func() { err = errors.Join(err, done(cmd.Context())) }()
 			var errs []error
 			for _, id := range args {
-				errs = append(errs, r.EndSession(cmd.Context(), id))
+				err := r.EndSession(cmd.Context(), id)
+				if err == nil && asJSON {
+					err = f.JSON(map[string]string{"ended": id})
+				}
+				errs = append(errs, err)
 			}
 			err = errors.Join(errs...)
 			if errors.Is(err, sandbox.ErrNotFound) {
@@ -279,4 +284,6 @@ func newSessionRmCmd(f *cmdutil.Factory) *cobra.Command {
 			return app.SandboxError(err)
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each ended session as JSON")
+	return cmd
 }

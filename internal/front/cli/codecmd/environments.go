@@ -73,7 +73,8 @@ func listPresets(f *cmdutil.Factory, all []code.Environment, asJSON bool) error 
 }
 
 func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "validate [FILE]", Short: "Check the file of presets", Example: `  sandbox-agent env validate
   sandbox-agent env validate ./environments.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -96,10 +97,12 @@ func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
 			if err := errors.Join(errs...); err != nil {
 				return fault.New(workorder.ExitInvalid, err, "")
 			}
-			_, err = fmt.Fprintf(f.Stdout, "%d environments can be used\n", len(r.Environments()))
-			return err
+			n := len(r.Environments())
+			return f.Done(asJSON, map[string]int{"valid": n}, "%d environments can be used", n)
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 // NewCmdArtifact makes the command.
@@ -115,7 +118,7 @@ sandbox-agent. Other artifacts run as they are, with limits of time and memory.`
 }
 
 func newArtifactBuildCmd(f *cmdutil.Factory) *cobra.Command {
-	var out string
+	out, asJSON := "", false
 	cmd := &cobra.Command{
 		Use: "build DEFINITION", Short: "Build an artifact from a YAML definition",
 		Long: `Builds the directory --out with bin/run and metadata.json. The keys of a
@@ -130,14 +133,17 @@ or box), packages of the distribution, image of a container, timeout_seconds
 			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()), "for example: sandbox-agent artifact build data.yaml -o data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
-		RunE:              func(cmd *cobra.Command, args []string) error { return buildArtifact(cmd.Context(), f, args[0], out) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return buildArtifact(cmd.Context(), f, args[0], out, asJSON)
+		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "directory of the artifact; an existing one is replaced")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)) // of a flag that is there
 	return cmd
 }
 
-func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string) error {
+func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string, asJSON bool) error {
 	d, err := artifact.ReadDefinition(file)
 	if err != nil {
 		return fault.New(workorder.ExitInvalid, err, "")
@@ -146,7 +152,11 @@ func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string) er
 	if err != nil {
 		return err
 	}
-	view := f.NewView(f.Stdout, false)
+	progress := f.Stdout
+	if asJSON {
+		progress = f.Stderr
+	}
+	view := f.NewView(progress, false)
 	defer view.Close()
 	b := artifact.Builder{
 		State: st.Dir(), Progress: view.Event,
@@ -164,12 +174,12 @@ func buildArtifact(ctx context.Context, f *cmdutil.Factory, file, out string) er
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f.Stdout, "%s\n", out)
-	return err
+	return f.Done(asJSON, map[string]string{"artifact": out}, "%s", out)
 }
 
 func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "validate DIR...", Short: "Check artifacts", Example: "  sandbox-agent artifact validate ./data",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -189,9 +199,14 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 					f.Warn(fmt.Sprintf("%s: %s: the key %q is unknown and means nothing", dir, artifact.MetadataFile, key))
 				}
 			}
-			return fault.New(workorder.ExitInvalid, errors.Join(errs...), "")
+			if err := errors.Join(errs...); err != nil || !asJSON {
+				return fault.New(workorder.ExitInvalid, err, "")
+			}
+			return f.JSON(map[string][]string{"valid": args})
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 func newArtifactListCmd(f *cmdutil.Factory) *cobra.Command {

@@ -118,7 +118,7 @@ func newPoolStatsCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 func newPoolReleaseCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	return poolVerb(f, socket, &cobra.Command{
-		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool release L-ABC",
+		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool release L-a1b2c3",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], false)
 	})
@@ -126,7 +126,7 @@ func newPoolReleaseCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 func newPoolDestroyCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	return poolVerb(f, socket, &cobra.Command{
-		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool destroy L-ABC",
+		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool destroy L-a1b2c3",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], true)
 	})
@@ -280,7 +280,7 @@ func newPoolExecCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 		Use: "exec LEASE COMMAND...", Short: "Run a command in a lease",
 		Long: `Runs a command in a lease, in its own directory /workspace, and ends with its
 exit code; 124 means that it reached --timeout.`,
-		Example: "  sandbox-agent pool exec L-ABC python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec --timeout 5s L-ABC cat",
+		Example: "  sandbox-agent pool exec L-a1b2c3 python3 -c 'print(6 * 7)'\n  echo hi | sandbox-agent pool exec --timeout 5s L-a1b2c3 cat",
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if o.lease, o.exec.Argv, err = cmdutil.NameAndCommand(cmd, args); err != nil {
 				return err
@@ -288,7 +288,7 @@ exit code; 124 means that it reached --timeout.`,
 			if o.lease != "" && len(o.exec.Argv) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-ABC uname -a")
+			return fault.New(workorder.ExitUsage, errors.New("name a lease and a command"), "for example: sandbox-agent pool exec L-a1b2c3 uname -a")
 		},
 		ValidArgsFunction: completeLeases(f, socket),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -183,7 +183,7 @@ func need(r *policy.Rule) string {
 }
 
 func newPolicyCheckCmd(f *cmdutil.Factory) *cobra.Command {
-	project := ""
+	project, asJSON := "", false
 	cmd := &cobra.Command{
 		Use: "check [RULE...] HOST[:PORT]", Short: "Check whether rules allow a host",
 		Long: `Prints which rule allows a host at a port (default 443), or which one would. The
@@ -199,15 +199,16 @@ refused.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return checkPlace(f, project, args[:len(args)-1], args[len(args)-1])
+			return checkPlace(f, project, args[:len(args)-1], args[len(args)-1], asJSON)
 		},
 	}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "project whose rules count: a name or a file")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	f.CompleteProjectFlag(cmd)
 	return cmd
 }
 
-func checkPlace(f *cmdutil.Factory, project string, rules []string, place string) error {
+func checkPlace(f *cmdutil.Factory, project string, rules []string, place string, asJSON bool) error {
 	target, err := parsePlace(place)
 	if err != nil {
 		return err
@@ -230,11 +231,15 @@ func checkPlace(f *cmdutil.Factory, project string, rules []string, place string
 		network.Rules = append(network.Rules, rule)
 	}
 	says, ok := network.Allows(target)
-	fmt.Fprintln(f.Stdout, says)
-	if !ok {
+	err = f.Done(asJSON, struct {
+		Host    string `json:"host"`
+		Allowed bool   `json:"allowed"`
+		Reason  string `json:"reason"`
+	}{place, ok, says}, "%s", says)
+	if err == nil && !ok {
 		return cmdutil.Exit(workorder.ExitGeneral)
 	}
-	return nil
+	return err
 }
 
 // parsePlace reads host and port. It accepts more than a rule may have, since users also ask about places that no
