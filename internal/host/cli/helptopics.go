@@ -117,7 +117,7 @@ func environmentTopic() string {
 		{"SANDBOX_AGENT_PROJECTS", "more directories with project files"},
 		{app.PresetsFile, "file with presets of 'run'"},
 		{app.PresetsDir, "directory with artifacts of 'run'"},
-		{app.SessionIdle, "seconds until an idle session of 'run' ends"},
+		{app.SessionIdle, "seconds until an idle session ends"},
 		{app.SessionLife, "seconds until a session of 'run' ends"},
 		{"SANDBOX_AGENT_GIT_TOKEN", "token for the git server and its forge"},
 		{"SANDBOX_AGENT_GIT_USERNAME", "user name that goes with it"},
