@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -157,4 +159,29 @@ func LastOrOne(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return OneTask(cmd, args)
+}
+
+// ParsePorts reads ports to publish, as [LOCAL:]PORT.
+func ParsePorts(all []string) ([]porter.Port, error) {
+	var errs []error
+	ports := make([]porter.Port, 0, len(all))
+	for _, t := range all {
+		local, inside, both := strings.Cut(t, ":")
+		if !both {
+			inside = local
+		}
+		in, err := strconv.ParseUint(inside, 10, 16)
+		out := uint64(0)
+		if err == nil && both {
+			out, err = strconv.ParseUint(local, 10, 16)
+		}
+		switch {
+		case err != nil || in == 0 || both && out == 0:
+			errs = append(errs, fmt.Errorf("port %q: use PORT or LOCAL:PORT, from 1 to 65535", t))
+		case slices.ContainsFunc(ports, func(p porter.Port) bool { return p.Port == int(in) }):
+			errs = append(errs, fmt.Errorf("port %d is named twice", in))
+		}
+		ports = append(ports, porter.Port{Port: int(in), Local: int(out)})
+	}
+	return ports, errors.Join(errs...)
 }

@@ -3,14 +3,10 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -48,17 +44,6 @@ whose branch descends from what is checked out here.`,
 	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "show the changes of each commit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// printLog prints commits for people.
-func printLog(w io.Writer, all []branch.Entry) {
-	for _, e := range all {
-		fmt.Fprintf(w, "%.10s  %s  %s\n", e.Commit, e.Time.Local().Format(time.DateTime), text.Clean(e.Subject))
-		for _, r := range e.Ran {
-			first, _, _ := strings.Cut(r.Command, "\n")
-			fmt.Fprintf(w, "            $ %s   (exit %d, %s)\n", clip(text.Clean(first)), r.ExitCode, r.Duration.Round(time.Millisecond))
-		}
-	}
 }
 
 func newMergeCmd(a *App) *cobra.Command {

@@ -35,6 +35,7 @@ const (
 )
 
 var (
+	parsePorts, printLog                     = cmdutil.ParsePorts, cmdutil.PrintLog
 	usage, notFound, sandboxError            = app.Usagef, app.NotFound, app.SandboxError
 	checkSandbox, isTask                     = app.CheckSandbox, app.IsTask
 	didYouMean                               = app.DidYouMean

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/logfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -243,7 +243,7 @@ func (o *mcpOptions) offer(a *App, r *code.Runner, log *slog.Logger) mcpserver.O
 		all.Tasks = &mcpTasks{a: a, log: log}
 	}
 	if o.offers(toolsEnv) {
-		all.Environments, all.Single = &mcpEnvironments{a: a, log: log, runtime: o.kind}, o.single
+		all.Environments, all.Single = mcpserver.NewEnvironments(&a.Env, log, o.kind), o.single
 	}
 	return all
 }

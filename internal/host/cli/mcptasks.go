@@ -13,9 +13,9 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
@@ -34,25 +34,6 @@ const (
 type mcpTasks struct {
 	a   *App
 	log *slog.Logger
-}
-
-// wrongCall tells what an agent can mend in its call from what failed.
-func wrongCall(err error) error {
-	if err == nil {
-		return nil
-	}
-	code := exitCode(err)
-	if h := hint(err); h != "" {
-		err = fmt.Errorf("%w; %s", err, h)
-	}
-	if slices.Contains([]int{workorder.ExitUsage, workorder.ExitNotFound, workorder.ExitNoProject}, code) {
-		return &mcpserver.WrongError{Err: err}
-	}
-	return err
-}
-
-func wrong(format string, v ...any) error {
-	return &mcpserver.WrongError{Err: fmt.Errorf(format, v...)}
 }
 
 // Create starts a task as `create --detach` does.
@@ -78,7 +59,7 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 		err = fmt.Errorf("the task ended before it began, with %d: %s", end.Code, notes)
 	}
 	if err != nil {
-		return mcpserver.TaskStarted{}, wrongCall(err)
+		return mcpserver.TaskStarted{}, mcpserver.WrongCall(err)
 	}
 	t.log.Info("task", "id", id, "project", q.Project, "repo", q.Repo)
 	return mcpserver.TaskStarted{ID: id, Follow: "sandbox-agent logs -f " + id, Notes: notes}, nil
@@ -108,7 +89,7 @@ func createDetached(ctx context.Context, a *App, q mcpserver.TaskRequest) (id st
 // for another repository.
 func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
 	if q.Project != "" && q.Repo != "" {
-		return wrong("name a project or a repository: a project is for its own repository")
+		return mcpserver.Wrongf("name a project or a repository: a project is for its own repository")
 	}
 	if q.Project != "" {
 		opts, err := projects.SystemOptions()
@@ -121,12 +102,12 @@ func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
 		isPath := func(n string) bool { return path.Ext(n) == ".yaml" || path.Ext(n) == ".yml" }
 		names := slices.DeleteFunc(projects.Names(opts), isPath)
 		if !slices.Contains(names, q.Project) {
-			return wrong("unknown project %.80q; the user has: %s", q.Project, strings.Join(names[:min(len(names), mcpList)], ", "))
+			return mcpserver.Wrongf("unknown project %.80q; the user has: %s", q.Project, strings.Join(names[:min(len(names), mcpList)], ", "))
 		}
 	}
 	if q.Repo != "" {
 		if kind, err := projects.RepoTransport(q.Repo); err != nil || kind == projects.TransportLocal {
-			return wrong("repository %.200q: name the URL of one on a server; "+
+			return mcpserver.Wrongf("repository %.200q: name the URL of one on a server; "+
 				"one of this machine needs a project of the user's, or to be the current one", q.Repo)
 		}
 	}
@@ -136,10 +117,10 @@ func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
 // find finds a task by its whole ID: who only guesses finds nobody else's.
 func (t *mcpTasks) find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
 	if !workorder.ValidTaskID(id) {
-		return nil, nil, wrong("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
+		return nil, nil, mcpserver.Wrongf("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
 	}
 	st, rec, err := t.a.task(ctx, id)
-	return st, rec, wrongCall(err)
+	return st, rec, mcpserver.WrongCall(err)
 }
 
 // Status is a row of `ps`, with the end of `logs`.
@@ -157,7 +138,7 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 	ended := slices.Contains(workorder.Statuses(), workorder.Status(row.Status))
 	s := mcpserver.TaskStatus{ID: row.TaskID, State: row.Status, Step: row.Step, Ended: ended, Lines: []string{}}
 	if engineErr != nil {
-		return s, wrongCall(engineErr)
+		return s, mcpserver.WrongCall(engineErr)
 	}
 	lines := text.WholeLines(mcpLine, func(line []byte) {
 		s.Lines = append(s.Lines, text.Clean(string(line)))
@@ -167,7 +148,7 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 	defer view.Close()
 	err = t.a.tasks(nil).Replay(ctx, st, rec, view.Event)
 	lines.Close()
-	return s, wrongCall(err)
+	return s, mcpserver.WrongCall(err)
 }
 
 // Result is what `result` shows, shortened. It collects what has ended.
@@ -177,11 +158,11 @@ func (t *mcpTasks) Result(ctx context.Context, id string) (mcpserver.TaskResult,
 		rec, err = t.a.collect(ctx, rec)
 	}
 	if err != nil {
-		return mcpserver.TaskResult{}, wrongCall(err)
+		return mcpserver.TaskResult{}, mcpserver.WrongCall(err)
 	}
 	r, err := outcome.ReadResult(rec)
 	if err != nil {
-		return mcpserver.TaskResult{}, wrongCall(err)
+		return mcpserver.TaskResult{}, mcpserver.WrongCall(err)
 	}
 	return essentials(r, rec.Dir), nil
 }

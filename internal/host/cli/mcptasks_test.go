@@ -14,8 +14,8 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -50,11 +50,11 @@ func TestMCPNamedRepo(t *testing.T) {
 func TestWrongCall(t *testing.T) {
 	t.Parallel()
 	for code, wrong := range map[int]bool{workorder.ExitUsage: true, workorder.ExitNotFound: true, workorder.ExitNoProject: true, workorder.ExitInvalid: false, workorder.ExitBox: false, workorder.ExitGit: false} {
-		if _, got := errors.AsType[*mcpserver.WrongError](wrongCall(&coded{code})); got != wrong {
+		if _, got := errors.AsType[*mcpserver.WrongError](mcpserver.WrongCall(&coded{code})); got != wrong {
 			t.Errorf("%d: %v", code, got)
 		}
 	}
-	if wrongCall(nil) != nil {
+	if mcpserver.WrongCall(nil) != nil {
 		t.Error("nothing is wrong")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -152,29 +151,4 @@ func portRows(listening []sandbox.Port, served []porter.Port) []portRow {
 	}
 	slices.SortFunc(rows, func(a, b portRow) int { return a.Port - b.Port })
 	return rows
-}
-
-// parsePorts reads PORT or LOCAL:PORT of each, or returns all errors. A local port of 0 is any.
-func parsePorts(all []string) ([]porter.Port, error) {
-	var errs []error
-	ports := make([]porter.Port, 0, len(all))
-	for _, t := range all {
-		local, inside, both := strings.Cut(t, ":")
-		if !both {
-			inside = local
-		}
-		in, err := strconv.ParseUint(inside, 10, 16)
-		out := uint64(0)
-		if err == nil && both {
-			out, err = strconv.ParseUint(local, 10, 16)
-		}
-		switch {
-		case err != nil || in == 0 || both && out == 0:
-			errs = append(errs, fmt.Errorf("port %q: use PORT or LOCAL:PORT, from 1 to 65535", t))
-		case slices.ContainsFunc(ports, func(p porter.Port) bool { return p.Port == int(in) }):
-			errs = append(errs, fmt.Errorf("port %d is named twice", in))
-		}
-		ports = append(ports, porter.Port{Port: int(in), Local: int(out)})
-	}
-	return ports, errors.Join(errs...)
 }

@@ -1,11 +1,10 @@
-package cli
+package mcpserver
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -13,10 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -26,6 +24,8 @@ const (
 	envIdle = 30 * time.Minute
 	// envTimeout is what a command has where it says nothing.
 	envTimeout = 5 * time.Minute
+	// maxNotes bounds the remarks of a call, in bytes.
+	maxNotes = 4 << 10
 	// maxEnvOutput bounds each stream of a command, maxEnvText a log or diff, in bytes: a model reads all of it.
 	maxEnvOutput = 24 << 10
 	// maxEnvCommand bounds a command, in bytes: one argument of a program has at most 128 KiB.
@@ -40,37 +40,46 @@ const (
 	envNamed = 5
 )
 
-// mcpEnvironments are the sandboxes of the repository that the server's folder is in, for agents: what `up`, `exec`, `log` and `diff` do.
-type mcpEnvironments struct {
-	a       *App
+// repoEnvironments are the sandboxes of the repository of the server's directory.
+type repoEnvironments struct {
+	env     *app.Env
 	log     *slog.Logger
 	runtime sandbox.Runtime
 }
 
-// envCall is what one call needs. What there is to say to a person, it notes.
+// NewEnvironments returns the sandboxes of the repository of the server's directory. New ones get that runtime.
+func NewEnvironments(env *app.Env, log *slog.Logger, runtime sandbox.Runtime) Environments {
+	return &repoEnvironments{env, log, runtime}
+}
+
+// envCall is what one call needs. It collects remarks for the answer.
 type envCall struct {
-	a    *App
+	env  app.Env
 	said *text.Ends
 	top  string
 	m    *sandbox.Manager
 }
 
-func (t *mcpEnvironments) call() (*envCall, error) {
-	said := text.NewEnds(mcpSummary)
-	c := &envCall{a: &App{t.a.With(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: said})}, said: said}
+func (t *repoEnvironments) call() (*envCall, error) {
+	c := &envCall{env: *t.env, said: text.NewEnds(maxNotes)}
+	c.env.Confirm = nil
+	c.env.Note = func(line string) { fmt.Fprintln(c.said, text.Clean(line)) }
+	c.env.Logger = func() *slog.Logger {
+		return slog.New(slog.NewTextHandler(c.said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
 	var err error
-	if c.top, err = c.a.top(); err != nil {
+	if c.top, err = c.env.RepoRoot(); err != nil {
 		return nil, err
 	}
 	if c.top == "" {
 		return nil, errors.New("the folder of the server is in no git repository: ask the user to start the server in one")
 	}
-	c.a.Progress = func(line string) {
+	c.env.Progress = func(line string) {
 		if strings.HasPrefix(line, "warning: ") || strings.Contains(line, " failed: ") {
-			fmt.Fprintln(c.said, text.Clean(line))
+			c.env.Note(line)
 		}
 	}
-	c.m, err = c.a.Manager(false)
+	c.m, err = c.env.Manager(false)
 	return c, err
 }
 
@@ -100,15 +109,15 @@ func (c *envCall) unknown(ctx context.Context, id string) error {
 	slices.Sort(ids)
 	switch {
 	case len(ids) == 0:
-		return wrong("unknown environment %.80q: there is none in this repository; environment_create makes one", id)
+		return Wrongf("unknown environment %.80q: there is none in this repository; environment_create makes one", id)
 	case id == "":
-		return wrong("environment_id is needed: one of %s", strings.Join(ids, ", "))
+		return Wrongf("environment_id is needed: one of %s", strings.Join(ids, ", "))
 	}
-	return wrong("unknown environment %.80q; there are: %s", id, strings.Join(ids, ", "))
+	return Wrongf("unknown environment %.80q; there are: %s", id, strings.Join(ids, ", "))
 }
 
 // Open finds an environment.
-func (t *mcpEnvironments) Open(ctx context.Context, id string) (mcpserver.Environment, error) {
+func (t *repoEnvironments) Open(ctx context.Context, id string) (Environment, error) {
 	c, err := t.call()
 	if err != nil {
 		return nil, err
@@ -120,7 +129,7 @@ func (t *mcpEnvironments) Open(ctx context.Context, id string) (mcpserver.Enviro
 	return e, nil
 }
 
-func (t *mcpEnvironments) open(ctx context.Context, c *envCall, id string) (*mcpEnvironment, error) {
+func (t *repoEnvironments) open(ctx context.Context, c *envCall, id string) (*sandboxEnvironment, error) {
 	if !sandbox.ValidName(id) {
 		return nil, c.unknown(ctx, id)
 	}
@@ -129,45 +138,46 @@ func (t *mcpEnvironments) open(ctx context.Context, c *envCall, id string) (*mcp
 		return nil, c.unknown(ctx, id)
 	}
 	if err != nil {
-		return nil, wrongCall(sandboxError(err))
+		return nil, WrongCall(app.SandboxError(err))
 	}
-	all, err := c.a.branches()
+	all, err := c.env.BranchStore()
 	if err != nil {
 		return nil, err
 	}
-	c.a.Endpoints().Ensure(ctx, id)
-	return &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(id, c.top)}, nil
+	c.env.Endpoints().Ensure(ctx, id)
+	return &sandboxEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(id, c.top)}, nil
 }
 
 // List is the environments of the repository, the last that was changed first: also those that are gone, whose commits stay.
-func (t *mcpEnvironments) List(ctx context.Context) ([]mcpserver.EnvironmentInfo, error) {
+func (t *repoEnvironments) List(ctx context.Context) ([]EnvironmentInfo, error) {
 	c, err := t.call()
 	if err != nil {
 		return nil, err
 	}
 	defer c.m.Close()
-	rows, err := c.a.Branches().List(ctx, false)
+	rows, err := c.env.Branches().List(ctx, false)
 	if err != nil {
-		return nil, wrongCall(err)
+		return nil, WrongCall(err)
 	}
-	all := make([]mcpserver.EnvironmentInfo, 0, len(rows))
+	all := make([]EnvironmentInfo, 0, len(rows))
 	for _, r := range rows {
-		all = append(all, mcpserver.EnvironmentInfo{
-			ID: r.Name, Title: text.Clean(r.Title), State: string(r.State), Branch: branch.Remote + "/" + r.Name, Updated: r.Updated.UTC().Format(time.RFC3339),
+		all = append(all, EnvironmentInfo{
+			ID: r.Name, Title: text.Clean(r.Title), State: string(r.State), Branch: branch.Remote + "/" + r.Name,
+			Updated: r.Updated.UTC().Format(time.RFC3339),
 		})
 	}
 	return all, nil
 }
 
 // Create makes an environment as `up ID --repo .` does.
-func (t *mcpEnvironments) Create(ctx context.Context, q mcpserver.EnvironmentRequest) (mcpserver.EnvironmentInfo, error) {
+func (t *repoEnvironments) Create(ctx context.Context, q EnvironmentRequest) (EnvironmentInfo, error) {
 	c, err := t.call()
 	if err != nil {
-		return mcpserver.EnvironmentInfo{}, err
+		return EnvironmentInfo{}, err
 	}
 	e, notes, err := t.create(ctx, c, q)
 	if err != nil {
-		return mcpserver.EnvironmentInfo{}, errors.Join(err, c.m.Close())
+		return EnvironmentInfo{}, errors.Join(err, c.m.Close())
 	}
 	defer e.Close(ctx)
 	t.log.Info("environment", "id", e.sb.Name(), "runtime", e.sb.Spec().Runtime)
@@ -176,10 +186,12 @@ func (t *mcpEnvironments) Create(ctx context.Context, q mcpserver.EnvironmentReq
 	return i, err
 }
 
-func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.EnvironmentRequest) (e *mcpEnvironment, notes []string, err error) {
+func (t *repoEnvironments) create(
+	ctx context.Context, c *envCall, q EnvironmentRequest,
+) (e *sandboxEnvironment, notes []string, err error) {
 	repo, err := localrepo.Open(ctx, c.top)
 	if err != nil {
-		return nil, nil, wrongCall(err)
+		return nil, nil, WrongCall(err)
 	}
 	begin, err := beginning(ctx, repo, q.Ref)
 	if err != nil {
@@ -190,30 +202,31 @@ func (t *mcpEnvironments) create(ctx context.Context, c *envCall, q mcpserver.En
 	case sandbox.RuntimeContainer, sandbox.RuntimeJail:
 		s.Repo, s.Ref = c.top, begin
 		if t.runtime == sandbox.RuntimeContainer {
-			s.Image, err = c.a.Sandboxes().ContainerImage(ctx)
+			s.Image, err = c.env.Sandboxes().ContainerImage(ctx)
 		}
 	default:
-		err = c.a.Sandboxes().ApplyProject(ctx, &s, "", c.top, begin)
+		err = c.env.Sandboxes().ApplyProject(ctx, &s, "", c.top, begin)
 	}
 	if err != nil {
-		return nil, nil, wrongCall(err)
+		return nil, nil, WrongCall(err)
 	}
-	all, err := c.a.branches()
+	all, err := c.env.BranchStore()
 	if err != nil {
 		return nil, nil, err
 	}
 	sb, err := c.named(ctx, all, s)
 	if err != nil {
-		return nil, nil, wrongCall(sandboxError(err))
+		return nil, nil, WrongCall(app.SandboxError(err))
 	}
-	e = &mcpEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
-	c.a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
+	e = &sandboxEnvironment{envCall: c, log: t.log, sb: sb, b: all.Of(sb.Name(), c.top)}
+	c.env.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if n := len(repo.Changed); n > 0 {
 		files := strings.Join(repo.Changed[:min(n, envNamed)], ", ")
 		if n > envNamed {
 			files += fmt.Sprintf(" and %d more", n-envNamed)
 		}
-		notes = append(notes, "WARNING: the user has UNCOMMITTED CHANGES, which are NOT in this environment: "+text.Clean(files)+". Tell the user before you begin: work that builds on them needs them committed first.")
+		notes = append(notes, "WARNING: the user has UNCOMMITTED CHANGES, which are NOT in this environment: "+text.Clean(files)+
+			". Tell the user before you begin: work that builds on them needs them committed first.")
 	}
 	return e, notes, nil
 }
@@ -251,11 +264,11 @@ var validRef = regexp.MustCompile(`^[a-zA-Z0-9._~/][a-zA-Z0-9._~/-]{0,199}$`)
 // beginning is the branch, tag or commit that a clone begins at.
 func beginning(ctx context.Context, repo *localrepo.Repo, ref string) (string, error) {
 	if ref != "" && !validRef.MatchString(ref) {
-		return "", wrong("from_git_ref %.80q is neither branch, tag nor commit", ref)
+		return "", Wrongf("from_git_ref %.80q is neither branch, tag nor commit", ref)
 	}
 	begin, err := repo.Base(ctx, ref)
 	if errors.Is(err, localrepo.ErrNoRevision) {
-		return "", wrong("from_git_ref: %v", err)
+		return "", Wrongf("from_git_ref: %v", err)
 	}
 	return begin, err
 }

@@ -1,4 +1,4 @@
-package cli
+package mcpserver
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -26,7 +25,7 @@ func inside(name string) (abs, tracked string) {
 }
 
 // Read is a file.
-func (e *mcpEnvironment) Read(ctx context.Context, name string, most int64) ([]byte, error) {
+func (e *sandboxEnvironment) Read(ctx context.Context, name string, most int64) ([]byte, error) {
 	if err := e.wake(ctx); err != nil {
 		return nil, err
 	}
@@ -44,7 +43,7 @@ func (e *mcpEnvironment) Read(ctx context.Context, name string, most int64) ([]b
 }
 
 // List is a folder.
-func (e *mcpEnvironment) List(ctx context.Context, name string) ([]mcpserver.EnvironmentFile, error) {
+func (e *sandboxEnvironment) List(ctx context.Context, name string) ([]EnvironmentFile, error) {
 	if err := e.wake(ctx); err != nil {
 		return nil, err
 	}
@@ -53,9 +52,9 @@ func (e *mcpEnvironment) List(ctx context.Context, name string) ([]mcpserver.Env
 	if err != nil {
 		return nil, err
 	}
-	all := make([]mcpserver.EnvironmentFile, 0, len(list))
+	all := make([]EnvironmentFile, 0, len(list))
 	for _, i := range list {
-		f := mcpserver.EnvironmentFile{Name: i.Name, Type: "file", Size: i.Size}
+		f := EnvironmentFile{Name: i.Name, Type: "file", Size: i.Size}
 		switch {
 		case i.Mode.IsDir():
 			f.Type, f.Size = "folder", 0
@@ -70,32 +69,33 @@ func (e *mcpEnvironment) List(ctx context.Context, name string) ([]mcpserver.Env
 }
 
 // Write writes a file.
-func (e *mcpEnvironment) Write(ctx context.Context, name string, content []byte, subject string) (mcpserver.EnvironmentChange, error) {
+func (e *sandboxEnvironment) Write(ctx context.Context, name string, content []byte, subject string) (EnvironmentChange, error) {
 	return e.change(ctx, name, subject, func(abs string) error {
 		return e.sb.Files().Write(ctx, abs, strings.NewReader(string(content)), sandbox.WriteOptions{Parents: true})
 	})
 }
 
 // Delete deletes a file.
-func (e *mcpEnvironment) Delete(ctx context.Context, name string) (mcpserver.EnvironmentChange, error) {
+func (e *sandboxEnvironment) Delete(ctx context.Context, name string) (EnvironmentChange, error) {
 	return e.change(ctx, name, "Delete "+name, func(abs string) error { return e.sb.Files().Remove(ctx, abs) })
 }
 
-func (e *mcpEnvironment) change(ctx context.Context, name, subject string, do func(abs string) error) (c mcpserver.EnvironmentChange, err error) {
+func (e *sandboxEnvironment) change(ctx context.Context, name, subject string, do func(abs string) error) (c EnvironmentChange, err error) {
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
 	abs, tracked := inside(name)
 	if tracked != "" {
 		if sub := e.b.Submodule(ctx, tracked); sub != "" {
-			return c, fmt.Errorf("%s is in the submodule %s, of which nothing would be committed: work in an environment of that repository", tracked, text.Clean(sub))
+			return c, fmt.Errorf("%s is in the submodule %s, of which nothing would be committed: work in an environment of that repository",
+				tracked, text.Clean(sub))
 		}
 	}
 	if err := do(abs); err != nil {
 		return c, err
 	}
-	if c.Commit, err = e.a.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: subject}); err != nil {
-		e.a.warn(err.Error())
+	if c.Commit, err = e.env.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: subject}); err != nil {
+		e.env.Warn(err.Error())
 	}
 	if why := uncommitted(abs, tracked, c.Commit, err != nil); why != "" {
 		c.Notes = append(c.Notes, why)
@@ -108,7 +108,8 @@ func (e *mcpEnvironment) change(ctx context.Context, name, subject string, do fu
 func uncommitted(abs, tracked, commit string, failed bool) string {
 	switch {
 	case tracked == "":
-		return "NOT TRACKED: " + abs + " is no file of the clone at " + sandbox.CloneDir + ", so no commit has it, and it is lost when the environment is made anew"
+		return "NOT TRACKED: " + abs + " is no file of the clone at " + sandbox.CloneDir + ", so no commit has it, " +
+			"and it is lost when the environment is recreated"
 	case failed:
 		return "NOT COMMITTED: the file is changed, and the next change tries to commit it again"
 	case commit == "":

@@ -1,4 +1,4 @@
-package cli
+package mcpserver
 
 import (
 	"cmp"
@@ -11,16 +11,16 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// mcpEnvironment is one environment during a call.
-type mcpEnvironment struct {
+// sandboxEnvironment is one environment during a call.
+type sandboxEnvironment struct {
 	*envCall
 	log *slog.Logger
 	sb  *sandbox.Sandbox
@@ -28,22 +28,22 @@ type mcpEnvironment struct {
 }
 
 // Close ends the call.
-func (e *mcpEnvironment) Close(ctx context.Context) {
+func (e *sandboxEnvironment) Close(ctx context.Context) {
 	_, _ = e.sb.Close(), e.m.Close()
 }
 
-// Turn implements mcpserver.Environment.
-func (e *mcpEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Turn(ctx) }
+// Turn implements Environment.
+func (e *sandboxEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Turn(ctx) }
 
 // wake starts the environment, and brings its work back where it had to be made anew.
-func (e *mcpEnvironment) wake(ctx context.Context) error {
+func (e *sandboxEnvironment) wake(ctx context.Context) error {
 	if err := e.sb.Resume(ctx); err != nil {
-		return wrongCall(sandboxError(err))
+		return WrongCall(app.SandboxError(err))
 	}
 	// Who leaves now would leave a clone without the work.
 	back, err := e.sb.Branch().Restore(context.WithoutCancel(ctx))
 	if err != nil {
-		return wrongCall(sandboxError(err))
+		return WrongCall(app.SandboxError(err))
 	}
 	if back || e.sb.Recreated() {
 		fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
@@ -52,25 +52,26 @@ func (e *mcpEnvironment) wake(ctx context.Context) error {
 }
 
 // Info is what is known of it.
-func (e *mcpEnvironment) Info(ctx context.Context) (mcpserver.EnvironmentInfo, error) {
+func (e *sandboxEnvironment) Info(ctx context.Context) (EnvironmentInfo, error) {
 	at, err := e.endpoints(nil)
-	return mcpserver.EnvironmentInfo{
-		ID: e.sb.Name(), Title: cmp.Or(e.b.Title(ctx), e.sb.Spec().Title), State: string(e.sb.Info().State), Branch: branch.Remote + "/" + e.sb.Name(), Workdir: sandbox.CloneDir, Endpoints: at, Notes: e.notes(),
+	return EnvironmentInfo{
+		ID: e.sb.Name(), Title: cmp.Or(e.b.Title(ctx), e.sb.Spec().Title), State: string(e.sb.Info().State),
+		Branch: branch.Remote + "/" + e.sb.Name(), Workdir: sandbox.CloneDir, Endpoints: at, Notes: e.notes(),
 	}, err
 }
 
 // endpoints are where ports are on this machine; without a list those that are kept.
-func (e *mcpEnvironment) endpoints(ports []porter.Port) (map[string]mcpserver.EnvironmentEndpoint, error) {
-	served := endpointsOf(ports)
+func (e *sandboxEnvironment) endpoints(ports []porter.Port) (map[string]EnvironmentEndpoint, error) {
+	served := app.Addresses(ports)
 	if ports == nil {
 		var err error
-		if served, err = e.a.Endpoints().List(e.sb.Name()); err != nil {
+		if served, err = e.env.Endpoints().List(e.sb.Name()); err != nil {
 			return nil, err
 		}
 	}
-	all := map[string]mcpserver.EnvironmentEndpoint{}
+	all := map[string]EnvironmentEndpoint{}
 	for port, at := range served {
-		all[port] = mcpserver.EnvironmentEndpoint{Inside: "localhost:" + port, Host: at}
+		all[port] = EnvironmentEndpoint{Inside: "localhost:" + port, Host: at}
 	}
 	for _, s := range e.services() {
 		for _, p := range s.Ports {
@@ -78,39 +79,40 @@ func (e *mcpEnvironment) endpoints(ports []porter.Port) (map[string]mcpserver.En
 			if !both {
 				outer, inner = p, p
 			}
-			all[s.Name+":"+inner] = mcpserver.EnvironmentEndpoint{Inside: s.Name + ":" + inner, Host: served[outer]}
+			all[s.Name+":"+inner] = EnvironmentEndpoint{Inside: s.Name + ":" + inner, Host: served[outer]}
 		}
 	}
 	return all, nil
 }
 
-func (e *mcpEnvironment) services() []workorder.Service {
+func (e *sandboxEnvironment) services() []workorder.Service {
 	if box := e.sb.Spec().Box; box != nil {
 		return box.Services
 	}
 	return nil
 }
 
-func (e *mcpEnvironment) exposed(ctx context.Context, ports []int) ([]porter.Port, error) {
+func (e *sandboxEnvironment) exposed(ctx context.Context, ports []int) ([]porter.Port, error) {
 	names := make([]string, 0, len(ports))
 	for _, p := range ports {
 		names = append(names, strconv.Itoa(p))
 	}
-	parsed, err := parsePorts(names)
+	parsed, err := cmdutil.ParsePorts(names)
 	if err != nil {
-		return nil, &mcpserver.WrongError{Err: err}
+		return nil, &WrongError{err}
 	}
 	if len(parsed) == 0 {
 		return nil, nil
 	}
-	added, err := e.a.Endpoints().Add(ctx, e.sb.Name(), parsed)
-	return added, wrongCall(err)
+	added, err := e.env.Endpoints().Add(ctx, e.sb.Name(), parsed)
+	return added, WrongCall(err)
 }
 
 // Run runs a command as `exec` does.
-func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand) (r mcpserver.EnvironmentResult, err error) {
+func (e *sandboxEnvironment) Run(ctx context.Context, q EnvironmentCommand) (r EnvironmentResult, err error) {
 	if len(q.Command) > maxEnvCommand {
-		return r, &mcpserver.WrongError{Err: fmt.Errorf("command: it has %d bytes, and at most %d can be: write it to a file with environment_file_write, and run that", len(q.Command), maxEnvCommand)}
+		return r, Wrongf("command: it has %d bytes, and at most %d can be: write it to a file with environment_file_write, and run that",
+			len(q.Command), maxEnvCommand)
 	}
 	if err := e.wake(ctx); err != nil {
 		return r, err
@@ -124,19 +126,23 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 			return r, err
 		}
 	}
-	c := sandbox.Command{Argv: []string{cmp.Or(string(q.Shell), sandbox.Shells[0]), "-c", q.Command}, Dir: sandbox.CloneDir, Background: q.Background, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second))}
+	c := sandbox.Command{
+		Argv: []string{cmp.Or(string(q.Shell), sandbox.Shells[0]), "-c", q.Command}, Dir: sandbox.CloneDir,
+		Background: q.Background, MaxOutput: maxEnvOutput, Timeout: time.Duration(q.Timeout * float64(time.Second)),
+	}
 	if q.Background {
 		p, err := e.sb.Start(ctx, c)
 		if err != nil {
-			return r, wrongCall(sandboxError(err))
+			return r, WrongCall(app.SandboxError(err))
 		}
 		defer p.Close()
 		if len(ports) > 0 {
-			if err := e.a.Endpoints().AwaitListening(ctx, e.sb, p, ports); err != nil {
-				return r, wrongCall(err)
+			if err := e.env.Endpoints().AwaitListening(ctx, e.sb, p, ports); err != nil {
+				return r, WrongCall(err)
 			}
 		}
-		r.Notes = e.notes(fmt.Sprintf("it runs in the background: `sandbox-agent attach %s %s` shows the user what it prints; what it changes is committed with the next command", e.sb.Name(), p.ID()))
+		r.Notes = e.notes(fmt.Sprintf("it runs in the background: `sandbox-agent attach %s %s` shows the user what it prints; "+
+			"what it changes is committed with the next command", e.sb.Name(), p.ID()))
 		return r, nil
 	}
 	if c.Timeout == 0 {
@@ -146,16 +152,16 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 	got, err := e.sb.Run(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil { // what it had changed by then is not lost
-			e.a.Sandboxes().Save(ctx, e.sb, app.RanNow(c.Argv, started, exitLeft))
+			e.env.Sandboxes().Save(ctx, e.sb, app.RanNow(c.Argv, started, cmdutil.ExitLeft))
 		}
-		return r, wrongCall(sandboxError(err))
+		return r, WrongCall(app.SandboxError(err))
 	}
 	ran := app.RanNow(c.Argv, started, got.ExitCode)
 	ran.Reason = text.Runes(text.Clean(q.Explanation), maxEnvTitle)
-	r.Commit = e.a.Sandboxes().Save(ctx, e.sb, ran)
+	r.Commit = e.env.Sandboxes().Save(ctx, e.sb, ran)
 	r.Stdout, r.Stderr, r.ExitCode, r.TimedOut = string(got.Stdout), string(got.Stderr), got.ExitCode, got.TimedOut
 	if got.TimedOut {
-		r.ExitCode = exitTimedOut
+		r.ExitCode = cmdutil.ExitTimedOut
 		r.Notes = append(r.Notes, fmt.Sprintf("it was ended after %s: timeout gives another more, background lets a server run", c.Timeout))
 	}
 	if got.OutOfMemory {
@@ -169,24 +175,25 @@ func (e *mcpEnvironment) Run(ctx context.Context, q mcpserver.EnvironmentCommand
 }
 
 // Update names anew what it is for.
-func (e *mcpEnvironment) Update(ctx context.Context, title string) (mcpserver.EnvironmentInfo, error) {
+func (e *sandboxEnvironment) Update(ctx context.Context, title string) (EnvironmentInfo, error) {
 	if err := e.b.Retitle(ctx, text.Runes(text.Words(text.Clean(title)), maxEnvTitle)); err != nil {
-		return mcpserver.EnvironmentInfo{}, err
+		return EnvironmentInfo{}, err
 	}
 	return e.Info(ctx)
 }
 
 // Checkpoint keeps the commits under a name, and where the kind can all files.
-func (e *mcpEnvironment) Checkpoint(ctx context.Context, name string) (c mcpserver.EnvironmentCheckpoint, err error) {
+func (e *sandboxEnvironment) Checkpoint(ctx context.Context, name string) (c EnvironmentCheckpoint, err error) {
 	if err := e.wake(ctx); err != nil {
 		return c, err
 	}
-	if _, err := e.a.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil { // a checkpoint of what was before is none
+	// A checkpoint without the latest changes is none.
+	if _, err := e.env.Sandboxes().TrySave(ctx, e.sb, sandbox.CommandRecord{Subject: "Save"}); err != nil {
 		return c, err
 	}
 	c.Commit, err = e.b.Checkpoint(ctx, name)
 	if errors.Is(err, branch.ErrCheckpoint) {
-		return c, &mcpserver.WrongError{Err: err}
+		return c, &WrongError{Err: err}
 	}
 	if err != nil {
 		return c, err
@@ -206,20 +213,20 @@ func (e *mcpEnvironment) Checkpoint(ctx context.Context, name string) (c mcpserv
 }
 
 // Log is what `log` prints.
-func (e *mcpEnvironment) Log(ctx context.Context) (string, error) {
+func (e *sandboxEnvironment) Log(ctx context.Context) (string, error) {
 	all, err := e.b.Log(ctx)
 	out := text.NewEnds(maxEnvText)
-	printLog(out, all)
+	cmdutil.PrintLog(out, all)
 	return string(out.Bytes()), err
 }
 
 // Diff is what `diff` prints.
-func (e *mcpEnvironment) Diff(ctx context.Context) (string, error) {
-	p, err := e.a.Branches().Handoff(ctx, e.b)
+func (e *sandboxEnvironment) Diff(ctx context.Context) (string, error) {
+	p, err := e.env.Branches().Handoff(ctx, e.b)
 	if err != nil {
-		return "", wrongCall(err)
+		return "", WrongCall(err)
 	}
 	out := text.NewEnds(maxEnvText)
 	err = p.Diff(ctx, out, "--patch")
-	return cmp.Or(string(out.Bytes()), "Nothing has changed.\n"), wrongCall(err)
+	return cmp.Or(string(out.Bytes()), "Nothing has changed.\n"), WrongCall(err)
 }

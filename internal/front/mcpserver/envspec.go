@@ -1,4 +1,4 @@
-package cli
+package mcpserver
 
 import (
 	"cmp"
@@ -9,14 +9,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/mcpserver"
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // Rebuild makes it anew, and keeps the work.
-func (e *mcpEnvironment) Rebuild(ctx context.Context, c mcpserver.EnvironmentConfig) (mcpserver.EnvironmentInfo, error) {
-	none := mcpserver.EnvironmentInfo{}
+func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (EnvironmentInfo, error) {
+	none := EnvironmentInfo{}
 	if err := e.wake(ctx); err != nil {
 		return none, err
 	}
@@ -26,7 +26,7 @@ func (e *mcpEnvironment) Rebuild(ctx context.Context, c mcpserver.EnvironmentCon
 	}
 	again, err := e.sb.Rebuild(ctx, s)
 	if err != nil {
-		return none, wrongCall(sandboxError(err))
+		return none, WrongCall(app.SandboxError(err))
 	}
 	e.sb = again
 	e.log.Info("environment made anew", "id", e.sb.Name())
@@ -34,12 +34,14 @@ func (e *mcpEnvironment) Rebuild(ctx context.Context, c mcpserver.EnvironmentCon
 		fmt.Fprintln(e.said, err)
 	}
 	i, err := e.Info(ctx)
-	i.Notes = append([]string{"the environment was made anew: what is committed is there; files outside of " + sandbox.CloneDir + ", files that git ignores, the clone's own git state, and background commands are gone"}, i.Notes...)
+	i.Notes = append([]string{"the environment was recreated: what is committed is there; files outside of " + sandbox.CloneDir +
+		", files that git ignores, the clone's own git state, and background commands are gone"}, i.Notes...)
 	return i, err
 }
 
-// changedSpec is a spec with another configuration, and the ports of it to serve on this machine. An agent may narrow what is reached, and never widen it.
-func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, []int, error) {
+// changedSpec returns a spec with another configuration, and its ports to serve on this machine. An agent may narrow the network, and
+// never widen it.
+func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, error) {
 	s.Env, s.ImageEnv = slices.Clone(s.Env), maps.Clone(s.ImageEnv)
 	var box *workorder.Spec
 	if s.Box != nil {
@@ -52,19 +54,19 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 	}
 	if c.BaseImage != "" {
 		if s.Runtime == sandbox.RuntimeJail {
-			return s, nil, wrong("base_image: a jail has this machine's programs; ask the user to start the server with --runtime box or container")
+			return s, nil, Wrongf("base_image: a jail has this machine's programs; ask the user to start the server with --runtime box or container")
 		}
 		if s.Network != sandbox.NetworkFull {
-			return s, nil, wrong("base_image: with network %s an image is the user's to choose", s.Network)
+			return s, nil, Wrongf("base_image: with network %s an image is the user's to choose", s.Network)
 		}
 		if box != nil && len(box.SecretNames) > 0 { // the image's root has them
-			return s, nil, wrong("base_image: the environment gets secrets of the project %s, so its image is the user's to choose", s.Project)
+			return s, nil, Wrongf("base_image: the environment gets secrets of the project %s, so its image is the user's to choose", s.Project)
 		}
 		s.Image = c.BaseImage
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		if name == "" || strings.Contains(name, "=") {
-			return s, nil, wrong("env: %.80q is no name of a variable", name)
+			return s, nil, Wrongf("env: %.80q is no name of a variable", name)
 		}
 		s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 		delete(s.ImageEnv, name)
@@ -78,7 +80,7 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 	}
 	if c.SetupCommands != nil {
 		if box == nil {
-			return s, nil, wrong("setup_commands: runtime %s has none; run the commands by environment_run_cmd", s.Runtime)
+			return s, nil, Wrongf("setup_commands: runtime %s has none; run the commands by environment_run_cmd", s.Runtime)
 		}
 		box.Setup, box.SetupAsked = *c.SetupCommands, true
 	}
@@ -87,16 +89,16 @@ func changedSpec(s sandbox.Spec, c mcpserver.EnvironmentConfig) (sandbox.Spec, [
 }
 
 // narrowed changes what is reached.
-func narrowed(s *sandbox.Spec, box *workorder.Spec, c mcpserver.EnvironmentConfig) error {
+func narrowed(s *sandbox.Spec, box *workorder.Spec, c EnvironmentConfig) error {
 	order := []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
 	next := cmp.Or(sandbox.NetworkMode(c.Network), s.Network)
 	switch at, to := slices.Index(order, s.Network), slices.Index(order, next); {
 	case to < 0:
-		return wrong("network %.40q: use full, restricted or none", c.Network)
+		return Wrongf("network %.40q: use full, restricted or none", c.Network)
 	case to > at:
-		return wrong("network %s: the environment has %s, and only the user may widen it, by `sandbox-agent network`", next, s.Network)
+		return Wrongf("network %s: the environment has %s, and only the user may widen it, by `sandbox-agent network`", next, s.Network)
 	case len(c.Allow) > 0 && next != sandbox.NetworkRestricted:
-		return wrong("allow is for network restricted")
+		return Wrongf("allow is for network restricted")
 	}
 	has := s.Allow
 	if box != nil {
@@ -105,7 +107,7 @@ func narrowed(s *sandbox.Spec, box *workorder.Spec, c mcpserver.EnvironmentConfi
 	if s.Network == sandbox.NetworkRestricted {
 		for _, rule := range c.Allow {
 			if !slices.Contains(has, rule) {
-				return wrong("allow %.80q: the environment reaches %s, and only the user may add to it", rule, strings.Join(has, ", "))
+				return Wrongf("allow %.80q: the environment reaches %s, and only the user may add to it", rule, strings.Join(has, ", "))
 			}
 		}
 	}
@@ -123,16 +125,16 @@ func narrowed(s *sandbox.Spec, box *workorder.Spec, c mcpserver.EnvironmentConfi
 }
 
 // withService adds a service, whose ports are the box's own as well where nobody has them yet.
-func withService(s sandbox.Spec, box *workorder.Spec, add *mcpserver.EnvironmentService) (served []int, err error) {
+func withService(s sandbox.Spec, box *workorder.Spec, add *EnvironmentService) (served []int, err error) {
 	switch {
 	case add == nil:
 		return nil, nil
 	case box == nil:
-		return nil, wrong("runtime %s has no services: ask the user to start the server with --runtime box", s.Runtime)
+		return nil, Wrongf("runtime %s has no services: ask the user to start the server with --runtime box", s.Runtime)
 	case s.Network != sandbox.NetworkFull:
-		return nil, wrong("with network %s services are the user's to choose", s.Network)
+		return nil, Wrongf("with network %s services are the user's to choose", s.Network)
 	case slices.ContainsFunc(box.Services, func(o workorder.Service) bool { return o.Name == add.Name }):
-		return nil, wrong("service %.80s already exists", add.Name)
+		return nil, Wrongf("service %.80s already exists", add.Name)
 	}
 	n := workorder.Service{Name: add.Name, Image: add.Image, Command: add.Command, Env: add.Env, Asked: true}
 	for _, p := range add.Ports {
