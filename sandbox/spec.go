@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -107,11 +108,71 @@ type Spec struct {
 	Lifetime Lifetime `json:"lifetime"`
 	// Silence ends a Session whose program has sent no keep-alive signal for so long; 0 means DefaultSilence. With
 	// NoLimit the sandbox outlives the program until Idle or Life, and others find it by Name.
-	OwnerTimeout time.Duration `json:"silence,omitempty"`
+	OwnerTimeout time.Duration `json:"-"`
 	// Idle stops the sandbox after so long without use and keeps its files; 0 means never.
-	IdleTimeout time.Duration `json:"idle,omitempty"`
+	IdleTimeout time.Duration `json:"-"`
 	// Life stops the sandbox after so long and keeps its files; 0 means never.
-	TTL time.Duration `json:"life,omitempty"`
+	TTL time.Duration `json:"-"`
+}
+
+// plainSpec is a Spec without methods, for encoding.
+type plainSpec Spec
+
+// specJSON is a Spec in JSON, with durations as strings such as "30m".
+type specJSON struct {
+	plainSpec
+	OwnerTimeout string `json:"owner_timeout,omitempty"`
+	IdleTimeout  string `json:"idle_timeout,omitempty"`
+	TTL          string `json:"ttl,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(specJSON{plainSpec(s), durationText(s.OwnerTimeout), durationText(s.IdleTimeout), durationText(s.TTL)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It also reads records and labels of older versions, which have nanoseconds.
+func (s *Spec) UnmarshalJSON(b []byte) error {
+	var read struct {
+		specJSON
+		Silence time.Duration `json:"silence"`
+		Idle    time.Duration `json:"idle"`
+		Life    time.Duration `json:"life"`
+	}
+	if err := json.Unmarshal(b, &read); err != nil {
+		return err
+	}
+	*s = Spec(read.plainSpec)
+	for _, row := range []struct {
+		to   *time.Duration
+		text string
+		old  time.Duration
+	}{{&s.OwnerTimeout, read.OwnerTimeout, read.Silence}, {&s.IdleTimeout, read.IdleTimeout, read.Idle}, {&s.TTL, read.TTL, read.Life}} {
+		*row.to = row.old
+		if row.text != "" {
+			d, err := time.ParseDuration(row.text)
+			if err != nil {
+				return err
+			}
+			*row.to = d
+		}
+	}
+	return nil
+}
+
+// durationText returns a duration as users write it: "30m" instead of "30m0s"; "" for 0.
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // wishes returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce
