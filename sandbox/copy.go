@@ -163,7 +163,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, er
 	}
 	var sum tree.Sum
 	var left int64
-	err = f.use(ctx, func(c *wireclient.Client) error {
+	err = f.use(ctx, func(c wireclient.Files) error {
 		content, err := c.TarOut(ctx, wireclient.Query{Path: path})
 		if err != nil {
 			return err

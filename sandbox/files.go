@@ -79,8 +79,8 @@ func (o WriteOptions) query(path string) wireclient.Query {
 }
 
 // use calls f with the connection and adds the sandbox's name to its error.
-func (f *Files) use(ctx context.Context, call func(*wireclient.Client) error) error {
-	err := f.in.use(ctx, call)
+func (f *Files) use(ctx context.Context, call func(wireclient.Files) error) error {
+	err := f.in.use(ctx, func(c *wireclient.Client) error { return call(c.Files()) })
 	if e, ok := errors.AsType[*wire.Error](err); ok {
 		return &kindError{err, fmt.Errorf("in sandbox %s: %s", f.in.spec.Name, e.Text)}
 	}
@@ -91,8 +91,8 @@ func (f *Files) use(ctx context.Context, call func(*wireclient.Client) error) er
 // it.
 func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	var content *wireclient.Content
-	err := f.use(ctx, func(c *wireclient.Client) (err error) {
-		content, err = c.OpenFile(ctx, wireclient.Query{Path: path})
+	err := f.use(ctx, func(c wireclient.Files) (err error) {
+		content, err = c.Open(ctx, wireclient.Query{Path: path})
 		return err
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func (r reader) Read(p []byte) (int, error) {
 // Write replaces a file's content by all of r, atomically. An existing file is replaced by a new one of the same name
 // and owner; its other hard links keep the old content. If path is a link, its target is replaced.
 func (f *Files) Write(ctx context.Context, path string, r io.Reader, o WriteOptions) error {
-	return f.use(ctx, func(c *wireclient.Client) error { return c.WriteFile(ctx, o.query(path), r) })
+	return f.use(ctx, func(c wireclient.Files) error { return c.Write(ctx, o.query(path), r) })
 }
 
 // Stat returns information about a file and follows a link at the path's end.
@@ -130,8 +130,8 @@ func (f *Files) Lstat(ctx context.Context, path string) (FileInfo, error) {
 
 func (f *Files) stat(ctx context.Context, q wireclient.Query) (FileInfo, error) {
 	var info wire.FileInfo
-	err := f.use(ctx, func(c *wireclient.Client) (err error) {
-		info, err = c.FileInfo(ctx, q)
+	err := f.use(ctx, func(c wireclient.Files) (err error) {
+		info, err = c.Info(ctx, q)
 		return err
 	})
 	return fileInfo(info), err
@@ -141,8 +141,8 @@ func (f *Files) stat(ctx context.Context, q wireclient.Query) (FileInfo, error) 
 // MaxList entries are an ErrTooMuch.
 func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
 	var list []wire.FileInfo
-	err := f.use(ctx, func(c *wireclient.Client) (err error) {
-		list, err = c.ListFiles(ctx, wireclient.Query{Path: path}, MaxList)
+	err := f.use(ctx, func(c wireclient.Files) (err error) {
+		list, err = c.List(ctx, wireclient.Query{Path: path}, MaxList)
 		return err
 	})
 	if err != nil {
@@ -157,18 +157,18 @@ func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
 
 // Mkdir creates a directory. With Parents an existing one is not an error.
 func (f *Files) Mkdir(ctx context.Context, path string, o WriteOptions) error {
-	return f.use(ctx, func(c *wireclient.Client) error { return c.MakeFolder(ctx, o.query(path)) })
+	return f.use(ctx, func(c wireclient.Files) error { return c.MakeDir(ctx, o.query(path)) })
 }
 
 // Remove removes a file, a link itself or an empty directory. A directory that is not empty is an ErrExists.
 func (f *Files) Remove(ctx context.Context, path string) error {
-	return f.use(ctx, func(c *wireclient.Client) error { return c.RemoveFile(ctx, wireclient.Query{Path: path}) })
+	return f.use(ctx, func(c wireclient.Files) error { return c.Remove(ctx, wireclient.Query{Path: path}) })
 }
 
 // RemoveAll removes a file, a link itself or a directory tree. A missing path is an ErrNotFound.
 func (f *Files) RemoveAll(ctx context.Context, path string) error {
-	return f.use(ctx, func(c *wireclient.Client) error {
-		return c.RemoveFile(ctx, wireclient.Query{Path: path, All: true})
+	return f.use(ctx, func(c wireclient.Files) error {
+		return c.Remove(ctx, wireclient.Query{Path: path, All: true})
 	})
 }
 
@@ -176,7 +176,7 @@ func (f *Files) RemoveAll(ctx context.Context, path string) error {
 // the path's end, and archives other links as links. It skips devices, pipes and sockets. Unreadable files are missing
 // in the tar and make an error. Do not trust the tar when you unpack it; CopyOut does not.
 func (f *Files) TarOut(ctx context.Context, path string, w io.Writer) error {
-	return f.use(ctx, func(c *wireclient.Client) error {
+	return f.use(ctx, func(c wireclient.Files) error {
 		content, err := c.TarOut(ctx, wireclient.Query{Path: path})
 		if err != nil {
 			return err
@@ -197,7 +197,7 @@ func (f *Files) TarIn(ctx context.Context, path string, r io.Reader) error {
 
 func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.End, error) {
 	var e wire.End
-	err := f.use(ctx, func(c *wireclient.Client) (err error) {
+	err := f.use(ctx, func(c wireclient.Files) (err error) {
 		e, err = c.TarIn(ctx, wireclient.Query{Path: path}, r)
 		return err
 	})
@@ -208,7 +208,7 @@ func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.End, 
 // the connection attempt.
 func (f *Files) SFTP(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
-	err := f.use(ctx, func(c *wireclient.Client) (err error) {
+	err := f.use(ctx, func(c wireclient.Files) (err error) {
 		conn, err = c.SFTP(ctx, wireclient.Query{Path: "."})
 		return err
 	})
@@ -250,7 +250,7 @@ type WatchOptions struct {
 // Close.
 func (f *Files) Watch(ctx context.Context, path string, o WatchOptions) (*Watch, error) {
 	var w *wireclient.Watch
-	err := f.use(ctx, func(c *wireclient.Client) (err error) {
+	err := f.use(ctx, func(c wireclient.Files) (err error) {
 		w, err = c.Watch(ctx, wireclient.Query{Path: path, All: o.Recursive})
 		return err
 	})

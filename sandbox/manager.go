@@ -154,7 +154,13 @@ func NewManager(o Options) (*Manager, error) {
 	// A new runtime has a name in runtime.go, an entry here, and passes internal/test/runtimetest and internal/host/doctor/holds.
 	cr.all = backends{
 		{RuntimeJail, "", local(jail.New)},
-		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) { return engine() }},
+		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) {
+			e, err := engine()
+			if err != nil {
+				return nil, err
+			}
+			return &docker.Sandboxes{Engine: e}, nil
+		}},
 		{RuntimeBox, namePrefix, sync.OnceValues(func() (runtime.Stander, error) {
 			e, err := engine()
 			if err != nil {

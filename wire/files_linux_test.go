@@ -63,7 +63,7 @@ func at(path string) wireclient.Query { return wireclient.Query{Path: path} }
 
 func content(t *testing.T, c *wireclient.Client, path string) (string, error) {
 	t.Helper()
-	f, err := c.OpenFile(t.Context(), at(path))
+	f, err := c.Files().Open(t.Context(), at(path))
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +74,7 @@ func content(t *testing.T, c *wireclient.Client, path string) (string, error) {
 
 func write(t *testing.T, c *wireclient.Client, q wireclient.Query, what string) {
 	t.Helper()
-	if err := c.WriteFile(t.Context(), q, strings.NewReader(what)); err != nil {
+	if err := c.Files().Write(t.Context(), q, strings.NewReader(what)); err != nil {
 		t.Fatalf("write %s: %v", q.Path, err)
 	}
 }
@@ -128,7 +128,7 @@ func TestFileContents(t *testing.T) {
 	before, err := os.ReadDir(dir)
 	must(t, err)
 	broken := errors.New("broken")
-	if err := c.WriteFile(t.Context(), at("plain"), io.MultiReader(strings.NewReader(large), failing{broken})); !errors.Is(err, broken) {
+	if err := c.Files().Write(t.Context(), at("plain"), io.MultiReader(strings.NewReader(large), failing{broken})); !errors.Is(err, broken) {
 		t.Errorf("a source that breaks: %v", err)
 	}
 	if got, _ := content(t, c, "plain"); got != "through" {
@@ -161,7 +161,7 @@ func TestFileContents(t *testing.T) {
 		if _, err := content(t, c, name); code(err) != row.read {
 			t.Errorf("read %q: %v, want %s", name, err, row.read)
 		}
-		if err := c.WriteFile(t.Context(), at(name), strings.NewReader(large)); code(err) != row.write || (row.write == "") != (err == nil) {
+		if err := c.Files().Write(t.Context(), at(name), strings.NewReader(large)); code(err) != row.write || (row.write == "") != (err == nil) {
 			t.Errorf("write %q: %v, want %s", name, err, row.write)
 		}
 	}
@@ -176,20 +176,20 @@ func TestFolders(t *testing.T) {
 	c, dir := newFiles(t)
 	ctx := t.Context()
 	mode := uint32(0o700)
-	must(t, c.MakeFolder(ctx, at("a")), c.MakeFolder(ctx, wireclient.Query{Path: "p/q/r/", Parents: true, Mode: &mode}),
-		c.MakeFolder(ctx, wireclient.Query{Path: "p/q/r", Parents: true}))
+	must(t, c.Files().MakeDir(ctx, at("a")), c.Files().MakeDir(ctx, wireclient.Query{Path: "p/q/r/", Parents: true, Mode: &mode}),
+		c.Files().MakeDir(ctx, wireclient.Query{Path: "p/q/r", Parents: true}))
 	write(t, c, at("a/f"), "1234")
 	must(t, os.Symlink("f", filepath.Join(dir, "a/l")))
 	for name, err := range map[string]error{
-		string(wire.CodeExists) + " there already":    c.MakeFolder(ctx, at("a")),
-		string(wire.CodeExists) + " a file":           c.MakeFolder(ctx, wireclient.Query{Path: "a/f", Parents: true}),
-		string(wire.CodeNotFound) + " no parent":      c.MakeFolder(ctx, at("x/y")),
-		string(wire.CodeExists) + " not empty":        c.RemoveFile(ctx, at("a")),
-		string(wire.CodeNotFound) + " nothing":        c.RemoveFile(ctx, at("none")),
-		string(wire.CodeNotFound) + " nothing below":  c.RemoveFile(ctx, wireclient.Query{Path: "none", All: true}),
-		string(wire.CodeBadRequest) + " everything":   c.RemoveFile(ctx, wireclient.Query{Path: "/", All: true}),
-		string(wire.CodeBadRequest) + " itself":       c.RemoveFile(ctx, wireclient.Query{Path: "a/.", All: true}),
-		string(wire.CodeBadRequest) + " a wrong mode": c.MakeFolder(ctx, wireclient.Query{Path: "m", Mode: new(uint32(0o10000))}),
+		string(wire.CodeExists) + " there already":    c.Files().MakeDir(ctx, at("a")),
+		string(wire.CodeExists) + " a file":           c.Files().MakeDir(ctx, wireclient.Query{Path: "a/f", Parents: true}),
+		string(wire.CodeNotFound) + " no parent":      c.Files().MakeDir(ctx, at("x/y")),
+		string(wire.CodeExists) + " not empty":        c.Files().Remove(ctx, at("a")),
+		string(wire.CodeNotFound) + " nothing":        c.Files().Remove(ctx, at("none")),
+		string(wire.CodeNotFound) + " nothing below":  c.Files().Remove(ctx, wireclient.Query{Path: "none", All: true}),
+		string(wire.CodeBadRequest) + " everything":   c.Files().Remove(ctx, wireclient.Query{Path: "/", All: true}),
+		string(wire.CodeBadRequest) + " itself":       c.Files().Remove(ctx, wireclient.Query{Path: "a/.", All: true}),
+		string(wire.CodeBadRequest) + " a wrong mode": c.Files().MakeDir(ctx, wireclient.Query{Path: "m", Mode: new(uint32(0o10000))}),
 	} {
 		if want, _, _ := strings.Cut(name, " "); string(code(err)) != want {
 			t.Errorf("%s: %v", name, err)
@@ -206,7 +206,7 @@ func TestFolders(t *testing.T) {
 		{at("/dev/null"), wire.FileInfo{Name: "null", Type: wire.TypeOther}},
 		{at("p/q/r"), wire.FileInfo{Name: "r", Type: wire.TypeFolder, Mode: 0o700}},
 	} {
-		got, err := c.FileInfo(ctx, row.q)
+		got, err := c.Files().Info(ctx, row.q)
 		if row.want.Type == wire.TypeFolder || row.want.Type == wire.TypeOther { // what they say else is the system's
 			got.Size = 0
 			if row.want.Mode == 0 {
@@ -221,7 +221,7 @@ func TestFolders(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %+v", row.q.Path, got, err, row.want)
 		}
 	}
-	must(t, c.RemoveFile(ctx, at("a/l")), c.RemoveFile(ctx, wireclient.Query{Path: "a", All: true}), c.RemoveFile(ctx, at("p/q/r")))
+	must(t, c.Files().Remove(ctx, at("a/l")), c.Files().Remove(ctx, wireclient.Query{Path: "a", All: true}), c.Files().Remove(ctx, at("p/q/r")))
 
 	// A list of any length, with names of any bytes, comes in order.
 	want := []string{"\xff", "new\nline", strings.Repeat("\x01", 255)}
@@ -233,7 +233,7 @@ func TestFolders(t *testing.T) {
 	}
 	want = append(want, "q")
 	slices.Sort(want)
-	all, err := c.ListFiles(ctx, at("p"), len(want))
+	all, err := c.Files().List(ctx, at("p"), len(want))
 	var got []string
 	for _, i := range all {
 		got = append(got, string(i.Name))
@@ -241,13 +241,13 @@ func TestFolders(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%d names of %d, %v", len(got), len(want), err)
 	}
-	if _, err := c.ListFiles(ctx, at("p"), len(want)-1); !errors.Is(err, wireclient.ErrMany) {
+	if _, err := c.Files().List(ctx, at("p"), len(want)-1); !errors.Is(err, wireclient.ErrMany) {
 		t.Errorf("more than asked for: %v", err)
 	}
-	if _, err := c.ListFiles(ctx, at("p/q/none"), 1); code(err) != wire.CodeNotFound {
+	if _, err := c.Files().List(ctx, at("p/q/none"), 1); code(err) != wire.CodeNotFound {
 		t.Errorf("list nothing: %v", err)
 	}
-	if _, err := c.ListFiles(ctx, at("/etc/passwd"), 1); code(err) != wire.CodeKind {
+	if _, err := c.Files().List(ctx, at("/etc/passwd"), 1); code(err) != wire.CodeKind {
 		t.Errorf("list a file: %v", err)
 	}
 }
@@ -268,7 +268,7 @@ func TestFilesOfOthers(t *testing.T) {
 	must(t, os.Symlink(secret, filepath.Join(dir, "link")), os.Symlink(closed, filepath.Join(dir, "folder")),
 		os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o644))
 	var tarball bytes.Buffer
-	out, err := c.TarOut(ctx, at("own"))
+	out, err := c.Files().TarOut(ctx, at("own"))
 	must(t, err)
 	_, err = io.Copy(&tarball, out)
 	must(t, err)
@@ -281,24 +281,24 @@ func TestFilesOfOthers(t *testing.T) {
 	for _, name := range []string{secret, "link"} {
 		_, err := content(t, c, name)
 		denied("read "+name, err)
-		out, err := c.TarOut(ctx, at(name))
+		out, err := c.Files().TarOut(ctx, at(name))
 		if err == nil {
 			_, err = io.Copy(io.Discard, out)
 		}
 		denied("tar of "+name, err)
-		denied("write "+name, c.WriteFile(ctx, at(name), strings.NewReader("x")))
+		denied("write "+name, c.Files().Write(ctx, at(name), strings.NewReader("x")))
 	}
 	for _, name := range []string{closed, "folder"} {
-		_, err := c.ListFiles(ctx, at(name), 10)
+		_, err := c.Files().List(ctx, at(name), 10)
 		denied("list "+name, err)
-		denied("write in "+name, c.WriteFile(ctx, at(name+"/x"), strings.NewReader("x")))
-		denied("folder in "+name, c.MakeFolder(ctx, at(name+"/x")))
-		_, err = c.TarIn(ctx, at(name), bytes.NewReader(tarball.Bytes()))
+		denied("write in "+name, c.Files().Write(ctx, at(name+"/x"), strings.NewReader("x")))
+		denied("folder in "+name, c.Files().MakeDir(ctx, at(name+"/x")))
+		_, err = c.Files().TarIn(ctx, at(name), bytes.NewReader(tarball.Bytes()))
 		denied("unpack in "+name, err)
-		_, err = c.Watch(ctx, at(name))
+		_, err = c.Files().Watch(ctx, at(name))
 		denied("watch "+name, err)
 	}
-	denied("remove", c.RemoveFile(ctx, at(secret)))
+	denied("remove", c.Files().Remove(ctx, at(secret)))
 	if status, err := content(t, c, "/proc/self/status"); os.Geteuid() == 0 &&
 		(err != nil || !strings.Contains(status, fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", theUser)) || !strings.Contains(status,
 			"Groups:\t \n") || !strings.Contains(status, "CapEff:\t0000000000000000\n")) {
@@ -329,8 +329,8 @@ func TestFilesOfOthers(t *testing.T) {
 			got = string(code(err))
 		}
 		seen[got]++
-		_ = c.WriteFile(ctx, at("race/../race"), strings.NewReader("own"))
-		_ = c.WriteFile(ctx, at("race"), strings.NewReader("own"))
+		_ = c.Files().Write(ctx, at("race/../race"), strings.NewReader("own"))
+		_ = c.Files().Write(ctx, at("race"), strings.NewReader("own"))
 	}
 	close(over)
 	<-swapped
@@ -348,13 +348,13 @@ func TestTar(t *testing.T) {
 	t.Parallel()
 	c, dir := newFiles(t)
 	ctx := t.Context()
-	must(t, c.MakeFolder(ctx, wireclient.Query{Path: "src/in", Parents: true}), c.MakeFolder(ctx, at("dst")),
-		c.MakeFolder(ctx, at("src/closed")))
+	must(t, c.Files().MakeDir(ctx, wireclient.Query{Path: "src/in", Parents: true}), c.Files().MakeDir(ctx, at("dst")),
+		c.Files().MakeDir(ctx, at("src/closed")))
 	write(t, c, at("src/in/f"), strings.Repeat("x", 3<<20))
 	write(t, c, at("src/closed/f"), "closed")
 	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "src/out")), syscall.Mkfifo(filepath.Join(dir, "src/pipe"), 0o600))
 	tarball := func(name string) ([]byte, wire.End, error) {
-		out, err := c.TarOut(ctx, at(name))
+		out, err := c.Files().TarOut(ctx, at(name))
 		if err != nil {
 			return nil, wire.End{}, err
 		}
@@ -368,7 +368,7 @@ func TestTar(t *testing.T) {
 		t.Errorf("%+v, %v", end, err)
 	}
 	want.Left = 0
-	if end, err := c.TarIn(ctx, at("dst"), bytes.NewReader(b)); err != nil || end != want {
+	if end, err := c.Files().TarIn(ctx, at("dst"), bytes.NewReader(b)); err != nil || end != want {
 		t.Errorf("%+v, %v", end, err)
 	}
 	if to, err := os.Readlink(filepath.Join(dir, "dst/src/out")); to != "/etc/passwd" {
@@ -378,12 +378,12 @@ func TestTar(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	// What cannot be read costs itself alone, and is told.
-	must(t, os.Chmod(filepath.Join(dir, "src/closed"), 0), c.RemoveFile(ctx, wireclient.Query{Path: "dst/src", All: true}))
+	must(t, os.Chmod(filepath.Join(dir, "src/closed"), 0), c.Files().Remove(ctx, wireclient.Query{Path: "dst/src", All: true}))
 	b, _, err = tarball("src")
 	if code(err) != wire.CodeDenied {
 		t.Errorf("%v", err)
 	}
-	if end, err := c.TarIn(ctx, at("dst"), bytes.NewReader(b)); err != nil || end.Files != 2 {
+	if end, err := c.Files().TarIn(ctx, at("dst"), bytes.NewReader(b)); err != nil || end.Files != 2 {
 		t.Errorf("%+v, %v", end, err)
 	}
 	must(t, os.Chmod(filepath.Join(dir, "src/closed"), 0o700))
@@ -397,7 +397,7 @@ func TestTar(t *testing.T) {
 		"no tar":     {"dst", strings.NewReader(strings.Repeat("noise", 1000)), wire.CodeBadRequest},
 		"half a tar": {"dst", bytes.NewReader(b[:1<<20]), wire.CodeBadRequest},
 	} {
-		if _, err := c.TarIn(ctx, at(row.to), row.what); code(err) != row.want {
+		if _, err := c.Files().TarIn(ctx, at(row.to), row.what); code(err) != row.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

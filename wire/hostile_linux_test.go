@@ -131,15 +131,15 @@ func TestHostileFiles(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"entries":[%s],"more":true}`, file(fmt.Sprintf("%09d", n)))
 	}
 	list := func(c *wireclient.Client) error {
-		_, err := c.ListFiles(t.Context(), wireclient.Query{Path: "x"}, 100)
+		_, err := c.Files().List(t.Context(), wireclient.Query{Path: "x"}, 100)
 		return err
 	}
 	info := func(c *wireclient.Client) error {
-		_, err := c.FileInfo(t.Context(), wireclient.Query{Path: "x"})
+		_, err := c.Files().Info(t.Context(), wireclient.Query{Path: "x"})
 		return err
 	}
 	read := func(c *wireclient.Client) error {
-		f, err := c.OpenFile(t.Context(), wireclient.Query{Path: "x"})
+		f, err := c.Files().Open(t.Context(), wireclient.Query{Path: "x"})
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func TestHostileFiles(t *testing.T) {
 		return err
 	}
 	watch := func(c *wireclient.Client) error {
-		w, err := c.Watch(t.Context(), wireclient.Query{Path: "x"})
+		w, err := c.Files().Watch(t.Context(), wireclient.Query{Path: "x"})
 		if err != nil {
 			return err
 		}

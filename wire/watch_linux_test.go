@@ -22,10 +22,10 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	c, dir := newFiles(t)
 	ctx := t.Context()
-	must(t, c.MakeFolder(ctx, wireclient.Query{Path: "w/sub", Parents: true}))
-	flat, err := c.Watch(ctx, at("w"))
+	must(t, c.Files().MakeDir(ctx, wireclient.Query{Path: "w/sub", Parents: true}))
+	flat, err := c.Files().Watch(ctx, at("w"))
 	must(t, err)
-	all, err := c.Watch(ctx, wireclient.Query{Path: dir + "/./w", All: true})
+	all, err := c.Files().Watch(ctx, wireclient.Query{Path: dir + "/./w", All: true})
 	must(t, err)
 	p := func(name string) string { return filepath.Join(dir, "w", name) }
 	// until reads changes until all of some were told, or what is watched is gone.
@@ -71,17 +71,17 @@ func TestWatch(t *testing.T) {
 	for i := range wire.MaxWatched {
 		must(t, os.MkdirAll(filepath.Join(dir, "many", strconv.Itoa(i)), 0o755))
 	}
-	many, err := c.Watch(ctx, wireclient.Query{Path: "many", All: true})
+	many, err := c.Files().Watch(ctx, wireclient.Query{Path: "many", All: true})
 	must(t, err)
 	defer many.Close()
 	if change, err := many.Next(); err != nil || change.Type != wire.ChangeOverflow {
 		t.Errorf("%+v, %v", change, err)
 	}
-	if _, err := c.Watch(ctx, at("none")); code(err) != wire.CodeNotFound {
+	if _, err := c.Files().Watch(ctx, at("none")); code(err) != wire.CodeNotFound {
 		t.Errorf("watch nothing: %v", err)
 	}
 	stopped, cancel := context.WithCancel(ctx)
-	quiet, err := c.Watch(stopped, at("/"))
+	quiet, err := c.Files().Watch(stopped, at("/"))
 	must(t, err)
 	cancel()
 	if _, err := quiet.Next(); !errors.Is(err, context.Canceled) {

@@ -79,11 +79,17 @@ const (
 	DefaultLife = time.Hour
 )
 
-// Runner runs code. Close ends everything it started.
-type Runner struct {
+// launcher finds environments and gives each its sandboxes.
+type launcher struct {
 	m    *sandbox.Manager
 	o    Options
 	pool *pool.Pool
+}
+
+// Runner runs code. Close ends everything it started.
+type Runner struct {
+	*launcher
+	kept *keptSessions
 
 	mu       sync.Mutex
 	sessions map[key]*session
@@ -92,14 +98,15 @@ type Runner struct {
 	work     sync.WaitGroup
 }
 
-// Open returns a Runner. It contacts nothing.
+// NewRunner returns a Runner. It contacts nothing.
 func NewRunner(m *sandbox.Manager, o Options) *Runner {
 	if o.Environments == nil {
 		o.Environments = Presets
 	}
 	o.Max, o.Idle, o.Life = cmp.Or(o.Max, DefaultMax), cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Life, DefaultLife)
+	l := &launcher{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm})}
 	return &Runner{
-		m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm}),
+		launcher: l, kept: &keptSessions{l},
 		sessions: map[key]*session{}, lost: map[key]bool{},
 	}
 }
@@ -209,14 +216,14 @@ func (r Result) LostNote() string {
 func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }
 
 // Environments returns the available environments, sorted by name.
-func (r *Runner) Environments() []Environment {
+func (r *launcher) Environments() []Environment {
 	all := r.o.Environments()
 	slices.SortFunc(all, func(a, b Environment) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // environment returns a request's environment, with the request's overrides.
-func (r *Runner) environment(q Request) (Environment, error) {
+func (r *launcher) environment(q Request) (Environment, error) {
 	all := r.Environments()
 	i := slices.IndexFunc(all, func(e Environment) bool { return e.Name == q.Env })
 	if i < 0 {
@@ -270,7 +277,7 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 }
 
 // once runs a request's code in a fresh sandbox.
-func (r *Runner) once(ctx context.Context, e Environment, in sandbox.Executor, q Request) (Result, error) {
+func (r *launcher) once(ctx context.Context, e Environment, in sandbox.Executor, q Request) (Result, error) {
 	res := Result{Env: e.Name, Limit: e.Timeout}
 	argv, err := e.Argv(len(q.Code))
 	if e.Program != "" {

@@ -14,7 +14,7 @@ import (
 
 // backend returns the runtime of an environment: a jail if one with its limits and network is available, otherwise a
 // container. noJail is why it is not a jail.
-func (r *Runner) backend(ctx context.Context, e Environment) (kind sandbox.Runtime, noJail string, err error) {
+func (r *launcher) backend(ctx context.Context, e Environment) (kind sandbox.Runtime, noJail string, err error) {
 	if e.Backend != sandbox.RuntimeAuto {
 		return e.Backend, "", nil
 	}
@@ -41,7 +41,7 @@ func limits(e Environment) sandbox.Limits {
 }
 
 // spec returns the pool spec of an environment.
-func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
+func (r *launcher) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 	kind, noJail, err := r.backend(ctx, e)
 	if err != nil {
 		return pool.Spec{}, err
@@ -78,7 +78,7 @@ func (r *Runner) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 }
 
 // variables returns the environment variables of the code.
-func (r *Runner) variables(e Environment) []string {
+func (r *launcher) variables(e Environment) []string {
 	env := append([]string{"HOME=" + sandbox.CloneDir}, e.Env...)
 	if e.Program != "" { // it has its own home and is asked to show the project
 		env = slices.Clone(e.Env)
@@ -110,7 +110,7 @@ func (r *Runner) Place(ctx context.Context, env string) (in sandbox.Executor, e 
 }
 
 // place returns a fresh sandbox of an environment. The caller must call done.
-func (r *Runner) place(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+func (r *launcher) place(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if e.Program != "" {
 		return r.own(ctx, e)
 	}
@@ -128,7 +128,7 @@ func (r *Runner) place(ctx context.Context, e Environment) (in sandbox.Executor,
 }
 
 // own returns a sandbox for a program of the host.
-func (r *Runner) own(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+func (r *launcher) own(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if r.o.Hosts == nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", e.Name, sandbox.ErrUnsupported)
 	}

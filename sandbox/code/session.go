@@ -1,21 +1,14 @@
 package code
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
-	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
 
 // interpreter is the ID of the only interpreter in a session's sandbox.
@@ -57,7 +50,7 @@ func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Resul
 		return Result{}, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
 	}
 	if r.o.Kept {
-		return r.inKept(ctx, e, q)
+		return r.kept.run(ctx, e, q)
 	}
 	for {
 		s, err := r.take(ctx, key{q.Client, q.Session}, e.Name)
@@ -153,7 +146,7 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 }
 
 // options returns the options of an environment's interpreter.
-func (r *Runner) options(e Environment) sandbox.SessionOptions {
+func (r *launcher) options(e Environment) sandbox.SessionOptions {
 	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Kernel: e.Kernel, Env: r.variables(e)}
 	if DriverOf(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
 		o.Argv = e.Interpreter[:1]
@@ -267,7 +260,7 @@ func (s *session) finish(ctx context.Context) {
 // Sessions lists the sessions of this program, or the kept ones.
 func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	if r.o.Kept {
-		return r.keptSessions(ctx)
+		return r.kept.list(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -280,201 +273,13 @@ func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	return all, nil
 }
 
-// Variables by which a kept session's sandbox is found.
-const (
-	variableSession = "SANDBOX_AGENT_SESSION="
-	variableEnv     = "SANDBOX_AGENT_ENVIRONMENT="
-)
-
-// keptName returns the name of a kept session's sandbox.
-func keptName(id string) string {
-	if name := "run-" + id; sandbox.ValidName(name) {
-		return name
-	}
-	h := sha256.Sum256([]byte(id))
-	return "run-" + hex.EncodeToString(h[:8])
-}
-
-// kept returns the session and environment in the spec of a kept session's sandbox; "" for another sandbox.
-func kept(s sandbox.Spec) (id, env string) {
-	for _, kv := range s.Env {
-		if v, ok := strings.CutPrefix(kv, variableSession); ok {
-			id = v
-		}
-		if v, ok := strings.CutPrefix(kv, variableEnv); ok {
-			env = v
-		}
-	}
-	return id, env
-}
-
-// Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.Kept.
-func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Session, error) {
-	e, err := r.environment(Request{Env: env, Session: session})
-	switch {
-	case err != nil:
-		return nil, err
-	case e.Driver == "" || e.Program != "":
-		return nil, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
-	case !r.o.Kept || session == "":
-		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrSpec)
-	}
-	var in *sandbox.Session
-	_, err = r.withKept(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {
-		in = i
-		return Result{}, nil
-	})
-	return in, err
-}
-
-// inKept runs code in a kept session.
-func (r *Runner) inKept(ctx context.Context, e Environment, q Request) (Result, error) {
-	return r.withKept(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
-		res, err := runCell(ctx, e, i, q)
-		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Created()
-		res.Lost = res.Fresh && lost
-		if res.Ended {
-			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
-		}
-		return res, err
-	})
-}
-
-// withKept calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
-// that the sandbox existed before.
-func (r *Runner) withKept(
-	ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
-) (Result, error) {
-	const tries = 3 // it may end meanwhile
-	lost := false
-	for n := 0; ; n++ {
-		sb, made, err := r.kept(ctx, e, id)
-		if err != nil {
-			return Result{}, err
-		}
-		i, err := sb.OpenSession(ctx, r.options(e))
-		if err == nil {
-			lost = r.note(id) && made || !made || lost
-			var res Result
-			if res, err = use(sb, i, lost); !errors.Is(err, sandbox.ErrNotFound) {
-				return res, err
-			}
-		}
-		if made { // it has no state yet
-			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
-		}
-		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
-			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)
-		}
-		if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
-			return Result{}, err
-		}
-	}
-}
-
-// notedFor is how long a kept session is remembered.
-const notedFor = 30 * 24 * time.Hour
-
-// note records a kept session, and reports whether it was recorded already. If recording fails, a later call cannot
-// report that the session was lost.
-func (r *Runner) note(id string) (before bool) {
-	if r.o.Noted == "" || os.MkdirAll(r.o.Noted, 0o700) != nil {
-		return false
-	}
-	path := filepath.Join(r.o.Noted, keptName(id))
-	st, err := os.Stat(path)
-	before = err == nil && time.Since(st.ModTime()) < notedFor
-	if os.WriteFile(path, nil, 0o600) == nil {
-		_ = os.Chtimes(path, time.Time{}, time.Now()) // the age of a note is the time since its last use
-	}
-	old, _ := os.ReadDir(r.o.Noted)
-	for _, f := range old {
-		if i, err := f.Info(); err == nil && time.Since(i.ModTime()) >= notedFor {
-			_ = os.Remove(filepath.Join(r.o.Noted, f.Name()))
-		}
-	}
-	return before
-}
-
-func (r *Runner) forgetNote(id string) {
-	if r.o.Noted != "" {
-		_ = os.Remove(filepath.Join(r.o.Noted, keptName(id)))
-	}
-}
-
-// kept returns the sandbox of a session and creates it if it does not exist.
-func (r *Runner) kept(ctx context.Context, e Environment, id string) (sb *sandbox.Sandbox, made bool, err error) {
-	name := keptName(id)
-	found := func() (*sandbox.Sandbox, error) {
-		sb, err := r.find(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if have, env := kept(sb.Spec()); have != id {
-			return nil, fmt.Errorf("session %s: %w: sandbox %s is not a session", id, sandbox.ErrExists, name)
-		} else if env != e.Name {
-			return nil, &BoundError{id, env}
-		}
-		return sb, nil
-	}
-	if sb, err := found(); !errors.Is(err, sandbox.ErrNotFound) {
-		return sb, false, err
-	}
-	p, err := r.spec(ctx, e)
-	if err != nil {
-		return nil, false, err
-	}
-	s := p.Sandbox()
-	s.Name, s.OwnerTimeout, s.IdleTimeout, s.TTL = name, sandbox.NoLimit, r.o.Idle, r.o.Life
-	s.Nested = false
-	s.Env = append(s.Env, variableSession+id, variableEnv+e.Name)
-	if s.Runtime == sandbox.RuntimeContainer {
-		s.User, s.Dir, s.OwnDir = cmp.Or(s.User, "1000:1000"), sandbox.CloneDir, true
-	}
-	sb, err = pool.Create(ctx, r.m, s, p.Limits)
-	if errors.Is(err, sandbox.ErrExists) { // another program was faster
-		sb, err = found()
-		return sb, false, err
-	}
-	return sb, true, err
-}
-
-// find finds a kept session's sandbox. An engine that does not answer is skipped: jails do not need it.
-func (r *Runner) find(ctx context.Context, name string) (*sandbox.Sandbox, error) {
-	sb, err := r.m.Get(ctx, name)
-	if errors.Is(err, sandbox.ErrUnavailable) {
-		return nil, fmt.Errorf("sandbox %s: %w: %w", name, sandbox.ErrNotFound, err)
-	}
-	return sb, err
-}
-
-func (r *Runner) keptSessions(ctx context.Context) ([]SessionInfo, error) {
-	list, err := r.m.List(ctx)
-	all := []SessionInfo{}
-	for _, i := range list {
-		if id, env := kept(i.Spec); id != "" && i.State == sandbox.StateRunning {
-			all = append(all, SessionInfo{ID: id, Env: env, Runtime: i.Runtime, Started: i.Created, Sandbox: i.Name})
-		}
-	}
-	return all, err
-}
-
 // EndSession ends a session without a client, with its sandbox. A missing session is a sandbox.ErrNotFound.
 func (r *Runner) EndSession(ctx context.Context, id string) error {
 	if id == "" {
 		return fmt.Errorf("empty session name: %w", sandbox.ErrName)
 	}
 	if r.o.Kept {
-		sb, err := r.find(ctx, keptName(id))
-		if err == nil {
-			if have, _ := kept(sb.Spec()); have == id {
-				r.forgetNote(id)
-				return sb.Remove(ctx, sandbox.RemoveOptions{})
-			}
-		} else if !errors.Is(err, sandbox.ErrNotFound) {
-			return err
-		}
-		return fmt.Errorf("session %.80q: %w", id, sandbox.ErrNotFound)
+		return r.kept.end(ctx, id)
 	}
 	r.mu.Lock()
 	s := r.sessions[key{id: id}]
@@ -508,4 +313,23 @@ func (r *Runner) sessionsOf(client string) (all []*session) {
 		}
 	}
 	return all
+}
+
+// Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.Kept.
+func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Session, error) {
+	e, err := r.environment(Request{Env: env, Session: session})
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Driver == "" || e.Program != "":
+		return nil, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
+	case !r.o.Kept || session == "":
+		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrSpec)
+	}
+	var in *sandbox.Session
+	_, err = r.kept.with(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {
+		in = i
+		return Result{}, nil
+	})
+	return in, err
 }

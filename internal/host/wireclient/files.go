@@ -13,6 +13,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
+// Files accesses the files of a sandbox.
+type Files struct{ c *Client }
+
+// Files returns access to the sandbox's files.
+func (c *Client) Files() Files { return Files{c} }
+
 // ErrMany is of a folder with more entries than asked for.
 var ErrMany = errors.New("the folder has more entries than are listed")
 
@@ -75,8 +81,8 @@ func (c *Content) End() wire.End { return c.end }
 // Close takes no more.
 func (c *Content) Close() error { return c.answer.Body.Close() }
 
-func (c *Client) content(ctx context.Context, path string, q Query) (*Content, error) {
-	answer, err := c.do(ctx, http.MethodGet, path, q.values(), nil)
+func (f Files) content(ctx context.Context, path string, q Query) (*Content, error) {
+	answer, err := f.c.do(ctx, http.MethodGet, path, q.values(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -84,19 +90,19 @@ func (c *Client) content(ctx context.Context, path string, q Query) (*Content, e
 }
 
 // OpenFile is the content of a file. ctx bounds all of it.
-func (c *Client) OpenFile(ctx context.Context, q Query) (*Content, error) {
-	return c.content(ctx, wire.PathFiles, q)
+func (f Files) Open(ctx context.Context, q Query) (*Content, error) {
+	return f.content(ctx, wire.PathFiles, q)
 }
 
 // TarOut is a tar of a file or folder. ctx bounds all of it.
-func (c *Client) TarOut(ctx context.Context, q Query) (*Content, error) {
-	return c.content(ctx, wire.PathFilesTar, q)
+func (f Files) TarOut(ctx context.Context, q Query) (*Content, error) {
+	return f.content(ctx, wire.PathFilesTar, q)
 }
 
 // put sends a body and returns the answer's document.
-func (c *Client) put(ctx context.Context, path string, q Query, r io.Reader) (*http.Response, error) {
+func (f Files) put(ctx context.Context, path string, q Query, r io.Reader) (*http.Response, error) {
 	src := &source{r: r}
-	answer, err := c.do(ctx, http.MethodPut, path, q.values(), body(nil, src))
+	answer, err := f.c.do(ctx, http.MethodPut, path, q.values(), body(nil, src))
 	if failed := src.err.Load(); err != nil && failed != nil && ctx.Err() == nil {
 		return nil, *failed // it was no fault of the sandbox's
 	}
@@ -104,8 +110,8 @@ func (c *Client) put(ctx context.Context, path string, q Query, r io.Reader) (*h
 }
 
 // WriteFile makes r, read to its end, the content of a file.
-func (c *Client) WriteFile(ctx context.Context, q Query, r io.Reader) error {
-	answer, err := c.put(ctx, wire.PathFiles, q, r)
+func (f Files) Write(ctx context.Context, q Query, r io.Reader) error {
+	answer, err := f.put(ctx, wire.PathFiles, q, r)
 	if err != nil {
 		return err
 	}
@@ -113,8 +119,8 @@ func (c *Client) WriteFile(ctx context.Context, q Query, r io.Reader) error {
 }
 
 // TarIn unpacks a tar in a folder.
-func (c *Client) TarIn(ctx context.Context, q Query, r io.Reader) (e wire.End, err error) {
-	answer, err := c.put(ctx, wire.PathFilesTar, q, r)
+func (f Files) TarIn(ctx context.Context, q Query, r io.Reader) (e wire.End, err error) {
+	answer, err := f.put(ctx, wire.PathFilesTar, q, r)
 	if err != nil {
 		return e, err
 	}
@@ -126,8 +132,8 @@ func (c *Client) TarIn(ctx context.Context, q Query, r io.Reader) (e wire.End, e
 }
 
 // FileInfo is what is known of a file.
-func (c *Client) FileInfo(ctx context.Context, q Query) (i wire.FileInfo, err error) {
-	if err := c.get(ctx, wire.PathFilesInfo, q.values(), &i); err != nil {
+func (f Files) Info(ctx context.Context, q Query) (i wire.FileInfo, err error) {
+	if err := f.c.get(ctx, wire.PathFilesInfo, q.values(), &i); err != nil {
 		return i, err
 	}
 	if err := i.Check(); err != nil {
@@ -137,10 +143,10 @@ func (c *Client) FileInfo(ctx context.Context, q Query) (i wire.FileInfo, err er
 }
 
 // ListFiles is what a folder has, by name. More than most is ErrMany.
-func (c *Client) ListFiles(ctx context.Context, q Query, most int) (all []wire.FileInfo, err error) {
+func (f Files) List(ctx context.Context, q Query, most int) (all []wire.FileInfo, err error) {
 	for {
 		var page wire.FileList
-		if err := c.get(ctx, wire.PathFilesList, q.values(), &page); err != nil {
+		if err := f.c.get(ctx, wire.PathFilesList, q.values(), &page); err != nil {
 			return nil, err
 		}
 		for _, i := range page.Entries {
@@ -166,17 +172,17 @@ func (c *Client) ListFiles(ctx context.Context, q Query, most int) (all []wire.F
 }
 
 // RemoveFile removes a file.
-func (c *Client) RemoveFile(ctx context.Context, q Query) error {
-	return c.plain(ctx, http.MethodDelete, wire.PathFiles, q)
+func (f Files) Remove(ctx context.Context, q Query) error {
+	return f.request(ctx, http.MethodDelete, wire.PathFiles, q)
 }
 
 // MakeFolder makes a folder.
-func (c *Client) MakeFolder(ctx context.Context, q Query) error {
-	return c.plain(ctx, http.MethodPost, wire.PathFilesFolder, q)
+func (f Files) MakeDir(ctx context.Context, q Query) error {
+	return f.request(ctx, http.MethodPost, wire.PathFilesFolder, q)
 }
 
-func (c *Client) plain(ctx context.Context, method, path string, q Query) error {
-	answer, err := c.do(ctx, method, path, q.values(), nil)
+func (f Files) request(ctx context.Context, method, path string, q Query) error {
+	answer, err := f.c.do(ctx, method, path, q.values(), nil)
 	if err != nil {
 		return err
 	}
@@ -191,8 +197,8 @@ type Watch struct {
 }
 
 // Watch watches a file or directory and reports every change after it returns. ctx bounds all of it.
-func (c *Client) Watch(ctx context.Context, q Query) (*Watch, error) {
-	answer, err := c.do(ctx, http.MethodGet, wire.PathWatch, q.values(), nil)
+func (f Files) Watch(ctx context.Context, q Query) (*Watch, error) {
+	answer, err := f.c.do(ctx, http.MethodGet, wire.PathWatch, q.values(), nil)
 	if err != nil {
 		return nil, err
 	}

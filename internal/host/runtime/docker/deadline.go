@@ -27,7 +27,7 @@ const (
 )
 
 // answered bounds a request by answerTimeout.
-func (e *Engine) answered(ctx context.Context) (context.Context, context.CancelFunc) {
+func (e *api) answered(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, e.answerTime)
 }
 
@@ -41,7 +41,7 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // opened bounds the wait for the beginning of an answer by answerTimeout, and not its body.
-func (e *Engine) opened(ctx context.Context, open func(ctx context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
+func (e *api) opened(ctx context.Context, open func(ctx context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(e.answerTime, func() { cancel(context.DeadlineExceeded) })
 	r, err := open(ctx)
@@ -69,7 +69,7 @@ func (b *body) Close() error {
 
 // hijacked opens a stream of container id, or with "" of one that need not run. The engine's client ignores the context there and waits without end for the answer of an engine that stalls, or whose
 // container is removed meanwhile.
-func (e *Engine) hijacked(ctx context.Context, id string, open func() (types.HijackedResponse, error)) (types.HijackedResponse, error) {
+func (e *api) hijacked(ctx context.Context, id string, open func() (types.HijackedResponse, error)) (types.HijackedResponse, error) {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
 	type answer struct {
@@ -107,7 +107,7 @@ func (e *Engine) hijacked(ctx context.Context, id string, open func() (types.Hij
 }
 
 // startable returns an error if no stream can be opened to a container any more. An engine that does not say leaves that to the deadline.
-func (e *Engine) startable(ctx context.Context, id string) error {
+func (e *api) startable(ctx context.Context, id string) error {
 	in, err := e.c.ContainerInspect(ctx, id)
 	if err = e.wrap("look at the sandbox", err); errors.Is(err, runtime.ErrNotFound) {
 		return err
@@ -126,7 +126,7 @@ func (e *Engine) startable(ctx context.Context, id string) error {
 
 // create makes a container. The request is not cancelled with ctx: the engine would go on, and make a container whose id is unknown. After ctx has ended it is waited for
 // shortly, and removed; one that an engine makes still later is collected as never started.
-func (e *Engine) create(ctx context.Context, create func(ctx context.Context) (container.CreateResponse, error)) (string, error) {
+func (e *api) create(ctx context.Context, create func(ctx context.Context) (container.CreateResponse, error)) (string, error) {
 	type answer struct {
 		container.CreateResponse
 		error

@@ -45,7 +45,7 @@ func TestDeniedSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Engine{host: "unix://" + path}
+	e := &api{host: "unix://" + path}
 	for _, cause := range []error{
 		fmt.Errorf("dial unix %s: %w", path, fs.ErrPermission),
 		errors.New("permission denied while trying to connect to the Docker API at unix://" + path),

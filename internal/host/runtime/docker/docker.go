@@ -49,8 +49,11 @@ const (
 	removePoll = 50 * time.Millisecond
 )
 
-// Engine is a Docker engine.
-type Engine struct {
+// Engine is a Docker engine. Its methods manage containers of any purpose.
+type Engine struct{ api }
+
+// api is the connection to an engine, with requests bounded in time.
+type api struct {
 	c    *client.Client
 	host string
 	// listTime, answerTime and createTime bound requests by their kind.
@@ -80,14 +83,14 @@ func New(getenv func(string) string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up engine client: %w", err)
 	}
-	return &Engine{c: c, host: c.DaemonHost(), listTime: listTimeout, answerTime: answerTimeout, createTime: createTimeout}, nil
+	return &Engine{api{c: c, host: c.DaemonHost(), listTime: listTimeout, answerTime: answerTimeout, createTime: createTimeout}}, nil
 }
 
 // Close drops idle connections.
 func (e *Engine) Close() error { return e.c.Close() }
 
 // Info implements runtime.Runtime.
-func (e *Engine) Info(ctx context.Context) (runtime.Info, error) {
+func (e *api) Info(ctx context.Context) (runtime.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if _, err := e.c.Ping(ctx); err != nil {
@@ -119,7 +122,7 @@ func (e *Engine) Info(ctx context.Context) (runtime.Info, error) {
 
 // local reports whether the engine shares this machine's kernel: a Docker
 // Desktop socket is local too, but its boxes run in a virtual machine.
-func (e *Engine) local(kernel string) bool {
+func (e *api) local(kernel string) bool {
 	if !strings.HasPrefix(e.host, "unix://") {
 		return false
 	}
@@ -127,7 +130,7 @@ func (e *Engine) local(kernel string) bool {
 	return err == nil && strings.TrimSpace(string(b)) == kernel
 }
 
-func (e *Engine) gateway(ctx context.Context) string {
+func (e *api) gateway(ctx context.Context) string {
 	n, err := e.c.NetworkInspect(ctx, "bridge", network.InspectOptions{})
 	if cerrdefs.IsNotFound(err) {
 		n, err = e.c.NetworkInspect(ctx, "podman", network.InspectOptions{}) // podman's name for it
@@ -190,7 +193,7 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 	return id, nil
 }
 
-func (e *Engine) start(ctx context.Context, id string, stdin io.Reader) error {
+func (e *api) start(ctx context.Context, id string, stdin io.Reader) error {
 	// Attached before the start, so that the box cannot miss its input.
 	att, err := e.hijacked(ctx, "", func() (types.HijackedResponse, error) {
 		return e.c.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true})
@@ -285,7 +288,7 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 
 // refresh asks again about a box that is listed as alive: an engine lists the state on its disk, so on
 // a full disk it lists ended containers as running for ever.
-func (e *Engine) refresh(ctx context.Context, b *runtime.Box) error {
+func (e *api) refresh(ctx context.Context, b *runtime.Box) error {
 	c, err := e.c.ContainerInspect(ctx, b.ID)
 	if err != nil {
 		return err
@@ -331,7 +334,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 }
 
 // Remove implements runtime.Runtime.
-func (e *Engine) Remove(ctx context.Context, id string) error {
+func (e *api) Remove(ctx context.Context, id string) error {
 	end, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
 	err := e.c.ContainerRemove(end, id, container.RemoveOptions{RemoveVolumes: true, Force: true})
@@ -345,7 +348,7 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 }
 
 // gone waits for a removal by another process: until it is done, the box is listed and its name taken.
-func (e *Engine) gone(ctx context.Context, id string) error {
+func (e *api) gone(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
 	for {
@@ -364,7 +367,7 @@ func (e *Engine) gone(ctx context.Context, id string) error {
 	}
 }
 
-func (e *Engine) wrap(doing string, err error) error {
+func (e *api) wrap(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -390,7 +393,7 @@ func isRefused(err error) bool {
 
 // startError names the isolation if the runtime refused its settings. The texts are those
 // of runc and the engine, seen on hosts with a reduced capability set of their own.
-func (e *Engine) startError(doing string, s runtime.BoxSpec, err error) error {
+func (e *api) startError(doing string, s runtime.BoxSpec, err error) error {
 	msg := strings.ToLower(err.Error()) // engines differ in the case of the first letter
 	for _, sign := range refusals {
 		if !strings.Contains(msg, sign) {

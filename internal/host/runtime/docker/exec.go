@@ -65,7 +65,7 @@ func (e *Engine) Exec(ctx context.Context, id string, c runtime.Command) (int, e
 }
 
 // execStream starts a command, and returns its id and its stream. ctx bounds the start and not the stream.
-func (e *Engine) execStream(ctx context.Context, id string, o container.ExecOptions) (exec string, stream types.HijackedResponse, err error) {
+func (e *api) execStream(ctx context.Context, id string, o container.ExecOptions) (exec string, stream types.HijackedResponse, err error) {
 	short, cancel := e.answered(ctx)
 	defer cancel()
 	made, err := e.c.ContainerExecCreate(short, id, o)
@@ -79,7 +79,7 @@ func (e *Engine) execStream(ctx context.Context, id string, o container.ExecOpti
 }
 
 // resize hands on a terminal's sizes until the command has ended. The first one, too: an engine before 23.0 knows no size at the start.
-func (e *Engine) resize(ctx context.Context, exec string, t runtime.Terminal, ended <-chan struct{}) {
+func (e *api) resize(ctx context.Context, exec string, t runtime.Terminal, ended <-chan struct{}) {
 	for size := t.Size; ; {
 		// An error means that the command has ended, or shows a wrong size.
 		_ = e.c.ContainerExecResize(ctx, exec, container.ResizeOptions{Width: size.Width, Height: size.Height})
@@ -91,7 +91,7 @@ func (e *Engine) resize(ctx context.Context, exec string, t runtime.Terminal, en
 	}
 }
 
-func (e *Engine) exitCode(ctx context.Context, exec string) (int, error) {
+func (e *api) exitCode(ctx context.Context, exec string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, endWait)
 	defer cancel()
 	for {
@@ -138,7 +138,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 }
 
 // unlessState is err, or nil if the box is in the state already: engines differ in how they refuse that.
-func (e *Engine) unlessState(ctx context.Context, doing, id, state string, err error) error {
+func (e *api) unlessState(ctx context.Context, doing, id, state string, err error) error {
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		if in, look := e.c.ContainerInspect(ctx, id); look == nil && in.State != nil && in.State.Status == state {
 			return nil

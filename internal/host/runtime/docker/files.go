@@ -15,7 +15,7 @@ import (
 
 // putFiles copies files of this machine into a box before it starts. It streams them: a
 // file may be larger than memory.
-func (e *Engine) putFiles(ctx context.Context, id string, files map[string]string) error {
+func (e *api) putFiles(ctx context.Context, id string, files map[string]string) error {
 	if len(files) == 0 {
 		return nil
 	}

@@ -23,7 +23,7 @@ func (e *Engine) ImageID(ctx context.Context, ref string) (string, error) {
 	return "", e.wrap("look for image "+ref, err)
 }
 
-func (e *Engine) image(ctx context.Context, ref string) (image.InspectResponse, error) {
+func (e *api) image(ctx context.Context, ref string) (image.InspectResponse, error) {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
 	return e.c.ImageInspect(ctx, ref)

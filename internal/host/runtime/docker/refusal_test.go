@@ -10,7 +10,7 @@ import (
 // Messages of engines and runtimes that cannot hold a box as asked.
 func TestRefusalsOfTheIsolation(t *testing.T) {
 	t.Parallel()
-	e := &Engine{}
+	e := &api{}
 	for _, said := range []string{
 		"Error response from daemon: Unknown runtime specified no-such-runtime",
 		"Error response from daemon: unknown or invalid runtime name: no-such-runtime",

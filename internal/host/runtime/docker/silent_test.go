@@ -35,6 +35,7 @@ func TestSilentEngine(t *testing.T) {
 	if err := client.WithVersion("1.41")(e.c); err != nil {
 		t.Fatal(err)
 	}
+	sandboxes := &Sandboxes{e}
 	guest := func(context.Context, string) ([]byte, error) { return nil, nil }
 	calls := map[string]func(ctx context.Context) error{
 		"Boxes": func(ctx context.Context) error {
@@ -42,17 +43,17 @@ func TestSilentEngine(t *testing.T) {
 			return err
 		},
 		"Stand": func(ctx context.Context) error {
-			_, err := e.Stand(ctx, runtime.StandSpec{Image: "x", Guest: guest})
+			_, err := sandboxes.Stand(ctx, runtime.StandSpec{Image: "x", Guest: guest})
 			return err
 		},
 		"Run": func(ctx context.Context) error {
 			_, err := e.Run(ctx, runtime.BoxSpec{Image: "x", Isolation: workorder.IsolationConfined}, strings.NewReader("{}"))
 			return err
 		},
-		"StartAgain": func(ctx context.Context) error { return e.StartAgain(ctx, "x") },
+		"StartAgain": func(ctx context.Context) error { return sandboxes.StartAgain(ctx, "x") },
 		"StartWith":  func(ctx context.Context) error { return e.StartWith(ctx, "x", strings.NewReader("{}")) },
 		"Stream": func(ctx context.Context) error {
-			_, err := e.Stream(ctx, "x")
+			_, err := sandboxes.Stream(ctx, "x")
 			return err
 		},
 		"hijacked": func(ctx context.Context) error {
@@ -72,9 +73,9 @@ func TestSilentEngine(t *testing.T) {
 		},
 		"Pause": func(ctx context.Context) error { return e.Pause(ctx, "x") },
 		"SetNetwork": func(ctx context.Context) error {
-			return e.SetNetwork(ctx, "x", workorder.Network{Mode: workorder.NetworkNone})
+			return sandboxes.SetNetwork(ctx, "x", workorder.Network{Mode: workorder.NetworkNone})
 		},
-		"RemoveSnapshot": func(ctx context.Context) error { return e.RemoveSnapshot(ctx, "x") },
+		"RemoveSnapshot": func(ctx context.Context) error { return sandboxes.RemoveSnapshot(ctx, "x") },
 	}
 	e.listTime, e.answerTime, e.createTime = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 	for name, call := range calls {

@@ -15,10 +15,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-var _ runtime.Snapshotter = (*Engine)(nil)
+var _ runtime.Snapshotter = (*Sandboxes)(nil)
 
 // Snapshot implements runtime.Snapshotter.
-func (e *Engine) Snapshot(ctx context.Context, id, ref string, labels map[string]string) (runtime.Snapshot, error) {
+func (e *Sandboxes) Snapshot(ctx context.Context, id, ref string, labels map[string]string) (runtime.Snapshot, error) {
 	doing := "make snapshot " + ref + " of the sandbox"
 	ctx, cancel := context.WithTimeout(ctx, commitTime)
 	defer cancel()
@@ -51,7 +51,7 @@ func (e *Engine) Snapshot(ctx context.Context, id, ref string, labels map[string
 }
 
 // topLayer is the size of what an image has on top of the one that it was made of.
-func (e *Engine) topLayer(ctx context.Context, id string) (int64, error) {
+func (e *Sandboxes) topLayer(ctx context.Context, id string) (int64, error) {
 	layers, err := e.c.ImageHistory(ctx, id)
 	if err != nil || len(layers) == 0 {
 		return 0, e.wrap("ask for the size of image "+id, err)
@@ -60,7 +60,7 @@ func (e *Engine) topLayer(ctx context.Context, id string) (int64, error) {
 }
 
 // Snapshots implements runtime.Snapshotter.
-func (e *Engine) Snapshots(ctx context.Context, labels map[string]string) ([]runtime.Snapshot, error) {
+func (e *Sandboxes) Snapshots(ctx context.Context, labels map[string]string) ([]runtime.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.listTime)
 	defer cancel()
 	f := filters.NewArgs(filters.Arg("label", runtime.LabelSnapshot))
@@ -91,7 +91,7 @@ func (e *Engine) Snapshots(ctx context.Context, labels map[string]string) ([]run
 }
 
 // RemoveSnapshot implements runtime.Snapshotter.
-func (e *Engine) RemoveSnapshot(ctx context.Context, ref string) error {
+func (e *Sandboxes) RemoveSnapshot(ctx context.Context, ref string) error {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
 	_, err := e.c.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})

@@ -39,9 +39,12 @@ const standStop = 10
 const maxDialSaid = 4 << 10
 
 var (
-	_ runtime.Stander = (*Engine)(nil)
+	_ runtime.Stander = (*Sandboxes)(nil)
 	_ runtime.Engine  = (*Engine)(nil)
 )
+
+// Sandboxes are the standalone sandboxes that are containers of an engine.
+type Sandboxes struct{ *Engine }
 
 // standConfig translates a spec; the golden test of it shows what such a sandbox may do.
 func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.Config, *container.HostConfig) {
@@ -87,7 +90,7 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 }
 
 // Capabilities implements runtime.Stander.
-func (e *Engine) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
+func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if _, err := e.c.Ping(ctx); err != nil {
@@ -105,7 +108,7 @@ func (e *Engine) Capabilities(ctx context.Context) ([]runtime.Capability, error)
 }
 
 // Stand implements runtime.Stander.
-func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error) {
+func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) {
 	if s.OCIRuntime != "" {
 		info, err := e.Info(ctx)
 		if err != nil {
@@ -164,7 +167,7 @@ func (e *Engine) Stand(ctx context.Context, s runtime.StandSpec) (string, error)
 
 // putGuest writes the guest and its configuration into a container that does not run. Commands of root may have put a link in the place of the guest's directory, in the container or in the
 // image that was made of it.
-func (e *Engine) putGuest(ctx context.Context, id string, guest []byte, c wire.Config) error {
+func (e *Sandboxes) putGuest(ctx context.Context, id string, guest []byte, c wire.Config) error {
 	st, err := e.c.ContainerStatPath(ctx, id, wire.GuestDir)
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return err
@@ -180,7 +183,7 @@ func (e *Engine) putGuest(ctx context.Context, id string, guest []byte, c wire.C
 }
 
 // Renew implements runtime.Renewer.
-func (e *Engine) Renew(ctx context.Context, id string, s runtime.StandSpec) error {
+func (e *Sandboxes) Renew(ctx context.Context, id string, s runtime.StandSpec) error {
 	const doing = "start the sandbox again"
 	ctx, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
@@ -214,7 +217,7 @@ func (e *Engine) Renew(ctx context.Context, id string, s runtime.StandSpec) erro
 }
 
 // standError names the OCI runtime if the engine does not have it.
-func (e *Engine) standError(s runtime.StandSpec, err error) error {
+func (e *Sandboxes) standError(s runtime.StandSpec, err error) error {
 	if s.OCIRuntime != "" && strings.Contains(strings.ToLower(err.Error()), "runtime") {
 		return fmt.Errorf("make the sandbox with OCI runtime %s: %w: %w", s.OCIRuntime, runtime.ErrIsolation, err)
 	}
@@ -244,7 +247,7 @@ func guestFiles(guest []byte, c wire.Config) (io.Reader, error) {
 }
 
 // StartAgain implements runtime.Stander.
-func (e *Engine) StartAgain(ctx context.Context, id string) error {
+func (e *Sandboxes) StartAgain(ctx context.Context, id string) error {
 	const doing = "start the sandbox again"
 	ctx, cancel := context.WithTimeout(ctx, e.createTime)
 	defer cancel()
@@ -263,7 +266,7 @@ func (e *Engine) StartAgain(ctx context.Context, id string) error {
 }
 
 // Stream implements runtime.Stander.
-func (e *Engine) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
+func (e *Sandboxes) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
 	return e.StreamOf(ctx, id, []string{wire.GuestFile, "dial"})
 }
 
