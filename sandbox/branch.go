@@ -73,7 +73,7 @@ func (b *Branch) Save(ctx context.Context, ran CommandRecord) (SaveResult, error
 		return SaveResult{}, err
 	}
 	to := in.c.branch(spec.Name, repo)
-	s, err := to.Save(ctx, in.exec, CloneDir, spec.Title, branch.CommandRecord(ran))
+	s, err := to.In(in.exec, CloneDir).Save(ctx, spec.Title, branch.CommandRecord(ran))
 	if spec.Worktree != "" && (err == nil || errors.Is(err, branch.ErrNotShown)) {
 		if err != nil { // the worktree's own branch shows it
 			err = to.Lend(ctx)
@@ -99,7 +99,7 @@ func (b *Branch) saveAll(ctx context.Context) (SaveResult, error) {
 		return saved, err
 	}
 	spec := b.in.current()
-	aside, err := b.in.c.branch(spec.Name, spec.BranchOf()).Aside(ctx, b.in.exec, CloneDir)
+	aside, err := b.in.c.branch(spec.Name, spec.BranchOf()).In(b.in.exec, CloneDir).Aside(ctx)
 	for _, name := range aside {
 		saved.Unsaved = append(saved.Unsaved, Unsaved{name, "exists only in the clone: check it out there, or delete it"})
 	}
@@ -172,7 +172,7 @@ func (b *Branch) Restore(ctx context.Context) (bool, error) {
 	if !spec.clonesLocal() {
 		return false, nil
 	}
-	return b.in.c.branch(spec.Name, spec.Repo).Restore(ctx, b.in.exec, CloneDir)
+	return b.in.c.branch(spec.Name, spec.Repo).In(b.in.exec, CloneDir).Restore(ctx)
 }
 
 // saveLastTime bounds SaveUncommitted, including the start of a box.

@@ -58,20 +58,35 @@ func New(state string) *Store { return &Store{filepath.Join(state, Folder)} }
 
 // Branch is that of one sandbox.
 type Branch struct {
-	// Sandbox is its name, and the branch's in our repository.
+	// Sandbox is the sandbox's name, and the branch's in the bare repository.
 	Sandbox string
+	repo
+}
+
+// repo is a bare repository of branches.
+type repo struct {
 	// Repo is the user's repository.
 	Repo string
 	dir  string
 }
 
+// Clone is a sandbox's clone of the user's repository, whose changes are saved.
+type Clone struct {
+	*Branch
+	in       Inside
+	cloneDir string // of the clone, in the sandbox
+}
+
+// In returns the clone at a directory of the sandbox. in runs commands there.
+func (b *Branch) In(in Inside, dir string) *Clone { return &Clone{b, in, dir} }
+
 // Of is the branch of a sandbox in a repository of this machine, whether it is there or not.
-func (s *Store) Of(sandbox, repo string) *Branch {
-	h := sha256.Sum256([]byte(repo))
+func (s *Store) Of(sandbox, userRepo string) *Branch {
+	h := sha256.Sum256([]byte(userRepo))
 	// A setting's name has no "=" and no line break, and a file's name at most 255 bytes.
 	const most = 200
-	base := strings.NewReplacer("=", "_", "\n", "_").Replace(filepath.Base(repo))
-	return &Branch{Sandbox: sandbox, Repo: repo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", base[:min(len(base), most)], h[:6]))}
+	base := strings.NewReplacer("=", "_", "\n", "_").Replace(filepath.Base(userRepo))
+	return &Branch{Sandbox: sandbox, repo: repo{Repo: userRepo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", base[:min(len(base), most)], h[:6]))}}
 }
 
 // Find finds the branch of a sandbox that may be gone: in the repository repo, "" meaning any, where one of that name is once only.
@@ -122,9 +137,8 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 		if !d.IsDir() {
 			continue // a lock
 		}
-		b := Branch{dir: filepath.Join(s.dir, d.Name())}
-		repo, err := b.line(ctx, "config", "sandbox-agent.repo")
-		if err != nil {
+		b := repo{dir: filepath.Join(s.dir, d.Name())}
+		if b.Repo, err = b.line(ctx, "config", "sandbox-agent.repo"); err != nil {
 			continue // it is not whole yet
 		}
 		out, err := b.git().Output(ctx, "for-each-ref", "--sort=-committerdate", "--format=%(refname:strip=2)%00%(objectname)%00%(committerdate:unix)", heads)
@@ -137,7 +151,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 			if _, err := fmt.Sscan(f[2], &at); err != nil {
 				return nil, fmt.Errorf("list branches: %w", err)
 			}
-			i := Info{Branch: &Branch{f[0], repo, b.dir}, Name: f[0], Repo: repo, Head: f[1], Updated: time.Unix(at, 0)}
+			i := Info{Branch: &Branch{f[0], b}, Name: f[0], Repo: b.Repo, Head: f[1], Updated: time.Unix(at, 0)}
 			i.Title = i.Branch.Title(ctx)
 			if at, err := i.line(ctx, "config", i.key("created")); err == nil {
 				i.Created, _ = time.Parse(time.RFC3339, at) // only this package writes it
@@ -152,16 +166,16 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 // key is the name of a setting about the branch.
 func (b *Branch) key(name string) string { return "sandbox-agent." + b.Sandbox + "." + name }
 
-func (b *Branch) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true, Untrusted: true} }
+func (b *repo) git() git.Repo { return git.Repo{Dir: b.dir, Bare: true, Untrusted: true} }
 
-func (b *Branch) line(ctx context.Context, args ...string) (string, error) {
+func (b *repo) line(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	out, err := b.git().Output(ctx, args...)
 	return strings.TrimSpace(string(out)), err
 }
 
-func (b *Branch) resolve(ctx context.Context, ref string) string {
+func (b *repo) resolve(ctx context.Context, ref string) string {
 	sha, _ := b.line(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}") // of none there is none
 	return sha
 }
@@ -207,7 +221,7 @@ func (b *Branch) lock(ctx context.Context) (func(), error) {
 }
 
 // sweep removes the temporary files of packs that were refused or killed. Nothing else writes packs here, and the caller holds the lock.
-func (b *Branch) sweep() {
+func (b *repo) sweep() {
 	const pack = "objects/pack"
 	files, _ := os.ReadDir(filepath.Join(b.dir, pack)) // there may be none
 	for _, f := range files {
@@ -310,7 +324,7 @@ func (b *Branch) ClonedAt(ctx context.Context) string {
 }
 
 // begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is there stays as Earlier. The lock is the caller's.
-func (b *Branch) begin(ctx context.Context, clone, title string) (s SaveResult, err error) {
+func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, err error) {
 	what := "begin the branch of sandbox " + b.Sandbox
 	key := b.key("base-" + strings.ToLower(clone))
 	base, _ := b.line(ctx, "config", key) // of a clone that is back, as from a snapshot

@@ -114,7 +114,7 @@ func (p *place) plain() {
 
 func save(t *testing.T, b *Branch, p *place, command string, code int) SaveResult {
 	t.Helper()
-	s, err := b.Save(t.Context(), p.in, p.dir, "title", CommandRecord{Command: command, ExitCode: code, Started: time.Now(), Duration: time.Second})
+	s, err := b.In(p.in, p.dir).Save(t.Context(), "title", CommandRecord{Command: command, ExitCode: code, Started: time.Now(), Duration: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestSave(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t)
 	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
-	if _, err := b.Save(t.Context(), p.in, p.dir, "a title", CommandRecord{}); err != nil {
+	if _, err := b.In(p.in, p.dir).Save(t.Context(), "a title", CommandRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
@@ -176,7 +176,7 @@ func TestRepoMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.do("echo 2 >f")
-	s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{})
+	s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
 	if !errors.Is(err, ErrNotShown) || s.Commit == "" || b.Head(t.Context()) != s.Commit {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -214,7 +214,7 @@ func TestTen(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(p.dir, "f"), []byte(name+c), 0o644); err != nil {
 					t.Error(err)
 				}
-				if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{Command: "x"}); err != nil {
+				if _, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{Command: "x"}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -254,7 +254,7 @@ func TestRestore(t *testing.T) {
 			p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "e", repo)
 			restore := func(want bool) {
 				t.Helper()
-				if did, err := b.Restore(t.Context(), p.in, p.dir); did != want || err != nil {
+				if did, err := b.In(p.in, p.dir).Restore(t.Context()); did != want || err != nil {
 					t.Errorf("%t, %v", did, err)
 				}
 			}
@@ -299,7 +299,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Error(err)
 	}
 	p.do("echo 2 >f")
-	if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{Subject: "Write f\nand more"}); err != nil {
+	if _, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{Subject: "Write f\nand more"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := gittest.Git(t, repo, "log", "-1", "--format=%s", "sandbox/e"); got != "Write f" {
@@ -349,7 +349,7 @@ func TestShownLater(t *testing.T) {
 	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	save := func() {
 		t.Helper()
-		if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil {
+		if _, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestWorkTrees(t *testing.T) {
 	store := New(t.TempDir())
 	for name, dir := range map[string]string{"one": repo, "two": other} {
 		p := newPlace(t, dir)
-		if _, err := newBranch(t, store, name, dir).Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil {
+		if _, err := newBranch(t, store, name, dir).In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil {
 			t.Fatal(err)
 		}
 		gittest.Git(t, dir, "rev-parse", "--verify", "sandbox/"+name)
@@ -396,7 +396,7 @@ func TestLocksLeft(t *testing.T) {
 	b := newBranch(t, New(t.TempDir()), "dev", repo)
 	save := func() string {
 		t.Helper()
-		s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{Command: "x"})
+		s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{Command: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +425,7 @@ func TestFirstAtOnce(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		p := newPlace(t, repo)
 		all.Go(func() {
-			if _, err := newBranch(t, store, name, repo).Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil {
+			if _, err := newBranch(t, store, name, repo).In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil {
 				t.Error(err)
 			}
 		})

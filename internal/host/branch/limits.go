@@ -27,7 +27,7 @@ func limited(r io.Reader) *git.LimitedPack {
 
 // checkDepth returns an error if a tree that a sandbox sent has too many directories in one another, or too many paths: a few objects can make any number. Only what differs from a tree that was checked
 // is looked at.
-func (b *Branch) checkDepth(ctx context.Context, checked, tree string) error {
+func (b *repo) checkDepth(ctx context.Context, checked, tree string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	count := 0

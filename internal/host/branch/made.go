@@ -186,14 +186,23 @@ func (r *record) of(sha string) string {
 	return ""
 }
 
-// add adds what was found to the branch: the commits made in the sandbox, and one of what is in no commit there.
-func (b *Branch) add(ctx context.Context, s *SaveResult, f found, at tip, message string) error {
-	r := &record{}
+// importer adds what was found in a clone to a branch.
+type importer struct {
+	*Branch
+	record *record // what commits of the clone became
+	found  found
+	at     tip
+}
+
+// add adds the commits made in the sandbox, and one of what is in no commit there.
+func (im *importer) add(ctx context.Context, s *SaveResult, message string) error {
+	f, at := im.found, im.at
+	im.record = &record{}
 	if f.head != at.inside {
-		r = b.load(ctx, at)
+		im.record = im.load(ctx, at)
 	}
-	r.head = f.head
-	joined, next, err := b.replay(ctx, r, f, at)
+	im.record.head = f.head
+	joined, next, err := im.replay(ctx)
 	if err != nil {
 		return err
 	}
@@ -203,41 +212,41 @@ func (b *Branch) add(ctx context.Context, s *SaveResult, f found, at tip, messag
 	case next != nil && joined && next.tree == f.tree:
 		head = next.sha
 	case next != nil && joined:
-		head, err = b.commitTree(ctx, b.identity(ctx), f.tree, message, next.sha)
+		head, err = im.commitTree(ctx, im.identity(ctx), f.tree, message, next.sha)
 	case next != nil:
-		head, err = b.commitTree(ctx, b.identity(ctx), f.tree, message, at.head, next.sha)
+		head, err = im.commitTree(ctx, im.identity(ctx), f.tree, message, at.head, next.sha)
 	case f.tree != at.tree:
-		head, err = b.commitTree(ctx, b.identity(ctx), f.tree, message, at.head)
+		head, err = im.commitTree(ctx, im.identity(ctx), f.tree, message, at.head)
 	}
 	if err != nil {
 		return err
 	}
-	if f.head != at.inside && b.clean(ctx, r, f, next) { // the next commit made there follows this one
-		r.add(f.head, head)
+	if f.head != at.inside && im.clean(ctx, next) { // the next commit made there follows this one
+		im.record.add(f.head, head)
 	}
 	if head != at.head {
 		s.Commit = head
 	}
-	if f.head == at.inside && head == at.head {
-		return nil
+	switch {
+	case f.head != at.inside:
+		return im.move(ctx, at, s.Commit, im.record)
+	case head != at.head:
+		return im.move(ctx, at, s.Commit, nil) // the record stays
 	}
-	if f.head == at.inside {
-		r = nil // the previous ones
-	}
-	return b.move(ctx, at, s.Commit, r)
+	return nil
 }
 
 // clean reports whether the clone's files are those of its HEAD, as far as this machine knows that one.
-func (b *Branch) clean(ctx context.Context, r *record, f found, next *made) bool {
+func (im *importer) clean(ctx context.Context, next *made) bool {
 	if next != nil {
-		return next.tree == f.tree
+		return next.tree == im.found.tree
 	}
-	ours := r.of(f.head)
+	ours := im.record.of(im.found.head)
 	if ours == "" {
 		return false
 	}
-	tree, err := b.line(ctx, "rev-parse", ours+"^{tree}")
-	return err == nil && tree == f.tree
+	tree, err := im.line(ctx, "rev-parse", ours+"^{tree}")
+	return err == nil && tree == im.found.tree
 }
 
 // notice says which commits did not arrive one by one.
@@ -251,14 +260,15 @@ func notice(f found) string {
 	return ""
 }
 
-// replay makes the commits that were found again, and notes in r what they became. next is the one of the clone's HEAD, if it is among them, and joined that it follows the branch's last commit.
-func (b *Branch) replay(ctx context.Context, r *record, f found, at tip) (joined bool, next *made, err error) {
+// replay makes the commits that were found again, and records what they became. next is the one of the clone's HEAD, if it is among them, and joined that it follows the branch's last commit.
+func (im *importer) replay(ctx context.Context) (joined bool, next *made, err error) {
+	f, at, r := im.found, im.at, im.record
 	if len(f.commits) == 0 {
 		return false, nil, nil
 	}
-	theirs := b.known(ctx, f.commits)
+	theirs := im.known(ctx, f.commits)
 	follows := map[string]bool{at.head: true} // ours that come after the branch's last commit, and that one
-	committer := b.identity(ctx)
+	committer := im.identity(ctx)
 	for i, c := range f.commits {
 		if theirs[c.sha] || r.of(c.sha) != "" {
 			continue
@@ -266,8 +276,8 @@ func (b *Branch) replay(ctx context.Context, r *record, f found, at tip) (joined
 		if i == 0 && len(f.commits) > maxCommits {
 			c.message, c.author = "Save earlier commits made in the sandbox as one", nil
 		}
-		parents, after := b.parents(ctx, r, c, at.head, follows)
-		sha, err := b.commitTree(ctx, append(slices.Clone(committer), c.author...), c.tree, c.message, parents...)
+		parents, after := im.parents(ctx, c, follows)
+		sha, err := im.commitTree(ctx, append(slices.Clone(committer), c.author...), c.tree, c.message, parents...)
 		if err != nil {
 			return false, nil, err
 		}
@@ -281,10 +291,11 @@ func (b *Branch) replay(ctx context.Context, r *record, f found, at tip) (joined
 }
 
 // parents are those that a commit gets here, and after reports whether it follows the branch's last commit. One that is not of the branch is left out: what it brings is in the commit then.
-func (b *Branch) parents(ctx context.Context, r *record, c made, head string, follows map[string]bool) (list []string, after bool) {
+func (im *importer) parents(ctx context.Context, c made, follows map[string]bool) (list []string, after bool) {
+	head := im.at.head
 	for _, p := range c.parents {
-		ours := r.of(p)
-		if ours == "" && b.git().Run(ctx, "merge-base", "--is-ancestor", p, head) == nil {
+		ours := im.record.of(p)
+		if ours == "" && im.git().Run(ctx, "merge-base", "--is-ancestor", p, head) == nil {
 			ours = p
 		}
 		if ours != "" && !slices.Contains(list, ours) {
@@ -298,7 +309,7 @@ func (b *Branch) parents(ctx context.Context, r *record, c made, head string, fo
 }
 
 // known are those of the commits that were not made in the sandbox, since this machine has them.
-func (b *Branch) known(ctx context.Context, all []made) map[string]bool {
+func (b *repo) known(ctx context.Context, all []made) map[string]bool {
 	var names strings.Builder
 	for _, c := range all {
 		names.WriteString(c.sha + "\n")
@@ -317,13 +328,13 @@ func (b *Branch) known(ctx context.Context, all []made) map[string]bool {
 }
 
 // identity is who the user is now, by their repository.
-func (b *Branch) identity(ctx context.Context) []string {
+func (b *repo) identity(ctx context.Context) []string {
 	name, email := localrepo.Identity(ctx, b.Repo)
 	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + email, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + email}
 }
 
 // commitTree makes a commit, to which nothing refers yet.
-func (b *Branch) commitTree(ctx context.Context, env []string, tree, message string, parents ...string) (string, error) {
+func (b *repo) commitTree(ctx context.Context, env []string, tree, message string, parents ...string) (string, error) {
 	r := b.git()
 	r.Env, r.Stdin = env, message+"\n"
 	args := []string{"commit-tree", "-F", "-"}

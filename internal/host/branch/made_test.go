@@ -166,7 +166,7 @@ func TestBase(t *testing.T) {
 	}
 	repo := newRepo(t)
 	b, p := New(t.TempDir()).Of("dev", repo), newPlace(t, repo)
-	if _, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err == nil {
+	if _, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err == nil {
 		t.Error("a clone that this machine has not made was saved")
 	}
 }

@@ -15,12 +15,15 @@ import (
 func (b *Branch) Publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	return b.publish(ctx)
+	return remote{b}.publish(ctx)
 }
+
+// remote is the branch as the user's repository shows it.
+type remote struct{ *Branch }
 
 // publish fetches the branch into the user's repository as a remote-tracking ref: it moves no branch of the user and runs no
 // hook. Its error is ErrNotShown.
-func (b *Branch) publish(ctx context.Context) error {
+func (b remote) publish(ctx context.Context) error {
 	if err := b.show(ctx); err != nil {
 		return &notShown{err}
 	}
@@ -32,7 +35,7 @@ type notShown struct{ err error }
 func (e *notShown) Error() string   { return e.err.Error() }
 func (e *notShown) Unwrap() []error { return []error{ErrNotShown, e.err} }
 
-func (b *Branch) show(ctx context.Context) error {
+func (b remote) show(ctx context.Context) error {
 	if _, err := os.Stat(b.Repo); err != nil {
 		return fmt.Errorf("show the branch in %s: the repository no longer exists; fetch the commits into another one with: git fetch %s",
 			b.Repo, b.dir)
@@ -58,7 +61,7 @@ func (b *Branch) show(ctx context.Context) error {
 }
 
 // fetch brings the branch into the user's repository.
-func (b *Branch) fetch(ctx context.Context, spec string) error {
+func (b *repo) fetch(ctx context.Context, spec string) error {
 	user := localrepo.Git(b.Repo)
 	user.Untrusted = true // the sandbox made the objects
 	return user.Run(ctx, "-c", "protocol.file.allow=always", "-c", "url."+b.dir+".insteadOf="+b.dir,
@@ -68,7 +71,7 @@ func (b *Branch) fetch(ctx context.Context, spec string) error {
 
 // otherRemote returns the URL of the remote named Remote in the user's repository, empty without one, and whether it is not
 // one of this package.
-func (b *Branch) otherRemote(ctx context.Context) (url string, other bool) {
+func (b *repo) otherRemote(ctx context.Context) (url string, other bool) {
 	out, _ := localrepo.Git(b.Repo).Output(ctx, "config", "remote."+Remote+".url") // empty if the remote does not exist
 	url = strings.TrimSpace(string(out))
 	// Worktrees of one repository share the remote of the first.
@@ -88,7 +91,7 @@ func (b *Branch) Lend(ctx context.Context) error {
 
 // shows reports whether the user's repository shows a commit. It runs after each command, so it reads the ref's file first,
 // which needs no process.
-func (b *Branch) shows(ctx context.Context, commit string) bool {
+func (b remote) shows(ctx context.Context, commit string) bool {
 	ref := "refs/remotes/" + Remote + "/" + b.Sandbox
 	at, err := os.ReadFile(filepath.Join(b.Repo, ".git", filepath.FromSlash(ref)))
 	if err == nil && string(at) == commit+"\n" {

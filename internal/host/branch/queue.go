@@ -60,7 +60,7 @@ func (r *result) err() error {
 }
 
 // wait puts a command in the queue.
-func (b *Branch) wait(ran CommandRecord) (*queue, error) {
+func (b *Clone) wait(ran CommandRecord) (*queue, error) {
 	q := &queue{dir: filepath.Join(b.dir, queueFolder, b.Sandbox)}
 	if err := os.MkdirAll(q.dir, 0o700); err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func TestAtOnce(t *testing.T) {
 	for i := range most {
 		all.Go(func() {
 			p.do(fmt.Sprintf("echo 1 >n%d", i))
-			s, err := b.Save(t.Context(), in, p.dir, "", CommandRecord{Command: fmt.Sprint("echo ", i), Started: time.Now()})
+			s, err := b.In(in, p.dir).Save(t.Context(), "", CommandRecord{Command: fmt.Sprint("echo ", i), Started: time.Now()})
 			if err != nil || gittest.Git(t, b.dir, "cat-file", "-t", fmt.Sprintf("%s:n%d", b.Head(t.Context()), i)) != "blob" {
 				t.Errorf("%+v, %v", s, err)
 			}
@@ -69,7 +69,7 @@ func TestNotedLater(t *testing.T) {
 	fail := func(context.Context, []string, io.Reader, io.Writer) error { return errors.New("lost") }
 	ran := func(in Inside, command string) {
 		t.Helper()
-		if _, err := b.Save(t.Context(), in, p.dir, "", CommandRecord{Command: command, Started: time.Now()}); (err == nil) == (command == "fails") {
+		if _, err := b.In(in, p.dir).Save(t.Context(), "", CommandRecord{Command: command, Started: time.Now()}); (err == nil) == (command == "fails") {
 			t.Error(err)
 		}
 	}

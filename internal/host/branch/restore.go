@@ -16,7 +16,7 @@ var restoreScript string
 
 // Restore brings a clone that was made anew, at dir in the sandbox, to the branch's last commit, and reports whether it did: not where something was saved in it, nor where the branch is to begin
 // anew or there is none. It takes the place of the clone that the branch knows: the next Save goes on from there. One that was killed begins again.
-func (b *Branch) Restore(ctx context.Context, in Inside, dir string) (bool, error) {
+func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not restored within %s", saveTime))
 	defer cancel()
 	if !b.there(ctx) {
@@ -32,14 +32,14 @@ func (b *Branch) Restore(ctx context.Context, in Inside, dir string) (bool, erro
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
-	named := path.Join(dir, ".git", "sandbox-agent")
-	if clone == "" || in(ctx, []string{"test", "-s", named}, nil, io.Discard) == nil {
+	named := path.Join(b.cloneDir, ".git", "sandbox-agent")
+	if clone == "" || b.in(ctx, []string{"test", "-s", named}, nil, io.Discard) == nil {
 		return false, nil
 	}
 	head, base := b.Head(ctx), b.Base(ctx)
 	revs := head + "\n"
 	// The user may have rewritten the branch that it began at, and then the clone does not have that commit.
-	if in(ctx, []string{"git", "--git-dir=" + path.Join(dir, ".git"), "cat-file", "-e", base + "^{commit}"}, nil, io.Discard) == nil {
+	if b.in(ctx, []string{"git", "--git-dir=" + path.Join(b.cloneDir, ".git"), "cat-file", "-e", base + "^{commit}"}, nil, io.Discard) == nil {
 		revs += "^" + base + "\n"
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -54,7 +54,7 @@ func (b *Branch) Restore(ctx context.Context, in Inside, dir string) (bool, erro
 		}
 		pw.CloseWithError(err)
 	}()
-	if err := in(ctx, []string{"sh", "-c", restoreScript, "sh", dir, head, clone, base}, pr, io.Discard); err != nil {
+	if err := b.in(ctx, []string{"sh", "-c", restoreScript, "sh", b.cloneDir, head, clone, base}, pr, io.Discard); err != nil {
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
@@ -108,7 +108,7 @@ func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, er
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)
 	}
-	return commit, b.publish(ctx)
+	return commit, remote{b}.publish(ctx)
 }
 
 // Title is what the sandbox is for, as a person put it.

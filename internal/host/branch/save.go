@@ -78,7 +78,7 @@ type Unsaved struct{ Path, Reason string }
 
 // Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other; one may be of several commands that have
 // ended meanwhile, and then each has its result.
-func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran CommandRecord) (s SaveResult, err error) {
+func (b *Clone) Save(ctx context.Context, title string, ran CommandRecord) (s SaveResult, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
 	what := "save what changed in sandbox " + b.Sandbox
@@ -103,7 +103,7 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Com
 	defer unlock()
 	list, err := q.all()
 	if err == nil {
-		s, err = b.save(ctx, in, dir, title, list)
+		s, err = b.save(ctx, title, list)
 	}
 	if err != nil && !errors.Is(err, ErrNotShown) {
 		q.leave(ran)
@@ -116,14 +116,14 @@ func (b *Branch) Save(ctx context.Context, in Inside, dir, title string, ran Com
 }
 
 // save is one save for all commands of a list. The locks are the caller's.
-func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []entry) (s SaveResult, err error) {
+func (b *Clone) save(ctx context.Context, title string, list []entry) (s SaveResult, err error) {
 	clone, err := b.open(ctx)
 	if err != nil {
 		return s, err
 	}
 	at := b.at(ctx)
 	if at.head == "" {
-		found, err := b.bring(ctx, in, dir, ask{tree: whatOnly})
+		found, err := b.bring(ctx, ask{tree: whatOnly})
 		if err == nil && found.head == "" {
 			err = ErrHalf
 		}
@@ -135,7 +135,7 @@ func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []
 		}
 		at, clone = b.at(ctx), found.clone
 	}
-	found, err := b.compare(ctx, in, dir, at)
+	found, err := b.compare(ctx, at)
 	if err == nil && found.clone != clone {
 		if found.head == "" && found.tree == noFiles {
 			err = ErrHalf
@@ -145,14 +145,14 @@ func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []
 		}
 		if err == nil {
 			at = b.at(ctx)
-			found, err = b.compare(ctx, in, dir, at)
+			found, err = b.compare(ctx, at)
 		}
 	}
 	if err != nil {
 		return s, err
 	}
 	s.Left, s.Unmerged = found.left, found.unmerged
-	if err := b.add(ctx, &s, found, at, message(list, found.unmerged)); err != nil {
+	if err := (&importer{Branch: b.Branch, found: found, at: at}).add(ctx, &s, message(list, found.unmerged)); err != nil {
 		return s, err
 	}
 	head := cmp.Or(s.Commit, at.head)
@@ -161,22 +161,22 @@ func (b *Branch) save(ctx context.Context, in Inside, dir, title string, list []
 			return s, err
 		}
 	}
-	if s.Commit != "" || !b.shows(ctx, head) { // also what an earlier save was killed before
-		err = b.publish(ctx)
+	if s.Commit != "" || !(remote{b.Branch}).shows(ctx, head) { // also what an earlier save was killed before
+		err = remote{b.Branch}.publish(ctx)
 	}
 	b.tidy(ctx)
 	return s, err
 }
 
 // compare brings what differs from the branch, with the commits made since. Where those are refused, the files come without them.
-func (b *Branch) compare(ctx context.Context, in Inside, dir string, at tip) (found, error) {
+func (b *Clone) compare(ctx context.Context, at tip) (found, error) {
 	a := ask{tree: at.tree, base: at.base, head: at.inside, commits: maxCommits + 1}
-	f, err := b.bring(ctx, in, dir, a)
+	f, err := b.bring(ctx, a)
 	if err == nil || f.clone == "" || f.head == at.inside || ctx.Err() != nil {
 		return f, err
 	}
 	a.commits = 0
-	again, aerr := b.bring(ctx, in, dir, a)
+	again, aerr := b.bring(ctx, a)
 	if aerr != nil {
 		return f, errors.Join(err, aerr)
 	}
@@ -191,7 +191,7 @@ const (
 )
 
 // tidy packs what saves have brought, where that is much: each object is packed a few times in its life. One that fails is for the next save.
-func (b *Branch) tidy(ctx context.Context) {
+func (b *repo) tidy(ctx context.Context) {
 	const filesOfPack = 2 // with its index, or more
 	packs, _ := os.ReadDir(filepath.Join(b.dir, "objects", "pack"))
 	loose, _ := os.ReadDir(filepath.Join(b.dir, "objects", "17"))
@@ -243,7 +243,7 @@ func line(s string) string {
 // noteAuthor is whose the notes are: commits say who the user is.
 var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
 
-func (b *Branch) note(ctx context.Context, commit string, rans []CommandRecord) error {
+func (b *repo) note(ctx context.Context, commit string, rans []CommandRecord) error {
 	r := b.git()
 	r.Env = noteAuthor
 	for _, ran := range rans {
@@ -283,13 +283,13 @@ var reasons = map[string]string{
 }
 
 // bring runs the script in the sandbox and reads the objects that it sends. Nothing that it says is believed but the names of trees, whose objects are checked, and what commits say of themselves.
-func (b *Branch) bring(ctx context.Context, in Inside, dir string, a ask) (f found, err error) {
+func (b *Clone) bring(ctx context.Context, a ask) (f found, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	pr, pw := io.Pipe()
 	go func() {
-		pw.CloseWithError(in(ctx, []string{
-			"sh", "-c", saveScript, "sh", dir, a.tree, rand.Text(), fmt.Sprint(maxLarge), fmt.Sprint(a.commits), cmp.Or(a.base, "-"), cmp.Or(a.head, "-"),
+		pw.CloseWithError(b.in(ctx, []string{
+			"sh", "-c", saveScript, "sh", b.cloneDir, a.tree, rand.Text(), fmt.Sprint(maxLarge), fmt.Sprint(a.commits), cmp.Or(a.base, "-"), cmp.Or(a.head, "-"),
 		}, nil, pw))
 	}()
 	defer pr.Close()
@@ -311,14 +311,14 @@ func (b *Branch) bring(ctx context.Context, in Inside, dir string, a ask) (f fou
 	for _, c := range f.commits {
 		trees = append(trees, c.tree)
 	}
-	if err := b.take(ctx, r, trees); err != nil {
+	if err := b.take(ctx, r, heads+b.Sandbox, trees); err != nil {
 		return f, err
 	}
 	return f, b.leaveBriefing(ctx, &f, a.base)
 }
 
 // leaveBriefing takes the briefing, which this machine writes into the clone, out of the trees that were found, unless the commit base has such a file.
-func (b *Branch) leaveBriefing(ctx context.Context, f *found, base string) error {
+func (b *repo) leaveBriefing(ctx context.Context, f *found, base string) error {
 	trees := []*string{&f.tree}
 	for i := range f.commits {
 		trees = append(trees, &f.commits[i].tree)
@@ -347,7 +347,7 @@ func (b *Branch) leaveBriefing(ctx context.Context, f *found, base string) error
 }
 
 // without makes the tree that another is without a file.
-func (b *Branch) without(ctx context.Context, tree, path string) (string, error) {
+func (b *repo) without(ctx context.Context, tree, path string) (string, error) {
 	r := b.git()
 	index := filepath.Join(b.dir, "sandbox-agent-index-"+rand.Text())
 	defer os.Remove(index)
@@ -421,7 +421,7 @@ func (f *found) readLeft(r *bufio.Reader) error {
 var cloneName = regexp.MustCompile(`^[A-Z2-7]{1,40}$`)
 
 // take takes objects in, which are checked, up to the pack's end.
-func (b *Branch) take(ctx context.Context, r io.Reader, trees []string) error {
+func (b *repo) take(ctx context.Context, r io.Reader, from string, trees []string) error {
 	const grace = time.Second
 	pack := limited(r)
 	defer pack.Close()
@@ -430,7 +430,6 @@ func (b *Branch) take(ctx context.Context, r io.Reader, trees []string) error {
 		b.sweep()
 		return fmt.Errorf("what it sent cannot be taken, and nothing is until that is gone from the clone: %w: %s", err, strings.TrimSpace(said))
 	}
-	from := heads + b.Sandbox
 	for _, tree := range trees {
 		if kind, err := b.line(ctx, "cat-file", "-t", tree); err != nil || kind != "tree" {
 			return errors.New("what it sent is not what it said")
@@ -462,12 +461,12 @@ git log -g -n 100 --format="%H %T %gD %P" refs/stash -- 2>/dev/null | while read
 done`
 
 // Aside are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit checked out or in the user's repository, nor has a commit of the branch its files.
-func (b *Branch) Aside(ctx context.Context, in Inside, dir string) (names []string, err error) {
+func (b *Clone) Aside(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	what := "look for branches in the clone of sandbox " + b.Sandbox
 	said := text.NewEnds(maxHead)
-	if err := in(ctx, []string{"sh", "-c", aside, "sh", dir}, nil, said); err != nil {
+	if err := b.in(ctx, []string{"sh", "-c", aside, "sh", b.cloneDir}, nil, said); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	trees := ""

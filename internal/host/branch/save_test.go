@@ -107,7 +107,7 @@ func TestLies(t *testing.T) {
 				_, err := io.WriteString(out, said)
 				return err
 			}
-			if s, err := b.Save(t.Context(), in, p.dir, "", CommandRecord{Command: "x"}); err == nil {
+			if s, err := b.In(in, p.dir).Save(t.Context(), "", CommandRecord{Command: "x"}); err == nil {
 				t.Errorf("%+v", s)
 			}
 			if b.Head(t.Context()) != head {
@@ -136,7 +136,7 @@ func TestRefusedLeavesNothing(t *testing.T) {
 		_, werr := out.Write(all.Bytes())
 		return errors.Join(err, werr)
 	}
-	if s, err := b.Save(t.Context(), in, p.dir, "", CommandRecord{}); err == nil {
+	if s, err := b.In(in, p.dir).Save(t.Context(), "", CommandRecord{}); err == nil {
 		t.Errorf("%+v", s)
 	}
 	left, err := filepath.Glob(filepath.Join(packs, "tmp_*"))
@@ -180,7 +180,7 @@ func TestUnreadable(t *testing.T) {
 			p.do(strings.ReplaceAll(c.script, `\n`, "\n"))
 			for range 2 {
 				p.do("echo x >>f")
-				s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{})
+				s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
 				if err != nil && !errors.Is(err, ErrNotShown) {
 					t.Fatal(err)
 				}
@@ -196,7 +196,7 @@ func TestUnreadable(t *testing.T) {
 				}
 			}
 			p.do("chmod -R u+rwX .; rm -rf deep x d")
-			if s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); len(s.Left) > 0 {
+			if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); len(s.Left) > 0 {
 				t.Errorf("%+v, %v", s.Left, err)
 			}
 			p.do(`git add -A; git write-tree >"$HOME/tree"`)
@@ -237,7 +237,7 @@ func TestNames(t *testing.T) {
 	hfs := ".g\u200cit"
 	p.do("echo 2 >f; echo 3 >git~1; mkdir d " + hfs + "; echo 4 >" + hfs + "/config; echo 5 >d/.GI\u200dT")
 	for range 2 {
-		s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{})
+		s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
 		if err != nil || !slices.Equal(paths(s), []string{hfs + "/config", "d/.GI\u200dT", "git~1"}) {
 			t.Fatalf("%+v, %v", s, err)
 		}
@@ -246,7 +246,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	p.do("rm -r git~1 d " + hfs + "; echo 6 >f")
-	if s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil || len(s.Left) != 0 || s.Commit == "" {
+	if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || len(s.Left) != 0 || s.Commit == "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -259,7 +259,7 @@ func TestNested(t *testing.T) {
 	save(t, b, p, "", 0)
 	now := func(what, want string) {
 		t.Helper()
-		if s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil || len(s.Left) != 0 {
+		if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || len(s.Left) != 0 {
 			t.Fatalf("%s: %+v, %v", what, s, err)
 		}
 		if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != want {
@@ -287,7 +287,7 @@ echo out >.gitignore; echo 1 >out; echo 1 >f; git add f; git -c user.name=x -c u
 	now("built", ".gitmodules\ns u\ntree/f\ntree/logo.png\ntree/old name")
 	for _, script := range []string{"echo 9 >'s u/f'", "git -C 's u' -c user.name=x -c user.email=x@x commit -qam own", "git -C 's u' checkout -q HEAD~1; : >'s u/new'", "rm -rf 's u/.git'"} {
 		p.do(script)
-		if s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err != nil || !slices.Equal(paths(s), []string{"s u/"}) {
+		if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err != nil || !slices.Equal(paths(s), []string{"s u/"}) {
 			t.Errorf("%s: %+v, %v", script, s, err)
 		}
 	}
@@ -302,7 +302,7 @@ func TestGitEnds(t *testing.T) {
 	p, b := newPlace(t, repo), newBranch(t, New(t.TempDir()), "dev", repo)
 	save(t, b, p, "", 0)
 	p.do(`echo '*.u working-tree-encoding=UTF-16' >.gitattributes; printf '\377' >bad.u; echo 2 >f`)
-	if s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err == nil || !strings.Contains(err.Error(), "bad.u") {
+	if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err == nil || !strings.Contains(err.Error(), "bad.u") {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if got := gittest.Git(t, repo, "diff", "--name-only", "main", "sandbox/dev"); got != "" {
@@ -400,7 +400,7 @@ func TestAside(t *testing.T) {
 		if c.want == "" {
 			save(t, b, p, "", 0)
 		}
-		names, err := b.Aside(t.Context(), p.in, p.dir)
+		names, err := b.In(p.in, p.dir).Aside(t.Context())
 		if got := strings.Join(names, " "); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v", c.script, got, err)
 		}
@@ -421,7 +421,7 @@ func TestAdded(t *testing.T) {
 		{"rm -r venv large .gitignore *.log; git add -A; " + commit + "; git init -q sub; echo 1 >sub/s; git -C sub add .; cd sub; " + commit + "; cd ..; git add sub 2>/dev/null; git add -f sub/s || :", "A\tsub/s"},
 	} {
 		p.do(c.script)
-		s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{})
+		s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{})
 		if got := gittest.Git(t, repo, "diff", "--name-status", "main", "sandbox/dev"); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v", c.script, got, err)
 		}
@@ -453,7 +453,7 @@ func TestHalf(t *testing.T) {
 	refused := func(what string) {
 		t.Helper()
 		for range 2 {
-			if s, err := b.Save(t.Context(), p.in, p.dir, "", CommandRecord{}); err == nil {
+			if s, err := b.In(p.in, p.dir).Save(t.Context(), "", CommandRecord{}); err == nil {
 				t.Errorf("%s: %+v, %v", what, s, err)
 			}
 		}
@@ -486,7 +486,7 @@ func TestFIFO(t *testing.T) {
 			for _, replace := range []string{"mkfifo", "mkfifo ../fifo; ln -s $PWD/../fifo"} {
 				p.do("[ ! -e " + file + " ] || mv " + file + " ../saved; " + replace + " " + file)
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				s, err := b.Save(ctx, p.in, p.dir, "", CommandRecord{})
+				s, err := b.In(p.in, p.dir).Save(ctx, "", CommandRecord{})
 				cancel()
 				if err == nil || !strings.Contains(err.Error(), file) {
 					t.Fatalf("%s: %+v, %v", replace, s, err)
