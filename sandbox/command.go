@@ -211,7 +211,14 @@ func (p *Process) Wait(ctx context.Context, stdout, stderr io.Writer) (RunResult
 		})
 	}
 	if p.late || errors.Is(err, wireclient.ErrLate) {
-		return RunResult{ID: p.ID(), ExitCode: lateCode, TimedOut: true, Truncated: lost > 0, Duration: time.Since(p.began), Reason: lateReason}, nil
+		return RunResult{
+			ID:        p.ID(),
+			ExitCode:  lateCode,
+			TimedOut:  true,
+			Truncated: lost > 0,
+			Duration:  time.Since(p.began),
+			Reason:    lateReason,
+		}, nil
 	}
 	if err != nil {
 		return RunResult{}, public(err)

@@ -300,7 +300,9 @@ func (in *instance) refill(ctx context.Context) error {
 		if err := in.c.cloned(ctx, s, base); err != nil {
 			return err
 		}
-		if err := in.c.begin(s, registry.Creation{Snapshot: in.from, Restore: true, Event: registry.EventRecreated, Detail: s.Image}); err != nil {
+		if err := in.c.begin(
+			s, registry.Creation{Snapshot: in.from, Restore: true, Event: registry.EventRecreated, Detail: s.Image},
+		); err != nil {
 			return err
 		}
 	}

@@ -267,7 +267,8 @@ func (w *Watch) Next() (Change, error) {
 		return Change{}, public(err)
 	}
 	kind := map[wire.ChangeType]ChangeType{
-		wire.ChangeCreated: ChangeCreated, wire.ChangeWritten: ChangeWritten, wire.ChangeRemoved: ChangeRemoved, wire.ChangeMode: ChangeMode, wire.ChangeOverflow: ChangeOverflow,
+		wire.ChangeCreated: ChangeCreated, wire.ChangeWritten: ChangeWritten, wire.ChangeRemoved: ChangeRemoved,
+		wire.ChangeMode: ChangeMode, wire.ChangeOverflow: ChangeOverflow,
 	}[c.Type]
 	return Change{kind, string(c.Path), c.Folder}, nil
 }

@@ -301,7 +301,8 @@ func (cr *creator) make(ctx context.Context, r runtime.Stander, s Spec, snapshot
 	stand.Bundle = file
 	stand.Name, stand.Image = cr.all.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
-	stand.Root, stand.NetworkNone, stand.OCIRuntime, stand.Throwaway = s.Root, s.Network == NetworkNone, s.OCIRuntime, s.Lifetime == LifetimeEphemeral
+	stand.Root, stand.NetworkNone, stand.OCIRuntime = s.Root, s.Network == NetworkNone, s.OCIRuntime
+	stand.Throwaway = s.Lifetime == LifetimeEphemeral
 	stand.MemoryBytes, stand.PIDs = limit(s.Limits.MemoryBytes), limit(s.Limits.PIDs)
 	stand.CPUs = float64(limit(int64(s.Limits.CPUs*1000))) / 1000
 	if s.Runtime == RuntimeBox {

@@ -93,7 +93,7 @@ func (sb *Sandbox) Reset(ctx context.Context) (*Sandbox, error) {
 	}
 	if s.clonesLocal() {
 		// First, so that a killed reset does not bring the work back.
-		if err := sb.in.c.branch(s.Name, s.Repo).Anew(ctx); err != nil {
+		if err := sb.in.c.branch(s.Name, s.Repo).StartOver(ctx); err != nil {
 			return nil, err
 		}
 	}

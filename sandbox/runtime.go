@@ -32,7 +32,9 @@ const (
 )
 
 // aliases are other names of the kinds.
-var aliases = map[string]Runtime{"auto": RuntimeAuto, "docker": RuntimeContainer, "dind": RuntimeBox, "bwrap": RuntimeJail, "noop": RuntimeHost}
+var aliases = map[string]Runtime{
+	"auto": RuntimeAuto, "docker": RuntimeContainer, "dind": RuntimeBox, "bwrap": RuntimeJail, "noop": RuntimeHost,
+}
 
 // refused are known isolation methods that are not supported, with the reason.
 var refused = map[string]string{

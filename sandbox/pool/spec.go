@@ -78,7 +78,10 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 		errs = append(errs, fmt.Errorf("reuse %q: use %s or %s", s.Reuse, ReuseClean, ReuseNever))
 	}
 	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeContainer, sandbox.RuntimeJail, sandbox.RuntimeBox}, s.Runtime) {
-		errs = append(errs, fmt.Errorf("runtime %q: use %s, %s or %s", s.Runtime, sandbox.RuntimeContainer, sandbox.RuntimeJail, sandbox.RuntimeBox))
+		errs = append(
+			errs,
+			fmt.Errorf("runtime %q: use %s, %s or %s", s.Runtime, sandbox.RuntimeContainer, sandbox.RuntimeJail, sandbox.RuntimeBox),
+		)
 	}
 	if s.Runtime == sandbox.RuntimeJail && s.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))

@@ -46,7 +46,8 @@ const (
 var (
 	// ErrNone means that a sandbox has no branch.
 	ErrNone = errors.New("there is no branch of the sandbox")
-	// ErrNotShown means that the user's repository does not show a branch: it has moved, or has another remote of that name. What is saved is in ours.
+	// ErrNotShown means that the user's repository does not show a branch: it has moved, or has another remote of that
+	// name. What is saved is in ours.
 	ErrNotShown = errors.New("it is not shown in the repository")
 )
 
@@ -86,7 +87,10 @@ func (s *Store) Of(sandbox, userRepo string) *Branch {
 	// A setting's name has no "=" and no line break, and a file's name at most 255 bytes.
 	const most = 200
 	base := strings.NewReplacer("=", "_", "\n", "_").Replace(filepath.Base(userRepo))
-	return &Branch{Sandbox: sandbox, repo: repo{Repo: userRepo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", base[:min(len(base), most)], h[:6]))}}
+	return &Branch{
+		Sandbox: sandbox,
+		repo:    repo{Repo: userRepo, dir: filepath.Join(s.dir, fmt.Sprintf("%s-%x.git", base[:min(len(base), most)], h[:6]))},
+	}
 }
 
 // Find finds the branch of a sandbox that may be gone: in the repository repo, "" meaning any, where one of that name is once only.
@@ -112,7 +116,10 @@ func (s *Store) Find(ctx context.Context, sandbox, repo string) (*Branch, error)
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("sandbox %s: %w in this folder's repository, and %d others have one: go to the one that you mean", sandbox, ErrNone, len(found))
+	return nil, fmt.Errorf(
+		"sandbox %s: %w in this folder's repository, and %d others have one: go to the one that you mean", sandbox, ErrNone,
+		len(found),
+	)
 }
 
 // Info is a row of List.
@@ -141,7 +148,10 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 		if b.Repo, err = b.line(ctx, "config", "sandbox-agent.repo"); err != nil {
 			continue // it is not whole yet
 		}
-		out, err := b.git().Output(ctx, "for-each-ref", "--sort=-committerdate", "--format=%(refname:strip=2)%00%(objectname)%00%(committerdate:unix)", heads)
+		out, err := b.git().Output(
+			ctx, "for-each-ref", "--sort=-committerdate",
+			"--format=%(refname:strip=2)%00%(objectname)%00%(committerdate:unix)", heads,
+		)
 		if err != nil {
 			return nil, fmt.Errorf("list branches: %w", err)
 		}
@@ -191,7 +201,8 @@ func (b *Branch) Head(ctx context.Context) string { return b.resolve(ctx, heads+
 // Base is the user's commit that the branch began at.
 func (b *Branch) Base(ctx context.Context) string { return b.resolve(ctx, bases+b.Sandbox) }
 
-// Clone is the name of the clone that the branch is of and the commit that it was made at, as the clone's file has them; "" where there is none.
+// Clone is the name of the clone that the branch is of and the commit that it was made at, as the clone's file has
+// them; "" where there is none.
 func (b *Branch) Clone(ctx context.Context) string {
 	name, _ := b.line(ctx, "config", b.key("clone")) // of none there is none
 	if base := b.Base(ctx); name != "" && base != "" {
@@ -276,11 +287,16 @@ func (b *Branch) open(ctx context.Context) (clone string, err error) {
 	return "", nil
 }
 
-// tip is where a branch is: its last commit with its tree, its base, and the clone's HEAD at the last save with the record of it; each "" where there is none.
+// tip is where a branch is: its last commit with its tree, its base, and the clone's HEAD at the last save with the
+// record of it; each "" where there is none.
 type tip struct{ head, tree, base, inside, record string }
 
 func (b *Branch) at(ctx context.Context) (p tip) {
-	out, _ := b.line(ctx, "for-each-ref", "--format=%(refname) %(objectname) %(tree) %(subject)", heads+b.Sandbox, bases+b.Sandbox, inside+b.Sandbox) // of none there is none
+	// Of none there is none.
+	out, _ := b.line(
+		ctx, "for-each-ref", "--format=%(refname) %(objectname) %(tree) %(subject)", heads+b.Sandbox, bases+b.Sandbox,
+		inside+b.Sandbox,
+	)
 	for l := range strings.Lines(out) {
 		f := strings.Fields(l)
 		const all = 4
@@ -323,7 +339,8 @@ func (b *Branch) ClonedAt(ctx context.Context) string {
 	return cmp.Or(at, b.Base(ctx))                  // older versions recorded it with the first save
 }
 
-// begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is there stays as Earlier. The lock is the caller's.
+// begin makes the branch of a sandbox at the commit that its clone was made at, with one empty commit. One that is
+// there stays as Earlier. The lock is the caller's.
 func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, err error) {
 	what := "begin the branch of sandbox " + b.Sandbox
 	key := b.key("base-" + strings.ToLower(clone))
@@ -340,7 +357,10 @@ func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, e
 	// The user's repository serves any commit that it has: those are as large as the user made them.
 	trusted := b.git()
 	trusted.Untrusted = false
-	if err := trusted.Run(ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo, "+"+base+":"+bases+b.Sandbox); err != nil {
+	if err := trusted.Run(
+		ctx, "-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", b.Repo,
+		"+"+base+":"+bases+b.Sandbox,
+	); err != nil {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	set := func(key, value string) error { return b.git().Run(ctx, "config", b.key(key), value) }
@@ -366,8 +386,9 @@ func (b *Clone) begin(ctx context.Context, clone, title string) (s SaveResult, e
 	return s, nil
 }
 
-// Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the user's repository, and under no other name in ours, such as a
-// checkpoint. Those that it began at, the user's repository may also have under a name that has moved on.
+// Unmerged reports whether the branch has commits that exist nowhere else: on no other branch, tag or remote of the
+// user's repository, and under no other name in ours, such as a checkpoint. Those that it began at, the user's
+// repository may also have under a name that has moved on.
 func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -394,8 +415,10 @@ func (b *Branch) Unmerged(ctx context.Context) (bool, error) {
 func (b *Branch) only(ctx context.Context, past bool, commits ...string) (bool, error) {
 	args := append([]string{"rev-list", "--count"}, commits...)
 	args = append(args, "--not")
-	out, err := b.line(ctx, append(slices.Clone(args), "--exclude="+heads+b.Sandbox, "--exclude="+bases+b.Sandbox, "--exclude="+inside+b.Sandbox,
-		"--glob=refs/*")...) // --all has HEAD as well, which may be this branch
+	out, err := b.line(
+		ctx,
+		append(slices.Clone(args), "--exclude="+heads+b.Sandbox, "--exclude="+bases+b.Sandbox, "--exclude="+inside+b.Sandbox,
+			"--glob=refs/*")...) // --all has HEAD as well, which may be this branch
 	if err != nil {
 		return true, fmt.Errorf("look for the commits of sandbox %s: %w", b.Sandbox, err)
 	}
@@ -445,7 +468,10 @@ func (b *Branch) DescendsFrom(ctx context.Context, commit string) bool {
 // Patch writes the branch's own commits with their changes, the last one first.
 func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
 	const grace = time.Second
-	said, err := b.git().Stream(ctx, nil, out, grace, "log", "-p", "--no-ext-diff", "--no-textconv", "--notes=refs/notes/"+notes, "--end-of-options", heads+b.Sandbox, "^"+bases+b.Sandbox, "--")
+	said, err := b.git().Stream(
+		ctx, nil, out, grace, "log", "-p", "--no-ext-diff", "--no-textconv", "--notes=refs/notes/"+notes, "--end-of-options",
+		heads+b.Sandbox, "^"+bases+b.Sandbox, "--",
+	)
 	if err != nil {
 		return fmt.Errorf("read the branch of sandbox %s: %w: %s", b.Sandbox, err, strings.TrimSpace(said))
 	}

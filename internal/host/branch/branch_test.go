@@ -279,7 +279,7 @@ func TestRestore(t *testing.T) {
 				t.Error("the branch did not go on")
 			}
 			// One that the user has begun anew stays so.
-			if err := b.Anew(t.Context()); err != nil {
+			if err := b.StartOver(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			p = newPlace(t, repo)

@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// maxBlob bounds a file, maxObject any other object and what a delta makes, maxTotal all that a save brings, in bytes. save.sh makes no delta of a file above maxLarge.
+	// maxBlob bounds a file, maxObject any other object and what a delta makes, maxTotal all that a save brings, in
+	// bytes. save.sh makes no delta of a file above maxLarge.
 	maxBlob   = 2 << 30
 	maxObject = 32 << 20
 	maxTotal  = 16 << 30
-	// maxObjects and maxChanged bound the objects and the changed paths of a save, maxDepth the directories above a file: git goes through directories by calling itself.
+	// maxObjects and maxChanged bound the objects and the changed paths of a save, maxDepth the directories above a
+	// file: git goes through directories by calling itself.
 	maxObjects = 5_000_000
 	maxChanged = 10_000_000
 	maxDepth   = 2048
@@ -25,8 +27,8 @@ func limited(r io.Reader) *git.LimitedPack {
 	return git.LimitPack(r, git.PackLimits{Objects: maxObjects, Blob: maxBlob, Object: maxObject, Total: maxTotal})
 }
 
-// checkDepth returns an error if a tree that a sandbox sent has too many directories in one another, or too many paths: a few objects can make any number. Only what differs from a tree that was checked
-// is looked at.
+// checkDepth returns an error if a tree that a sandbox sent has too many directories in one another, or too many paths:
+// a few objects can make any number. Only what differs from a tree that was checked is looked at.
 func (b *repo) checkDepth(ctx context.Context, checked, tree string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

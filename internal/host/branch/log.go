@@ -42,7 +42,8 @@ func (b *Branch) Log(ctx context.Context) ([]Entry, error) {
 			}
 		}
 		all = append(all, e)
-	}, "log", "-z", "--format=%H%x1f%ct%x1f%s%x1f%N", "--notes=refs/notes/"+notes, "--end-of-options", heads+b.Sandbox, "^"+bases+b.Sandbox, "--")
+	}, "log", "-z", "--format=%H%x1f%ct%x1f%s%x1f%N", "--notes=refs/notes/"+notes,
+		"--end-of-options", heads+b.Sandbox, "^"+bases+b.Sandbox, "--")
 	if err != nil || bad != nil {
 		return nil, fmt.Errorf("read the branch of sandbox %s: %w", b.Sandbox, errors.Join(err, bad))
 	}

@@ -19,13 +19,16 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
-// Commits made in a sandbox are made again here: of the same tree, message and author, with the parents that this branch has, and committed by the user. The commit objects of the sandbox never
-// come in. Where they follow the branch's last commit, they are its next ones; else the save's own commit joins both, so that the branch only ever moves forward.
+// Commits made in a sandbox are made again here: of the same tree, message and author, with the parents that this
+// branch has, and committed by the user. The commit objects of the sandbox never come in. Where they follow the
+// branch's last commit, they are its next ones; else the save's own commit joins both, so that the branch only ever
+// moves forward.
 
 const (
 	// maxCommits bounds the commits that a save takes one by one.
 	maxCommits = 100
-	// maxRaw bounds what is read of a commit, in bytes, maxParents its parents, maxIdent names and addresses and maxMessage texts, in characters.
+	// maxRaw bounds what is read of a commit, in bytes, maxParents its parents, maxIdent names and addresses and
+	// maxMessage texts, in characters.
 	maxRaw     = 64 << 10
 	maxParents = 16
 	maxIdent   = 100
@@ -127,7 +130,8 @@ func cleanMessage(s string) string {
 
 var ident = regexp.MustCompile(`^(.*?) ?<([^<>]*)> (\d{1,10}) ([+-]\d{4})$`)
 
-// authored is the environment in which git makes a commit of that author, "NAME <ADDRESS> SECONDS ZONE". Of what it cannot take, there is nothing, and the committer counts.
+// authored is the environment in which git makes a commit of that author, "NAME <ADDRESS> SECONDS ZONE". Of what it
+// cannot take, there is nothing, and the committer counts.
 func authored(s string) []string {
 	m := ident.FindStringSubmatch(strings.ToValidUTF8(s, "\uFFFD"))
 	if m == nil {
@@ -152,8 +156,8 @@ func authored(s string) []string {
 // lastDate bounds what git takes for a date.
 var lastDate = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// record says what commits of the clone became here, and at which one it was at the last save. It is the text of commits that nothing else refers to, each with what a save has added, so that it
-// moves with the branch.
+// record says what commits of the clone became here, and at which one it was at the last save. It is the text of
+// commits that nothing else refers to, each with what a save has added, so that it moves with the branch.
 type record struct {
 	head   string
 	became [][2]string // a commit of the clone, and ours
@@ -165,7 +169,8 @@ func (b *Branch) load(ctx context.Context, at tip) *record {
 	if at.record == "" {
 		return r
 	}
-	out, _ := b.line(ctx, "log", "--reverse", fmt.Sprintf("--max-count=%d", maxRecord), "--format=%b", at.record) // one that cannot be read says nothing
+	// One that cannot be read says nothing.
+	out, _ := b.line(ctx, "log", "--reverse", fmt.Sprintf("--max-count=%d", maxRecord), "--format=%b", at.record)
 	for l := range strings.Lines(out) {
 		if f := strings.Fields(l); len(f) == 2 && git.ValidSHA(f[0]) && git.ValidSHA(f[1]) {
 			r.add(f[0], f[1])
@@ -260,7 +265,8 @@ func notice(f found) string {
 	return ""
 }
 
-// replay makes the commits that were found again, and records what they became. next is the one of the clone's HEAD, if it is among them, and joined that it follows the branch's last commit.
+// replay makes the commits that were found again, and records what they became. next is the one of the clone's HEAD, if
+// it is among them, and joined that it follows the branch's last commit.
 func (im *importer) replay(ctx context.Context) (joined bool, next *made, err error) {
 	f, at, r := im.found, im.at, im.record
 	if len(f.commits) == 0 {
@@ -290,7 +296,8 @@ func (im *importer) replay(ctx context.Context) (joined bool, next *made, err er
 	return joined, next, nil
 }
 
-// parents are those that a commit gets here, and after reports whether it follows the branch's last commit. One that is not of the branch is left out: what it brings is in the commit then.
+// parents are those that a commit gets here, and after reports whether it follows the branch's last commit. One that is
+// not of the branch is left out: what it brings is in the commit then.
 func (im *importer) parents(ctx context.Context, c made, follows map[string]bool) (list []string, after bool) {
 	head := im.at.head
 	for _, p := range c.parents {

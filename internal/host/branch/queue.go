@@ -16,8 +16,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/lockfile"
 )
 
-// Saves of one sandbox wait in a queue, whatever their process. One that has its turn saves for all that wait then, since their commands have ended before it looks at the files; the others read its
-// result and go. So thirty commands at once take two saves and not thirty.
+// Saves of one sandbox wait in a queue, whatever their process. One that has its turn saves for all that wait then,
+// since their commands have ended before it looks at the files; the others read its result and go. So thirty commands
+// at once take two saves and not thirty.
 
 const (
 	// queueFolder is in our repository, with a folder for each sandbox.

@@ -14,8 +14,9 @@ import (
 //go:embed restore.sh
 var restoreScript string
 
-// Restore brings a clone that was made anew, at dir in the sandbox, to the branch's last commit, and reports whether it did: not where something was saved in it, nor where the branch is to begin
-// anew or there is none. It takes the place of the clone that the branch knows: the next Save goes on from there. One that was killed begins again.
+// Restore resets a new clone to the branch's last commit, and reports whether it did: not if something was saved in the
+// clone, after StartOver, or without a branch. The clone replaces the one that the branch knows: the next Save continues
+// from there. A killed Restore can be repeated.
 func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not restored within %s", saveTime))
 	defer cancel()
@@ -60,8 +61,8 @@ func (b *Clone) Restore(ctx context.Context) (bool, error) {
 	return true, b.move(ctx, b.at(ctx), "", &record{head: head})
 }
 
-// Anew restarts the branch with the next clone, which has no save yet; its previous commits stay as Earlier.
-func (b *Branch) Anew(ctx context.Context) error {
+// StartOver lets the branch begin with the next clone, which has no save yet; its previous commits stay on a ref.
+func (b *Branch) StartOver(ctx context.Context) error {
 	unlock, err := b.lock(ctx)
 	if err != nil {
 		return err
@@ -79,7 +80,8 @@ func (b *Branch) Anew(ctx context.Context) error {
 // ErrCheckpoint means that the branch has a checkpoint of that name.
 var ErrCheckpoint = errors.New("there is a checkpoint of that name already")
 
-// Checkpoint names what was saved last: by a commit of its own, and a tag SANDBOX/NAME of our repository, which stays also when the branch is deleted.
+// Checkpoint names what was saved last: by a commit of its own, and a tag SANDBOX/NAME of our repository, which stays
+// also when the branch is deleted.
 func (b *Branch) Checkpoint(ctx context.Context, name string) (commit string, err error) {
 	if !b.there(ctx) {
 		return "", fmt.Errorf("sandbox %s: %w", b.Sandbox, ErrNone)

@@ -42,7 +42,8 @@ const (
 //go:embed save.sh
 var saveScript string
 
-// Inside runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its error says what the command said of an exit code other than 0.
+// Inside runs a command in the sandbox as its user, and copies its standard input, which may be nil, and output. Its
+// error says what the command said of an exit code other than 0.
 type Inside func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
 // Ran is the command that a save follows.
@@ -73,11 +74,13 @@ type SaveResult struct {
 	PreviousRef string `json:"Earlier"`
 }
 
-// Unsaved is a path of the clone that no commit has, and why: git does not know it and it is large, it cannot be read, git refuses its name; or a submodule has what only the sandbox has.
+// Unsaved is a path of the clone that no commit has, and why: git does not know it and it is large, it cannot be read,
+// git refuses its name; or a submodule has what only the sandbox has.
 type Unsaved struct{ Path, Reason string }
 
-// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one repository are one after the other; one may be of several commands that have
-// ended meanwhile, and then each has its result.
+// Save commits what has changed in the sandbox's clone at dir since the last save, and notes the command. Saves of one
+// repository are one after the other; one may be of several commands that have ended meanwhile, and then each has its
+// result.
 func (b *Clone) Save(ctx context.Context, title string, ran CommandRecord) (s SaveResult, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("the sandbox's files were not saved within %s", saveTime))
 	defer cancel()
@@ -185,12 +188,14 @@ func (b *Clone) compare(ctx context.Context, at tip) (found, error) {
 }
 
 const (
-	// maxPacks and maxLoose are what the repository has before it is packed: each save brings a pack, each note some loose objects, of which maxLoose are in one of 256 folders.
+	// maxPacks and maxLoose are what the repository has before it is packed: each save brings a pack, each note some
+	// loose objects, of which maxLoose are in one of 256 folders.
 	maxPacks = 50
 	maxLoose = 8
 )
 
-// tidy packs what saves have brought, where that is much: each object is packed a few times in its life. One that fails is for the next save.
+// tidy packs what saves have brought, where that is much: each object is packed a few times in its life. One that fails
+// is for the next save.
 func (b *repo) tidy(ctx context.Context) {
 	const filesOfPack = 2 // with its index, or more
 	packs, _ := os.ReadDir(filepath.Join(b.dir, "objects", "pack"))
@@ -241,7 +246,10 @@ func line(s string) string {
 }
 
 // noteAuthor is whose the notes are: commits say who the user is.
-var noteAuthor = []string{"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost"}
+var noteAuthor = []string{
+	"GIT_AUTHOR_NAME=sandbox-agent", "GIT_AUTHOR_EMAIL=sandbox-agent@localhost", "GIT_COMMITTER_NAME=sandbox-agent",
+	"GIT_COMMITTER_EMAIL=sandbox-agent@localhost",
+}
 
 func (b *repo) note(ctx context.Context, commit string, rans []CommandRecord) error {
 	r := b.git()
@@ -282,14 +290,16 @@ var reasons = map[string]string{
 	"failed":     "git cannot read it",
 }
 
-// bring runs the script in the sandbox and reads the objects that it sends. Nothing that it says is believed but the names of trees, whose objects are checked, and what commits say of themselves.
+// bring runs the script in the sandbox and reads the objects that it sends. Nothing that it says is believed but the
+// names of trees, whose objects are checked, and what commits say of themselves.
 func (b *Clone) bring(ctx context.Context, a ask) (f found, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	pr, pw := io.Pipe()
 	go func() {
 		pw.CloseWithError(b.in(ctx, []string{
-			"sh", "-c", saveScript, "sh", b.cloneDir, a.tree, rand.Text(), fmt.Sprint(maxLarge), fmt.Sprint(a.commits), cmp.Or(a.base, "-"), cmp.Or(a.head, "-"),
+			"sh", "-c", saveScript, "sh", b.cloneDir, a.tree, rand.Text(), fmt.Sprint(maxLarge), fmt.Sprint(a.commits),
+			cmp.Or(a.base, "-"), cmp.Or(a.head, "-"),
 		}, nil, pw))
 	}()
 	defer pr.Close()
@@ -317,7 +327,8 @@ func (b *Clone) bring(ctx context.Context, a ask) (f found, err error) {
 	return f, b.leaveBriefing(ctx, &f, a.base)
 }
 
-// leaveBriefing takes the briefing, which this machine writes into the clone, out of the trees that were found, unless the commit base has such a file.
+// leaveBriefing takes the briefing, which this machine writes into the clone, out of the trees that were found, unless
+// the commit base has such a file.
 func (b *repo) leaveBriefing(ctx context.Context, f *found, base string) error {
 	trees := []*string{&f.tree}
 	for i := range f.commits {
@@ -425,7 +436,10 @@ func (b *repo) take(ctx context.Context, r io.Reader, from string, trees []strin
 	const grace = time.Second
 	pack := limited(r)
 	defer pack.Close()
-	said, err := b.git().Stream(ctx, pack, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict", fmt.Sprintf("--max-input-size=%d", int64(maxPack)))
+	said, err := b.git().Stream(
+		ctx, pack, io.Discard, grace, "-c", "transfer.fsckObjects=true", "index-pack", "--stdin", "--fix-thin", "--strict",
+		fmt.Sprintf("--max-input-size=%d", int64(maxPack)),
+	)
 	if err = cmp.Or(pack.Refused(), err); err != nil {
 		b.sweep()
 		return fmt.Errorf("what it sent cannot be taken, and nothing is until that is gone from the clone: %w: %s", err, strings.TrimSpace(said))
@@ -449,18 +463,21 @@ func notEOF(err error) error {
 	return err
 }
 
-// aside lists the commits of branches, tags and stashes of the clone $1 that are not checked out, as lines COMMIT TREE NAME. Of many tags the newest count: the user's own are older.
+// aside lists the commits of branches, tags and stashes of the clone $1 that are not checked out, as lines COMMIT TREE
+// NAME. Of many tags the newest count: the user's own are older.
 const aside = `cd "$1" && [ -e .git ] || exit 0
 c=$(git rev-parse --quiet --verify HEAD) || c=
 for in in refs/heads refs/tags; do
-	git for-each-ref --count=100 --sort=-creatordate --format="%(if)%(*tree)%(then)%(*objectname) %(*tree)%(else)%(objectname) %(tree)%(end) %(refname)" ${c:+--no-merged=$c} $in
+	git for-each-ref --count=100 --sort=-creatordate \
+		--format="%(if)%(*tree)%(then)%(*objectname) %(*tree)%(else)%(objectname) %(tree)%(end) %(refname)" ${c:+--no-merged=$c} $in
 done
 git log -g -n 100 --format="%H %T %gD %P" refs/stash -- 2>/dev/null | while read -r commit tree name _ _ untracked; do
 	echo "$commit $tree $name"
 	[ -z "$untracked" ] || echo "$untracked $(git rev-parse "$untracked^{tree}") $name"
 done`
 
-// Aside are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit checked out or in the user's repository, nor has a commit of the branch its files.
+// Aside are branches, tags and stashes of the sandbox's clone that no save has seen: neither is their last commit
+// checked out or in the user's repository, nor has a commit of the branch its files.
 func (b *Clone) Aside(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -473,7 +490,8 @@ func (b *Clone) Aside(ctx context.Context) (names []string, err error) {
 	for l := range strings.Lines(string(said.Bytes())) {
 		f := strings.Fields(l)
 		const ref = 2
-		if len(f) <= ref || !git.ValidSHA(f[0]) || !git.ValidSHA(f[1]) || localrepo.Git(b.Repo).Run(ctx, "cat-file", "-e", f[0]+"^{commit}") == nil {
+		if len(f) <= ref || !git.ValidSHA(f[0]) || !git.ValidSHA(f[1]) ||
+			localrepo.Git(b.Repo).Run(ctx, "cat-file", "-e", f[0]+"^{commit}") == nil {
 			continue
 		}
 		if trees == "" {
@@ -483,7 +501,10 @@ func (b *Clone) Aside(ctx context.Context) (names []string, err error) {
 			}
 			trees = string(out)
 		}
-		if name := text.Runes(text.Clean(f[ref]), maxName); !strings.Contains(trees, f[1]) && !slices.Contains(names, name) && len(names) < maxLeft {
+		if name := text.Runes(
+			text.Clean(f[ref]), maxName,
+		); !strings.Contains(trees, f[1]) && !slices.Contains(names, name) &&
+			len(names) < maxLeft {
 			names = append(names, name)
 		}
 	}

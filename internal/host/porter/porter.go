@@ -1,5 +1,6 @@
-// Package porter is the detached process that holds the endpoints of one sandbox on this machine's loopback: they are there between two commands. It may be
-// killed at any time: what is wanted is in a file, and whoever comes next starts it again, at the same ports.
+// Package porter is the detached process that serves the endpoints of one sandbox on this machine's loopback between
+// two commands. It may be killed at any time: a file has the requested endpoints, and the next command restarts it with
+// the same ports.
 package porter
 
 import (
@@ -42,8 +43,8 @@ const (
 	maxSaid = 500
 )
 
-// ErrPort means that a port of this machine cannot be had.
-var ErrPort = errors.New("the port cannot be had")
+// ErrPort means that a port of this machine is unavailable.
+var ErrPort = errors.New("port unavailable")
 
 // Port is a port of the sandbox, and one of this machine's loopback for it.
 type Port struct {
@@ -77,8 +78,8 @@ func (k *Porter) Ports() ([]Port, error) {
 	return w.Ports, err
 }
 
-// Add makes endpoints for ports, as long as the sandbox is there, and returns them with their ports of this machine. One that is there already stays where it is.
-// After an error there are none but those of before.
+// Add creates endpoints for ports, while the sandbox exists, and returns them with their ports of this machine.
+// An existing endpoint keeps its port. After an error only the previous endpoints exist.
 func (k *Porter) Add(ctx context.Context, ports []Port) ([]Port, error) {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep endpoints: %w", err)
@@ -154,8 +155,8 @@ func (k *Porter) Remove(ctx context.Context, ports []int) error {
 	return err
 }
 
-// Ensure starts the porter where endpoints are wanted and none lives. The error holds ErrPort where another program has taken one of its ports meanwhile; the others
-// are held.
+// Ensure starts the porter where endpoints are wanted and none lives. The error holds ErrPort where another program has
+// taken one of its ports meanwhile; the others are held.
 func (k *Porter) Ensure(ctx context.Context) error {
 	w, err := readWanted(k.Dir)
 	if err != nil || len(w.Ports) == 0 {

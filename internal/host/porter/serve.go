@@ -18,7 +18,8 @@ const (
 	lookEvery = 5 * time.Second
 	// lookTime bounds one look.
 	lookTime = 20 * time.Second
-	// awayTime is how long a porter waits for an engine that does not answer: longer than one takes to be updated. The next command starts another.
+	// awayTime is how long a porter waits for an engine that does not answer: longer than one takes to be updated. The
+	// next command starts another.
 	awayTime = 10 * time.Minute
 )
 
@@ -123,7 +124,7 @@ func (k *holder) held(p Port) *endpoint.Endpoint {
 // close ends all endpoints, and takes back what was said of them.
 func (k *holder) close() {
 	for _, e := range k.on {
-		_ = e.Close() // nobody is told of it
+		_ = e.Close() // no one could act on the error
 	}
 	if h, err := readHeld(k.dir); err == nil && h.Process != nil && h.Process.PID == os.Getpid() {
 		_ = os.Remove(filepath.Join(k.dir, heldFile)) // one that stays is of a process that does not live

@@ -1,5 +1,5 @@
-// Package registry keeps what this machine knows of sandboxes without a task beside the runtime that has them: of each what to make it anew of, and what was
-// done to all of them. The truth about a sandbox is what its runtime has.
+// Package registry stores records of standalone sandboxes, from which they are recreated, and their history. What the
+// runtime has of a sandbox is authoritative.
 package registry
 
 import (
@@ -77,7 +77,8 @@ func (r *Registry) Load(name string) (rec Record, err error) {
 	return rec, nil
 }
 
-// Creation is what a command does that makes or recreates a sandbox. It is kept until the sandbox is complete: where that command was killed, another one completes it.
+// Creation is what a command does that makes or recreates a sandbox. It is kept until the sandbox is complete: where
+// that command was killed, another one completes it.
 type Creation struct {
 	Record
 	// New reports that the sandbox did not exist before; then its worktree, if any, has no owner either.

@@ -101,10 +101,11 @@ type Prober interface {
 	Probe(ctx context.Context, spec BoxSpec, argv []string) (string, error)
 }
 
-// Networker changes what sandboxes without a task reach, while they run or are stopped. Their runtime keeps it: it is in Box.Network, and over a stop.
+// Networker changes what sandboxes without a task reach, while they run or are stopped. Their runtime keeps it: it is
+// in Box.Network, and over a stop.
 type Networker interface {
-	// SetNetwork puts the sandbox onto another network at once: what reaches it by Stander.Stream goes on. A mode that is not among the capabilities of such
-	// sandboxes is ErrUnsupported. To set the mode that it has is not an error.
+	// SetNetwork puts the sandbox onto another network at once: what reaches it by Stander.Stream goes on. A mode that
+	// is not among the capabilities of such sandboxes is ErrUnsupported. To set the mode that it has is not an error.
 	SetNetwork(ctx context.Context, id string, n workorder.Network) error
 }
 
@@ -124,8 +125,8 @@ var ErrInUse = errors.New("a sandbox is made of it")
 
 // Snapshotter keeps the files of sandboxes without a task.
 type Snapshotter interface {
-	// Snapshot keeps a sandbox's files under a name, and takes that of another snapshot. The sandbox's own labels are the snapshot's too, but LabelSandbox; those given
-	// come on top. A running sandbox is halted meanwhile.
+	// Snapshot keeps a sandbox's files under a name, and takes that of another snapshot. The sandbox's own labels are
+	// the snapshot's too, but LabelSandbox; those given come on top. A running sandbox is halted meanwhile.
 	Snapshot(ctx context.Context, id, ref string, labels map[string]string) (Snapshot, error)
 	// Snapshots lists those that carry all the labels.
 	Snapshots(ctx context.Context, labels map[string]string) ([]Snapshot, error)

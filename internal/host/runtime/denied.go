@@ -17,7 +17,13 @@ func (e *DeniedError) Unwrap() error { return ErrUnavailable }
 // Hint is what the user can do about it.
 func (e *DeniedError) Hint() string {
 	if e.Group == "" {
-		return fmt.Sprintf("the engine's socket is open to root alone: look at `ls -l %s`, or point DOCKER_HOST at an engine that you may use", e.Socket)
+		return fmt.Sprintf(
+			"the engine's socket is open to root alone: look at `ls -l %s`, or point DOCKER_HOST at an engine that you may use",
+			e.Socket,
+		)
 	}
-	return fmt.Sprintf("the group %s may use the engine: `sudo usermod -aG %[1]s \"$USER\"`, then log in again (who may use it has the rights of root on this machine)", e.Group)
+	return fmt.Sprintf(
+		"the group %s may use the engine: `sudo usermod -aG %[1]s \"$USER\"`, then log in again (who may use it has the rights of root on this machine)",
+		e.Group,
+	)
 }

@@ -28,8 +28,8 @@ type Runtime interface {
 	Logs(ctx context.Context, id string, o LogOptions) error
 	// Boxes lists the boxes, running or not, that carry all the labels.
 	Boxes(ctx context.Context, labels map[string]string) ([]Box, error)
-	// Stop sends SIGTERM and, after grace, SIGKILL; with a grace of 0 it kills at once. A grace of workorder.LongStop or more is announced first
-	// (workorder.LongStopSignal). To stop a stopped or absent box is not an error.
+	// Stop sends SIGTERM and, after grace, SIGKILL; with a grace of 0 it kills at once. A grace of workorder.LongStop
+	// or more is announced first (workorder.LongStopSignal). To stop a stopped or absent box is not an error.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Remove ends the box if needed and removes it with its anonymous volumes. To remove an
 	// absent box is not an error. The box is gone when Remove returns, even if another

@@ -12,8 +12,9 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Stander makes sandboxes without a task and looks after them: each has a guest as its first process, which is reached over a stream. The methods
-// may be called concurrently; their errors are those of Runtime. Boxes, Logs, Stop and Remove are those of a Runtime.
+// Stander makes sandboxes without a task and looks after them: each has a guest as its first process, which is reached
+// over a stream. The methods may be called concurrently; their errors are those of Runtime. Boxes, Logs, Stop and
+// Remove are those of a Runtime.
 type Stander interface {
 	// Capabilities are what such sandboxes can have here. The error says why there can be none at all: ErrUnavailable where an engine
 	// does not answer, ErrIsolation where this machine lacks something.
@@ -100,8 +101,8 @@ type Engine interface {
 	Runtime
 	// StartWith starts a box that has ended, writes stdin to its standard input and closes that.
 	StartWith(ctx context.Context, id string, stdin io.Reader) error
-	// StreamOf runs a command in a box as root: its standard input and output are the stream. What it says of an error is in that of Read. ctx bounds the
-	// start and not the stream.
+	// StreamOf runs a command in a box as root: its standard input and output are the stream. What it says of an error
+	// is in that of Read. ctx bounds the start and not the stream.
 	StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error)
 }
 
@@ -114,11 +115,13 @@ type Mount struct {
 
 // Renewer is a Stander whose sandboxes have the guest and its configuration among their own files.
 type Renewer interface {
-	// Renew writes both into a sandbox that has ended, before StartAgain: they name what is mounted now. It changes nothing of one that runs, or was never started.
+	// Renew writes both into a sandbox that has ended, before StartAgain: they name what is mounted now. It changes
+	// nothing of one that runs, or was never started.
 	Renew(ctx context.Context, id string, spec StandSpec) error
 }
 
-// Hold holds the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes held when the sandbox has started.
+// Hold holds the sources of mounts, and returns a configuration with which the guest verifies them. The caller closes
+// held when the sandbox has started.
 func Hold(mounts []Mount, config wire.Config) (held *mountid.Held, verified wire.Config, err error) {
 	all := make([]mountid.Mount, len(mounts))
 	for i, m := range mounts {

@@ -1,5 +1,5 @@
-// Package standing makes boxes without a task: the image, ground and steps of a task's box by a standing order, up to setup, and then a server that
-// whoever dials it uses.
+// Package standing creates boxes for standalone sandboxes. They run the steps of a task's box up to setup, then a server
+// for clients.
 package standing
 
 import (
@@ -29,7 +29,9 @@ type Images interface {
 	// Ensure returns the image's identity, and builds our own image if it is missing.
 	Ensure(ctx context.Context, name string, progress func(workorder.Event)) (workorder.Image, error)
 	// Prepare returns an image made of img with packages and tools (by version) installed. It is made once for all who want the same.
-	Prepare(ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event)) (workorder.Image, error)
+	Prepare(
+		ctx context.Context, img workorder.Image, packages []string, tools map[string]string, progress func(workorder.Event),
+	) (workorder.Image, error)
 }
 
 // Boxes makes boxes without a task. It is a runtime.Stander.
@@ -68,8 +70,8 @@ func (b *Boxes) info(ctx context.Context) (runtime.Info, error) {
 var _ runtime.Stander = (*Boxes)(nil)
 
 const (
-	// readyTime bounds the way from the start of a box to its server: the sum of what its steps may take at the most would be hours, and none that
-	// works was seen to take longer.
+	// readyTime bounds the way from the start of a box to its server: the sum of what its steps may take at the most
+	// would be hours, and none that works was seen to take longer.
 	readyTime = 30 * time.Minute
 	// lineLimit bounds a line of the box that is parsed, in bytes.
 	lineLimit = 64 << 10
@@ -87,8 +89,9 @@ func (b *Boxes) Capabilities(ctx context.Context) ([]runtime.Capability, error) 
 		return nil, err
 	}
 	return []runtime.Capability{
-		runtime.CapAnyImage, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapNetworkRestricted, runtime.CapNetworkSwitch,
-		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapServices, runtime.CapDocker, runtime.CapRepository, runtime.CapRemote,
+		runtime.CapAnyImage, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
+		runtime.CapNetworkRestricted, runtime.CapNetworkSwitch, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs,
+		runtime.CapOCIRuntime, runtime.CapServices, runtime.CapDocker, runtime.CapRepository, runtime.CapRemote,
 	}, nil
 }
 
@@ -122,8 +125,19 @@ func (b *Boxes) Stand(ctx context.Context, s runtime.StandSpec) (string, error) 
 	}
 	begun := time.Now()
 	id, err := b.Run(ctx, runtime.BoxSpec{
-		Name: s.Name, Image: cmp.Or(img.Name, s.Image), Labels: s.Labels, Files: files, Isolation: cmp.Or(o.Isolation, workorder.IsolationConfined), OCIRuntime: s.OCIRuntime,
-		Limits: o.Limits, DNS: o.Network.DNS, Fuse: info.HasFuse(), CgroupV2: info.CgroupVersion == 2, Seccomp: info.Seccomp, CacheVolume: b.CacheVolume, Throwaway: s.Throwaway,
+		Name:        s.Name,
+		Image:       cmp.Or(img.Name, s.Image),
+		Labels:      s.Labels,
+		Files:       files,
+		Isolation:   cmp.Or(o.Isolation, workorder.IsolationConfined),
+		OCIRuntime:  s.OCIRuntime,
+		Limits:      o.Limits,
+		DNS:         o.Network.DNS,
+		Fuse:        info.HasFuse(),
+		CgroupV2:    info.CgroupVersion == 2,
+		Seccomp:     info.Seccomp,
+		CacheVolume: b.CacheVolume,
+		Throwaway:   s.Throwaway,
 	}, bytes.NewReader(append(order, '\n')))
 	if err != nil {
 		return "", err
@@ -219,7 +233,10 @@ func (b *Boxes) ready(ctx context.Context, id string, since time.Time, images []
 	case failed == "" && err != nil:
 		return err
 	}
-	return fmt.Errorf("the sandbox did not get ready: %w", errors.New(text.Runes(text.Clean(strings.TrimSpace(cmp.Or(failed, said.String(), "it ended"))), maxSaid)))
+	return fmt.Errorf(
+		"the sandbox did not get ready: %w",
+		errors.New(text.Runes(text.Clean(strings.TrimSpace(cmp.Or(failed, said.String(), "it ended"))), maxSaid)),
+	)
 }
 
 // limited keeps the first bytes.

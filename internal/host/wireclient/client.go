@@ -44,9 +44,11 @@ const (
 var (
 	// ErrLost means that the stream to the guest has ended. What runs in the sandbox may run on.
 	ErrLost = errors.New("the connection to the sandbox was lost")
-	// ErrUnsent means that the stream had ended before a request was sent, so that it can be sent again over another one. Such an error holds ErrLost, too.
+	// ErrUnsent means that the stream had ended before a request was sent, so that it can be sent again over another
+	// one. Such an error holds ErrLost, too.
 	ErrUnsent = fmt.Errorf("%w before", ErrLost)
-	// ErrLate means that a sandbox said nothing for longer than a command's timeout: it does not run, or its machine is stuck. Such an error holds ErrLost, too.
+	// ErrLate means that a sandbox said nothing for longer than a command's timeout: it does not run, or its machine is
+	// stuck. Such an error holds ErrLost, too.
 	ErrLate = fmt.Errorf("%w: it did not answer in time", ErrLost)
 	// ErrVersion means that the guest is of another version.
 	ErrVersion = errors.New("the sandbox is of another version")
@@ -262,8 +264,8 @@ func (c *Client) Start(ctx context.Context, cmd wire.Command, stdin io.Reader) (
 	return p, nil
 }
 
-// body is a request's: what is first, then a stream that may be nil. The transport, which waits for a read of a body at its end, can close it while the
-// stream brings nothing. Of a body that was not sent, nothing of the stream was read.
+// body is a request's: what is first, then a stream that may be nil. The transport, which waits for a read of a body at
+// its end, can close it while the stream brings nothing. Of a body that was not sent, nothing of the stream was read.
 func body(first []byte, then io.Reader) io.Reader {
 	if then == nil {
 		return bytes.NewReader(first)

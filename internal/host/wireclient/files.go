@@ -53,7 +53,8 @@ type Content struct {
 	end    wire.End
 }
 
-// Read implements io.Reader. It says io.EOF only where all has come; a tar, of which some files could not be read, is whole and ends in an error.
+// Read implements io.Reader. It says io.EOF only where all has come; a tar, of which some files could not be read, is
+// whole and ends in an error.
 func (c *Content) Read(p []byte) (int, error) {
 	n, err := c.answer.Body.Read(p)
 	if err == nil {

@@ -23,7 +23,8 @@ type Lease struct {
 // ErrNoLease means that a lease could not begin: the sandbox lacks what it needs for one.
 var ErrNoLease = errors.New("the sandbox can make no lease")
 
-// Lease makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this client's connection.
+// Lease makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this
+// client's connection.
 func (c *Client) Lease(ctx context.Context) (*Lease, error) {
 	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the lease outlives ctx
 	stop := context.AfterFunc(ctx, cancel)
@@ -80,7 +81,8 @@ func (s *leaseStream) Read(p []byte) (int, error) {
 // lastWord bounds the wait for what a guest says of a lease that did not begin.
 const lastWord = time.Second
 
-// Close ends the stream. Of a lease that did not begin it waits for the guest's last word, and one that is ending reads on to it: the transport over it may close it earlier.
+// Close ends the stream. Of a lease that did not begin it waits for the guest's last word, and one that is ending reads
+// on to it: the transport over it may close it earlier.
 func (s *leaseStream) Close() error {
 	if !s.begun.Swap(true) {
 		_ = s.CloseWrite()

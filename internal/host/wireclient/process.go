@@ -155,7 +155,8 @@ func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, nil
 }
 
-// SFTP is a connection to a server of SFTP in the sandbox, whose relative paths are below the one of the query. ctx bounds the attempt, not the connection.
+// SFTP is a connection to a server of SFTP in the sandbox, whose relative paths are below the one of the query. ctx
+// bounds the attempt, not the connection.
 func (f Files) SFTP(ctx context.Context, q Query) (net.Conn, error) {
 	conn, err := f.c.tunnel(ctx, wire.PathFilesSFTP, q.values())
 	if err != nil {

@@ -60,7 +60,9 @@ func (c *Client) InterruptSession(ctx context.Context, id string) error {
 
 // RunCell runs code in an interpreter and hands on what comes; show may be nil. When ctx ends or a writer fails, the cell is
 // interrupted.
-func (c *Client) RunCell(ctx context.Context, id string, cell wire.Cell, code io.Reader, stdout, stderr io.Writer, show func(wire.Display)) (end wire.CellEnd, err error) {
+func (c *Client) RunCell(
+	ctx context.Context, id string, cell wire.Cell, code io.Reader, stdout, stderr io.Writer, show func(wire.Display),
+) (end wire.CellEnd, err error) {
 	first, err := wire.DocumentFrame(wire.FrameCell, cell)
 	if err != nil {
 		return end, err

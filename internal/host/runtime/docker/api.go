@@ -76,7 +76,9 @@ func (c Client) ImageRemove(ctx context.Context, ref string, o imagetypes.Remove
 }
 
 // ImageImport makes an image of a tar archive; the returned stream reports the progress.
-func (c Client) ImageImport(ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions) (io.ReadCloser, error) {
+func (c Client) ImageImport(
+	ctx context.Context, src imagetypes.ImportSource, ref string, o imagetypes.ImportOptions,
+) (io.ReadCloser, error) {
 	v, err := c.c.ImageImport(ctx, src, ref, o)
 	return v, c.reached(err)
 }

@@ -67,8 +67,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// hijacked opens a stream of container id, or with "" of one that need not run. The engine's client ignores the context there and waits without end for the answer of an engine that stalls, or whose
-// container is removed meanwhile.
+// hijacked opens a stream of container id, or with "" of one that need not run. The engine's client ignores the context
+// there and waits without end for the answer of an engine that stalls, or whose container is removed meanwhile.
 func (e *api) hijacked(ctx context.Context, id string, open func() (types.HijackedResponse, error)) (types.HijackedResponse, error) {
 	ctx, cancel := e.answered(ctx)
 	defer cancel()
@@ -124,8 +124,9 @@ func (e *api) startable(ctx context.Context, id string) error {
 	return nil
 }
 
-// create makes a container. The request is not cancelled with ctx: the engine would go on, and make a container whose id is unknown. After ctx has ended it is waited for
-// shortly, and removed; one that an engine makes still later is collected as never started.
+// create makes a container. The request is not cancelled with ctx: the engine would go on, and make a container whose
+// id is unknown. After ctx has ended it is waited for shortly, and removed; one that an engine makes still later is
+// collected as never started.
 func (e *api) create(ctx context.Context, create func(ctx context.Context) (container.CreateResponse, error)) (string, error) {
 	type answer struct {
 		container.CreateResponse

@@ -102,9 +102,18 @@ func (e *api) Info(ctx context.Context) (runtime.Info, error) {
 	}
 	v, _ := strconv.Atoi(i.CgroupVersion)
 	info := runtime.Info{
-		ID: i.ID, Version: i.ServerVersion, APIVersion: e.c.ClientVersion(), OSType: i.OSType, Arch: i.Architecture,
-		Kernel: i.KernelVersion, OperatingSys: i.OperatingSystem, CgroupVersion: v, MemoryBytes: i.MemTotal, Host: e.host, RootDir: i.DockerRootDir,
-		Local: e.local(i.KernelVersion),
+		ID:            i.ID,
+		Version:       i.ServerVersion,
+		APIVersion:    e.c.ClientVersion(),
+		OSType:        i.OSType,
+		Arch:          i.Architecture,
+		Kernel:        i.KernelVersion,
+		OperatingSys:  i.OperatingSystem,
+		CgroupVersion: v,
+		MemoryBytes:   i.MemTotal,
+		Host:          e.host,
+		RootDir:       i.DockerRootDir,
+		Local:         e.local(i.KernelVersion),
 		Rootless: slices.ContainsFunc(i.SecurityOptions, func(s string) bool {
 			return strings.Contains(s, "rootless")
 		}),
@@ -177,7 +186,8 @@ func (e *Engine) Run(ctx context.Context, spec runtime.BoxSpec, stdin io.Reader)
 			return "", fmt.Errorf("create sandbox: image %s: %w", spec.Image, runtime.ErrNotFound)
 		}
 		if cerrdefs.IsConflict(err) {
-			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict) // the engine's own message advises to remove the other one
+			// The engine's own message advises to remove the other one.
+			return "", fmt.Errorf("create sandbox %s: %w", spec.Name, runtime.ErrConflict)
 		}
 		return "", e.startError("create sandbox", spec, err)
 	}
@@ -270,7 +280,14 @@ func (e *Engine) Boxes(ctx context.Context, labels map[string]string) ([]runtime
 	}
 	boxes := make([]runtime.Box, 0, len(list))
 	for _, c := range list {
-		b := runtime.Box{ID: c.ID, Labels: c.Labels, State: c.State, Status: c.Status, Created: time.Unix(c.Created, 0), Network: networkOf(c.NetworkSettings)}
+		b := runtime.Box{
+			ID:      c.ID,
+			Labels:  c.Labels,
+			State:   c.State,
+			Status:  c.Status,
+			Created: time.Unix(c.Created, 0),
+			Network: networkOf(c.NetworkSettings),
+		}
 		if len(c.Names) > 0 {
 			b.Name = strings.TrimPrefix(c.Names[0], "/")
 		}

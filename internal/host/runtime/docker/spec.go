@@ -50,8 +50,9 @@ func confinedSecurity(s runtime.BoxSpec) ([]string, error) {
 // machineCalls change or read the whole machine, and an inner engine makes none of them. Mounts are not among them: a filter sees
 // no names of file systems.
 var machineCalls = []string{
-	"acct", "clock_settime", "clock_settime64", "delete_module", "finit_module", "init_module", "ioperm", "iopl", "kexec_file_load", "kexec_load", "lookup_dcookie",
-	"open_by_handle_at", "perf_event_open", "quotactl", "quotactl_fd", "settimeofday", "stime", "swapoff", "swapon", "syslog",
+	"acct", "clock_settime", "clock_settime64", "delete_module", "finit_module", "init_module", "ioperm", "iopl",
+	"kexec_file_load", "kexec_load", "lookup_dcookie", "open_by_handle_at", "perf_event_open", "quotactl", "quotactl_fd",
+	"settimeofday", "stime", "swapoff", "swapon", "syslog",
 }
 
 // boxFilter refuses machineCalls. On control groups version 2 the inner engine's runtime gives each container its list of devices by bpf.
@@ -148,7 +149,10 @@ func hostConfig(s runtime.BoxSpec) (*container.Config, *container.HostConfig, er
 	case workorder.IsolationPrivileged:
 		hc.Privileged = true
 	default:
-		return nil, nil, fmt.Errorf("isolation %q is not known: use %s or %s", s.Isolation, workorder.IsolationConfined, workorder.IsolationPrivileged)
+		return nil, nil, fmt.Errorf(
+			"isolation %q is not known: use %s or %s", s.Isolation, workorder.IsolationConfined,
+			workorder.IsolationPrivileged,
+		)
 	}
 	return cfg, hc, nil
 }

@@ -25,11 +25,15 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// standCaps are all capabilities of a sandbox without a task: those that an engine gives by default, which packages of distributions need, without
-// the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit log. Who runs commands as another user than root has none.
-var standCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+// standCaps are all capabilities of a sandbox without a task: those that an engine gives by default, which packages of
+// distributions need, without the forged packets of NET_RAW, device nodes, file capabilities and the machine's audit
+// log. Who runs commands as another user than root has none.
+var standCaps = []string{
+	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+}
 
-// leaseCaps are what a guest needs besides that makes leases: it mounts, starts a loopback, and makes each lease device nodes of its own. What runs in a lease has no capability.
+// leaseCaps are what a guest needs besides that makes leases: it mounts, starts a loopback, and makes each lease device
+// nodes of its own. What runs in a lease has no capability.
 var leaseCaps = []string{"SYS_ADMIN", "NET_ADMIN", "MKNOD"}
 
 // standStop is what the guest has to end its commands, in seconds: it kills them at once.
@@ -77,7 +81,16 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 	}
 	for _, m := range s.Mounts {
 		// Never what the engine would make of a path that is not there: a folder of root's.
-		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly, BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
+		hc.Mounts = append(
+			hc.Mounts,
+			mount.Mount{
+				Type:        mount.TypeBind,
+				Source:      m.Source,
+				Target:      m.Target,
+				ReadOnly:    m.ReadOnly,
+				BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+			},
+		)
 	}
 	// Made here and not by the image's VOLUME, so that they have our labels in case somebody removes the container without them.
 	for _, at := range slices.Sorted(maps.Keys(volumes)) {
@@ -97,8 +110,9 @@ func (e *Sandboxes) Capabilities(ctx context.Context) ([]runtime.Capability, err
 		return nil, e.wrap("contact engine", err)
 	}
 	all := []runtime.Capability{
-		runtime.CapAnyImage, runtime.CapUsers, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapNetworkSwitch,
-		runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime, runtime.CapSnapshots, runtime.CapRepository, runtime.CapLeases,
+		runtime.CapAnyImage, runtime.CapUsers, runtime.CapPersistent, runtime.CapNetworkNone, runtime.CapNetworkFull,
+		runtime.CapNetworkSwitch, runtime.CapMemory, runtime.CapCPUs, runtime.CapPIDs, runtime.CapOCIRuntime,
+		runtime.CapSnapshots, runtime.CapRepository, runtime.CapLeases,
 	}
 	// Another machine's folders are not this one's; the virtual machine of a desktop engine has those of its user.
 	if strings.HasPrefix(e.host, "unix://") || strings.HasPrefix(e.host, "npipe://") {
@@ -115,7 +129,10 @@ func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, err
 			return "", err
 		}
 		if !slices.Contains(info.Runtimes, s.OCIRuntime) {
-			return "", fmt.Errorf("%w: the engine has no OCI runtime %q, only %s", runtime.ErrIsolation, s.OCIRuntime, strings.Join(info.Runtimes, ", "))
+			return "", fmt.Errorf(
+				"%w: the engine has no OCI runtime %q, only %s", runtime.ErrIsolation, s.OCIRuntime,
+				strings.Join(info.Runtimes, ", "),
+			)
 		}
 	}
 	img, err := e.image(ctx, s.Image)
@@ -165,8 +182,8 @@ func (e *Sandboxes) Stand(ctx context.Context, s runtime.StandSpec) (string, err
 	return id, nil
 }
 
-// putGuest writes the guest and its configuration into a container that does not run. Commands of root may have put a link in the place of the guest's directory, in the container or in the
-// image that was made of it.
+// putGuest writes the guest and its configuration into a container that does not run. Commands of root may have put a
+// link in the place of the guest's directory, in the container or in the image that was made of it.
 func (e *Sandboxes) putGuest(ctx context.Context, id string, guest []byte, c wire.Config) error {
 	st, err := e.c.ContainerStatPath(ctx, id, wire.GuestDir)
 	if err != nil && !cerrdefs.IsNotFound(err) {
@@ -281,7 +298,9 @@ func (e *Engine) StartWith(ctx context.Context, id string, stdin io.Reader) erro
 // StreamOf implements runtime.Engine.
 func (e *Engine) StreamOf(ctx context.Context, id string, argv []string) (io.ReadWriteCloser, error) {
 	const doing = "reach the sandbox's guest"
-	_, conn, err := e.execStream(ctx, id, container.ExecOptions{Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true})
+	_, conn, err := e.execStream(
+		ctx, id, container.ExecOptions{Cmd: argv, User: "0:0", AttachStdin: true, AttachStdout: true, AttachStderr: true},
+	)
 	if err != nil {
 		return nil, e.wrap(doing, err)
 	}
@@ -315,8 +334,8 @@ func (s *stream) Close() error {
 	return errors.Join(s.out.Close(), s.conn.Close())
 }
 
-// spoken parts what a guest says from what the engine does, on the same stream, where it cannot run the dialler: a guest begins with a frame of HTTP/2, of
-// whose length the first byte is 0.
+// spoken parts what a guest says from what the engine does, on the same stream, where it cannot run the dialler: a
+// guest begins with a frame of HTTP/2, of whose length the first byte is 0.
 type spoken struct {
 	out, said io.Writer
 	to        io.Writer // nil before the first byte

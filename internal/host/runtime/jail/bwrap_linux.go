@@ -68,8 +68,8 @@ func tryBubblewrap(ctx context.Context) error {
 	return unfit("this user may make no namespaces: " + said)
 }
 
-// namespaces are the options for all namespaces. Root makes none for users: it would be root outside, who needs no capability for the kernel's settings. Its
-// commands are another user's instead.
+// namespaces are the options for all namespaces. Root makes none for users: it would be root outside, who needs no
+// capability for the kernel's settings. Its commands are another user's instead.
 func namespaces(root, networkNone bool) []string {
 	if !root {
 		all := []string{"--unshare-all", "--unshare-user"}
@@ -85,7 +85,8 @@ func namespaces(root, networkNone bool) []string {
 	return all
 }
 
-// guestCaps are what root's guest needs: it becomes the user of commands, ends them, gives them a terminal and looks into their folders. Commands have none.
+// guestCaps are what root's guest needs: it becomes the user of commands, ends them, gives them a terminal and looks
+// into their folders. Commands have none.
 var guestCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE"}
 
 // machine is what a jail takes of this machine, or of another root folder.
@@ -118,8 +119,9 @@ var topFolders = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"
 
 // What programs need of /etc and is the same for everybody: folders that are shown, and files that are copied.
 var (
-	shownEtc  = []string{"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/fonts"}
-	copiedEtc = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services", "/etc/protocols", "/etc/matplotlibrc"} // without the last one Debian's matplotlib does not start
+	shownEtc = []string{"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/fonts"}
+	// Without the last one Debian's matplotlib does not start.
+	copiedEtc = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services", "/etc/protocols", "/etc/matplotlibrc"}
 )
 
 // maxCopied bounds a file that is copied, in bytes; a linker's cache has some 100 KB.
@@ -208,8 +210,8 @@ type jailed struct {
 	groupsInside  []string
 }
 
-// bubblewrap is its command line, and the data that it reads from descriptors. Most of the arguments are data, too: a jail sees the command line of its first
-// process, and paths of this machine are not its business.
+// bubblewrap is its command line, and the data that it reads from descriptors. Most of the arguments are data, too: a
+// jail sees the command line of its first process, and paths of this machine are not its business.
 func (j jailed) bubblewrap(program string, filter []byte) (argv []string, data [][]byte) {
 	args, data := j.arguments(filter)
 	data = append(data, []byte(strings.Join(args, "\x00")+"\x00"))
@@ -238,8 +240,12 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	if !j.root {
 		add("--uid", strconv.Itoa(j.UID), "--gid", strconv.Itoa(j.GID))
 	}
-	// The guest is the first process itself: bubblewrap's own could be traced by commands, which are its user's, and what they make it start outlives them.
-	add("--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv", "--setenv", "LANG", "C.UTF-8", "--cap-drop", "ALL")
+	// The guest is the first process itself: bubblewrap's own could be traced by commands, which are its user's, and
+	// what they make it start outlives them.
+	add(
+		"--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv", "--setenv", "LANG",
+		"C.UTF-8", "--cap-drop", "ALL",
+	)
 	if j.root {
 		for _, c := range guestCaps {
 			add("--cap-add", c)
@@ -283,7 +289,13 @@ func (j jailed) arguments(filter []byte) (argv []string, data [][]byte) {
 	above("/var/x")
 	add("--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
 	above("/etc/x")
-	file("/etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", j.UID, j.GID, home))
+	file(
+		"/etc/passwd",
+		fmt.Sprintf(
+			"root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+			j.UID, j.GID, home,
+		),
+	)
 	file("/etc/group", fmt.Sprintf("root:x:0:\nsandbox:x:%d:\nnogroup:x:65534:\n", j.GID))
 	file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n")
 	file("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n")

@@ -192,7 +192,8 @@ func (f *folder) writeFile(name string, b []byte, durable bool) error {
 	return errors.Join(err, to.Close())
 }
 
-// syncFile makes a file or the names in a folder durable, where the file system can. It is a variable, so that a test can see when it is called.
+// syncFile makes a file or the names in a folder durable, where the file system can. It is a variable, so that a test
+// can see when it is called.
 var syncFile = func(f *os.File) error {
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
 		return err

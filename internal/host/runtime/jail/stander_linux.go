@@ -62,7 +62,10 @@ func (s *stander) Capabilities(ctx context.Context) ([]runtime.Capability, error
 		}
 		s.fits = true
 	}
-	all := append(held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapAnyRoot, runtime.CapRepository)
+	all := append(
+		held(), runtime.CapNetworkNone, runtime.CapNetworkFull, runtime.CapPersistent, runtime.CapMounts, runtime.CapAnyRoot,
+		runtime.CapRepository,
+	)
 	if !slices.Contains(all, runtime.CapMemory) {
 		all = append(all, runtime.CapMemory) // the keeper watches it
 	}
@@ -102,8 +105,14 @@ func countsByNamespace() bool {
 func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, error) {
 	s.sweep(ctx)
 	r := record{Kind: s.kind, Labels: spec.Labels, Created: time.Now(), standing: standing{
-		Config: spec.Config, Root: spec.Root, NetworkNone: spec.NetworkNone, MemoryBytes: spec.MemoryBytes, CPUs: spec.CPUs, PIDs: spec.PIDs, Mounts: spec.Mounts,
-		Throwaway: spec.Throwaway,
+		Config:      spec.Config,
+		Root:        spec.Root,
+		NetworkNone: spec.NetworkNone,
+		MemoryBytes: spec.MemoryBytes,
+		CPUs:        spec.CPUs,
+		PIDs:        spec.PIDs,
+		Mounts:      spec.Mounts,
+		Throwaway:   spec.Throwaway,
 	}}
 	var err error
 	if r.UID, r.GID, err = s.userOf(filepath.Join(s.dir, spec.Name), spec.Mounts); err != nil {
@@ -124,8 +133,9 @@ func (s *stander) Stand(ctx context.Context, spec runtime.StandSpec) (string, er
 	return spec.Name, nil
 }
 
-// userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's settings without a capability: it is
-// the user to whom the first folder belongs that they may write to, or else one of the sandbox's own.
+// userOf is who runs the commands of a sandbox. Of root's jails that is never root, who may write to the kernel's
+// settings without a capability: it is the user to whom the first folder belongs that they may write to, or else one of
+// the sandbox's own.
 func (s *stander) userOf(path string, mounts []runtime.Mount) (uid, gid int, err error) {
 	if os.Geteuid() != 0 || s.kind == kindMachine {
 		return os.Geteuid(), os.Getegid(), nil
@@ -230,7 +240,10 @@ func (s *stander) Boxes(_ context.Context, labels map[string]string) ([]runtime.
 		switch {
 		case errors.Is(err, runtime.ErrNotFound): // it has gone meanwhile
 		case err != nil && s.kind == kindJail: // of one kind alone, since nothing says of which it is
-			all = append(all, runtime.Box{ID: name, Name: name, Labels: map[string]string{runtime.LabelSandbox: name}, State: "damaged", Damaged: err})
+			all = append(
+				all,
+				runtime.Box{ID: name, Name: name, Labels: map[string]string{runtime.LabelSandbox: name}, State: "damaged", Damaged: err},
+			)
 		case b != nil:
 			all = append(all, *b)
 		}
@@ -409,7 +422,8 @@ func (s *stander) remove(ctx context.Context, f *folder) error {
 // freshTime is how long a folder is somebody's that is being made or removed.
 const freshTime = 10 * time.Minute
 
-// sweep removes what commands that were killed have left: folders half made or half removed, and throw-away sandboxes whose keeper was killed.
+// sweep removes what commands that were killed have left: folders half made or half removed, and throw-away sandboxes
+// whose keeper was killed.
 func (s *stander) sweep(ctx context.Context) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -31,8 +31,9 @@ const (
 	hashLength = 32
 )
 
-// guest returns the path of the guest program and unpacks it if it is missing or damaged. The file can be executed but not read: whatever runs it is hidden
-// from other processes of its user from its first instruction on. A valid file is never replaced: other processes mount and execute it.
+// guest returns the path of the guest program and unpacks it if it is missing or damaged. The file can be executed but
+// not read: whatever runs it is hidden from other processes of its user from its first instruction on. A valid file is
+// never replaced: other processes mount and execute it.
 func (s *stander) guest(ctx context.Context) (string, error) {
 	packed, err := s.o.Guest(ctx, goruntime.GOARCH)
 	if err != nil {
@@ -102,7 +103,8 @@ func isGuest(path string, size int64) bool {
 	return err == nil && st.Mode() == guestMode && st.Size() == size && st.Sys().(*syscall.Stat_t).Uid == uint32(os.Geteuid())
 }
 
-// onlyOurs returns an error if another user could replace our program in the directory. A group that may write to it is trusted by its owner.
+// onlyOurs returns an error if another user could replace our program in the directory. A group that may write to it is
+// trusted by its owner.
 func onlyOurs(dir string) error {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -248,7 +250,15 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 		if err != nil {
 			return keep.Plan{}, err
 		}
-		j := jailed{standing: r.standing, folder: f.path, guest: guest, root: os.Geteuid() == 0, machine: m, groups: p.Groups, groupsInside: inside}
+		j := jailed{
+			standing:     r.standing,
+			folder:       f.path,
+			guest:        guest,
+			root:         os.Geteuid() == 0,
+			machine:      m,
+			groups:       p.Groups,
+			groupsInside: inside,
+		}
 		bwrap, err := proc.Find(program)
 		if err != nil {
 			return keep.Plan{}, noBubblewrap

@@ -48,8 +48,8 @@ func (s *stander) doubt(ctx context.Context) error {
 	return s.tried(ctx)
 }
 
-// circumstances name what decides whether a jail can be made: the start of the machine, the program, the user, and what holds this process itself. It is "" where
-// that is unknown.
+// circumstances name what decides whether a jail can be made: the start of the machine, the program, the user, and what
+// holds this process itself. It is "" where that is unknown.
 func circumstances() string {
 	path, err := proc.Find(program)
 	if err != nil {
@@ -80,7 +80,10 @@ func circumstances() string {
 		return ""
 	}
 	for line := range strings.Lines(string(status)) {
-		if name, _, _ := strings.Cut(line, ":"); strings.HasPrefix(name, "Cap") || name == "NoNewPrivs" || name == "Seccomp" || name == "Seccomp_filters" {
+		if name, _, _ := strings.Cut(
+			line, ":",
+		); strings.HasPrefix(name, "Cap") || name == "NoNewPrivs" || name == "Seccomp" ||
+			name == "Seccomp_filters" {
 			fmt.Fprint(h, line)
 		}
 	}
