@@ -94,12 +94,8 @@ func TestStopAfterTheLanding(t *testing.T) {
 			o := order()
 			o.Mode, o.Task = workorder.ModeRevise, "x"
 			h.cloned = &rootgit.CloneResult{
-				Base:     "main",
-				BaseSHA:  "b0",
-				Head:     "h0",
-				Attempt:  2,
+				Result:   claimed("h0", 2, &workorder.State{Task: "x", Review: review}),
 				Restored: &workorder.Restored{},
-				State:    &workorder.State{Task: "x", Review: review},
 			}
 			if at == workorder.StepRangeDiff {
 				o, h.cloned = rebaseOrder(), rebasedTask()

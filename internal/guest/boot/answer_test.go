@@ -65,12 +65,8 @@ func TestAnswers(t *testing.T) {
 		o.Mode, o.Task = c.mode, "x"
 		f := &fake{
 			cloned: &rootgit.CloneResult{
-				Base:     "main",
-				BaseSHA:  "b0",
-				Head:     "h0",
-				Attempt:  2,
+				Result:   claimed("h0", 2, &workorder.State{Task: "x", Review: review}),
 				Restored: &workorder.Restored{},
-				State:    &workorder.State{Task: "x", Review: review},
 			},
 		}
 		r := playBox(t, f, o, func(b *Box) { b.Answers = &c.a })
@@ -113,12 +109,8 @@ func TestNotAnswered(t *testing.T) {
 		f := &fake{
 			lost: make(chan struct{}),
 			cloned: &rootgit.CloneResult{
-				Base:     "main",
-				BaseSHA:  "b0",
-				Head:     "h0",
-				Attempt:  2,
+				Result:   claimed("h0", 2, &workorder.State{Task: "x", Review: review}),
 				Restored: &workorder.Restored{},
-				State:    &workorder.State{Task: "x", Review: review},
 			},
 		}
 		says, settled := "sandbox-agent pr open T-A1B2C3D4", workorder.StatusSuccess

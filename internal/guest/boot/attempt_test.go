@@ -14,13 +14,13 @@ import (
 // continued is the state of a task that has been tried once and has cost usd.
 func continued(usd float64) *rootgit.CloneResult {
 	return &rootgit.CloneResult{
-		Base: "main", BaseSHA: "b0", Head: "h0", Pushed: true, Attempt: 2, Commits: []workorder.Commit{{SHA: "h0"}},
+		Pushed: true, Commits: []workorder.Commit{{SHA: "h0"}},
 		Restored: &workorder.Restored{Head: "h0", Checkpoint: "c0", Tree: "t0", Verified: true},
-		State: &workorder.State{
+		Result: claimed("h0", 2, &workorder.State{
 			Task: "first text", Attempts: []workorder.Attempt{
 				{ID: "a1", Number: 1, Status: workorder.StatusInterrupted, Usage: workorder.Usage{CostUSD: &usd}}, {ID: "a2", Number: 2},
 			},
-		},
+		}),
 	}
 }
 

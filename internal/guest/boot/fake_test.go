@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/land"
 
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -109,7 +110,12 @@ func (f *fake) Clone(ctx context.Context) (rootgit.CloneResult, error) {
 	if f.cloned != nil {
 		return *f.cloned, nil
 	}
-	return rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "b0", Attempt: 1, State: &workorder.State{}}, nil
+	return rootgit.CloneResult{Result: claimed("b0", 1, &workorder.State{})}, nil
+}
+
+// claimed is the lease's part of a clone.
+func claimed(head string, attempt int, state *workorder.State) claim.Result {
+	return claim.Result{Base: "main", BaseSHA: "b0", Head: head, Attempt: attempt, State: state}
 }
 
 func (f *fake) Recheckout(context.Context) error         { f.did("again"); return nil }

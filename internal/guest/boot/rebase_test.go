@@ -106,7 +106,7 @@ func rebaseOrder() *workorder.Order {
 
 func rebasedTask() *rootgit.CloneResult {
 	return &rootgit.CloneResult{
-		Base: "main", BaseSHA: "b0", Head: "h0", Pushed: true, Attempt: 2, State: &workorder.State{Task: "do it"},
+		Result: claimed("h0", 2, &workorder.State{Task: "do it"}), Pushed: true,
 		Restored: &workorder.Restored{Head: "h0", Verified: true}, Commits: []workorder.Commit{{SHA: "h0"}},
 	}
 }

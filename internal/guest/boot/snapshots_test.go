@@ -93,8 +93,7 @@ func TestSetupIsKept(t *testing.T) {
 		"the first is there": {order: plain(), fake: &fake{}, done: 1, want: []string{"setup-2", "baseline", "agent", "leave"}},
 		"all is there":       {order: plain(), fake: &fake{}, done: 2, want: []string{"baseline", "agent", "leave"}},
 		"a later attempt": {order: plain(), fake: &fake{cloned: &rootgit.CloneResult{
-			Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2,
-			State: &workorder.State{},
+			Result: claimed("h0", 2, &workorder.State{}),
 		}}, want: []string{"setup-1", "setup-2", "baseline", "agent", "leave"}},
 		"lost": {order: plain(), fake: &fake{}, err: errors.New("lost"), want: []string{
 			"setup-1", "setup-2", "aside", "tidy", "aside", "keep",
@@ -142,7 +141,7 @@ func TestSetupIsKept(t *testing.T) {
 		o.Found = c.found
 		f := &fake{shell: func(string) (int, string, error) { left--; return max(0, min(1, left+1)), "", nil }}
 		if c.later {
-			f.cloned = &rootgit.CloneResult{Base: "main", BaseSHA: "b0", Head: "h0", Attempt: 2, State: &workorder.State{}}
+			f.cloned = &rootgit.CloneResult{Result: claimed("h0", 2, &workorder.State{})}
 		}
 		r := playBox(t, f, o, func(b *Box) { b.Snapshots = &fakeSnapshots{fake: f, over: true} })
 		var got []string

@@ -117,7 +117,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 	}
 	pc := proof.Config{
 		Containers: p.Containers,
-		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Repos.Objects(), Dir: p.Dir,
+		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Repos.Outbox(), Dir: p.Dir,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
 			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}

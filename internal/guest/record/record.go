@@ -8,6 +8,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -269,11 +270,11 @@ func (r *Recorder) StepFinished(name workorder.StepName, err error, exitCode *in
 	if !s.StartedAt.IsZero() {
 		s.DurationMS = r.now().Sub(s.StartedAt).Milliseconds()
 	}
-	var skip *Skip
+	skip, skipped := errors.AsType[*Skip](err)
 	switch {
 	case err == nil:
 		s.Status, s.Error = workorder.StepDone, ""
-	case asSkip(err, &skip):
+	case skipped:
 		s.Status, s.Error = workorder.StepSkipped, skip.Reason
 	default:
 		s.Status, s.Error = workorder.StepFailed, r.masked(err.Error())
@@ -297,13 +298,6 @@ func (r *Recorder) step(name workorder.StepName) *workorder.Step {
 type Skip struct{ Reason string }
 
 func (s *Skip) Error() string { return "skipped: " + s.Reason }
-
-func asSkip(err error, to **Skip) bool {
-	//nolint:errorlint // a skip is a value returned by the step itself, never wrapped
-	s, ok := err.(*Skip)
-	*to = s
-	return ok
-}
 
 // flushTime bounds the wait for a reader of the last events.
 const flushTime = 2 * time.Second

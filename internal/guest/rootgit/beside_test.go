@@ -146,13 +146,13 @@ func TestRefusalIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil).quick(0.3)
 	f.srv.Refuse(t, "r.git", workorder.BranchRef(target))
-	k := f.keep(t)
+	f.keep(t)
 	f.write(t, "u", "uncommitted")
 	sha := f.commit(t, "a")
 	eventually(t, "a refusal is said", func() bool { return f.saw(workorder.EventPush, "error") > 0 })
 	f.srv.Refuse(t, "r.git", "")
 	f.branchIs(t, sha)
-	eventually(t, "the checkpoint goes", func() bool { return k.Checkpoint() == nil })
+	eventually(t, "the checkpoint goes", func() bool { return !f.remoteHas(t, workorder.CheckpointRef("T-A1B2C3D4")) })
 }
 
 // Where several refs cannot change at once, the end of an attempt goes last.

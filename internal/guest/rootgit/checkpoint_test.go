@@ -467,7 +467,7 @@ func TestUnchangedTreeCostsNothing(t *testing.T) {
 		t.Fatalf("saved %+v", first)
 	}
 	count := func() string {
-		return gittest.Git(t, f.Repos.Workspace, "count-objects", "-v") + gittest.Git(t, f.Repos.Objects().Dir, "count-objects", "-v")
+		return gittest.Git(t, f.Repos.Workspace, "count-objects", "-v") + gittest.Git(t, f.Repos.Outbox().Dir, "count-objects", "-v")
 	}
 	f.Heartbeat.Stop() // its objects and pushes are not to be counted
 	objects, pushes := count(), f.srv.Receives.Load()

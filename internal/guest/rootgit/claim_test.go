@@ -492,7 +492,7 @@ func TestEndThatArrivesLate(t *testing.T) {
 			if known {
 				f.Ledger.Sending(commit)
 			}
-			gittest.Git(t, f.Repos.Objects().Dir, "push", "-q", "-f", f.srv.Root+"/r.git", commit+":"+workorder.StateRef("T-A1B2C3D4"))
+			gittest.Git(t, f.Repos.Outbox().Dir, "push", "-q", "-f", f.srv.Root+"/r.git", commit+":"+workorder.StateRef("T-A1B2C3D4"))
 			f.write(t, "a", "1")
 			if err := f.Committer.Commit(t.Context(), says("x")); err != nil {
 				t.Fatal(err)

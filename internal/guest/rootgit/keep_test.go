@@ -54,7 +54,7 @@ func TestCommitsAndFilesReachTheRemoteWhileTheAgentWorks(t *testing.T) {
 	})
 	first := f.commit(t, "b")
 	f.branchIs(t, first)
-	eventually(t, "nothing uncommitted, no checkpoint", func() bool { return f.remote(t, ref) == "" && k.Checkpoint() == nil })
+	eventually(t, "nothing uncommitted, no checkpoint", func() bool { return f.remote(t, ref) == "" })
 	if k.Changed().IsZero() {
 		t.Error("no change was seen")
 	}
@@ -167,8 +167,8 @@ func TestCommitIsPushedSoon(t *testing.T) {
 	f.write(t, "b", "uncommitted")
 	k.Flush()
 	eventually(t, "a checkpoint with b", func() bool {
-		cp := k.Checkpoint()
-		return cp != nil && gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", cp.SHA, "b") == "b"
+		cp := f.remote(t, workorder.CheckpointRef("T-A1B2C3D4"))
+		return cp != "" && gittest.Git(t, f.srv.Root+"/r.git", "ls-tree", "--name-only", cp, "b") == "b"
 	})
 	k.Stop(t.Context())
 	if got := f.srv.Receives.Load() - n; got != 1 {
@@ -302,7 +302,7 @@ func TestRemoteWithoutAtomicPushes(t *testing.T) {
 	first := f.commit(t, "a")
 	f.write(t, "b", "2")
 	f.branchIs(t, first)
-	eventually(t, "a checkpoint", func() bool { return k.Checkpoint() != nil })
+	eventually(t, "a checkpoint", func() bool { return f.remoteHas(t, workorder.CheckpointRef("T-A1B2C3D4")) })
 	k.Stop(t.Context())
 	if l := f.land(t); l.Err != nil || !l.Pushed || len(l.Commits) != 2 || l.Checkpoint != nil {
 		t.Errorf("landed %+v", l)

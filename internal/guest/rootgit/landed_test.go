@@ -40,7 +40,7 @@ func TestForgedObjectsChangeNoReport(t *testing.T) {
 	}
 	// The root tree of head is now said to be that of base.
 	head := gittest.Git(t, a.cfg.Space.Dir, "rev-parse", l.Head+"^{tree}")
-	base, err := a.Repos.Objects().Output(t.Context(), "cat-file", "tree", a.cloned.BaseSHA+"^{tree}")
+	base, err := a.Repos.Outbox().Output(t.Context(), "cat-file", "tree", a.cloned.BaseSHA+"^{tree}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestForgedObjectsChangeNoReport(t *testing.T) {
 	if err := os.WriteFile(object, b.Bytes(), 0o444); err != nil {
 		t.Fatal(err)
 	}
-	if lied, err := a.Repos.Objects().Changes(t.Context(), a.cloned.BaseSHA, l.Head, 10, 10); err != nil || len(lied) != 0 {
+	if lied, err := a.Repos.Outbox().Changes(t.Context(), a.cloned.BaseSHA, l.Head, 10, 10); err != nil || len(lied) != 0 {
 		t.Fatalf("the forgery does not work: %v, %v", lied, err)
 	}
 	found, err := a.Surface(t.Context(), a.cloned.BaseSHA, l.Head)

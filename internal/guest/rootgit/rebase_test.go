@@ -114,7 +114,7 @@ func TestRebaseWithoutConflicts(t *testing.T) {
 		}
 		c, err := land.CompareCommits(
 			t.Context(),
-			f.Repos.Objects(),
+			f.Repos.Outbox(),
 			land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: tip, NewHead: head},
 		)
 		if err != nil || len(c.Problems) > 0 || len(c.Moved) != 2 || c.Moved[1].How != workorder.RangeSame {
@@ -292,7 +292,7 @@ func TestResolvedRebase(t *testing.T) {
 			}
 			c, err := land.CompareCommits(
 				t.Context(),
-				f.Repos.Objects(),
+				f.Repos.Outbox(),
 				land.Range{Upstream: plan.Upstream, OldHead: old, NewBase: plan.NewBase, NewHead: head, Resolver: "the agent"},
 			)
 			if err != nil {
@@ -530,7 +530,7 @@ func TestRebaseOfMerges(t *testing.T) {
 	}
 	c, err := land.CompareCommits(
 		t.Context(),
-		n.Repos.Objects(),
+		n.Repos.Outbox(),
 		land.Range{Upstream: plan.Upstream, OldHead: l.Head, NewBase: plan.NewBase, NewHead: head},
 	)
 	if err != nil || len(c.Problems) > 0 || len(c.Moved) != 4 {

@@ -110,18 +110,12 @@ func gitAuth(env *workorder.Envelope, sshDir string) (*git.Auth, error) {
 	return a, nil
 }
 
-// CloneResult is the state that a run starts from.
+// CloneResult is the state that a run starts from. In a task without a lease it has only Base, BaseSHA and Head.
 type CloneResult struct {
-	Base, BaseSHA string
-	// Head is the branch's last commit; BaseSHA for a new task.
-	Head string
+	claim.Result
 	// Pushed reports whether the remote's branch has Head. Commits from a bundle or a
 	// checkpoint are on the remote only after the first save.
 	Pushed bool
-	// Attempt counts the boxes of the task, this one included.
-	Attempt int
-	// State is the task's state on the remote; nil for a task without one.
-	State *workorder.State
 	// Restored is nil for a new task.
 	Restored *workorder.Restored
 	// Commits are those of earlier attempts, newest first.
@@ -163,7 +157,7 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 	); err != nil {
 		return CloneResult{}, err
 	}
-	c := CloneResult{Base: claimed.Base, BaseSHA: claimed.BaseSHA, Head: claimed.Head, Attempt: claimed.Attempt, State: claimed.State}
+	c := CloneResult{Result: *claimed}
 	if c.Restored, err = r.Checkpoints.Checkout(ctx, claimed); err != nil {
 		return CloneResult{}, err
 	}
@@ -302,7 +296,7 @@ func (r *Repository) landed(ctx context.Context, head string) (git.Repo, error) 
 	if at, err := mirror.Resolve(ctx, head); err == nil && at == head {
 		return mirror, nil
 	}
-	return r.Repos.Objects(), nil
+	return r.Repos.Outbox(), nil
 }
 
 // AnnounceStop tells root's git that the box is being stopped, and the time left for keeping unpushed work as files.

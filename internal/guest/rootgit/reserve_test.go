@@ -50,12 +50,12 @@ func TestFullDiskAndTheState(t *testing.T) {
 	f.Heartbeat.Stop()
 	// Nothing new can be written where a file stands in a folder's place.
 	for i := range 256 {
-		file, err := os.OpenFile(filepath.Join(f.Repos.Objects().Dir, "objects", fmt.Sprintf("%02x", i)), os.O_CREATE|os.O_EXCL, 0o644)
+		file, err := os.OpenFile(filepath.Join(f.Repos.Outbox().Dir, "objects", fmt.Sprintf("%02x", i)), os.O_CREATE|os.O_EXCL, 0o644)
 		if err == nil {
 			file.Close()
 		}
 	}
-	objects, written := f.Repos.Objects(), 0
+	objects, written := f.Repos.Outbox(), 0
 	for i := range 16 { // a folder that was there already takes objects still: one of them, not all
 		objects.Stdin = fmt.Sprint(i)
 		if objects.Run(t.Context(), "hash-object", "-w", "--stdin") == nil {

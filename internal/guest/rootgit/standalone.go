@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -40,5 +41,5 @@ func (r *Repository) stand(ctx context.Context) (CloneResult, error) {
 	if err := r.Checkpoints.CheckoutStandalone(ctx, base, sha, r.env.Order.TargetBranch); err != nil {
 		return CloneResult{}, err
 	}
-	return CloneResult{Base: base, BaseSHA: sha, Head: sha}, nil
+	return CloneResult{Result: claim.Result{Base: base, BaseSHA: sha, Head: sha}}, nil
 }

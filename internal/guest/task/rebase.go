@@ -99,7 +99,7 @@ func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 	if r.plan.Conflict != nil {
 		side.Resolver = "the agent"
 	}
-	c, err := land.CompareCommits(ctx, r.Repo.Repos.Objects(), side)
+	c, err := land.CompareCommits(ctx, r.Repo.Repos.Outbox(), side)
 	if err != nil {
 		return nil, err
 	}

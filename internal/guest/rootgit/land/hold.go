@@ -45,17 +45,14 @@ func (ld *Lander) landHeld(
 	ctx, local context.Context, base, bundlePath string, end End,
 ) (l Result) {
 	l.Head = ld.Ledger.Start
-	commits, err := ld.Repos.Outbox().Log(local, base, ld.Ledger.Start, remote.MaxCommits)
-	if err != nil {
-		l.Warnings = append(l.Warnings, "read the branch's commits: "+err.Error())
-	}
-	for _, c := range commits {
-		l.Commits = append(l.Commits, workorder.Commit(c))
+	var err error
+	if l.Commits, err = remote.Log(local, ld.Repos.Outbox(), base, ld.Ledger.Start); err != nil {
+		l.warn("read the branch's commits: %v", err)
 	}
 	l.Pushed = len(l.Commits) > 0 && ld.Ledger.Refs[workorder.BranchRef(ld.Ledger.Branch())] == ld.Ledger.Start
 	sha, err := ld.Saver.SideCommit(local, true)
 	if err != nil {
-		l.Warnings = append(l.Warnings, "keep the unfinished rebase: "+err.Error())
+		l.warn("keep the unfinished rebase: %v", err)
 	}
 	cs := ld.Pusher.PendingRefs()
 	if sha != "" {
@@ -71,12 +68,12 @@ func (ld *Lander) landHeld(
 		}
 		return l
 	}
-	l.Warnings = append(l.Warnings, "the task's state on the remote is out of date: "+err.Error())
+	l.warn("the task's state on the remote is out of date: %v", err)
 	if sha == "" || ld.Ledger.Refs[ld.Ledger.Hold] == sha {
 		return l
 	}
 	if err := ld.bundle(ctx, ld.Repos.Outbox(), base, []remote.Change{{Ref: ld.Ledger.Hold, SHA: sha}}, bundlePath); err != nil {
-		l.Warnings = append(l.Warnings, err.Error())
+		l.warn("%v", err)
 	} else {
 		l.Bundle = bundlePath
 	}

@@ -91,9 +91,7 @@ func (ld *Lander) Land(
 	aside = slices.DeleteFunc(aside, func(c remote.Change) bool {
 		ref, arrived := there[c.SHA]
 		if name := w.Names[c.Ref]; arrived && name != "" {
-			l.Warnings = append(
-				l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.Ledger.Branch(), ref),
-			)
+			l.warn("the agent also committed to %s, which is not part of %s; it is kept as %s", name, ld.Ledger.Branch(), ref)
 		}
 		return arrived
 	})
@@ -107,10 +105,10 @@ func (ld *Lander) Land(
 	switch {
 	case len(keep) == 0:
 		// No work is at stake, and the lease expires by itself.
-		l.Warnings = append(l.Warnings, "the task's state on the remote is out of date: "+err.Error())
+		l.warn("the task's state on the remote is out of date: %v", err)
 		return l
 	case landed || len(l.Commits) == 0:
-		l.Warnings = append(l.Warnings, err.Error())
+		l.warn("%v", err)
 	default:
 		l.Err = err
 	}
@@ -120,9 +118,7 @@ func (ld *Lander) Land(
 		l.Bundle = bundlePath
 		for _, c := range aside {
 			if name := w.Names[c.Ref]; name != "" {
-				l.Warnings = append(
-					l.Warnings, fmt.Sprintf("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.Ledger.Branch()),
-				)
+				l.warn("the agent also committed to %s, which is not part of %s; it is kept in the bundle", name, ld.Ledger.Branch())
 			}
 		}
 	}
@@ -140,11 +136,8 @@ func (ld *Lander) saved(l *Result) {
 		return
 	}
 	l.Pushed = l.Head != ""
-	l.Warnings = append(
-		l.Warnings,
-		"the agent removed or broke the repository of its work tree: the remote has the work saved before that, and `continue` resumes "+
-			"from there",
-	)
+	l.warn("the agent removed or broke the repository of its work tree: the remote has the work saved before that, and `continue` resumes " +
+		"from there")
 }
 
 // arrived returns head if the remote has it, else "".
@@ -168,12 +161,8 @@ func (ld *Lander) gather(ctx context.Context, base string, l *Result) (remote.Co
 		return remote.Commits{}, err
 	}
 	l.Warnings = warnings
-	cs, err := ld.Repos.Outbox().Log(ctx, base, w.Head, remote.MaxCommits)
-	if err != nil {
+	if l.Commits, err = remote.Log(ctx, ld.Repos.Outbox(), base, w.Head); err != nil {
 		return remote.Commits{}, err
-	}
-	for _, c := range cs {
-		l.Commits = append(l.Commits, workorder.Commit(c))
 	}
 	if l.Head = w.Head; len(l.Commits) == 0 {
 		l.Head, w.Head = base, base // a head behind the base leaves nothing to push either
@@ -231,7 +220,7 @@ func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end 
 				return errors.Join(err, again)
 			}
 			l.Pushed = len(l.Commits) > 0
-			l.Warnings = append(l.Warnings, err.Error())
+			l.warn("%v", err)
 			return nil
 		}
 	}
@@ -249,7 +238,7 @@ func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end 
 	} else if kerr != nil {
 		return errors.Join(err, kerr)
 	}
-	l.Warnings = append(l.Warnings, fmt.Sprintf("the commits of %s are kept on the remote as %s", ld.Ledger.Branch(), beside))
+	l.warn("the commits of %s are kept on the remote as %s", ld.Ledger.Branch(), beside)
 	return err
 }
 

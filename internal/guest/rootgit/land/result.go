@@ -3,6 +3,7 @@ package land
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
@@ -31,6 +32,10 @@ type Result struct {
 	Err error
 }
 
+func (l *Result) warn(format string, args ...any) {
+	l.Warnings = append(l.Warnings, fmt.Sprintf(format, args...))
+}
+
 // KeepLeftovers archives the work that is in no landed commit: the files that could not be committed, which left
 // names, or the whole work tree if the commits could not be read. archive returns the file's path in the output.
 func (l *Result) KeepLeftovers(
@@ -41,14 +46,14 @@ func (l *Result) KeepLeftovers(
 		return
 	}
 	if left != nil {
-		l.Warnings = append(l.Warnings, left.Error())
+		l.warn("%v", left)
 	}
 	var err error
 	if l.Archive, err = archive(ctx, whole); err != nil {
 		// Commits stay in the box; a file that is too large is left out on purpose.
 		l.Archive, l.Large = "", errors.Is(err, tree.ErrTooLarge)
 		l.Lost = !l.Large && (left != nil || !l.commitsInBox())
-		l.Warnings = append(l.Warnings, err.Error())
+		l.warn("%v", err)
 	}
 }
 

@@ -64,10 +64,6 @@ func (rs *Repos) Mirror() git.Repo { return git.Repo{Dir: rs.mirrorDir(), Bare: 
 // own branch, nor its refs next to the branch, nor anything newer.
 func (rs *Repos) Before() git.Repo { return git.Repo{Dir: rs.BeforeDir, Bare: true} }
 
-// Objects returns a repository of root with the objects of the mirror and of the work tree, to read commits
-// that the remote may not have yet. The agent's configuration does not apply in it.
-func (rs *Repos) Objects() git.Repo { return rs.Outbox() }
-
 // authed adds the remote's credential to a repository of root.
 func (rs *Repos) authed(r git.Repo) git.Repo {
 	r.Auth = rs.Auth
@@ -236,7 +232,8 @@ func (rs *Repos) Reconnect(ctx context.Context) error {
 	return rs.Connect(path)
 }
 
-// Outbox returns the repository that pushes start from.
+// Outbox returns the repository that pushes start from. It has the objects of the mirror and of the work tree, so it
+// reads commits that the remote may not have yet. The agent's configuration does not apply in it.
 func (rs *Repos) Outbox() git.Repo {
 	return git.Repo{Dir: rs.outboxDir(), Bare: true, Env: []string{
 		"GIT_AUTHOR_NAME=" + signer, "GIT_AUTHOR_EMAIL=" + signer + "@localhost",
@@ -296,6 +293,15 @@ const LocalTime = 30 * time.Second
 
 // MaxCommits bounds the commits that a result lists.
 const MaxCommits = 200
+
+// Log lists the newest commits of head that base does not have, in the form that results use.
+func Log(ctx context.Context, r git.Repo, base, head string) (commits []workorder.Commit, err error) {
+	list, err := r.Log(ctx, base, head, MaxCommits)
+	for _, c := range list {
+		commits = append(commits, workorder.Commit(c))
+	}
+	return commits, err
+}
 
 // askTime bounds a query of the remote's refs.
 const askTime = 30 * time.Second

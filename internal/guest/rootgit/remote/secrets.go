@@ -101,10 +101,11 @@ func (r *Remote) Leaks(objects map[string]bool) (list []Leak) {
 // maxClean bounds the remembered commits; each is an argument of git.
 const maxClean = 50
 
-// secrets lists the changes that must not be pushed because of a secret, by ref. The state has no file of the agent's.
-func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *SecretError, error) {
+// refusedSecrets lists the changes that must not be pushed because of a secret, by ref. The state has no file of the
+// agent's.
+func (r *Remote) refusedSecrets(ctx context.Context, cs []Change) (map[string]string, error) {
 	if r.scan == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	id := r.Repos.Order.TaskID
 	refused, all := map[string]string{}, &SecretError{}
@@ -114,7 +115,7 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 		}
 		leaks, err := r.leaks(ctx, c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("search the commits to push for secrets: %w", err)
+			return nil, fmt.Errorf("search the commits to push for secrets: %w", err)
 		}
 		for _, l := range leaks {
 			if l.object = ""; l.Refused {
@@ -126,9 +127,9 @@ func (r *Remote) secrets(ctx context.Context, cs []Change) (map[string]string, *
 		}
 	}
 	if len(refused) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
-	return refused, all, nil
+	return refused, &RefusedError{Why: refused, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: all}}
 }
 
 // leaks searches the name of a ref and the objects and paths of its commit that the remote does not have.
@@ -208,15 +209,6 @@ func (r *Remote) look(ctx context.Context, ids []string, paths map[string]string
 func (r *Remote) contents(ctx context.Context, ids []string, w io.Writer) error {
 	_, err := r.Repos.Outbox().Stream(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), w, time.Second, "cat-file", "--batch", "--buffer")
 	return err
-}
-
-// refusedSecrets refuses changes of a push because of secrets; the result is nil if there are none.
-func (r *Remote) refusedSecrets(ctx context.Context, cs []Change) (map[string]string, error) {
-	refused, leaks, err := r.secrets(ctx, cs)
-	if err != nil || leaks == nil {
-		return nil, err
-	}
-	return refused, &RefusedError{Why: refused, Err: &git.Error{Verb: "push", Kind: git.KindRejected, Err: leaks}}
 }
 
 // SecretIn returns the refusal because of a secret in an error; nil if there is none.

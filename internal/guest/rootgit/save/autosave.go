@@ -48,9 +48,8 @@ type AutoSaver struct {
 	beginOnce, stopOnce sync.Once
 	kill                context.CancelFunc
 
-	mu         sync.Mutex
-	changed    time.Time
-	checkpoint *workorder.Checkpoint
+	mu      sync.Mutex
+	changed time.Time
 
 	said map[string]time.Time // errors, by the time of their last report
 	bad  bool                 // the last save failed
@@ -112,13 +111,6 @@ func (k *AutoSaver) Changed() time.Time {
 	return k.changed
 }
 
-// Checkpoint returns the last one on the remote, or nil.
-func (k *AutoSaver) Checkpoint() *workorder.Checkpoint {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.checkpoint
-}
-
 func (k *AutoSaver) touched() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,7 +148,6 @@ func (k *AutoSaver) run(ctx context.Context) {
 		k.fail(workorder.EventLease, "", err)
 		return
 	}
-	k.note()
 	var s schedule
 	begin, lost := k.begin, k.Lost()
 	watch := time.NewTicker(min(watchEvery, max(k.interval/4, 10*time.Millisecond)))
@@ -219,7 +210,6 @@ func (k *AutoSaver) once(ctx context.Context, s *schedule, tree *string) (done b
 	if out.Pushed || settled {
 		s.lastPush = now
 	}
-	k.note()
 	if ctx.Err() != nil {
 		return true // killed: the next push finds out its result
 	}
@@ -269,13 +259,6 @@ func (k *AutoSaver) fail(t workorder.EventType, ref string, err error) {
 	}
 	k.said[kind] = time.Now()
 	k.p.Repos.Emit(workorder.Event{Type: t, Name: ref, Status: "error", Text: err.Error()})
-}
-
-// note publishes the ledger's checkpoint for the AutoSaver's callers.
-func (k *AutoSaver) note() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.checkpoint = k.p.Ledger.Checkpoint
 }
 
 // refs identifies the state of HEAD and the branch by the files' stamps, without reading them.

@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -268,14 +267,14 @@ func (st *AgentConfig) put(ctx context.Context, list []remote.ConfigFile, entry 
 		}
 	}
 	if gone.Len() > 0 {
-		if err := st.feed(ctx, "xargs -0 rm -rf --", gone.String()); err != nil {
+		if _, err := st.Work.shell(ctx, "xargs -0 rm -rf --", gone.String()); err != nil {
 			return err
 		}
 	}
 	if len(dirs) > 0 { // as git does
 		deepest := slices.Sorted(maps.Keys(dirs))
 		slices.Reverse(deepest)
-		if err := st.feed(
+		if _, err := st.Work.shell(
 			ctx, "xargs -0 rmdir --ignore-fail-on-non-empty -- 2>/dev/null || true", strings.Join(deepest, "\x00")+"\x00",
 		); err != nil {
 			return err
@@ -293,13 +292,6 @@ func (st *AgentConfig) put(ctx context.Context, list []remote.ConfigFile, entry 
 		return err
 	}
 	return t.Run(ctx, "checkout-index", "--force", "--all")
-}
-
-func (st *AgentConfig) feed(ctx context.Context, script, input string) error {
-	_, err := proc.Output(
-		ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", script}, Dir: st.Repos.Workspace, User: st.Repos.User, Stdin: strings.NewReader(input)},
-	)
-	return err
 }
 
 // hide makes the agent's git report no change for these files.
@@ -328,7 +320,8 @@ func (st *AgentConfig) hide(ctx context.Context, list []remote.ConfigFile) error
 	if exclude.Len() == 0 {
 		return nil
 	}
-	return st.feed(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", exclude.String())
+	_, err = st.Work.shell(ctx, "mkdir -p .git/info && cat >>.git/info/exclude", exclude.String())
+	return err
 }
 
 // excludable writes a path as a pattern that matches it alone; it cannot express a line end.

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
 // NestedRepoWarnings warns of repositories that the agent made inside the work tree, whose own
@@ -53,10 +51,7 @@ func (t *WorkTree) lfsObjects(ctx context.Context) (list []string, n int) {
 func (t *WorkTree) countLFS(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
-	out, err := proc.Output(ctx, proc.Spec{
-		Argv: []string{"/bin/sh", "-c", "test ! -d " + lfsDir + " || find " + lfsDir + " -type f -printf ."}, Dir: t.Repos.Workspace,
-		User: t.Repos.User,
-	})
+	out, err := t.shell(ctx, "test ! -d "+lfsDir+" || find "+lfsDir+" -type f -printf .", "")
 	if err != nil {
 		return 0 // unreadable files are not counted
 	}

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -145,10 +144,7 @@ func (s *Checkpointer) Recheckout(ctx context.Context) error {
 	if err := s.Ledger.Load(); err != nil {
 		return err
 	}
-	_, err := proc.Output(ctx, proc.Spec{
-		Argv: []string{"/bin/rm", "-rf", "--", ".git/index", ".git/index.lock"}, Dir: s.Repos.Workspace, User: s.Repos.User,
-		Env: []string{"LC_ALL=C.UTF-8"},
-	})
+	_, err := s.Work.shell(ctx, "rm -rf -- .git/index .git/index.lock", "")
 	if err != nil {
 		return fmt.Errorf("check %s out once more: %w", s.Ledger.Branch(), err)
 	}
@@ -166,10 +162,7 @@ func (s *Checkpointer) below(ctx context.Context, base, commit string) error {
 	if err != nil || len(index) == 0 {
 		return err
 	}
-	_, err = proc.Output(ctx, proc.Spec{
-		Argv: []string{"/bin/sh", "-c", "umask 022; cat >.git/index"}, Dir: s.Repos.Workspace, User: s.Repos.User,
-		Env: []string{"LC_ALL=C.UTF-8"}, Stdin: bytes.NewReader(index),
-	})
+	_, err = s.Work.shell(ctx, "umask 022; cat >.git/index", string(index))
 	return err
 }
 
@@ -402,15 +395,11 @@ func (s *Checkpointer) RestoredPaths(ctx context.Context) ([]string, error) {
 
 // History returns the branch's commits beyond the base at the start of the run, newest first. Call it after
 // Checkout.
-func (s *Checkpointer) History(ctx context.Context) (cs []workorder.Commit, err error) {
+func (s *Checkpointer) History(ctx context.Context) ([]workorder.Commit, error) {
 	if err := s.Ledger.Load(); err != nil {
 		return nil, err
 	}
-	list, err := s.Repos.Mirror().Log(ctx, s.Ledger.State.BaseSHA, s.Ledger.Start, remote.MaxCommits)
-	for _, c := range list {
-		cs = append(cs, workorder.Commit(c))
-	}
-	return cs, err
+	return remote.Log(ctx, s.Repos.Mirror(), s.Ledger.State.BaseSHA, s.Ledger.Start)
 }
 
 // Names of KeptRef. ownRefs have no work for an agent to adopt: a damaged state, and a rebase's refs next to

@@ -112,7 +112,15 @@ func (t *WorkTree) restoreFileAccess(ctx context.Context) {
 func (t *WorkTree) script(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
-	_ = proc.Run(ctx, proc.Spec{Argv: []string{"/bin/sh", "-c", text}, Dir: t.Repos.Workspace, User: t.Repos.User})
+	_, _ = t.shell(ctx, text, "")
+}
+
+// shell runs a script in the work tree, as the agent's user.
+func (t *WorkTree) shell(ctx context.Context, script, stdin string) ([]byte, error) {
+	return proc.Output(ctx, proc.Spec{
+		Argv: []string{"/bin/sh", "-c", script}, Dir: t.Repos.Workspace, User: t.Repos.User, Stdin: strings.NewReader(stdin),
+		Env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"},
+	})
 }
 
 // clearTime is enough to walk a million files.
