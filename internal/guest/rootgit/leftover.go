@@ -40,7 +40,6 @@ func leftoverMessage(task string) string {
 		"that nothing is lost.\n"
 }
 
-// maxConflicts bounds the files that a message lists.
 const maxConflicts = 20
 
 // conflictMessage returns the message of a commit with conflicts that the agent left, so that it is not taken

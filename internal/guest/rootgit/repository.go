@@ -234,7 +234,6 @@ func (r *Repository) Result(ctx context.Context) (left []string, err error) {
 	return r.Uploader.Result(ctx, root.FS())
 }
 
-// maxChangedCommits bounds the commits whose files a result names.
 const maxChangedCommits = 50
 
 // Changes lists the files of the newest commits of head that base does not have, by commit.

@@ -33,7 +33,6 @@ type parts struct {
 	Rebaser  *land.Rebaser
 }
 
-// connect creates the parts for a task's repositories.
 func connect(repos *remote.Repos) *parts {
 	r := remote.New(repos)
 	t := tree.New(r)

@@ -65,7 +65,7 @@ const (
 // Claim takes the task's lease by compare and swap. Call it after Fetch, with its results, and before
 // Checkout.
 //
-// If the mode starts a new task and the remote already has the task, Claim returns ErrExists, unless the
+// If the mode starts a new task and the remote already has the task, Claim returns ErrTaskExists, unless the
 // order's IfExists allows more: then the task is continued and the order's mode changes accordingly, or a
 // *DoneError returns its result. If the mode continues a task that the remote does not have, the task starts
 // from scratch if the order has its text; otherwise the error is ErrUnknown, of kind git.KindNotFound.
@@ -129,7 +129,6 @@ func (ls *Claimer) Claim(ctx context.Context, base, sha string) (*Result, error)
 	}
 }
 
-// afterPause reads the remote again, after a short pause.
 func (ls *Claimer) afterPause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -73,7 +73,7 @@ func (ls *Claimer) readResult(ctx context.Context, commit string) (*workorder.Re
 	return workorder.DecodeResult(out)
 }
 
-// existsError is ErrExists for one task.
+// existsError is ErrTaskExists for one task.
 type existsError struct{ task string }
 
 func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }

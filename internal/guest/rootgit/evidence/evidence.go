@@ -76,7 +76,7 @@ type fileSet struct {
 	left    []string // files that did not fit or could not be read
 }
 
-// take puts a file of root into the bag, or adds it to left.
+// take adds a file of root, or adds its name to left.
 func (b *fileSet) take(ctx context.Context, root fs.FS, name string) error {
 	content, ok := evidenceFile(root, name, b.room())
 	if !ok || b.files >= maxFiles {
@@ -89,7 +89,7 @@ func (b *fileSet) take(ctx context.Context, root fs.FS, name string) error {
 // room returns the largest allowed size of the next file.
 func (b *fileSet) room() int { return max(0, min(MaxFile, MaxBytes-b.bytes)) }
 
-// put puts a file into the bag, whatever its size.
+// put adds a file, whatever its size.
 func (b *fileSet) put(ctx context.Context, name, content string) error {
 	out := b.p.Repos.Outbox()
 	out.Stdin = content
@@ -102,7 +102,6 @@ func (b *fileSet) put(ctx context.Context, name, content string) error {
 	return nil
 }
 
-// commit creates a commit of the files in the bag. If parent is empty, the commit has none.
 func (b *fileSet) commit(ctx context.Context, message, parent string) (string, error) {
 	r := b.p.Repos.Outbox()
 	file := filepath.Join(b.p.Repos.Dir, "evidence-index")
@@ -125,7 +124,6 @@ func (b *fileSet) commit(ctx context.Context, message, parent string) (string, e
 	return string(bytes.TrimSpace(out)), err
 }
 
-// evidenceFile reads a regular file of at most limit bytes.
 func evidenceFile(root fs.FS, name string, limit int) (content string, ok bool) {
 	if !fs.ValidPath(name) || strings.ContainsAny(name, "\x00\n") {
 		return "", false

@@ -100,7 +100,6 @@ func lastOfForge(items []workorder.ReviewItem) int {
 	return -1
 }
 
-// sameItem reports whether two items are about the same.
 func sameItem(a, b *workorder.ReviewItem) bool {
 	if a.Source != b.Source || a.Thread != b.Thread || a.URL != b.URL {
 		return false
@@ -132,7 +131,6 @@ func (f *Feedback) RemoveAnswered(s *workorder.State, head string) {
 	s.Review = nil
 }
 
-// maxAddressing bounds the commits that are read.
 const maxAddressing = 500
 
 var (

@@ -98,7 +98,6 @@ func logs(root fs.FS) (names []string) {
 	return names
 }
 
-// zipped compresses a file of root, if it has at most limit bytes.
 func zipped(root fs.FS, name string, limit int) (content string, ok bool) {
 	f, err := root.Open(name)
 	if err != nil {

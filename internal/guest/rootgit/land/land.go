@@ -148,7 +148,6 @@ func (ld *Lander) arrived(sha string) string {
 	return ""
 }
 
-// gather collects the work tree's commits.
 func (ld *Lander) gather(ctx context.Context, base string, l *Result) (remote.Commits, error) {
 	if err := ld.Ledger.Load(); err != nil {
 		return remote.Commits{}, err
@@ -242,7 +241,6 @@ func (ld *Lander) deliver(ctx context.Context, w remote.Commits, l *Result, end 
 	return err
 }
 
-// aboutAuthor matches a remote's rule about commit authors.
 var aboutAuthor = pattern.New(`(?i)\b(author|committer|e-?mail|GH007|identity)\b`)
 
 // authorHint names the key that sets the commit author, if the remote's message is about that.
@@ -352,4 +350,19 @@ func (ld *Lander) bundle(ctx context.Context, outbox git.Repo, base string, refs
 		return fmt.Errorf("keep the work as a bundle: %w", err)
 	}
 	return nil
+}
+
+func (ld *Lander) ended(s *workorder.State, end workorder.Attempt) {
+	end.ID = ld.Repos.Order.AttemptID
+	end.Reasons, end.Agent.Final, end.Plan = end.Reasons.Each(ld.Repos.Mask), ld.Repos.Mask(end.Agent.Final), ld.Repos.Mask(end.Plan)
+	if a := s.Find(end.ID); a != nil {
+		end.Number, end.Mode, end.StartedAt, end.Incarnation = a.Number, a.Mode, a.StartedAt, a.Incarnation
+		*a = end
+	} else {
+		s.Attempts = append(s.Attempts, end)
+	}
+	s.Lease = nil
+	if ld.Answered {
+		ld.Feedback.RemoveAnswered(s, end.HeadSHA)
+	}
 }

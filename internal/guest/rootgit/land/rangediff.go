@@ -46,7 +46,7 @@ type Range struct {
 	Resolver string
 }
 
-// Comparison is the result of Compare.
+// Comparison is the result of CompareCommits.
 type Comparison struct {
 	Moved []workorder.RangePair
 	// Conflicts lists the files that conflict when git rebases the commits.
@@ -381,7 +381,6 @@ func (c *comparison) marks(ctx context.Context, o, n *rangeCommit, files []strin
 
 type mark struct{ file, line string }
 
-// marked returns the lines of files in a commit that look like conflict markers.
 func (c *comparison) marked(ctx context.Context, sha string, files []string) (map[mark]bool, error) {
 	list := map[mark]bool{}
 	// Files are names, not patterns.

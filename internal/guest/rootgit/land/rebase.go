@@ -259,7 +259,6 @@ func (rb *Rebaser) Run(ctx context.Context, r *RebasePlan) error {
 	return err
 }
 
-// unmerged returns the conflicting files of the index.
 func (rb *Rebaser) unmerged(ctx context.Context) ([]string, error) {
 	var list []string
 	err := rb.Repos.Tree().Each(ctx, func(rec string) {
@@ -331,7 +330,6 @@ func (rb *Rebaser) Unfinished(ctx context.Context, r *RebasePlan) (head, why str
 	return t.Head, "", nil
 }
 
-// inProgress reports whether the work tree's repository has a rebase in progress.
 func (rb *Rebaser) inProgress() bool {
 	root, err := os.OpenRoot(rb.Repos.Workspace)
 	if err != nil {

@@ -33,7 +33,7 @@ func (l *Fence) Lost() chan struct{} {
 }
 
 // markLost records the lease's new holder, only once. It calls say before
-// Gone is closed: after that the process, or the reading of events, may end.
+// Lost is closed: after that the process, or the reading of events, may end.
 func (l *Fence) markLost(by *workorder.Lease, say func()) {
 	l.losing.Do(func() {
 		say()
@@ -60,7 +60,6 @@ func (l *Fence) sending(commits ...string) {
 	l.sent = l.sent[max(0, len(l.sent)-maxSent):]
 }
 
-// hasSent reports whether a state commit was sent by this box.
 func (l *Fence) hasSent(commit string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Ledger is the ledger for the processes of a box. Ledger is nil before Load, or before the lease is taken.
+// Ledger is root's record of the remote and of the task, for all processes of a box. It is empty before Load or Begin.
 type Ledger struct {
 	*ledgerData
 	// Fence tells whether this box still holds the lease.
@@ -31,7 +31,6 @@ type Ledger struct {
 	noted sync.Once // a failure to write the ledger was reported
 }
 
-// newLedger returns an empty ledger; nothing is read yet.
 func newLedger(r *Repos) *Ledger { return &Ledger{repos: r} }
 
 // ledgerData is root's view of the remote and of the task. It is a file of root, so that rescue, another process,
@@ -250,7 +249,6 @@ func (l *Ledger) Lease() *workorder.Lease {
 	}
 }
 
-// renewal returns the time between two heartbeats.
 func (l *Ledger) renewal() time.Duration {
 	return min(l.repos.Order.CheckpointInterval(), workorder.LeaseRenewal)
 }
@@ -285,3 +283,84 @@ type RebaseResult struct {
 	// Beside is the ref used while the branch was held.
 	Beside string `json:"beside,omitempty"`
 }
+
+// IsOwn reports whether a state comes from a push of this box: it has this box's lease, or records the end of
+// its attempt as the last one.
+func (l *Ledger) IsOwn(s *workorder.State) bool {
+	if s.Lease != nil {
+		return l.Holds(s.Lease)
+	}
+	last := s.Last()
+	return last != nil && last == l.OwnAttempt(s)
+}
+
+// Holds reports whether a lease is this box's.
+func (l *Ledger) Holds(lease *workorder.Lease) bool {
+	return lease.AttemptID == l.repos.Order.AttemptID && lease.Incarnation == l.BoxID
+}
+
+// OwnAttempt returns this box's attempt in a state, under its own name or under its new name since another box
+// began the same attempt again; nil if there is none.
+func (l *Ledger) OwnAttempt(s *workorder.State) *workorder.Attempt {
+	if a := s.Find(l.repos.Order.AttemptID); a != nil && a.Incarnation == l.BoxID {
+		return a
+	}
+	if l.BoxID == "" {
+		return nil
+	}
+	return s.Find(l.BoxID)
+}
+
+// endedIn reports whether this box's attempt ended, according to the state, before another one began.
+func (l *Ledger) endedIn(s *workorder.State) bool {
+	a := l.OwnAttempt(s)
+	return a != nil && a.Status != "" && a.Status != workorder.StatusLost
+}
+
+// Sending records a state that may be on the remote from now on.
+func (l *Ledger) Sending(commit string) {
+	l.Sent = append(l.Sent[max(0, len(l.Sent)-maxSent+1):], commit)
+	l.Fence.sending(commit)
+}
+
+// An agent can fill the disk. The ledger needs little space, so that much
+// is reserved with the lease and freed when it is needed.
+
+// reserveBytes is enough for some hundred states and heartbeats.
+const reserveBytes = 4 << 20
+
+func (l *Ledger) reserveFile() string { return filepath.Join(l.repos.Dir, "reserve") }
+
+// Reserve takes the space. If the disk has too little left at the start,
+// the run is tried all the same.
+func (l *Ledger) Reserve() { _ = os.WriteFile(l.reserveFile(), make([]byte, reserveBytes), 0o600) }
+
+// Unreserve frees the space; freed reports whether there was any.
+func (l *Ledger) Unreserve() (freed bool) { return os.Remove(l.reserveFile()) == nil }
+
+// ctxMutex is a mutex whose Lock honours a context: a hanging push may hold it for minutes, and a stopped
+// caller has only seconds. The zero value is free.
+type ctxMutex struct {
+	once  sync.Once
+	taken chan struct{}
+}
+
+func (m *ctxMutex) lock(ctx context.Context) error {
+	m.once.Do(func() { m.taken = make(chan struct{}, 1) })
+	if ctx.Err() == nil {
+		select {
+		case m.taken <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+		}
+	}
+	return fmt.Errorf("wait for the running save: %w", context.Cause(ctx))
+}
+
+func (m *ctxMutex) unlock() { <-m.taken }
+
+// Lock protects the index and the ledger against a concurrent AutoSaver. It fails when ctx ends.
+func (l *Ledger) Lock(ctx context.Context) error { return l.op.lock(ctx) }
+
+// Unlock releases Lock.
+func (l *Ledger) Unlock() { l.op.unlock() }

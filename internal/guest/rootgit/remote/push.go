@@ -106,7 +106,6 @@ func (p *Pusher) Push(ctx context.Context, cs []Change, cp *workorder.Checkpoint
 // maxTips bounds the recorded commits of this box's own pushes: late pushes are few.
 const maxTips = 20
 
-// adopt records refs as the remote's current ones.
 func (p *Pusher) adopt(refs map[string]string) {
 	led, id := p.Ledger, p.Repos.Order.TaskID
 	for ref, sha := range refs {
@@ -380,5 +379,27 @@ func (p *Pusher) ReportPushed(cs []Change, start time.Time) {
 				workorder.Event{Type: workorder.EventPush, Name: c.Ref, Status: "ok", Text: c.SHA, DurationMS: time.Since(start).Milliseconds()},
 			)
 		}
+	}
+}
+
+// backs reports whether a change is the backup, which is pushed together with the branch.
+func backs(m *RebaseResult, c Change) bool {
+	return m != nil && c.Ref == m.Backup && c.SHA == m.OldHead
+}
+
+// rebase writes the new base into the state, with the push that moves the branch or after it.
+func (p *Pusher) rebase(next *workorder.State, cs []Change) {
+	m := p.Ledger.Moved
+	if m == nil {
+		return
+	}
+	branch := workorder.BranchRef(p.Ledger.Branch())
+	there := p.Ledger.Refs[branch] == m.Head
+	for _, c := range cs {
+		// A remote that takes refs one by one may still refuse the branch.
+		there = there || c.Ref == branch && c.SHA == m.Head && !p.Ledger.Apart
+	}
+	if there {
+		next.BaseBranch, next.BaseSHA = m.Branch, m.Base
 	}
 }

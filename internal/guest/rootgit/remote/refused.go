@@ -23,7 +23,6 @@ const (
 	refusedMost  = 10 * time.Minute
 )
 
-// refuse records the refused changes of cs and returns the others.
 func (p *Pusher) refuse(e *RefusedError, cs []Change) []Change {
 	if p.refused == nil {
 		p.refused = map[string]refusal{}
@@ -89,7 +88,6 @@ func (p *Pusher) PushAccepted(ctx context.Context, cs []Change, cp *workorder.Ch
 	return p.refusal(refused)
 }
 
-// refusal describes a refused branch for the user.
 func (p *Pusher) refusal(e *RefusedError) error {
 	name := p.Ledger.Branch()
 	if p.Ledger.Foreign != "" {

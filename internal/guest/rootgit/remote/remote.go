@@ -147,7 +147,6 @@ const (
 	maxSaidLines = 30
 )
 
-// userInfo matches the credential in a URL.
 var userInfo = pattern.New(`://[^/\s@]+@`)
 
 // said returns the remote's output during a push, which git repeats line by line. It may contain anything,

@@ -64,7 +64,6 @@ func (rs *Repos) Mirror() git.Repo { return git.Repo{Dir: rs.mirrorDir(), Bare: 
 // own branch, nor its refs next to the branch, nor anything newer.
 func (rs *Repos) Before() git.Repo { return git.Repo{Dir: rs.BeforeDir, Bare: true} }
 
-// authed adds the remote's credential to a repository of root.
 func (rs *Repos) authed(r git.Repo) git.Repo {
 	r.Auth = rs.Auth
 	return r
@@ -303,7 +302,6 @@ func Log(ctx context.Context, r git.Repo, base, head string) (commits []workorde
 	return commits, err
 }
 
-// askTime bounds a query of the remote's refs.
 const askTime = 30 * time.Second
 
 // RemoteRefs queries the remote for the task's refs.

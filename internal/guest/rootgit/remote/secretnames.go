@@ -45,7 +45,6 @@ func (r *Remote) inPaths(ctx context.Context, sha string, fresh []string) ([]Lea
 	return list, nil
 }
 
-// leak completes a Leak of a secret.
 func (r *Remote) leak(name string, l Leak) Leak {
 	l.Name, l.Refused = name, name != placeholderName && r.Repos.Order.PushSecrets != workorder.PushSecretsAllow
 	return l

@@ -158,7 +158,6 @@ const (
 	largestFile = 512 << 20
 )
 
-// tooLarge is the reason for leaving out such a file.
 const tooLarge = "larger than 512 MiB: neither read nor kept; commit it, or add it to .gitignore"
 
 // Archive saves files as a compressed tar file: those that Commit could not
@@ -210,7 +209,6 @@ func (c *Committer) Archive(ctx context.Context, path string, whole bool) error 
 	return nil
 }
 
-// archiver returns a command that archives the names on its standard input. It leaves out unreadable files.
 func archiver(recursion string) []string {
 	return []string{"tar", "--create", "--gzip", recursion, "--ignore-failed-read", "--null", "--verbatim-files-from", "--files-from=-"}
 }
@@ -218,7 +216,6 @@ func archiver(recursion string) []string {
 // errEmpty means that tar could read none of the files, which tar itself reports as success.
 var errEmpty = errors.New("none of them can be read")
 
-// holdsAny returns an error if a compressed archive is empty.
 func holdsAny(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -78,7 +78,6 @@ func folders(files map[string]string) map[string]bool {
 	return dirs
 }
 
-// blocked reports whether a file is at a path where name needs a directory.
 func blocked(name string, files map[string]string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if files[dir] != "" {

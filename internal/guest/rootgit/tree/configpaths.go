@@ -47,7 +47,7 @@ var configPaths = []string{
 // maxLinks bounds how many links of the base lead from one such file to the next.
 const maxLinks = 8
 
-// ConfigMatcher matches the paths of agents' settings: those of ConfigPaths, and the targets of the base's links at such paths.
+// ConfigMatcher matches the paths of agents' settings: those of configPaths, and the targets of the base's links at such paths.
 type ConfigMatcher map[string]string
 
 // Has reports whether a path of the repository is a setting of agents.
@@ -63,7 +63,7 @@ func (g ConfigMatcher) Has(name string) bool {
 	return false
 }
 
-// configPath reports whether a path is one of ConfigPaths, is below one, or is a file where one of them needs
+// configPath reports whether a path is one of configPaths, is below one, or is a file where one of them needs
 // a directory.
 func configPath(name string) bool {
 	for rest, more := name, true; more; _, rest, more = strings.Cut(rest, "/") {

@@ -114,7 +114,6 @@ func (c *Committer) marked(ctx context.Context, options ...string) (paths []stri
 // maxConflicts bounds the examined paths; all of them are in the commit.
 const maxConflicts = 1000
 
-// noteConflicts records conflicts, if there are any, for Unresolved.
 func (c *Committer) noteConflicts(ctx context.Context, t git.Repo, found *Conflicts) {
 	if found == nil {
 		return

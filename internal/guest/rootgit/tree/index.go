@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// repo returns the work tree with the separate index.
 func (x *Index) repo() git.Repo {
 	t := x.Repos.Tree()
 	t.Env = append(t.Env, "GIT_INDEX_FILE="+x.Repos.SidePath(sideIndex))
@@ -56,7 +55,6 @@ func (x *Index) seed(ctx context.Context) error {
 	return x.copyIndex(ctx, own, x.Repos.SidePath(sideIndex))
 }
 
-// ownIndex returns the path of the agent's index.
 func (x *Index) ownIndex(ctx context.Context) (string, error) {
 	out, err := x.Repos.Tree().Output(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
 	return strings.TrimSuffix(string(out), "\n"), err
@@ -85,7 +83,6 @@ func (x *Index) replaceAgentIndex(ctx context.Context) error {
 	return x.copyIndex(ctx, x.Repos.SidePath(sideIndex), own)
 }
 
-// copyIndex copies an index as the agent's user.
 func (x *Index) copyIndex(ctx context.Context, from, to string) error {
 	// A work tree without an index gets an empty one.
 	// If the process is killed, either the old or the new index is there.
@@ -239,7 +236,6 @@ func (x *Index) present(path string) bool {
 // firstIndex is the index of the remote's branch with the small changes.
 const firstIndex = "first"
 
-// settingsIndex is the index for the settings only.
 const settingsIndex = "settings"
 
 // asHead returns the input of `update-index --index-info` that gives paths of an index head's entries. A path

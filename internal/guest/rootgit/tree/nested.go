@@ -36,7 +36,6 @@ func (t *WorkTree) NestedRepoWarnings(ctx context.Context, base, head string) (w
 	return warnings
 }
 
-// lfsDir is where Git LFS stores the content of its pointers.
 const lfsDir = ".git/lfs/objects"
 
 // lfsObjects returns lfsDir if it is not empty; root's pushes do not include it.

@@ -19,7 +19,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// workRef is the mirror's ref for the commit whose tree is restored.
 const workRef = "refs/restore/work"
 
 // fit tells how a checkpoint relates to the branch on the remote.
@@ -96,7 +95,6 @@ func (s *Checkpointer) CheckoutStandalone(ctx context.Context, base, commit, bra
 	return s.begin(ctx, t, branch, commit)
 }
 
-// clone clones the mirror into the work tree, without files.
 func (s *Checkpointer) clone(ctx context.Context, base string) (git.Repo, error) {
 	t := s.Repos.Tree()
 	t.Tree = false // not a work tree yet
@@ -122,7 +120,6 @@ func (s *Checkpointer) clone(ctx context.Context, base string) (git.Repo, error)
 	return t, t.Run(ctx, "remote", "set-url", "origin", s.Repos.Order.CloneURL)
 }
 
-// begin writes the files of a commit, on a branch.
 func (s *Checkpointer) begin(ctx context.Context, t git.Repo, branch, commit string) error {
 	checkout := []string{"checkout", "--quiet", "--no-track", "--force", "-B", branch, commit}
 	return s.filtered(ctx, t, checkout, checkout)
@@ -224,7 +221,6 @@ func (s *Checkpointer) fits(ctx context.Context, c *claim.Result) (f fit, err er
 	return f, m.Run(ctx, "update-ref", workRef, strings.TrimSpace(string(work)))
 }
 
-// maker returns the number of the attempt that made a checkpoint.
 func (s *Checkpointer) maker(ctx context.Context, checkpoint string) int {
 	out, err := s.Repos.Mirror().Output(ctx, "show", "--no-patch", "--format=%(trailers:key="+madeBy+",valueonly)", checkpoint, "--")
 	number, nerr := strconv.Atoi(strings.TrimSpace(string(out)))
@@ -325,7 +321,6 @@ func (s *Checkpointer) filtered(ctx context.Context, t git.Repo, first, again []
 	return nil
 }
 
-// bare deletes partly written files.
 func (s *Checkpointer) bare(ctx context.Context) error {
 	s.Index.Reset()
 	t, err := s.Index.unfiltered(ctx, s.Repos.Tree())

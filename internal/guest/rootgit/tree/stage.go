@@ -38,14 +38,12 @@ const (
 	maxBad = 50
 )
 
-// staged is the result of staging a work tree.
 type staged struct {
 	*diff
 	large []string          // files that are larger than allowed
 	left  *UncommittedError // nil if nothing else is missing
 }
 
-// skipped returns the paths that are not staged.
 func (s *staged) skipped() []string {
 	out := slices.Clone(s.large)
 	if s.left != nil {
@@ -95,7 +93,6 @@ func (x *Index) add(ctx context.Context, t git.Repo, most int64, unlock func(), 
 	return s, s.refused(ctx, a.raw, files)
 }
 
-// forcedFiles returns files that git would skip because they are ignored.
 func (x *Index) forcedFiles(f *diff) (files []File) {
 	l := x.Work.pathReader()
 	for _, path := range x.forced() {
@@ -168,12 +165,11 @@ func (x *Index) adder(ctx context.Context, t git.Repo, unlock func()) (*adder, e
 	return a, nil
 }
 
-// plain returns an Adder for an unfiltered index of root.
+// plain returns an adder for an unfiltered index of root.
 func (x *Index) plain(t git.Repo) *adder {
 	return &adder{t: t, raw: t, unlock: func() { _ = x.prepareSide() }}
 }
 
-// emptyTree returns the id of a tree without files.
 func (x *Index) emptyTree() string {
 	if x.Ledger.Load() == nil && len(x.Ledger.State.BaseSHA) == 64 {
 		return "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
@@ -192,7 +188,6 @@ type adder struct {
 	bad    int
 }
 
-// all stages files, and returns the failed ones with the reason.
 func (a *adder) all(ctx context.Context, files []File) *UncommittedError {
 	left := &UncommittedError{}
 	for len(files) > 0 {

@@ -25,7 +25,6 @@ type UncommittedError struct {
 // Left returns the paths that only Archive can keep.
 func (e *UncommittedError) Left() []string { return e.Paths }
 
-// maxNamed bounds the paths in a message.
 const maxNamed = 5
 
 func (e *UncommittedError) Error() string {
@@ -126,7 +125,6 @@ func (t *WorkTree) shell(ctx context.Context, script, stdin string) ([]byte, err
 // clearTime is enough to walk a million files.
 const clearTime = 20 * time.Second
 
-// isFull reports whether git failed because the disk is full.
 func isFull(err error) bool {
 	// The second text is git's when it streams a large file.
 	return err != nil && (strings.Contains(err.Error(), "No space left on device") || strings.Contains(err.Error(), "Out of diskspace"))

@@ -3,6 +3,7 @@ package tree
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -183,13 +184,11 @@ func (t *WorkTree) nested(changed, indexed map[string]bool, links []string, subm
 	return roots
 }
 
-// repository reports whether a directory of the work tree looks like the root of a repository.
 func (t *WorkTree) repository(dir string) bool {
 	st, err := os.Lstat(filepath.Join(t.Repos.Workspace, dir, ".git"))
 	return err == nil && (st.IsDir() || st.Mode().IsRegular())
 }
 
-// worktree reports whether a directory is another work tree of the agent's repository.
 func (t *WorkTree) worktree(dir string) bool {
 	f, err := t.peek(filepath.Join(dir, ".git"), 0)
 	if err != nil {
@@ -206,7 +205,6 @@ func (t *WorkTree) worktree(dir string) bool {
 	return err == nil && string(got) == want
 }
 
-// filled reports whether a directory of the work tree is not empty.
 func (t *WorkTree) filled(dir string) bool {
 	f, err := t.peek(dir, syscall.O_DIRECTORY)
 	if err != nil {
@@ -336,4 +334,27 @@ func (l *pathReader) real(dir string) bool {
 		l.dirs[dir] = is
 	}
 	return is
+}
+
+// Stamp identifies the state of a file without reading it.
+func Stamp(path string) string {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(st.ModTime().UnixNano(), st.Size(), st.Mode())
+}
+
+// changes calls f for each path in which a repository's diff-index or diff-tree finds a
+// difference, with git's record: ":mode-before mode-now id-before id-now status".
+func changes(ctx context.Context, r git.Repo, f func(path, entry string), args ...string) error {
+	entry := ""
+	return r.Each(ctx, func(field string) {
+		if entry == "" {
+			entry = field
+			return
+		}
+		f(field, entry)
+		entry = ""
+	}, args...)
 }
