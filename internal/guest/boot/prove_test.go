@@ -20,13 +20,8 @@ func (f *fakeProver) Remember(context.Context) error { return nil }
 
 func (f *fakeProver) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	f.base, f.head = base, head
-	return &workorder.Proof{
-			Base:    base,
-			Head:    head,
-			Reasons: workorder.Because(workorder.ReasonSetup, "setup failed on base"),
-		}, []workorder.Evidence{
-			{Path: "evidence/pages/a.png"},
-		}, nil
+	proof := &workorder.Proof{Base: base, Head: head, Reasons: workorder.Because(workorder.ReasonSetup, "setup failed on base")}
+	return proof, []workorder.Evidence{{Path: "evidence/pages/a.png"}}, nil
 }
 
 func (f *fakeProver) Checks(context.Context, string, string) (*workorder.Proof, error) {
