@@ -52,7 +52,7 @@ func (b *worker) watchLease() {
 	go func() {
 		select {
 		case <-b.Repo.Lost():
-			b.interrupt(ErrLease)
+			b.interrupt(errLeaseLost)
 		case <-over:
 		}
 	}()

@@ -46,7 +46,7 @@ func (b *reporter) nothingToAnswer() string {
 	}
 	select {
 	case <-b.Repo.Lost(): // without a lease, the result has no answers that `pr open` could post
-		return ErrLease.Error() + ", and answers the feedback"
+		return errLeaseLost.Error() + ", and answers the feedback"
 	default:
 		return ""
 	}

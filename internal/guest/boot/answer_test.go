@@ -115,7 +115,7 @@ func TestNotAnswered(t *testing.T) {
 		}
 		says, settled := "sandbox-agent pr open T-A1B2C3D4", workorder.StatusSuccess
 		if lost {
-			says, settled = ErrLease.Error(), ""
+			says, settled = errLeaseLost.Error(), ""
 		}
 		a := &fakeAnswerer{}
 		r := playBox(t, f, o, func(b *Box) {

@@ -72,10 +72,10 @@ func (b *Box) shutdown() workorder.Shutdown {
 // Causes of an early ending, carried by the run's context.
 var (
 	errStopSignal = errors.New("received a stop signal")
-	// ErrDisk means that the task exceeded its disk limit.
-	ErrDisk = errors.New("the disk limit was reached")
-	// ErrLease means that this box can push nothing more.
-	ErrLease = errors.New("another sandbox has taken over the task")
+	// errDiskLimit means that the task exceeded its disk limit.
+	errDiskLimit = errors.New("the disk limit was reached")
+	// errLeaseLost means that this box can push nothing more.
+	errLeaseLost = errors.New("another sandbox has taken over the task")
 )
 
 // timeoutCause is the end of the task's time, a context.DeadlineExceeded.
@@ -104,7 +104,7 @@ func (b *Box) Run(ctx context.Context) int {
 	b.interrupt = interrupt
 	go b.watchSignals(func(cause error) { leave(cause); interrupt(cause) }, hurry)
 	if b.WatchDisk != nil {
-		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", ErrDisk, text)) })
+		go b.WatchDisk(run, func(text string) { interrupt(fmt.Errorf("%w: %s", errDiskLimit, text)) })
 	}
 	list := b.list()
 	b.land.worked(list.Work(run))

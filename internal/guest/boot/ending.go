@@ -46,7 +46,7 @@ func (b *lander) worked(err error) {
 	if cut && b.Rebaser != nil && b.work.ran && e.Status == "" && !b.move.moved {
 		e.Ending = cutShort(run)
 	}
-	if b.work.ran && (errors.Is(e.cause, ErrLease) || errors.Is(e.cause, ErrDisk)) {
+	if b.work.ran && (errors.Is(e.cause, errLeaseLost) || errors.Is(e.cause, errDiskLimit)) {
 		// The agent was stopped, so its own end means nothing.
 		e.Ending = cutShort(run)
 	}
@@ -64,7 +64,7 @@ func (b *lander) worked(err error) {
 func (b *lander) failed(err error) {
 	run, e := b.lives.run, &b.end
 	if cause := context.Cause(run); errors.Is(cause, errStopSignal) || errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause,
-		ErrDisk) {
+		errDiskLimit) {
 		e.Ending = cutShort(run)
 		return
 	}
@@ -105,9 +105,9 @@ func cutShort(ctx context.Context) workorder.Ending {
 	switch {
 	case errors.Is(cause, context.DeadlineExceeded):
 		return because(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "%v", cause)
-	case errors.Is(cause, ErrDisk):
+	case errors.Is(cause, errDiskLimit):
 		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDisk, "%v", cause)
-	case errors.Is(cause, ErrLease):
+	case errors.Is(cause, errLeaseLost):
 		return because(workorder.StatusError, workorder.ByLease, workorder.ReasonLease, "%v", cause)
 	}
 	return because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)
