@@ -49,7 +49,6 @@ type Recorder struct {
 
 	queue   chan []byte
 	drained chan struct{}
-	now     func() time.Time
 }
 
 // Options configures a Recorder.
@@ -57,8 +56,6 @@ type Options struct {
 	OutDir   string    // workorder.OutDir
 	StateDir string    // partial result, for rescue; never leaves the box
 	Stream   io.Writer // the container's standard output
-	Mask     Masker    // nil if there are no secrets
-	Now      func() time.Time
 }
 
 const partialFile = "result.partial.json"
@@ -66,9 +63,6 @@ const partialFile = "result.partial.json"
 // New opens the record. It continues an existing one in the same directories: the numbering and the partial
 // result.
 func New(o Options) (*Recorder, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	for _, d := range []string{
 		o.OutDir, filepath.Join(o.OutDir, workorder.LogsDir), filepath.Join(o.OutDir, workorder.EvidenceDir), o.StateDir,
 	} {
@@ -81,10 +75,10 @@ func New(o Options) (*Recorder, error) {
 		return nil, fmt.Errorf("open record: %w", err)
 	}
 	r := &Recorder{
-		out: o.OutDir, state: o.StateDir, mask: o.Mask, file: f, now: o.Now,
+		out: o.OutDir, state: o.StateDir, file: f,
 		queue: make(chan []byte, queueLength), drained: make(chan struct{}),
 	}
-	r.result = workorder.Result{Version: workorder.Version, StartedAt: o.Now().UTC()}
+	r.result = workorder.Result{Version: workorder.Version, StartedAt: time.Now().UTC()}
 	if b, err := os.ReadFile(filepath.Join(o.StateDir, partialFile)); err == nil {
 		var p partial
 		if json.Unmarshal(b, &p) == nil {
@@ -166,7 +160,7 @@ func (r *Recorder) emit(e workorder.Event) {
 		}
 		r.result.Usage = u
 	}
-	e.Seq, e.Time = r.seq+1, r.now().UTC()
+	e.Seq, e.Time = r.seq+1, time.Now().UTC()
 	e.Text, e.Name, e.Path, e.ID = r.masked(e.Text), r.masked(e.Name), r.masked(e.Path), r.masked(e.ID)
 	e.Text, e.Name, e.ID = text.Cut(e.Text, workorder.MaxEventText), text.Cut(e.Name, maxName), text.Cut(e.ID, maxName)
 	line, err := json.Marshal(e)
@@ -252,7 +246,7 @@ func (r *Recorder) StepStarted(name workorder.StepName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.step(name)
-	*s = workorder.Step{Name: name, Status: workorder.StepRunning, StartedAt: r.now().UTC()}
+	*s = workorder.Step{Name: name, Status: workorder.StepRunning, StartedAt: time.Now().UTC()}
 	r.emit(workorder.Event{Type: workorder.EventStepStarted, Name: string(name)})
 	r.save()
 }
@@ -268,7 +262,7 @@ func (r *Recorder) StepFinished(name workorder.StepName, err error, exitCode *in
 	}
 	s.ExitCode = exitCode
 	if !s.StartedAt.IsZero() {
-		s.DurationMS = r.now().Sub(s.StartedAt).Milliseconds()
+		s.DurationMS = time.Since(s.StartedAt).Milliseconds()
 	}
 	skip, skipped := errors.AsType[*Skip](err)
 	switch {
@@ -313,12 +307,12 @@ func (r *Recorder) Finish(final func(*workorder.Result)) error {
 	r.releaseAll()
 	final(&r.result)
 	res := &r.result
-	res.DurationMS = r.now().Sub(res.StartedAt).Milliseconds()
+	res.DurationMS = time.Since(res.StartedAt).Milliseconds()
 	res.Resumable = res.Mode.Resumable(res.Status, res.EndedBy)
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Status == workorder.StepRunning {
 			s.Status, s.Error = workorder.StepFailed, "the run ended in this step"
-			s.DurationMS = r.now().Sub(s.StartedAt).Milliseconds()
+			s.DurationMS = time.Since(s.StartedAt).Milliseconds()
 		}
 	}
 	if r.dropped > 0 {

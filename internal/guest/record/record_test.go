@@ -48,10 +48,11 @@ func (m mask) String(s string) string { return strings.ReplaceAll(s, m.secret, "
 
 func open(t *testing.T, stream *syncBuffer, out, state string) *Recorder {
 	t.Helper()
-	r, err := New(Options{OutDir: out, StateDir: state, Stream: stream, Mask: mask{"s3cret"}})
+	r, err := New(Options{OutDir: out, StateDir: state, Stream: stream})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.SetMask(mask{"s3cret"})
 	return r
 }
 
