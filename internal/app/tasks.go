@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/detect"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
@@ -237,4 +238,10 @@ func (t *Tasks) newJob(r TaskRequest) *taskJob {
 // isSetting reports whether a flag replaces a value of the project.
 func isSetting(flag string) bool {
 	return slices.ContainsFunc(resolve.Settings(), func(s resolve.Setting) bool { return s.Flag == flag })
+}
+
+// Attempt is the record of an earlier attempt of a task; 0 is the last one.
+func Attempt(rec *store.Record, attempt int) (*store.Record, error) {
+	past, err := rec.At(attempt)
+	return past, fault.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
 }

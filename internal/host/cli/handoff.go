@@ -44,11 +44,11 @@ func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 		}
 		id = last.TaskID
 	}
-	_, rec, err := a.task(ctx, id)
+	_, rec, err := a.Tasks().Find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return a.collect(ctx, rec)
+	return a.Tasks().Collect(ctx, rec)
 }
 
 // last is the newest task of the repository that the user is in, and outside of any the newest of all: who says `apply` in one

@@ -5,11 +5,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 type logsOptions struct {
@@ -51,9 +50,9 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 		defer done()
 		return o.sandbox(ctx, a, sb)
 	}
-	st, rec, err := a.task(ctx, id)
+	st, rec, err := a.Tasks().Find(ctx, id)
 	if err == nil {
-		rec, err = at(rec, o.attempt)
+		rec, err = app.Attempt(rec, o.attempt)
 	}
 	if err != nil {
 		return err
@@ -63,7 +62,7 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	if rec.Collected {
 		err := outcome.Recorded(rec, view.Event)
 		if err == nil && o.follow {
-			return ended(rec.Status, rec.EndedBy)
+			return cmdutil.Ended(rec.Status, rec.EndedBy)
 		}
 		return err
 	}
@@ -74,45 +73,17 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	if o.follow {
 		return a.follow(ctx, be, st, rec, view)
 	}
-	err = a.tasks(nil).Launcher(be, st, view.Event).Replay(ctx, rec)
+	err = a.Tasks().Launcher(be, st, view.Event).Replay(ctx, rec)
 	if err != nil && ctx.Err() != nil {
 		return left(ctx)
 	}
 	return err
 }
 
-// at is the record of an attempt of the task.
-func at(rec *store.Record, attempt int) (*store.Record, error) {
-	past, err := rec.At(attempt)
-	return past, fault.New(workorder.ExitNotFound, err, "`sandbox-agent result "+rec.TaskID+"` lists the attempts")
-}
-
 // follow shows a run to its end and ends with its exit code.
 func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *cmdutil.View) error {
 	view.Told = true
-	res, err := a.tasks(nil).Launcher(be, st, view.Event).Watch(ctx, rec)
+	res, err := a.Tasks().Launcher(be, st, view.Event).Watch(ctx, rec)
 	view.Close()
-	return a.followed(ctx, rec, res, view.JSON, err)
-}
-
-// followed reports how a followed run ended.
-func (a *App) followed(ctx context.Context, rec *store.Record, res *workorder.Result, asJSON bool, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return left(ctx) // to leave is not an error: the task goes on
-	}
-	if res != nil && !asJSON {
-		a.summary(res, rec)
-	}
-	if res != nil && err == nil {
-		return ended(res.Status, res.EndedBy)
-	}
-	return err
-}
-
-// ended is the ending of a command that returns its task's exit code.
-func ended(s workorder.Status, by workorder.EndedBy) error {
-	if code := workorder.ExitCode(s, by); code != workorder.ExitOK {
-		return cmdutil.Exit(code)
-	}
-	return nil
+	return a.Followed(ctx, rec, res, view.JSON, err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -69,20 +70,18 @@ func (t *mcpTasks) Create(ctx context.Context, q mcpserver.TaskRequest) (mcpserv
 func createDetached(ctx context.Context, a *App, q mcpserver.TaskRequest) (id string, err error) {
 	given := map[string]string{"project": q.Project, "repo": q.Repo, "branch": q.Branch, "harness": q.Harness, "detach": "true"}
 	maps.DeleteFunc(given, func(_, value string) bool { return value == "" })
-	var o runOptions
-	if o.Flags, err = app.TaskSettings(given, a.Getenv); err != nil {
+	flags, err := app.TaskSettings(given, a.Getenv)
+	if err != nil {
 		return "", err
 	}
 	if q.Repo != "" {
-		o.By = store.Detected
+		flags.By = store.Detected
 	}
-	t, r := a.tasks(&o), o.request()
-	r.Text = q.Task
-	out, err := t.Create(ctx, r)
+	out, err := a.TaskRuns(&flags, false).Create(ctx, app.TaskRequest{Asked: tasks.Asked{Text: q.Task}, Flags: flags})
 	if err != nil || out.Result == nil {
 		return out.Task, err
 	}
-	return out.Task, ended(out.Result.Status, out.Result.EndedBy)
+	return out.Task, cmdutil.Ended(out.Result.Status, out.Result.EndedBy)
 }
 
 // check refuses what an agent must not choose: files of this machine, as projects or repositories, and a project's secrets
@@ -119,7 +118,7 @@ func (t *mcpTasks) find(ctx context.Context, id string) (*store.Store, *store.Re
 	if !workorder.ValidTaskID(id) {
 		return nil, nil, mcpserver.Wrongf("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)
 	}
-	st, rec, err := t.a.task(ctx, id)
+	st, rec, err := t.a.Tasks().Find(ctx, id)
 	return st, rec, mcpserver.WrongCall(err)
 }
 
@@ -146,7 +145,7 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 	})
 	view := t.a.NewView(lines, false)
 	defer view.Close()
-	err = t.a.tasks(nil).Replay(ctx, st, rec, view.Event)
+	err = t.a.Tasks().Replay(ctx, st, rec, view.Event)
 	lines.Close()
 	return s, mcpserver.WrongCall(err)
 }
@@ -155,7 +154,7 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 func (t *mcpTasks) Result(ctx context.Context, id string) (mcpserver.TaskResult, error) {
 	_, rec, err := t.find(ctx, id)
 	if err == nil {
-		rec, err = t.a.collect(ctx, rec)
+		rec, err = t.a.Tasks().Collect(ctx, rec)
 	}
 	if err != nil {
 		return mcpserver.TaskResult{}, mcpserver.WrongCall(err)

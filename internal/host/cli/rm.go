@@ -62,7 +62,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch is for sandboxes: %s is a task", id),
 			"see \"Forget a task\" in docs/tasks.md for the refs of a task")
 	}
-	st, rec, err := a.task(ctx, id)
+	st, rec, err := a.Tasks().Find(ctx, id)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
 		if err := forget(ctx, a, st, damaged.TaskID); err != nil {
 			return err
@@ -77,7 +77,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		if err != nil {
 			return err
 		}
-		l := a.tasks(nil).Launcher(be, st, nil)
+		l := a.Tasks().Launcher(be, st, nil)
 		left, err := l.Discard(ctx, rec, o.force)
 		if err != nil {
 			if errors.Is(err, launch.ErrRunning) {
@@ -87,7 +87,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		}
 		if !rec.Collected {
 			// Its own CLI, if it lives, collects now; the folder is removed after that.
-			if _, err := a.tasks(nil).Stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
+			if _, err := a.Tasks().Stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
 				return err
 			}
 		}

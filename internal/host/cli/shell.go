@@ -130,7 +130,7 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 
 // inBox runs a command in a task's running box.
 func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, err error) {
-	st, rec, err := a.task(ctx, id)
+	st, rec, err := a.Tasks().Find(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -140,7 +140,7 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 	}
 	var box *runtime.Box
 	if !rec.Collected {
-		if box, err = a.tasks(nil).Launcher(be, st, nil).Find(ctx, rec); err != nil {
+		if box, err = a.Tasks().Launcher(be, st, nil).Find(ctx, rec); err != nil {
 			return 0, err
 		}
 	}

@@ -54,11 +54,11 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 		defer done()
 		return o.sandbox(ctx, sb, a)
 	}
-	st, rec, err := a.task(ctx, id)
+	st, rec, err := a.Tasks().Find(ctx, id)
 	if err != nil {
 		return err
 	}
-	if rec, err = a.tasks(nil).Stopping(st).Run(ctx, rec, o.timeout); err != nil {
+	if rec, err = a.Tasks().Stopping(st).Run(ctx, rec, o.timeout); err != nil {
 		return err
 	}
 	if o.json {

@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -30,7 +31,7 @@ func (o *textOptions) stdin() bool {
 }
 
 // read returns the text byte for byte.
-func (o *textOptions) read(ctx context.Context, a *App) (string, error) {
+func (o *textOptions) read(ctx context.Context, f *cmdutil.Factory) (string, error) {
 	given := 0
 	for _, g := range []bool{o.wordsSet, o.fileSet, o.in, o.issue != 0} {
 		if g {
@@ -42,9 +43,9 @@ func (o *textOptions) read(ctx context.Context, a *App) (string, error) {
 		return "", fault.New(workorder.ExitUsage, errors.New("no task given"),
 			"give --task TEXT, --task-file FILE, --issue N, or - to read it from standard input")
 	case given > 1:
-		return "", usage("give the task once: --task, --task-file, --issue or -")
+		return "", app.Usagef("give the task once: --task, --task-file, --issue or -")
 	case o.stdin():
-		text, err := io.ReadAll(io.LimitReader(a.Input(ctx), workorder.MaxTask+1))
+		text, err := io.ReadAll(io.LimitReader(f.Input(ctx), workorder.MaxTask+1))
 		if ctx.Err() != nil {
 			return "", tasks.ErrLeft
 		}
@@ -53,14 +54,14 @@ func (o *textOptions) read(ctx context.Context, a *App) (string, error) {
 		}
 		return string(text), app.CheckTaskText(string(text))
 	case o.fileSet:
-		f, err := os.Open(o.file)
+		file, err := os.Open(o.file)
 		if err != nil {
-			return "", usage("read the task: %w", err)
+			return "", app.Usagef("read the task: %w", err)
 		}
-		defer f.Close()
-		text, err := io.ReadAll(io.LimitReader(f, workorder.MaxTask+1))
+		defer file.Close()
+		text, err := io.ReadAll(io.LimitReader(file, workorder.MaxTask+1))
 		if err != nil {
-			return "", usage("read the task: %w", err)
+			return "", app.Usagef("read the task: %w", err)
 		}
 		return string(text), app.CheckTaskText(string(text))
 	}

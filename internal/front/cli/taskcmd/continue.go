@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"context"
@@ -6,12 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func newContinueCmd(a *App) *cobra.Command {
+// NewCmdContinue makes the command.
+func NewCmdContinue(f *cmdutil.Factory) *cobra.Command {
 	o := &nextOptions{}
 	cmd := &cobra.Command{
 		Use:   "continue [TASK] [flags]",
@@ -32,30 +34,30 @@ task resumes when its limit resets: --wait waits for that, --now tries at once.`
   sandbox-agent continue A1B2 --task "Also update the changelog"
   sandbox-agent continue A1B2 --wait
   sandbox-agent continue T-A1B2C3D4 --project my-app`,
-		ValidArgsFunction: a.CompleteTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
+		ValidArgsFunction: f.CompleteTasks(false, func(r, s *store.Record) bool { return r.Resumable() && !s.Resumable() }),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.read(cmd.Flags(), f.Getenv); err != nil {
 				return err
 			}
-			return o.goOn(cmd.Context(), a)
+			return o.goOn(cmd.Context(), f)
 		},
 	}
-	o.flags(a, cmd)
+	o.flags(f, cmd)
 	o.moreFlags(cmd)
 	return cmd
 }
 
-func (o *nextOptions) goOn(ctx context.Context, a *App) error {
+func (o *nextOptions) goOn(ctx context.Context, f *cmdutil.Factory) error {
 	if o.run.taskID == "" {
 		return fault.New(workorder.ExitUsage, errors.New("no task given"),
 			"give its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	}
-	r, err := o.request(ctx, a)
+	r, err := o.request(ctx, f)
 	if err != nil {
 		return err
 	}
-	t := a.tasks(&o.run)
+	t := o.run.tasks(f)
 	out, err := t.Continue(ctx, r)
-	return o.run.answer(ctx, a, t, out, err)
+	return o.run.answer(ctx, f, t, out, err)
 }

@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"cmp"
@@ -9,33 +9,35 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
 // readFeedbackFile reads feedback from a file, or from standard input for "-".
-func readFeedbackFile(ctx context.Context, a *App, name string) (file tasks.FeedbackFile, err error) {
-	in := a.Input(ctx)
+func readFeedbackFile(ctx context.Context, f *cmdutil.Factory, name string) (feedback tasks.FeedbackFile, err error) {
+	in := f.Input(ctx)
 	if name != "-" {
-		f, err := os.Open(name)
+		file, err := os.Open(name)
 		if err != nil {
-			return file, usage("read the feedback: %w", err)
+			return feedback, app.Usagef("read the feedback: %w", err)
 		}
-		defer f.Close()
-		in = f
+		defer file.Close()
+		in = file
 	}
 	b, err := io.ReadAll(io.LimitReader(in, tasks.MaxFeedback+1))
 	text := string(b)
 	switch {
 	case ctx.Err() != nil:
-		return file, tasks.ErrLeft
+		return feedback, tasks.ErrLeft
 	case err != nil:
-		return file, usage("read the feedback: %w", err)
+		return feedback, app.Usagef("read the feedback: %w", err)
 	case len(b) > tasks.MaxFeedback:
-		return file, usage("the feedback has more than %d bytes", tasks.MaxFeedback)
+		return feedback, app.Usagef("the feedback has more than %d bytes", tasks.MaxFeedback)
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return file, usage("the feedback is not text: it must be UTF-8 without NUL bytes")
+		return feedback, app.Usagef("the feedback is not text: it must be UTF-8 without NUL bytes")
 	}
 	return tasks.ParseFeedback(text), nil
 }

@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -15,7 +17,8 @@ type reviseOptions struct {
 	feedbackFile string
 }
 
-func newReviseCmd(a *App) *cobra.Command {
+// NewCmdRevise makes the command.
+func NewCmdRevise(f *cmdutil.Factory) *cobra.Command {
 	o := &reviseOptions{}
 	cmd := &cobra.Command{
 		Use:   "revise [TASK] [--pr N] [flags]",
@@ -37,43 +40,43 @@ task. Without feedback no sandbox is started and the exit code is 0.`,
   sandbox-agent revise T-A1B2C3D4
   sandbox-agent revise A1B2 --feedback-file review.md
   sandbox-agent revise --pr 7 --task "Do what the linter's bot says, too"`,
-		ValidArgsFunction: a.CompleteTasks(false),
+		ValidArgsFunction: f.CompleteTasks(false),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, true) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.next.read(cmd.Flags(), f.Getenv); err != nil {
 				return err
 			}
-			return o.do(cmd.Context(), a)
+			return o.do(cmd.Context(), f)
 		},
 	}
-	o.next.flags(a, cmd)
+	o.next.flags(f, cmd)
 	o.next.moreFlags(cmd)
-	f := cmd.Flags()
-	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
-	f.StringVar(&o.feedbackFile, "feedback-file", "", "read feedback from a file; - is standard input")
+	flags := cmd.Flags()
+	flags.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
+	flags.StringVar(&o.feedbackFile, "feedback-file", "", "read feedback from a file; - is standard input")
 	return cmd
 }
 
-func (o *reviseOptions) do(ctx context.Context, a *App) error {
+func (o *reviseOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"),
 			"give its pull request with --pr N, or its id: `sandbox-agent ps --all` lists the tasks of this machine")
 	case o.feedbackFile == "-" && o.next.run.text.stdin():
-		return usage("standard input can be the feedback or the task, not both")
+		return app.Usagef("standard input can be the feedback or the task, not both")
 	}
-	r, err := o.next.request(ctx, a)
+	r, err := o.next.request(ctx, f)
 	if err != nil {
 		return err
 	}
 	if o.feedbackFile != "" {
-		feedback, err := readFeedbackFile(ctx, a, o.feedbackFile)
+		feedback, err := readFeedbackFile(ctx, f, o.feedbackFile)
 		if err != nil {
 			return err
 		}
 		r.Feedback = &feedback
 	}
-	t := a.tasks(&o.next.run)
+	t := o.next.run.tasks(f)
 	out, err := t.Revise(ctx, r)
-	return o.next.run.answer(ctx, a, t, out, err)
+	return o.next.run.answer(ctx, f, t, out, err)
 }

@@ -1,4 +1,5 @@
-package cli
+// Package taskcmd has the commands that start the attempts of a task, and show its result.
+package taskcmd
 
 import (
 	"context"
@@ -6,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -24,7 +26,8 @@ const (
 	ifExistsTell     = "tell" // the order's word for ifExistsContinue
 )
 
-func newCreateCmd(a *App) *cobra.Command {
+// NewCmdCreate makes the command.
+func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
 	o := &createOptions{}
 	cmd := &cobra.Command{
 		Use:        "create [TEXT | -]",
@@ -65,7 +68,7 @@ sandbox; --task then adds to it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch t := &o.run.text; {
 			case len(args) != 1 || cmd.Flags().Changed("task"):
-				return noArgs(cmd, args)
+				return cmdutil.NoArgs(cmd, args)
 			case args[0] == "-":
 				t.in = true
 			default:
@@ -74,33 +77,33 @@ sandbox; --task then adds to it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.run.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.run.read(cmd.Flags(), f.Getenv); err != nil {
 				return err
 			}
-			if _, err := fromEnvironment(cmd.Flags(), a.Getenv, "if-exists"); err != nil {
+			if _, err := cmdutil.FromEnvironment(cmd.Flags(), f.Getenv, "if-exists"); err != nil {
 				return err
 			}
-			return o.do(cmd.Context(), a)
+			return o.do(cmd.Context(), f)
 		},
 	}
-	o.run.flags(a, cmd)
+	o.run.flags(f, cmd)
 	cmd.Flags().IntVar(&o.run.text.issue, "issue", 0, "take an issue of the repository as the task, with its comments")
 	cmd.Flags().BoolVar(&o.plan, "plan", false, "write a plan and change nothing")
 	cmd.Flags().StringVar(&o.fromPlan, "from-plan", "", "run the plan of this `TASK`; --task adds to it")
 	cmd.Flags().StringVar(&o.ifExists, "if-exists", ifExistsFail, "what to do when the task exists: fail or continue")
 	// It can only fail for a flag that does not exist.
 	planned := func(r, _ *store.Record) bool { return r.Status == workorder.StatusPlanned }
-	_ = cmd.RegisterFlagCompletionFunc("from-plan", a.CompleteTasks(false, planned))
+	_ = cmd.RegisterFlagCompletionFunc("from-plan", f.CompleteTasks(false, planned))
 	values := []string{ifExistsFail, ifExistsContinue, ifExistsTell}
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (o *createOptions) do(ctx context.Context, a *App) error {
-	t := a.tasks(&o.run)
+func (o *createOptions) do(ctx context.Context, f *cmdutil.Factory) error {
+	t := o.run.tasks(f)
 	r := o.run.request()
 	var err error
-	if r.Text, r.Title, err = o.task(ctx, a, t); err != nil {
+	if r.Text, r.Title, err = o.task(ctx, f, t); err != nil {
 		return err
 	}
 	switch o.ifExists {
@@ -108,26 +111,26 @@ func (o *createOptions) do(ctx context.Context, a *App) error {
 		r.IfExists = true
 	case ifExistsFail, "":
 	default:
-		return usage("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
+		return app.Usagef("--if-exists %q is neither %s nor %s nor %s", o.ifExists, ifExistsFail, ifExistsContinue, ifExistsTell)
 	}
 	r.Plan, r.Flags = o.plan, o.run.Flags // a plan has changed them
 	out, err := t.Create(ctx, r)
-	return o.run.answer(ctx, a, t, out, err)
+	return o.run.answer(ctx, f, t, out, err)
 }
 
 // task is the text of the task, and its words where the text has more.
-func (o *createOptions) task(ctx context.Context, a *App, t *app.Tasks) (text, title string, err error) {
+func (o *createOptions) task(ctx context.Context, f *cmdutil.Factory, t *app.Tasks) (text, title string, err error) {
 	switch in := &o.run.text; {
 	case o.fromPlan == "" && in.issue != 0 && !in.given():
 		text, err = t.Issue(ctx, &o.run.Flags, in.issue)
 		return text, "", err
 	case o.fromPlan == "":
-		text, err = in.read(ctx, a)
+		text, err = in.read(ctx, f)
 		return text, "", err
 	case in.issue != 0:
-		return "", "", usage("give --issue or --from-plan, not both: the plan has its task")
+		return "", "", app.Usagef("give --issue or --from-plan, not both: the plan has its task")
 	case in.given():
-		if text, err = in.read(ctx, a); err != nil {
+		if text, err = in.read(ctx, f); err != nil {
 			return "", "", err
 		}
 	}

@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -16,7 +18,8 @@ type rebaseOptions struct {
 	foreign bool
 }
 
-func newRebaseCmd(a *App) *cobra.Command {
+// NewCmdRebase makes the command.
+func NewCmdRebase(f *cmdutil.Factory) *cobra.Command {
 	o := &rebaseOptions{}
 	cmd := &cobra.Command{
 		Use:   "rebase [TASK] [--pr N] [flags]",
@@ -37,43 +40,43 @@ them, too. Commits that are pushed during the rebase are never overwritten.`,
 		Example: `  sandbox-agent rebase T-A1B2C3D4
   sandbox-agent rebase --pr 7 --project my-app
   sandbox-agent rebase A1B2 --onto release-2`,
-		ValidArgsFunction: a.CompleteTasks(false),
+		ValidArgsFunction: f.CompleteTasks(false),
 		Args:              func(cmd *cobra.Command, args []string) error { return o.next.taskArg(cmd, args, false) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.next.read(cmd.Flags(), a.Getenv); err != nil {
+			if err := o.next.read(cmd.Flags(), f.Getenv); err != nil {
 				return err
 			}
-			return o.do(cmd.Context(), a)
+			return o.do(cmd.Context(), f)
 		},
 	}
-	o.next.flags(a, cmd)
-	f := cmd.Flags()
-	f.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
-	f.StringVar(&o.onto, "onto", "", "branch to rebase onto (default: the task's base branch)")
-	f.BoolVar(&o.foreign, "with-foreign", false, "also move commits that other people pushed to the branch")
+	o.next.flags(f, cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&o.next.pr, "pr", 0, "number of the pull request (default: the task's)")
+	flags.StringVar(&o.onto, "onto", "", "branch to rebase onto (default: the task's base branch)")
+	flags.BoolVar(&o.foreign, "with-foreign", false, "also move commits that other people pushed to the branch")
 	for _, flag := range []string{"task", "task-file"} {
 		// A rebase adds nothing to the task. The call can only fail for a flag that does not exist.
-		_ = f.MarkHidden(flag)
+		_ = flags.MarkHidden(flag)
 	}
 	return cmd
 }
 
-func (o *rebaseOptions) do(ctx context.Context, a *App) error {
+func (o *rebaseOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	switch {
 	case o.next.run.taskID == "" && o.next.pr == 0:
 		return fault.New(workorder.ExitUsage, errors.New("no task given"),
 			"give its id, or its pull request with --pr N: `sandbox-agent ps --all` lists the tasks of this machine")
 	case o.next.run.text.given():
-		return usage("a rebase adds nothing to the task: `sandbox-agent continue TASK --task \"...\"` does")
+		return app.Usagef("a rebase adds nothing to the task: `sandbox-agent continue TASK --task \"...\"` does")
 	case o.onto != "" && !workorder.ValidRefName(o.onto):
-		return usage("--onto %q is not a branch's name", o.onto)
+		return app.Usagef("--onto %q is not a branch's name", o.onto)
 	}
-	r, err := o.next.request(ctx, a)
+	r, err := o.next.request(ctx, f)
 	if err != nil {
 		return err
 	}
 	r.Rebase = &workorder.Rebase{Onto: o.onto, Foreign: o.foreign}
-	t := a.tasks(&o.next.run)
+	t := o.next.run.tasks(f)
 	out, err := t.Rebase(ctx, r)
-	return o.next.run.answer(ctx, a, t, out, err)
+	return o.next.run.answer(ctx, f, t, out, err)
 }

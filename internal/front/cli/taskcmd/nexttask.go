@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 )
 
 // nextOptions are the flags of a command that continues a task, which is named by its id or its pull request.
@@ -19,31 +20,31 @@ type nextOptions struct {
 }
 
 // flags are those of every run, worded for an existing task, and the task's branch.
-func (o *nextOptions) flags(a *App, cmd *cobra.Command) {
-	o.run.flags(a, cmd)
-	f := cmd.Flags()
-	f.Lookup("task-id").Usage = "id of the task, as TASK"
-	f.StringVar(&o.targetBranch, "target-branch", "", "branch of the task (default: found on the remote)")
+func (o *nextOptions) flags(f *cmdutil.Factory, cmd *cobra.Command) {
+	o.run.flags(f, cmd)
+	flags := cmd.Flags()
+	flags.Lookup("task-id").Usage = "id of the task, as TASK"
+	flags.StringVar(&o.targetBranch, "target-branch", "", "branch of the task (default: found on the remote)")
 }
 
 // moreFlags are those of a command that can add to the task and wait for a provider's limit.
 func (o *nextOptions) moreFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Lookup("task").Usage = "text to add to the task; - is standard input"
-	f.Lookup("task-file").Usage = "read the text to add from a file; - is standard input"
-	f.BoolVar(&o.wait, "wait", false, "wait until a parked task can resume")
-	f.BoolVar(&o.now, "now", false, "resume a parked task before its limit resets")
+	flags := cmd.Flags()
+	flags.Lookup("task").Usage = "text to add to the task; - is standard input"
+	flags.Lookup("task-file").Usage = "read the text to add from a file; - is standard input"
+	flags.BoolVar(&o.wait, "wait", false, "wait until a parked task can resume")
+	flags.BoolVar(&o.now, "now", false, "resume a parked task before its limit resets")
 }
 
 // request is the request for the task's next attempt.
-func (o *nextOptions) request(ctx context.Context, a *App) (r app.TaskRequest, err error) {
+func (o *nextOptions) request(ctx context.Context, f *cmdutil.Factory) (r app.TaskRequest, err error) {
 	r = o.run.request()
 	r.Now, r.Wait, r.Branch, r.Pull = o.now, o.wait, o.targetBranch, o.pr
 	if o.now && o.wait {
-		return r, usage("give --now or --wait, not both")
+		return r, app.Usagef("give --now or --wait, not both")
 	}
 	if o.run.text.given() {
-		r.Text, err = o.run.text.read(ctx, a)
+		r.Text, err = o.run.text.read(ctx, f)
 	}
 	return r, err
 }
@@ -57,23 +58,23 @@ func (o *nextOptions) taskArg(cmd *cobra.Command, args []string, in bool) error 
 		case o.run.named == "":
 			o.run.named = arg
 		default:
-			return oneTask(cmd, args)
+			return cmdutil.OneTask(cmd, args)
 		}
 	}
 	return nil
 }
 
 // read is runOptions.read for a command that continues a task.
-func (o *nextOptions) read(f *pflag.FlagSet, getenv func(string) string) error {
+func (o *nextOptions) read(flags *pflag.FlagSet, getenv func(string) string) error {
 	run := &o.run
-	if err := run.read(f, getenv); err != nil {
+	if err := run.read(flags, getenv); err != nil {
 		return err
 	}
-	if f.Changed("pr") && o.pr <= 0 {
-		return usage("--pr %d is no pull request's number", o.pr)
+	if flags.Changed("pr") && o.pr <= 0 {
+		return app.Usagef("--pr %d is no pull request's number", o.pr)
 	}
 	if run.named != "" && run.taskID != "" && run.named != run.taskID {
-		return usage("give the task once: %s or --task-id %s", run.named, run.taskID)
+		return app.Usagef("give the task once: %s or --task-id %s", run.named, run.taskID)
 	}
 	run.taskID = cmp.Or(run.taskID, run.named)
 	return nil

@@ -1,4 +1,4 @@
-package cli
+package taskcmd
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -19,7 +20,8 @@ type demoOptions struct {
 	json bool
 }
 
-func newDemoCmd(a *App) *cobra.Command {
+// NewCmdDemo makes the command.
+func NewCmdDemo(f *cmdutil.Factory) *cobra.Command {
 	o := &demoOptions{}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -32,19 +34,19 @@ some minutes once.
 The sample repository with the agent's branch is in the state directory
 afterwards. Each call starts with a new one.`,
 		Example: "  sandbox-agent demo\n  sandbox-agent demo --json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
+		Args:    cmdutil.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print events as JSON lines")
 	return cmd
 }
 
-func (o *demoOptions) do(ctx context.Context, a *App) error {
-	st, err := a.store()
+func (o *demoOptions) do(ctx context.Context, f *cmdutil.Factory) error {
+	st, err := f.Store()
 	if err != nil {
 		return err
 	}
-	be, err := a.open()
+	be, err := f.Engine()
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (o *demoOptions) do(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	view := a.NewView(a.Stdout, o.json)
+	view := f.NewView(f.Stdout, o.json)
 	err = be.Images.Derive(ctx, demo.ServiceImage, dockerfile, view.Event)
 	view.Close()
 	if err != nil {
@@ -65,13 +67,13 @@ func (o *demoOptions) do(ctx context.Context, a *App) error {
 	run := runOptions{json: o.json, Flags: resolve.Flags{
 		Project: project, Values: map[string]string{"repo": repo}, Sources: map[string]string{"repo": "demo"},
 	}}
-	t, r := a.tasks(&run), run.request()
+	t, r := run.tasks(f), run.request()
 	r.Text = demo.Task
 	out, err := t.Create(ctx, r)
-	if err := run.answer(ctx, a, t, out, err); err != nil || o.json {
+	if err := run.answer(ctx, f, t, out, err); err != nil || o.json {
 		return err
 	}
-	return showDiff(ctx, a, repo)
+	return showDiff(ctx, f, repo)
 }
 
 // writeDemo makes a new sample repository with one commit, and the project file beside it.
@@ -114,7 +116,7 @@ func writeDemo(ctx context.Context, dir string) (repo, project string, err error
 }
 
 // showDiff prints the changes of the agent's branch, the only other branch.
-func showDiff(ctx context.Context, a *App, repo string) error {
+func showDiff(ctx context.Context, f *cmdutil.Factory, repo string) error {
 	r := git.Repo{Dir: repo, Env: []string{"GIT_CONFIG_GLOBAL=/dev/null"}}
 	refs, err := r.Output(ctx, "for-each-ref", "--format=%(refname)", "refs/heads/agent/")
 	if err != nil {
@@ -125,9 +127,9 @@ func showDiff(ctx context.Context, a *App, repo string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(a.Stdout)
+		fmt.Fprintln(f.Stdout)
 		for line := range strings.Lines(string(diff)) {
-			fmt.Fprintln(a.Stdout, text.Clean(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintln(f.Stdout, text.Clean(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return nil
