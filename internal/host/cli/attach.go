@@ -106,7 +106,8 @@ func (g *gap) tell(more int64) {
 		return
 	}
 	n := g.lost + more
-	fmt.Fprintf(g.notes, "note: %d bytes of the output are not kept any more, from byte %d on: what follows begins at byte %d\n", n, g.at, g.at+n)
+	fmt.Fprintf(g.notes, "note: %d bytes of the output are not kept any more, from byte %d on: what follows begins at byte %d\n",
+		n, g.at, g.at+n)
 	g.at, g.lost = g.at+g.lost, 0
 }
 

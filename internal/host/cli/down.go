@@ -66,7 +66,8 @@ programs.`,
 		Args: each(func(_ *cobra.Command, args []string) error {
 			switch {
 			case o.allUsers && !o.force:
-				return fault.New(workorder.ExitUsage, errors.New("--all-users needs --force"), "a sandbox of another state directory is removed without saving its files")
+				return fault.New(workorder.ExitUsage, errors.New("--all-users needs --force"),
+					"a sandbox of another state directory is removed without saving its files")
 			case (len(args) > 0) != o.all:
 				return nil
 			}

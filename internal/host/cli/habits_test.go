@@ -36,7 +36,8 @@ func TestJSONEverywhere(t *testing.T) {
 	without := map[string]string{}
 	for reason, commands := range map[string]string{
 		"it shows a terminal, a browser or another program's output": "attach shell ssh watch open",
-		"its output is a document of its own format":                 "diff man ssh-config ssh-cmd project.init project.import project.schema project.show",
+		"its output is a document of its own format":                 "diff man ssh-config ssh-cmd project.init project.import " +
+			"project.schema project.show",
 		"a server until it ends":                                     "mcp gateway pool.serve",
 		"it is JSON already":                                         "inspect",
 	} {
@@ -143,8 +144,8 @@ func exampleWords(t *testing.T, line string) (words []string) {
 func TestSeedVerbs(t *testing.T) {
 	t.Parallel()
 	root := emptyRoot()
-	for verb := range strings.FieldsSeq("create continue revise rebase up ps ssh ssh-cmd start shell exec reset down logs templates list log diff " +
-		"checkout merge apply delete prune watch inspect gateway mcp pool") {
+	for verb := range strings.FieldsSeq("create continue revise rebase up ps ssh ssh-cmd start shell exec reset down logs " +
+		"templates list log diff checkout merge apply delete prune watch inspect gateway mcp pool") {
 		if cmd, _, err := root.Find([]string{verb}); err != nil || cmd.Name() != verb || cmd.Hidden {
 			t.Errorf("%s: %v", verb, err)
 		}

@@ -55,7 +55,7 @@ func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 // repository does not mean the files of another.
 func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, error) {
 	if len(newest) == 0 {
-		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "`sandbox-agent create` starts one")
+		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "start one with: sandbox-agent \"fix the flaky test\"")
 	}
 	dir, err := a.here()
 	if err != nil {

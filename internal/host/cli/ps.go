@@ -119,7 +119,8 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	return errors.Join(o.print(a, rows, hidden), err)
 }
 
-// standalone are the standalone sandboxes. An engine that does not answer is an error where one of them may be on it, or where there is nothing else to list.
+// standalone returns the standalone sandboxes. An engine that does not answer is an error if one of them may be on it, or
+// if there is nothing else to list.
 func (o *psOptions) standalone(ctx context.Context, a *App, alone bool) ([]sandboxRow, error) {
 	if a.OpenSandboxes == nil {
 		return nil, nil
@@ -154,7 +155,8 @@ func (o *psOptions) print(a *App, rows []taskState, hidden int) error {
 		if r.Kept {
 			r.Status += " (kept)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, text.Clean(r.Project), r.Status, age(time.Since(r.CreatedAt)), text.Clean(r.Step), clip(text.Clean(r.Task)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, text.Clean(r.Project), r.Status,
+			age(time.Since(r.CreatedAt)), text.Clean(r.Step), clip(text.Clean(r.Task)))
 	}
 	if err := w.Flush(); err != nil {
 		return err

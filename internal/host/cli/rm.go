@@ -129,7 +129,8 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 // sandbox removes one without a task.
 func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) error {
 	if sb.Info().State == sandbox.StateRunning && !o.force {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()), "stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("sandbox %s runs", sb.Name()),
+			"stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
 	if o.branch && sb.Spec().BranchOf() != "" {
 		all, err := a.branches()
