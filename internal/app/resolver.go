@@ -15,22 +15,18 @@ import (
 func (e *Env) Resolver(ask bool) *resolve.Resolver {
 	r := &resolve.Resolver{Credentials: credentials.New(e.Getenv), StateDir: e.StateDir}
 	if ask && e.Confirm != nil {
-		r.Confirm = e.confirmTrust
-		r.ConfirmLogin = e.confirmLogin
+		r.Confirm = func(ctx context.Context, u *resolve.UntrustedError) (bool, error) {
+			for _, line := range TrustLines(u.File, u.Asks) {
+				e.Say(line)
+			}
+			return e.Confirm(ctx, "Trust this file, as it is now?")
+		}
+		r.ConfirmLogin = func(ctx context.Context, l *login.Login) (bool, error) {
+			e.Say(fmt.Sprintf("No key is given, and %s has a login on this machine: %s\n  %s", l.Harness, text.Clean(l.File), resolve.LoginAsk(l).Why))
+			return e.Confirm(ctx, "Use it, now and in later tasks?")
+		}
 	}
 	return r
-}
-
-func (e *Env) confirmTrust(ctx context.Context, u *resolve.UntrustedError) (bool, error) {
-	for _, line := range TrustLines(u.File, u.Asks) {
-		e.Say(line)
-	}
-	return e.Confirm(ctx, "Trust this file, as it is now?")
-}
-
-func (e *Env) confirmLogin(ctx context.Context, l *login.Login) (bool, error) {
-	e.Say(fmt.Sprintf("No key is given, and %s has a login on this machine: %s\n  %s", l.Harness, text.Clean(l.File), resolve.LoginAsk(l).Why))
-	return e.Confirm(ctx, "Use it, now and in later tasks?")
 }
 
 // TrustLines lists what a project file asks for, for the person who decides.
