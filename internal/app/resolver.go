@@ -22,7 +22,8 @@ func (e *Env) Resolver(ask bool) *resolve.Resolver {
 			return e.Confirm(ctx, "Trust this file, as it is now?")
 		}
 		r.ConfirmLogin = func(ctx context.Context, l *login.Login) (bool, error) {
-			e.Say(fmt.Sprintf("No key is given, and %s has a login on this machine: %s\n  %s", l.Harness, text.Clean(l.File), resolve.LoginAsk(l).Why))
+			e.Say(fmt.Sprintf("No key is given, and %s has a login on this machine: %s\n  %s",
+				l.Harness, text.Clean(l.File), resolve.LoginAsk(l).Why))
 			return e.Confirm(ctx, "Use it, now and in later tasks?")
 		}
 	}
