@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// SandboxVariable names the sandbox of commands that name none, ImageVariable the image of one that is made for them.
+	// SandboxVariable names the sandbox of commands that name none.
 	SandboxVariable = "SANDBOX_AGENT_SANDBOX"
-	ImageVariable   = "SANDBOX_AGENT_IMAGE"
+	// ImageVariable names the image of containers that are created without one.
+	ImageVariable = "SANDBOX_AGENT_IMAGE"
 	// defaultIdle stops the sandbox of a directory: no one created it by name, so no one may think of removing it.
 	defaultIdle = 30 * time.Minute
 	// defaultDigits is how much of a hash distinguishes directories, in bytes.

@@ -77,6 +77,7 @@ exec tmux -u attach-session -t "$1"`
 // bestShells are tried in this order.
 var bestShells = []string{"bash", "ash", "sh"}
 
+// BestShell returns the first available shell of a sandbox.
 func BestShell(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	for _, name := range bestShells {
 		r, err := sb.Run(ctx, sandbox.Command{Argv: []string{name, "-c", ":"}, Unrecorded: true})

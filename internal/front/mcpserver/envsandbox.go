@@ -28,7 +28,7 @@ type sandboxEnvironment struct {
 }
 
 // Close ends the call.
-func (e *sandboxEnvironment) Close(ctx context.Context) {
+func (e *sandboxEnvironment) Close(context.Context) {
 	_, _ = e.sb.Close(), e.m.Close()
 }
 

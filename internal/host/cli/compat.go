@@ -10,7 +10,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -38,7 +37,6 @@ var (
 	parsePorts, printLog                     = cmdutil.ParsePorts, cmdutil.PrintLog
 	usage, notFound, sandboxError            = app.Usagef, app.NotFound, app.SandboxError
 	checkSandbox, isTask                     = app.CheckSandbox, app.IsTask
-	didYouMean                               = app.DidYouMean
 	endpointsOf, local                       = app.Addresses, app.LocalAddress
 	left                                     = cmdutil.Interrupted
 	noArgs, each, noEmptyFlag                = cmdutil.NoArgs, cmdutil.Each, cmdutil.NoEmptyFlag
@@ -58,18 +56,16 @@ func unknownName(ctx context.Context, a *App, name string, err error) error {
 	return a.UnknownName(ctx, name, err)
 }
 
-func (a *App) env() *app.Env                          { return &a.Env }
-func (a *App) store() (*store.Store, error)           { return a.Store() }
-func (a *App) registry() (*registry.Registry, error)  { return a.Registry() }
-func (a *App) branches() (*branch.Store, error)       { return a.BranchStore() }
-func (a *App) open() (*Backend, error)                { return a.Engine() }
-func (a *App) sandboxes() (*sandbox.Manager, error)   { return a.Manager(false) }
-func (a *App) here() (string, error)                  { return a.CurrentDir() }
-func (a *App) top() (string, error)                   { return a.RepoRoot() }
-func (a *App) json(v any) error                       { return a.JSON(v) }
-func (a *App) warn(what string)                       { a.Warn(what) }
-func (a *App) color(w io.Writer) bool                 { return a.Color(w) }
-func (a *App) resolver(asJSON bool) *resolve.Resolver { return a.Resolver(!asJSON) }
+func (a *App) store() (*store.Store, error)          { return a.Store() }
+func (a *App) registry() (*registry.Registry, error) { return a.Registry() }
+func (a *App) branches() (*branch.Store, error)      { return a.BranchStore() }
+func (a *App) open() (*Backend, error)               { return a.Engine() }
+func (a *App) sandboxes() (*sandbox.Manager, error)  { return a.Manager(false) }
+func (a *App) here() (string, error)                 { return a.CurrentDir() }
+func (a *App) top() (string, error)                  { return a.RepoRoot() }
+func (a *App) json(v any) error                      { return a.JSON(v) }
+func (a *App) warn(what string)                      { a.Warn(what) }
+func (a *App) color(w io.Writer) bool                { return a.Color(w) }
 
 func (a *App) sandbox(ctx context.Context, name string) (sb *sandbox.Sandbox, done func(), err error) {
 	return a.Sandboxes().Get(ctx, name)
