@@ -48,7 +48,7 @@ type Command struct {
 // Size is a terminal's size in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Result is the outcome of a command.
+// RunResult is the outcome of a command.
 type RunResult struct {
 	Stdout []byte // set by Run; with a Terminal all output
 	Stderr []byte

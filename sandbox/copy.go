@@ -22,7 +22,7 @@ const (
 	MaxCopyBytes = 64 << 30
 )
 
-// Copied is the outcome of a copy.
+// CopyResult is the outcome of a copy.
 type CopyResult struct {
 	Files int64 `json:"files"` // including links
 	Bytes int64 `json:"bytes"` // in files

@@ -63,7 +63,7 @@ type Endpoint struct {
 
 const highestPort = 65535
 
-// ErrPort means that a port of the host is unavailable.
+// ErrPortUnavailable means that a port of the host is unavailable.
 var ErrPortUnavailable = errors.New("port unavailable")
 
 // Expose serves a port of the sandbox on the host's loopback, in any network mode. A local port of 0 means any free

@@ -23,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Remove(ctx, sandbox.RemoveOptions{})
+	defer func() { _ = sb.Remove(ctx, sandbox.RemoveOptions{}) }()
 	r, err := sb.Run(ctx, sandbox.Command{Argv: []string{"sh", "-c", "echo hello; exit 3"}, Timeout: time.Minute})
 	if err != nil {
 		log.Fatal(err)

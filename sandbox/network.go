@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Network is a network mode.
+// NetworkMode is what a sandbox reaches.
 type NetworkMode string
 
 // Network modes.

@@ -11,12 +11,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 )
 
-// Kind is a runtime: it isolates a sandbox.
+// Runtime isolates a sandbox.
 type Runtime string
 
 // Runtimes.
 const (
-	// Auto is the first kind that meets a Spec.
+	// RuntimeAuto is the first runtime that meets a Spec.
 	RuntimeAuto Runtime = ""
 	// KindJail runs processes of this machine in bubblewrap, with the machine's programs. It needs no engine and has no
 	// image.
@@ -44,7 +44,7 @@ var refused = map[string]string{
 	"microvm": "microVMs are untested",
 }
 
-// ParseKind parses a kind or an alias. The error is an ErrUnsupported for a known name without support, otherwise an
+// ParseRuntime parses a runtime or an alias. The error is an ErrUnsupported for a known name without support, otherwise an
 // ErrSpec.
 func ParseRuntime(name string) (Runtime, error) {
 	if k, ok := aliases[name]; ok {
@@ -62,7 +62,7 @@ func ParseRuntime(name string) (Runtime, error) {
 // kinds are all kinds in the order in which Auto tries them; the last must be named.
 var allRuntimes = []Runtime{RuntimeJail, RuntimeContainer, RuntimeBox, RuntimeHost}
 
-// Kinds returns all kinds in the order in which Auto tries them.
+// AllRuntimes returns all runtimes in the order in which Auto tries them.
 func AllRuntimes() []Runtime { return slices.Clone(allRuntimes) }
 
 func runtimeNames() []string {

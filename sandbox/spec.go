@@ -33,7 +33,7 @@ const (
 // NoLimit lifts a limit; a limit of 0 means the default.
 const NoLimit = -1
 
-// DefaultSilence is the default of Spec.Silence: four keep-alive intervals.
+// DefaultOwnerTimeout is the default of Spec.OwnerTimeout: four keep-alive intervals.
 const DefaultOwnerTimeout = time.Minute
 
 // Default limits.

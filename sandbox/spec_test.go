@@ -30,12 +30,18 @@ func TestSpecJSON(t *testing.T) {
 		spec Spec
 		want string
 	}{
-		"least": {Spec{Name: "a", Network: NetworkFull, Lifetime: LifetimeNamed},
-			`{"name":"a","network":"full","limits":{"memory_bytes":0,"cpus":0,"pids":0},"lifetime":"named"}`},
-		"durations": {Spec{Lifetime: LifetimeEphemeral, OwnerTimeout: NoLimit, IdleTimeout: 90 * time.Second, TTL: time.Hour,
-			Mounts: []Mount{{Source: "/s", Target: "/t"}}},
+		"least": {
+			Spec{Name: "a", Network: NetworkFull, Lifetime: LifetimeNamed},
+			`{"name":"a","network":"full","limits":{"memory_bytes":0,"cpus":0,"pids":0},"lifetime":"named"}`,
+		},
+		"durations": {
+			Spec{
+				Lifetime: LifetimeEphemeral, OwnerTimeout: NoLimit, IdleTimeout: 90 * time.Second, TTL: time.Hour,
+				Mounts: []Mount{{Source: "/s", Target: "/t"}},
+			},
 			`{"name":"","network":"","limits":{"memory_bytes":0,"cpus":0,"pids":0},"mounts":[{"host":"/s","inside":"/t"}],` +
-				`"lifetime":"session","owner_timeout":"-1ns","idle_timeout":"1m30s","ttl":"1h"}`},
+				`"lifetime":"session","owner_timeout":"-1ns","idle_timeout":"1m30s","ttl":"1h"}`,
+		},
 	} {
 		if got, err := json.Marshal(row.spec); err != nil || string(got) != row.want {
 			t.Errorf("%s: %s, %v", name, got, err)

@@ -82,7 +82,7 @@ func (m *made) Lease(ctx context.Context) (turn, error) {
 	if !m.Spec().Nested {
 		return whole{m.Sandbox}, nil
 	}
-	l, err := m.Sandbox.NewNested(ctx)
+	l, err := m.NewNested(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// Trust is a level of network access.
+// Access is a level of network access.
 type Access string
 
 // Trust levels. A sandbox never changes its level.

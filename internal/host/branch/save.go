@@ -46,7 +46,7 @@ var saveScript string
 // error says what the command said of an exit code other than 0.
 type Inside func(ctx context.Context, argv []string, stdin io.Reader, stdout io.Writer) error
 
-// Ran is the command that a save follows.
+// CommandRecord is the command that a save follows.
 type CommandRecord struct {
 	Command  string        `json:"command"`
 	ExitCode int           `json:"exit_code"`

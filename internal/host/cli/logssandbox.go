@@ -153,11 +153,8 @@ func (g *guestLog) line(line []byte) {
 	if e.DurationMS > 0 {
 		words = append(words, fmt.Sprintf("(%s)", time.Duration(e.DurationMS)*time.Millisecond))
 	}
-	shown := strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
-	for _, more := range []string{e.Text, e.By} {
-		if more != "" {
-			shown += ": " + more
-		}
-	}
-	g.entries = append(g.entries, logEntry{e.Time, shown})
+	empty := func(w string) bool { return w == "" }
+	shown := strings.Join(slices.DeleteFunc(words, empty), " ")
+	parts := slices.DeleteFunc([]string{shown, e.Text, e.By}, empty)
+	g.entries = append(g.entries, logEntry{e.Time, strings.Join(parts, ": ")})
 }

@@ -90,7 +90,7 @@ func (f Files) content(ctx context.Context, path string, q Query) (*Content, err
 	return &Content{ctx: ctx, answer: answer}, nil
 }
 
-// OpenFile is the content of a file. ctx bounds all of it.
+// Open opens a file for reading. ctx bounds all of it.
 func (f Files) Open(ctx context.Context, q Query) (*Content, error) {
 	return f.content(ctx, wire.PathFiles, q)
 }
@@ -132,7 +132,7 @@ func (f Files) TarIn(ctx context.Context, q Query, r io.Reader) (e wire.End, err
 	return e, nil
 }
 
-// FileInfo is what is known of a file.
+// Info describes a file.
 func (f Files) Info(ctx context.Context, q Query) (i wire.FileInfo, err error) {
 	if err := f.c.get(ctx, wire.PathFilesInfo, q.values(), &i); err != nil {
 		return i, err
@@ -143,7 +143,7 @@ func (f Files) Info(ctx context.Context, q Query) (i wire.FileInfo, err error) {
 	return i, nil
 }
 
-// ListFiles is what a folder has, by name. More than most is ErrMany.
+// List lists a directory by name. More than most entries are ErrMany.
 func (f Files) List(ctx context.Context, q Query, most int) (all []wire.FileInfo, err error) {
 	for {
 		var page wire.FileList
@@ -172,12 +172,12 @@ func (f Files) List(ctx context.Context, q Query, most int) (all []wire.FileInfo
 	}
 }
 
-// RemoveFile removes a file.
+// Remove removes a file.
 func (f Files) Remove(ctx context.Context, q Query) error {
 	return f.request(ctx, http.MethodDelete, wire.PathFiles, q)
 }
 
-// MakeFolder makes a folder.
+// MakeDir creates a directory.
 func (f Files) MakeDir(ctx context.Context, q Query) error {
 	return f.request(ctx, http.MethodPost, wire.PathFilesFolder, q)
 }
