@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -103,6 +106,25 @@ command starts it again.`,
 	return cmd
 }
 
+// upResult is the document of up --json: the spec's fields and the endpoints.
+type upResult struct {
+	spec      sandbox.Spec
+	endpoints map[string]string
+}
+
+// MarshalJSON implements json.Marshaler. Embedding the spec would drop the endpoints, since the spec encodes itself.
+func (r upResult) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(r.spec)
+	if err != nil || len(r.endpoints) == 0 {
+		return b, err
+	}
+	endpoints, err := json.Marshal(r.endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(bytes.TrimSuffix(b, []byte("}")), []byte(`,"endpoints":`), endpoints, []byte("}")), nil
+}
+
 func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s := o.spec
 	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
@@ -172,10 +194,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	a.warnOfRoots(sb)
 	a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if o.json {
-		return a.json(struct {
-			sandbox.Spec
-			Endpoints map[string]string `json:"endpoints,omitempty"`
-		}{sb.Spec(), endpointsOf(ports)})
+		return a.json(upResult{sb.Spec(), endpointsOf(ports)})
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s, %s)\n", name, app.RuntimeText(sb), time.Since(start).Round(time.Millisecond))
 	a.Sandboxes().NoteNetwork(sb)
