@@ -368,8 +368,8 @@ func TestJailBadInput(t *testing.T) {
 		{[]string{"up", "x", "--runtime", "jail", "--cpus", "1"}, workorder.ExitInvalid},
 		{[]string{"up", "x", "--runtime", "jail", "--network", "restricted"}, workorder.ExitInvalid},
 		{[]string{"up", "x", "--runtime", "jail", "--oci-runtime", "runsc"}, workorder.ExitInvalid},
-		{[]string{"up", "x", "--runtime", "jail", "--mount", "/no/such:/x"}, workorder.ExitInvalid},
-		{[]string{"up", "x", "--runtime", "jail", "--mount", "/:/x"}, workorder.ExitInvalid},
+		{[]string{"up", "x", "--runtime", "jail", "--mount", "/no/such:/x"}, workorder.ExitUsage},
+		{[]string{"up", "x", "--runtime", "jail", "--mount", "/:/x"}, workorder.ExitUsage},
 		{[]string{"up", "x", "--runtime", "jail", "--mount", "/usr:/usr/no/such/place"}, workorder.ExitGeneral},
 		{[]string{"up", "x", "--runtime", "nspawn"}, workorder.ExitInvalid},
 		{[]string{"up", "x", "--runtime", "podman"}, workorder.ExitInvalid},
@@ -387,7 +387,8 @@ func TestJailBadInput(t *testing.T) {
 	if c := u.run("", "up", "x", "--runtime", "jail"); c.code != workorder.ExitInvalid || !strings.Contains(c.stderr, "bubblewrap") {
 		t.Errorf("without bubblewrap: exit code %d", c.code)
 	}
-	if c := u.run("", "up", "x"); c.code != workorder.ExitInvalid {
+	// The rule of `up` takes a container next, and this user may not use the engine.
+	if c := u.run("", "up", "x"); c.code != workorder.ExitBox {
 		t.Errorf("without bubblewrap, an image and a runtime: exit code %d", c.code)
 	}
 }
