@@ -68,7 +68,7 @@ while [ ! -e .git ] && [ "$PWD" != / ]; do cd ..; done
 d=${2%/*}
 own() { [ ! -L "$d" ] && [ ! -L "$2" ] && mkdir -p "$d"; }
 own "$@" 2>/dev/null || cd && own "$@" || {
-	echo "it is a link, also in the home folder" >&2
+	echo "it is a link in the home directory, too" >&2
 	exit 1
 }
 cat >"$2" || exit

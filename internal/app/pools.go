@@ -29,10 +29,10 @@ func (e *Env) WithPool(ctx context.Context, o pool.Options, image string, serve 
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the state folder: %w", err)
+		return fmt.Errorf("create the state directory: %w", err)
 	}
 	const soon = 100 * time.Millisecond
-	once, cancel := context.WithTimeoutCause(ctx, soon, errors.New("another pool is served with this state folder"))
+	once, cancel := context.WithTimeoutCause(ctx, soon, errors.New("another pool server uses this state directory"))
 	defer cancel()
 	lock, err := lockfile.Take(once, filepath.Join(dir, poolLock))
 	if err != nil {

@@ -211,7 +211,7 @@ func (s *Server) addEnvironments() {
 	add(s, tool("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.", nil),
 		on(s, s.command))
 	add(s, tool("file_read", "Read a text file, or lines of it, counted from 1.", looks), on(s, s.readFile))
-	add(s, tool("file_list", "List a folder.", looks), on(s, s.listFiles))
+	add(s, tool("file_list", "List a directory.", looks), on(s, s.listFiles))
 	add(s, tool("file_write", "Write a whole file.", nil), on(s, s.writeFile))
 	add(s, tool("file_edit", "Replace a text of a file. Where it is there several times, the answer lists them by id for which_match.", nil), on(s, s.editFile))
 	add(s, tool("file_delete", "Delete a file.", nil), on(s, s.deleteFile))

@@ -72,7 +72,7 @@ func (t *repoEnvironments) call() (*envCall, error) {
 		return nil, err
 	}
 	if c.top == "" {
-		return nil, errors.New("the folder of the server is in no git repository: ask the user to start the server in one")
+		return nil, errors.New("the server's directory is not in a git repository: ask the user to start the server in one")
 	}
 	c.env.Progress = func(line string) {
 		if strings.HasPrefix(line, "warning: ") || strings.Contains(line, " failed: ") {

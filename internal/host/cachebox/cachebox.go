@@ -186,7 +186,7 @@ func (s *session) outcome(startErr error) (*workorder.CacheReport, error) {
 		if text := strings.TrimSpace(s.log.String()); text != "" {
 			err = fmt.Errorf("%w; end of its log:\n%s", err, text)
 		}
-		return nil, fault.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or build it anew with "+
+		return nil, fault.New(workorder.ExitBox, err, "an image of another version knows no `cache`: leave --image out, or rebuild it with "+
 			"`sandbox-agent image build`")
 	case s.answer.Status != "ok":
 		return s.answer.Report, errors.New(s.answer.Text)

@@ -58,7 +58,7 @@ func Main(ctx context.Context, a *App, args []string) int {
 	if err == nil {
 		return workorder.ExitOK
 	}
-	code := exitCode(err)
+	code := cmdutil.ExitCode(err)
 	if code == workorder.ExitGeneral {
 		if by := cmdutil.SignalCode(err); by != 0 {
 			code = by
@@ -78,7 +78,7 @@ func kindOf(code int) string { return cmp.Or(kinds[code], "failed") }
 
 func (a *App) printError(err error, code int, asJSON bool) {
 	list, positioned := projects.Problems(err)
-	hint := hint(err)
+	hint := cmdutil.Hint(err)
 	untrusted, _ := errors.AsType[*resolve.UntrustedError](err)
 	if asJSON {
 		b, _ := json.Marshal(struct { // strings and numbers always encode
@@ -94,7 +94,7 @@ func (a *App) printError(err error, code int, asJSON bool) {
 		return
 	}
 	if positioned {
-		if perr := list.Print(a.Stderr, diag.Style{Color: a.color(a.Stderr)}); perr == nil {
+		if perr := list.Print(a.Stderr, diag.Style{Color: a.Color(a.Stderr)}); perr == nil {
 			return
 		}
 	}

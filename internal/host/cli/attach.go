@@ -55,7 +55,7 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 	}
 	if sb == nil {
 		if id != "" || o.from != 0 {
-			return usage("an id and --from need a standalone sandbox: %s is a task", name)
+			return app.Usagef("an id and --from need a standalone sandbox: %s is a task", name)
 		}
 		return (&logsOptions{follow: true}).do(ctx, name, a)
 	}
@@ -71,7 +71,7 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 	if id == "" {
 		all, err := sb.Commands(ctx)
 		if err != nil {
-			return sandboxError(err)
+			return app.SandboxError(err)
 		}
 		for _, c := range all {
 			if c.Background {
@@ -85,7 +85,7 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 	}
 	p, err := sb.Attach(ctx, id, o.from)
 	if err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	g := &gap{at: o.from, notes: a.Stderr}
 	p.OnLost(func(n int64) { g.lost += n })

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -15,7 +16,7 @@ import (
 func newLogCmd(a *App) *cobra.Command {
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: oneOrThis, ValidArgsFunction: a.CompleteBranches,
+		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: cmdutil.OneOrThis, ValidArgsFunction: a.CompleteBranches,
 		Long: `Shows the commits of a sandbox's branch, newest first, and below each the
 commands that made it, with exit code and duration. The default is the sandbox
 whose branch descends from what is checked out here.`,
@@ -27,7 +28,7 @@ whose branch descends from what is checked out here.`,
 				return err
 			}
 			if patch && !asJSON {
-				w := &diffWriter{w: a.Stdout, color: a.color(a.Stdout)}
+				w := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
 				return errors.Join(b.Patch(ctx, w), w.flush())
 			}
 			all, err := b.Log(ctx)
@@ -35,9 +36,9 @@ whose branch descends from what is checked out here.`,
 				return err
 			}
 			if asJSON {
-				return a.json(all)
+				return a.JSON(all)
 			}
-			printLog(a.Stdout, all)
+			cmdutil.PrintLog(a.Stdout, all)
 			return nil
 		},
 	}
@@ -49,7 +50,7 @@ whose branch descends from what is checked out here.`,
 func newMergeCmd(a *App) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: oneOrThis, ValidArgsFunction: a.CompleteBranches,
+		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: cmdutil.OneOrThis, ValidArgsFunction: a.CompleteBranches,
 		Long: `Merges a sandbox's branch into the branch that is checked out, with a merge
 commit. Uncommitted changes are stashed meanwhile and restored. Conflicts stay
 in the files, as git leaves them. The default is the sandbox whose branch
@@ -119,15 +120,15 @@ sandbox/NAME in your repository. What was merged stays. A branch with commits
 that exist nowhere else is deleted only with --force, or after a question at a
 terminal.`,
 		Example: "  sandbox-agent delete dev\n  sandbox-agent delete --all",
-		Args: each(func(_ *cobra.Command, args []string) error {
+		Args: cmdutil.Each(func(_ *cobra.Command, args []string) error {
 			if (len(args) > 0) != all {
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent list --all` lists them")
-		}, checkSandbox),
+		}, app.CheckSandbox),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			m, err := a.sandboxes()
+			m, err := a.Manager(false)
 			if err != nil {
 				return err
 			}

@@ -49,7 +49,7 @@ func cacheApp(t *testing.T, rep *workorder.CacheReport, text string) (a *App, ou
 	}})
 	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
 	dir := t.TempDir()
-	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs}, app.Env{Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] }, OpenEngine: func() (*Backend, error) { return &Backend{Engine: fake, Images: boxImage{}}, nil }})}, out, errs, asked
+	return &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader("archive"), Stdout: out, Stderr: errs}, app.Env{Getenv: func(k string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[k] }, OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: fake, Images: boxImage{}}, nil }})}, out, errs, asked
 }
 
 func TestCacheLs(t *testing.T) {
@@ -172,7 +172,7 @@ func TestCacheVolume(t *testing.T) {
 			}
 			return env(k)
 		}
-		a.OpenEngine = func() (*Backend, error) { return &Backend{Engine: e, Images: boxImage{}}, nil }
+		a.OpenEngine = func() (*app.Backend, error) { return &app.Backend{Engine: e, Images: boxImage{}}, nil }
 		if code := Main(t.Context(), a, []string{"cache", "ls"}); code != 0 {
 			t.Fatal(code, errs)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/spf13/cobra"
 )
 
@@ -25,7 +26,7 @@ func TestNameAndCommand(t *testing.T) {
 		var dir, name string
 		var argv []string
 		cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }, Args: func(cmd *cobra.Command, args []string) (err error) {
-			name, argv, err = nameAndCommand(cmd, args)
+			name, argv, err = cmdutil.NameAndCommand(cmd, args)
 			return err
 		}}
 		cmd.Flags().StringVarP(&dir, "workdir", "w", "", "")
@@ -39,12 +40,12 @@ func TestNameAndCommand(t *testing.T) {
 
 func TestParsePorts(t *testing.T) {
 	t.Parallel()
-	ports, err := parsePorts([]string{"8080:3000", "5432"})
+	ports, err := cmdutil.ParsePorts([]string{"8080:3000", "5432"})
 	if err != nil || len(ports) != 2 || ports[0].Local != 8080 || ports[0].Port != 3000 || ports[1].Local != 0 || ports[1].Port != 5432 {
 		t.Errorf("%+v, %v", ports, err)
 	}
 	for _, bad := range [][]string{{"0"}, {"0:1"}, {"1:0"}, {"1:"}, {":1"}, {"65536"}, {"1:2:3"}, {"80", "81:80"}} {
-		if _, err := parsePorts(bad); err == nil {
+		if _, err := cmdutil.ParsePorts(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -47,7 +48,7 @@ colon with a directory: ./a:b.`,
 			if len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("cp needs what to copy and where to, got %d arguments", len(args)), cpHint)
+			return fault.New(workorder.ExitUsage, fmt.Errorf("cp needs a source and a target, got %d arguments", len(args)), cpHint)
 		},
 		ValidArgsFunction: a.completeSides,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0], args[1]) },
@@ -108,10 +109,10 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 	if tarred && o.json {
 		return fault.New(workorder.ExitUsage, errors.New("--json counts files, and - is a tar as it comes"), "")
 	}
-	if dst.path == stdio && dst.sandbox == "" && isTerminal(a.Stdout) {
+	if dst.path == stdio && dst.sandbox == "" && cmdutil.IsTerminal(a.Stdout) {
 		return fault.New(workorder.ExitUsage, errors.New("a tar is not for a terminal"), "for example: sandbox-agent cp dev:dist - | tar t")
 	}
-	sb, done, err := a.sandbox(ctx, src.sandbox+dst.sandbox)
+	sb, done, err := a.Sandboxes().Get(ctx, src.sandbox+dst.sandbox)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 		sum, err = files.CopyIn(ctx, src.path, dst.path)
 	}
 	if ctx.Err() != nil {
-		return left(ctx)
+		return cmdutil.Interrupted(ctx)
 	}
 	if sum.Left > 0 {
 		fmt.Fprintln(a.Stderr, "warning: "+leftOut(sum))
@@ -138,7 +139,7 @@ func (o *cpOptions) do(ctx context.Context, a *App, from, to string) error {
 		return copyError(err)
 	}
 	if o.json {
-		return a.json(sum)
+		return a.JSON(sum)
 	}
 	fmt.Fprintf(a.Stdout, "%d files, %s\n", sum.Files, cmdutil.Size(sum.Bytes))
 	return nil
@@ -167,7 +168,7 @@ func copyError(err error) error {
 	case errors.Is(err, sandbox.ErrNotFound):
 		return fault.New(workorder.ExitNotFound, err, "")
 	}
-	return sandboxError(err)
+	return app.SandboxError(err)
 }
 
 // completeSides completes sandboxes' names, with a colon, beside files of this machine.
@@ -175,7 +176,7 @@ func (a *App) completeSides(cmd *cobra.Command, args []string, begun string) ([]
 	if len(args) > 1 || strings.Contains(begun, ":") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	names, _ := a.completeSandboxes(false)(cmd, nil, begun)
+	names, _ := a.CompleteSandboxes(false)(cmd, nil, begun)
 	for i := range names {
 		names[i] += ":"
 	}

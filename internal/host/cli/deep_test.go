@@ -95,8 +95,8 @@ func TestDeep(t *testing.T) {
 			var out, errs bytes.Buffer
 			a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}, app.Env{
 				Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name] },
-				OpenEngine: func() (*Backend, error) {
-					return &Backend{Engine: struct { // without images
+				OpenEngine: func() (*app.Backend, error) {
+					return &app.Backend{Engine: struct { // without images
 						runtime.Runtime
 						runtime.Copier
 					}{fake, fake}, Images: derivedImages{}}, nil
@@ -112,7 +112,7 @@ func TestDeep(t *testing.T) {
 					t.Errorf("%q is not in\n%s", want, all)
 				}
 			}
-			st, err := a.store()
+			st, err := a.Store()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -21,11 +22,11 @@ func newResetCmd(a *App) *cobra.Command {
 Changes that no command has committed are committed first. If that fails the
 sandbox stays as it is, unless --force discards the changes.`,
 		Example:           "  sandbox-agent reset dev",
-		Args:              oneSandbox,
-		ValidArgsFunction: a.completeSandboxes(false),
+		Args:              cmdutil.OneSandbox,
+		ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			old, done, err := a.sandbox(ctx, args[0])
+			old, done, err := a.Sandboxes().Get(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -37,14 +38,14 @@ sandbox stays as it is, unless --force discards the changes.`,
 			}
 			sb, err := old.Reset(ctx)
 			if err != nil {
-				return sandboxError(err)
+				return app.SandboxError(err)
 			}
 			a.Sandboxes().WarnOfRepositories(ctx, old)
 			if err := a.Sandboxes().Settle(ctx, sb); err != nil {
-				a.warn(err.Error())
+				a.Warn(err.Error())
 			}
 			defer sb.Close()
-			a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{}) // its branch begins anew
+			a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{}) // the branch restarts
 			return a.Done(asJSON, sb.Info(), "%s is new", sb.Name())
 		},
 	}
@@ -63,7 +64,7 @@ func newDownCmd(a *App) *cobra.Command {
 history stay. --all removes those of this state directory, without sessions of
 programs.`,
 		Example: "  sandbox-agent down dev\n  sandbox-agent down --all",
-		Args: each(func(_ *cobra.Command, args []string) error {
+		Args: cmdutil.Each(func(_ *cobra.Command, args []string) error {
 			switch {
 			case o.allUsers && !o.force:
 				return fault.New(workorder.ExitUsage, errors.New("--all-users needs --force"),
@@ -72,8 +73,8 @@ programs.`,
 				return nil
 			}
 			return fault.New(workorder.ExitUsage, errors.New("name the sandboxes, or give --all"), "`sandbox-agent ps` lists them")
-		}, checkSandbox),
-		ValidArgsFunction: a.completeSandboxes(true),
+		}, app.CheckSandbox),
+		ValidArgsFunction: a.CompleteSandboxes(true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args) },
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "remove all sandboxes of this state directory on this engine")
@@ -92,7 +93,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 	var errs []error
 	if o.all {
 		all, err := m.List(ctx)
-		errs = append(errs, sandboxError(err)) // it has the others
+		errs = append(errs, app.SandboxError(err)) // it has the others
 		for _, i := range all {
 			if (i.Own || o.allUsers) && i.State != sandbox.StateOtherEngine && i.Spec.Lifetime != sandbox.LifetimeEphemeral {
 				names = append(names, i.Name)
@@ -110,7 +111,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 			err = forgetSandbox(ctx, m, name, err)
 		}
 		if err != nil {
-			errs = append(errs, unknownName(ctx, a, name, err))
+			errs = append(errs, a.UnknownName(ctx, name, err))
 			continue
 		}
 		errs = append(errs, a.Done(o.json, map[string]string{"removed": name}, "%s is down", text.Clean(name)))

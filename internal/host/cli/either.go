@@ -14,11 +14,11 @@ func (a *App) eitherSandbox(ctx context.Context, name string) (sb *sandbox.Sandb
 	if a.OpenSandboxes == nil || !sandbox.ValidName(name) {
 		return nil, nil, nil
 	}
-	sb, done, err = a.sandbox(ctx, name)
+	sb, done, err = a.Sandboxes().Get(ctx, name)
 	if err == nil {
 		return sb, done, nil
 	}
-	st, serr := a.store()
+	st, serr := a.Store()
 	if serr != nil {
 		return nil, nil, serr
 	}

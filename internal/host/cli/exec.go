@@ -60,11 +60,11 @@ with the agent's limits.`,
   sandbox-agent exec -d -p 8000 dev python3 -m http.server 8000
   sandbox-agent exec T-A1B2C3D4 git status --short`,
 		Args: func(cmd *cobra.Command, args []string) (err error) {
-			if name, argv, err = nameAndCommand(cmd, args); err != nil {
+			if name, argv, err = cmdutil.NameAndCommand(cmd, args); err != nil {
 				return err
 			}
 			if len(argv) == 0 {
-				return fault.New(workorder.ExitUsage, errNoCommand, "for example: sandbox-agent exec dev uname -a")
+				return fault.New(workorder.ExitUsage, cmdutil.ErrNoCommand, "for example: sandbox-agent exec dev uname -a")
 			}
 			if name == "" {
 				return nil
@@ -79,12 +79,12 @@ with the agent's limits.`,
 	f.BoolVarP(&o.interactive, "interactive", "i", false, "pass on standard input, also from a terminal")
 	f.BoolVarP(&o.terminal, "tty", "t", false, "allocate a terminal")
 	f.BoolVarP(&o.background, "detach", "d", false, "print the command's id and leave it running")
-	oldName(f, "detach", "background")
+	cmdutil.OldName(f, "detach", "background")
 	f.StringArrayVarP(&o.expose, "expose", "p", nil, "wait for a port and publish it: `[LOCAL:]PORT` (repeatable)")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
 	f.StringVarP(&o.dir, "workdir", "w", "", "directory in which the command starts")
 	f.StringVar(&o.shell, "shell", "", "run the words as a script of this shell: "+strings.Join(sandbox.Shells, ", "))
-	durationVar(f, &o.timeout, "timeout", 0, "end the command and its processes after this long")
+	cmdutil.DurationVar(f, &o.timeout, "timeout", 0, "end the command and its processes after this long")
 	f.StringVar(&o.most, "max-output", "", "with --json: limit of each stream, such as 64k, or none (default 1m)")
 	f.StringVar(&o.image, "image", "", "image of the current directory's sandbox, when it is created")
 	f.SetInterspersed(false) // what follows the name is the command's
@@ -121,10 +121,10 @@ func (o *execOptions) command(argv []string) (c sandbox.Command, ports []porter.
 	if o.timeout < 0 {
 		errs = append(errs, errors.New("--timeout must not be negative"))
 	}
-	if c.MaxOutput, err = parseOutput(o.most); err != nil {
+	if c.MaxOutput, err = cmdutil.ParseOutput(o.most); err != nil {
 		errs = append(errs, err)
 	}
-	if ports, err = parsePorts(o.expose); err != nil {
+	if ports, err = cmdutil.ParsePorts(o.expose); err != nil {
 		errs = append(errs, err)
 	}
 	switch {
@@ -145,7 +145,7 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 	if in, ok := a.Stdin.(*os.File); o.interactive || o.terminal || !ok || !term.IsTerminal(int(in.Fd())) {
 		c.Stdin = a.Stdin
 	}
-	if isTask(name) {
+	if app.IsTask(name) {
 		return o.inTask(ctx, a, name, c)
 	}
 	if name == "" {
@@ -153,9 +153,9 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 			return err
 		}
 	} else if o.image != "" {
-		return usage("--image is for the sandbox of the current folder: %s has the image that it was made of", name)
+		return app.Usagef("--image cannot change the image of the existing sandbox %s", name)
 	}
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (o *execOptions) do(ctx context.Context, a *App, name string, argv []string
 		return a.runInTerminal(ctx, sb, c)
 	}
 	for _, p := range ports {
-		fmt.Fprintf(a.Stderr, "port %d is at %s\n", p.Port, local(p))
+		fmt.Fprintf(a.Stderr, "port %d is at %s\n", p.Port, app.LocalAddress(p))
 	}
 	return a.runSaved(ctx, sb, c, nil)
 }
@@ -188,7 +188,7 @@ func (a *App) runSaved(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Comma
 	started := time.Now()
 	err := a.runIn(ctx, sb, c, resized)
 	if errors.Is(err, syscall.EPIPE) {
-		err = cmdutil.Exit(exitSignal + int(syscall.SIGPIPE))
+		err = cmdutil.Exit(cmdutil.ExitSignal + int(syscall.SIGPIPE))
 	}
 	if end, ok := errors.AsType[*cmdutil.ExitError](err); err == nil || ok {
 		code := 0
@@ -249,7 +249,7 @@ const defaultRows, defaultCols = 24, 80
 func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c sandbox.Command, ports []porter.Port) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	defer p.Close()
 	a.Sandboxes().NoteRenewed(sb)
@@ -259,11 +259,11 @@ func (o *execOptions) leave(ctx context.Context, a *App, sb *sandbox.Sandbox, c 
 		}
 	}
 	if o.json {
-		return a.json(struct {
+		return a.JSON(struct {
 			ID        string            `json:"id"`
 			Sandbox   string            `json:"sandbox"`
 			Endpoints map[string]string `json:"endpoints,omitempty"`
-		}{p.ID(), sb.Name(), endpointsOf(ports)})
+		}{p.ID(), sb.Name(), app.Addresses(ports)})
 	}
 	fmt.Fprintln(a.Stdout, p.ID())
 	a.tellEndpoints(ports)
@@ -275,27 +275,27 @@ func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c
 	started := time.Now()
 	r, err := sb.Run(ctx, c)
 	if errors.Is(err, sandbox.ErrLimitReached) { // it could not be started, and that is an end
-		r, err = sandbox.RunResult{ExitCode: exitCannotRun, Reason: err.Error()}, nil
+		r, err = sandbox.RunResult{ExitCode: cmdutil.ExitCannotRun, Reason: err.Error()}, nil
 	}
 	if err != nil {
-		return unknownEnd(ctx, err)
+		return cmdutil.UnknownEnd(ctx, err)
 	}
 	a.Sandboxes().NoteRenewed(sb)
 	commit := a.Sandboxes().Save(ctx, sb, app.RanNow(c.Argv, started, r.ExitCode))
-	if err := a.json(execResult{
-		ID: r.ID, Sandbox: sb.Name(), Endpoints: endpointsOf(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
+	if err := a.JSON(execResult{
+		ID: r.ID, Sandbox: sb.Name(), Endpoints: app.Addresses(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
 		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason, Commit: commit,
 	}); err != nil {
 		return err
 	}
-	return exitOf(r)
+	return cmdutil.ExitOf(r)
 }
 
 // runIn runs the command and hands on what it prints as it comes.
 func (a *App) runIn(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command, resized <-chan sandbox.Size) error {
 	p, err := sb.Start(ctx, c)
 	if err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	a.Sandboxes().NoteRenewed(sb)
 	over := make(chan struct{})
@@ -317,8 +317,8 @@ func (a *App) runIn(ctx context.Context, sb *sandbox.Sandbox, c sandbox.Command,
 func (a *App) waitFor(ctx context.Context, p *sandbox.Process, limit time.Duration, out, errOut io.Writer) error {
 	r, err := p.Wait(ctx, out, errOut)
 	if err != nil {
-		return unknownEnd(ctx, err)
+		return cmdutil.UnknownEnd(ctx, err)
 	}
 	a.TellEnd(r, limit, "`sandbox-agent up --memory` gives another more")
-	return exitOf(r)
+	return cmdutil.ExitOf(r)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -19,7 +21,7 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 		return fault.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"), "in a task's sandbox the command ends with the agent")
 	}
 	if err := c.Check(); err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	argv := c.Argv
 	if c.Dir != "" || len(c.Env) > 0 {
@@ -39,12 +41,12 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 		if err != nil {
 			return err
 		}
-		if err := a.json(execResult{
+		if err := a.JSON(execResult{
 			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), ExitCode: code, Truncated: out.Cut() || errOut.Cut(), DurationMS: time.Since(begun).Milliseconds(),
 		}); err != nil {
 			return err
 		}
-		return exitOf(sandbox.RunResult{ExitCode: code})
+		return cmdutil.ExitOf(sandbox.RunResult{ExitCode: code})
 	}
 	if o.terminal {
 		t, leave, err := a.terminal()
@@ -58,5 +60,5 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 	if err != nil {
 		return err
 	}
-	return exitOf(sandbox.RunResult{ExitCode: code})
+	return cmdutil.ExitOf(sandbox.RunResult{ExitCode: code})
 }

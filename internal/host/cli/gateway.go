@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/sshgate"
@@ -49,7 +50,7 @@ and d removes one as 'down NAME' does.`,
   ssh -p 2200 dev@127.0.0.1             # the terminal of dev
   ssh -p 2200 127.0.0.1 dev uname -a
   scp -P 2200 file dev@127.0.0.1:`,
-		Args: noArgs,
+		Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", gatewayAddress, "address to listen at; port 0 takes a free one")
@@ -66,7 +67,7 @@ func (o *gatewayOptions) do(ctx context.Context, a *App) error {
 	if _, err := keys(); err != nil {
 		return err
 	}
-	m, err := a.sandboxes()
+	m, err := a.Manager(false)
 	if err != nil {
 		return err
 	}
@@ -88,8 +89,8 @@ func (a *App) gatewayKeys(file string) (keys []ssh.PublicKey, err error) {
 	files := []string{file}
 	if file == "" {
 		home := a.Getenv("HOME")
-		if !filepath.IsAbs(home) { // a folder of somebody else's may be where this was started
-			return nil, fault.New(workorder.ExitUsage, errors.New("HOME names no folder with keys that could open the gateway"), "name a file with --authorized-keys")
+		if !filepath.IsAbs(home) { // the current directory may be another user's
+			return nil, fault.New(workorder.ExitUsage, errors.New("no authorized keys found: HOME is not an absolute path"), "name a file with --authorized-keys")
 		}
 		if files, err = filepath.Glob(filepath.Join(home, ".ssh", "*.pub")); err != nil {
 			return nil, err
@@ -111,12 +112,12 @@ func (a *App) gatewayKeys(file string) (keys []ssh.PublicKey, err error) {
 
 // gateway makes the server and its key.
 func (a *App) gateway(m *sandbox.Manager, keys func() ([]ssh.PublicKey, error), level slog.Level) (*sshgate.Server, ssh.Signer, error) {
-	st, err := a.store()
+	st, err := a.Store()
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
-		return nil, nil, fmt.Errorf("make the state folder: %w", err)
+		return nil, nil, fmt.Errorf("create the state directory: %w", err)
 	}
 	key, err := sshgate.HostKey(filepath.Join(st.Dir(), gatewayKey))
 	if err != nil {
@@ -152,7 +153,7 @@ func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandb
 	}
 	sb, err := g.m.Get(ctx, name)
 	if err != nil {
-		if r, rerr := g.a.registry(); rerr == nil {
+		if r, rerr := g.a.Registry(); rerr == nil {
 			if _, known := r.Load(name); known == nil && !errors.Is(err, sandbox.ErrNotFound) {
 				return nil, err // its engine does not answer
 			}
@@ -227,7 +228,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
 		ctx, cancel := app.Outlast(ctx)
 		defer cancel()
-		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, exitOurs))
+		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, cmdutil.ExitLost))
 		return 0, err
 	}
 	g.a.Sandboxes().Save(ctx, g.sb, app.RanNow(what.Argv, started, r.ExitCode))

@@ -51,7 +51,7 @@ func TestGcCache(t *testing.T) {
 		Getenv: func(k string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir, "SANDBOX_AGENT_CACHE_VOLUME": named}[k]
 		},
-		OpenEngine: func() (*Backend, error) { return &Backend{Engine: v}, nil },
+		OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: v}, nil },
 	})}
 	id, err := fake.Run(t.Context(), runtime.BoxSpec{Name: "theirs", Image: "x", Labels: map[string]string{workorder.LabelTask: "T-A1B2C3D4", workorder.LabelOwner: "else"}}, io.MultiReader())
 	if err != nil {

@@ -91,7 +91,7 @@ func parse(root *cobra.Command, words []string) error {
 	if err := cmd.ParseFlags(rest); err != nil {
 		return cmd.FlagErrorFunc()(cmd, err)
 	}
-	if err := noEmptyFlag(cmd.Flags()); err != nil {
+	if err := cmdutil.NoEmptyFlag(cmd.Flags()); err != nil {
 		return err
 	}
 	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {

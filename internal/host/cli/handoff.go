@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
@@ -30,7 +31,7 @@ func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 	if len(args) > 0 {
 		id = args[0]
 	} else {
-		st, err := a.store()
+		st, err := a.Store()
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +58,7 @@ func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, 
 	if len(newest) == 0 {
 		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "start one with: sandbox-agent \"fix the flaky test\"")
 	}
-	dir, err := a.here()
+	dir, err := a.CurrentDir()
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) 
 	if err != nil {
 		return nil, err
 	}
-	dir, err := a.here()
+	dir, err := a.CurrentDir()
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (a *App) placeToCheckOut(ctx context.Context, args []string) (*handoff.Plac
 func newDiffCmd(a *App) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
-		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
+		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Shows what the branch of a task or sandbox changed since its base, as git diff
 does. The default is the last task of the repository in the current directory,
 and outside of any repository the last task. The repository is the task's own
@@ -146,10 +147,10 @@ where that is on this machine; otherwise run it in your clone.`,
 			case names:
 				options = []string{"--name-only"}
 			}
-			if !isTerminal(a.Stdout) {
+			if !cmdutil.IsTerminal(a.Stdout) {
 				return p.Diff(cmd.Context(), a.Stdout, options...)
 			}
-			w := &diffWriter{w: a.Stdout, color: a.color(a.Stdout)}
+			w := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
 			return errors.Join(p.Diff(cmd.Context(), w, options...), w.flush())
 		},
 	}
@@ -223,7 +224,7 @@ func (a *App) checkBranchName(ctx context.Context, name string) error {
 	case commitID.MatchString(name) || strings.HasPrefix(name, "refs/") || strings.HasPrefix(name, "sandbox/"):
 		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch: %.80q already means something else in git or for this program", name), hint)
 	}
-	top, err := a.top()
+	top, err := a.RepoRoot()
 	if err != nil || top == "" {
 		return err
 	}
@@ -237,7 +238,7 @@ func (a *App) checkBranchName(ctx context.Context, name string) error {
 func newCheckoutCmd(a *App) *cobra.Command {
 	name, asJSON := "", false
 	cmd := &cobra.Command{
-		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
+		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
 commit of a sandbox, which a second checkout updates. It never overwrites
 uncommitted changes, ignored files or commits of yours on that branch. The
@@ -280,7 +281,7 @@ trees that the current directory is not in are never changed.`,
 func newApplyCmd(a *App) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: lastOrOne, ValidArgsFunction: a.CompleteWork,
+		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
 commits nothing. It changes nothing at all where the changes conflict with what
 is checked out, or where a changed file has uncommitted changes. The default is

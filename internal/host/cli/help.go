@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/spf13/cobra"
 )
 
@@ -80,7 +81,7 @@ func setHelp(root *cobra.Command) {
 	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		w := cmd.OutOrStdout()
-		width, _ := termSize(w)
+		width, _ := cmdutil.TerminalSize(w)
 		if width == 0 {
 			width = helpWidth
 		}

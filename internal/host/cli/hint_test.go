@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
@@ -18,12 +19,12 @@ func TestHintsAreTrue(t *testing.T) {
 	if err == nil {
 		t.Fatal("a repository was opened without git")
 	}
-	if got := hint(err); !strings.Contains(got, "apt install git") {
+	if got := cmdutil.Hint(err); !strings.Contains(got, "apt install git") {
 		t.Errorf("%v: hint %q", err, got)
 	}
 	denied := &runtime.DeniedError{Socket: "/var/run/docker.sock", Group: "docker"}
 	err = fault.New(workorder.ExitBox, fmt.Errorf("ask the engine: %w", denied), "start the Docker engine")
-	if got := hint(err); !strings.Contains(got, "usermod -aG docker") || exitCode(err) != workorder.ExitBox {
+	if got := cmdutil.Hint(err); !strings.Contains(got, "usermod -aG docker") || cmdutil.ExitCode(err) != workorder.ExitBox {
 		t.Errorf("%v: hint %q", err, got)
 	}
 }

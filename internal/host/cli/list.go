@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -22,7 +23,7 @@ type listOptions struct{ quiet, whole, json, all bool }
 func newListCmd(a *App) *cobra.Command {
 	o := &listOptions{}
 	cmd := &cobra.Command{
-		Use: "list", Short: "List sandboxes that have a branch", Args: noArgs,
+		Use: "list", Short: "List sandboxes that have a branch", Args: cmdutil.NoArgs,
 		Long: `Lists the sandboxes that have a branch of the current repository, the last
 changed first; outside of a repository all of them. Sandboxes that are gone are
 listed until 'delete': their commits stay.`,
@@ -43,7 +44,7 @@ func (o *listOptions) do(ctx context.Context, a *App) error {
 	case err != nil && len(rows) == 0:
 		return err
 	case o.json:
-		return errors.Join(a.json(rows), err)
+		return errors.Join(a.JSON(rows), err)
 	case o.quiet:
 		for _, i := range rows {
 			fmt.Fprintln(a.Stdout, i.Name)
@@ -64,7 +65,7 @@ func (a *App) printList(rows []app.BranchRow, whole bool) error {
 		if !whole {
 			title = text.Runes(title, maxTitle)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.Name, orDash(title), i.State, ago(i.Created), ago(i.Updated))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.Name, cmdutil.OrDash(title), i.State, cmdutil.Ago(i.Created), cmdutil.Ago(i.Updated))
 	}
 	return w.Flush()
 }
@@ -75,7 +76,7 @@ const watchEvery = time.Second
 func newWatchCmd(a *App) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Show the list of sandboxes with a branch, live", Args: noArgs, Example: "  sandbox-agent watch",
+		Use: "watch", Short: "Show the list of sandboxes with a branch, live", Args: cmdutil.NoArgs, Example: "  sandbox-agent watch",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tick := time.NewTicker(watchEvery)
 			defer tick.Stop()
@@ -84,7 +85,7 @@ func newWatchCmd(a *App) *cobra.Command {
 				if err != nil && len(rows) == 0 {
 					return err
 				}
-				if isTerminal(a.Stdout) {
+				if cmdutil.IsTerminal(a.Stdout) {
 					fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
 				}
 				if err := a.printList(rows, false); err != nil {
@@ -105,7 +106,7 @@ func newWatchCmd(a *App) *cobra.Command {
 func newPruneCmd(a *App) *cobra.Command {
 	before, dry, force, asJSON := "1w", false, false, false
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: noArgs,
+		Use: "prune", Short: "Delete sandboxes that have not changed for long", Args: cmdutil.NoArgs,
 		Long: `Deletes the sandboxes with a branch that were last changed before --before, with
 their branches. Sandboxes that run stay. A branch with commits that exist
 nowhere else is deleted only with --force, or after a question at a terminal.`,
@@ -119,7 +120,7 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 			if err != nil {
 				return err
 			}
-			m, err := a.sandboxes()
+			m, err := a.Manager(false)
 			if err != nil {
 				return err
 			}
@@ -129,7 +130,7 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 				switch {
 				case i.State == sandbox.StateRunning || time.Since(i.Updated) < old:
 				case dry:
-					errs = append(errs, a.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name, ago(i.Updated)))
+					errs = append(errs, a.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name, cmdutil.Ago(i.Updated)))
 				default:
 					head, err := a.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
 					errs = append(errs, a.deleted(i.Name, head, asJSON, err))

@@ -26,11 +26,11 @@ func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *App {
 			}
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": r.state, "SANDBOX_AGENT_GIT_TOKEN": "tok", "SANDBOX_AGENT_TASK": "x", "SANDBOX_AGENT_TASK_FILE": "x"}[name]
 		},
-		OpenEngine: func() (*Backend, error) {
+		OpenEngine: func() (*app.Backend, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.opened++
-			return &Backend{Engine: r.fake, Images: r.images}, nil
+			return &app.Backend{Engine: r.fake, Images: r.images}, nil
 		},
 	})}
 }
@@ -65,7 +65,7 @@ func TestHeld(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
-		if code, said := wait(t, ctx, 0, args...); code != exitLeft {
+		if code, said := wait(t, ctx, 0, args...); code != cmdutil.ExitLeft {
 			t.Errorf("%q, left: exit %d, %s", args, code, said)
 		}
 	}
@@ -106,7 +106,7 @@ func TestStdinIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	if code := <-ended; code != exitLeft {
+	if code := <-ended; code != cmdutil.ExitLeft {
 		t.Errorf("exit %d", code)
 	}
 	r.boxes(0)
@@ -137,7 +137,7 @@ func TestCollectingIsLeft(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			var out, errs bytes.Buffer
 			a := r.app(strings.NewReader(""), &out, &errs)
-			a.OpenEngine = func() (*Backend, error) { return &Backend{Engine: stuck, Images: r.images}, nil }
+			a.OpenEngine = func() (*app.Backend, error) { return &app.Backend{Engine: stuck, Images: r.images}, nil }
 			ended := make(chan int)
 			go func() { ended <- Main(ctx, a, args) }()
 			<-stuck.begun

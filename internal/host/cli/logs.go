@@ -19,7 +19,7 @@ type logsOptions struct {
 func newLogsCmd(a *App) *cobra.Command {
 	o := &logsOptions{}
 	cmd := &cobra.Command{
-		Use: "logs TASK | SANDBOX", Short: "Show the events of a task, or the log of a sandbox", Args: oneTask,
+		Use: "logs TASK | SANDBOX", Short: "Show the events of a task, or the log of a sandbox", Args: cmdutil.OneTask,
 		ValidArgsFunction: a.CompleteEither(false),
 		Long: `Shows the events of a task so far; with --follow also those to come. --follow
 collects the result when the task ends, and ends with the task's exit code, so
@@ -66,7 +66,7 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 		}
 		return err
 	}
-	be, err := a.open()
+	be, err := a.Engine()
 	if err != nil {
 		return err
 	}
@@ -75,13 +75,13 @@ func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
 	}
 	err = a.Tasks().Launcher(be, st, view.Event).Replay(ctx, rec)
 	if err != nil && ctx.Err() != nil {
-		return left(ctx)
+		return cmdutil.Interrupted(ctx)
 	}
 	return err
 }
 
 // follow shows a run to its end and ends with its exit code.
-func (a *App) follow(ctx context.Context, be *Backend, st *store.Store, rec *store.Record, view *cmdutil.View) error {
+func (a *App) follow(ctx context.Context, be *app.Backend, st *store.Store, rec *store.Record, view *cmdutil.View) error {
 	view.Told = true
 	res, err := a.Tasks().Launcher(be, st, view.Event).Watch(ctx, rec)
 	view.Close()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/registry"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -24,7 +26,7 @@ const (
 // sandbox shows the log of a standalone sandbox.
 func (o *logsOptions) sandbox(ctx context.Context, a *App, sb *sandbox.Sandbox) error {
 	if o.attempt != 0 {
-		return usage("--attempt is for tasks: %s is a sandbox", sb.Name())
+		return app.Usagef("--attempt is for tasks: %s is a sandbox", sb.Name())
 	}
 	var err error
 	if o.json {
@@ -33,9 +35,9 @@ func (o *logsOptions) sandbox(ctx context.Context, a *App, sb *sandbox.Sandbox) 
 		err = o.readable(ctx, a, sb)
 	}
 	if err != nil && ctx.Err() != nil {
-		return left(ctx)
+		return cmdutil.Interrupted(ctx)
 	}
-	return sandboxError(err)
+	return app.SandboxError(err)
 }
 
 // logEntry is a line of the readable log. A line of the guest that is no event has the time of the event before it, if any.
@@ -102,7 +104,7 @@ func (o *logsOptions) readable(ctx context.Context, a *App, sb *sandbox.Sandbox)
 
 // historyOf returns what was done to a sandbox after the first entries, and how many there are now.
 func historyOf(a *App, name string, after int) (entries []logEntry, n int, err error) {
-	r, err := a.registry()
+	r, err := a.Registry()
 	if err != nil {
 		return nil, after, err
 	}

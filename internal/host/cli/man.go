@@ -20,13 +20,13 @@ created if it is missing.`,
 		Example: "  sandbox-agent man ~/.local/share/man/man1\n  man sandbox-agent-create",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one folder, got %d", cmd.CommandPath(), len(args)), "see `"+cmd.CommandPath()+" --help`")
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one directory, got %d", cmd.CommandPath(), len(args)), "see `"+cmd.CommandPath()+" --help`")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("make the folder for man pages: %w", err)
+				return fmt.Errorf("create the directory of man pages: %w", err)
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true // the date is at the top

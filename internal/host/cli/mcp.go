@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -93,7 +94,7 @@ Standard output has protocol messages only. The log is sandbox-agent-mcp.log in
 the directory for temporary files, or SANDBOX_AGENT_MCP_LOG. docs/mcp.md has the
 configuration of common agents.`,
 		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n  claude mcp add environments -- sandbox-agent mcp --tools env --single\n  sandbox-agent mcp --listen 127.0.0.1:7071",
-		Args:    noArgs,
+		Args:    cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.listens = cmd.Flags().Changed("listen")
 			return a.serveMCP(cmd.Context(), o)
@@ -108,8 +109,8 @@ configuration of common agents.`,
 	f.StringVar(&o.runtime, "runtime", "", "with the tools env: runtime box (the default), container or jail")
 	// They can only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(envKinds(), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("tools", completeList(toolsets()...))
-	_ = f.SetAnnotation("listen", mayBeEmpty, []string{"true"})
+	_ = cmd.RegisterFlagCompletionFunc("tools", cmdutil.CompleteList(toolsets()...))
+	_ = f.SetAnnotation("listen", cmdutil.MayBeEmpty, []string{"true"})
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.FixedCompletions([]string{mcpAddress}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -184,7 +185,7 @@ func (a *App) servedEnvironments(log *slog.Logger) *environments.Registry {
 	o := a.Code().PresetOptions()
 	o.Warn = func(what string) {
 		log.Warn(what)
-		a.warn(what)
+		a.Warn(what)
 	}
 	r, err := environments.Open(o)
 	if err != nil {
@@ -217,7 +218,7 @@ func (a *App) keepUp(ctx context.Context, known *environments.Registry, log *slo
 			others, err := read()
 			if err != nil {
 				log.Error("environments stay as they were", "err", err)
-				a.warn("environments stay as they were: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+				a.Warn("environments stay as they were: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 			}
 			if others {
 				changed()
@@ -273,12 +274,12 @@ func (o *mcpOptions) token(a *App) (token, where string, err error) {
 	}
 	where = o.tokenFile
 	if where == "" {
-		st, err := a.store()
+		st, err := a.Store()
 		if err != nil {
 			return "", "", err
 		}
 		if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
-			return "", "", fmt.Errorf("make the state folder: %w", err)
+			return "", "", fmt.Errorf("create the state directory: %w", err)
 		}
 		where = filepath.Join(st.Dir(), mcpToken)
 	}

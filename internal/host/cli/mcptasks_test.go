@@ -42,7 +42,7 @@ func TestMCPNamedRepo(t *testing.T) {
 		t.Errorf("asked %d times, %v", asked.Load(), err)
 	}
 	_, err = tasks.Create(t.Context(), mcpserver.TaskRequest{Task: "x"})
-	if exitCode(err) != workorder.ExitInvalid {
+	if cmdutil.ExitCode(err) != workorder.ExitInvalid {
 		t.Errorf("without a repository it is the folder's project: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 )
 
@@ -28,7 +29,7 @@ type monitorOptions struct {
 func newMonitorCmd(a *App) *cobra.Command {
 	o := &monitorOptions{}
 	cmd := &cobra.Command{
-		Use: "monitor", Short: "Watch sandboxes: commit changes, report exits, restart", Args: noArgs,
+		Use: "monitor", Short: "Watch sandboxes: commit changes, report exits, restart", Args: cmdutil.NoArgs,
 		Long: `Checks the named sandboxes of this state directory at each interval until it is
 interrupted. It prints which are new, healthy, unresponsive, ended or removed,
 each when that changes, and commits changes in the clones of those without
@@ -39,7 +40,7 @@ that double up to half an hour. It does not restart what a command, --idle or
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
 	f := cmd.Flags()
-	durationVar(f, &o.interval, "interval", monitorInterval, "time between two checks")
+	cmdutil.DurationVar(f, &o.interval, "interval", monitorInterval, "time between two checks")
 	f.BoolVar(&o.restart, "auto-restart", false, "restart sandboxes that ended unexpectedly")
 	f.BoolVar(&o.json, "json", false, "print each change as JSON")
 	f.BoolVar(&o.once, "once", false, "check once and end")
@@ -48,7 +49,7 @@ that double up to half an hour. It does not restart what a command, --idle or
 
 func (o *monitorOptions) do(ctx context.Context, a *App) error {
 	if o.interval < leastInterval {
-		return usage("--interval %s: use at least %s", o.interval, leastInterval)
+		return app.Usagef("--interval %s: use at least %s", o.interval, leastInterval)
 	}
 	report := func(e app.MonitorEvent) { printMonitorEvent(a.Stdout, e) }
 	if o.json {

@@ -31,19 +31,19 @@ func TestUnknownNames(t *testing.T) {
 	a := &App{Factory: cmdutil.New(cmdutil.IO{}, app.Env{Dir: t.TempDir(), Getenv: func(name string) string { return map[string]string{"SANDBOX_AGENT_STATE_DIR": state}[name] }})}
 	for name, near := range map[string]string{"nu-jial": "nu-jail", tid[:len(tid)-1] + "Z": tid, "something-else": ""} {
 		for _, missing := range []error{sandbox.ErrNotFound, store.ErrNotFound, branch.ErrNone} {
-			err := unknownName(t.Context(), a, name, fmt.Errorf("look: %w", missing))
-			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || exitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
+			err := a.UnknownName(t.Context(), name, fmt.Errorf("look: %w", missing))
+			if unknown, ok := errors.AsType[*app.UnknownNameError](err); !ok || unknown.Name != name || cmdutil.ExitCode(err) != workorder.ExitNotFound || !errors.Is(err, missing) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if h := hint(sandboxError(err)); strings.Contains(h, "did you mean") != (near != "") || !strings.Contains(h, near) {
+			if h := cmdutil.Hint(app.SandboxError(err)); strings.Contains(h, "did you mean") != (near != "") || !strings.Contains(h, near) {
 				t.Errorf("%s: hint %q", name, h)
 			}
 		}
 	}
 	for _, err := range []error{
-		unknownName(t.Context(), a, "nu-jail", sandbox.ErrNotFound), // it is known, and its own error says more
-		unknownName(t.Context(), a, "x", errors.Join(sandbox.ErrNotFound, sandbox.ErrUnavailable)),
-		unknownName(t.Context(), a, "x", fmt.Errorf("%w: %w", sandbox.ErrOtherOwner, sandbox.ErrNotFound)),
+		a.UnknownName(t.Context(), "nu-jail", sandbox.ErrNotFound), // it is known, and its own error says more
+		a.UnknownName(t.Context(), "x", errors.Join(sandbox.ErrNotFound, sandbox.ErrUnavailable)),
+		a.UnknownName(t.Context(), "x", fmt.Errorf("%w: %w", sandbox.ErrOtherOwner, sandbox.ErrNotFound)),
 	} {
 		if _, ok := errors.AsType[*app.UnknownNameError](err); ok {
 			t.Error(err)

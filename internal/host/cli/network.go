@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -14,7 +16,7 @@ import (
 
 type networkOptions struct {
 	json  bool
-	allow ruleList
+	allow cmdutil.RuleList
 }
 
 func newNetworkCmd(a *App) *cobra.Command {
@@ -49,7 +51,7 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 }
 
 func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox.NetworkMode) error {
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -63,14 +65,14 @@ func (o *networkOptions) do(ctx context.Context, a *App, name string, to sandbox
 	}
 	if to != "" {
 		if err := sb.SetNetwork(ctx, to, allow...); err != nil {
-			return sandboxError(err)
+			return app.SandboxError(err)
 		}
 		a.Sandboxes().NoteRenewed(sb)
 		a.Agents().BriefAgain(ctx, sb)
 	}
 	now := sb.Spec()
 	if o.json {
-		return a.json(struct {
+		return a.JSON(struct {
 			Name    string              `json:"name"`
 			Network sandbox.NetworkMode `json:"network"`
 			Allow   []string            `json:"allow,omitempty"`

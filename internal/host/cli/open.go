@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -26,7 +28,7 @@ type openOptions struct{ report, pr, print bool }
 func newOpenCmd(a *App) *cobra.Command {
 	o := &openOptions{}
 	cmd := &cobra.Command{
-		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: lastOrOne, ValidArgsFunction: a.CompleteTasks(false),
+		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteTasks(false),
 		Long: `Opens the pull request of a task, or its report where there is none, and prints
 which. Without a browser it only prints it. The default is the last task of the
 repository in the current directory, and outside of any repository the last
@@ -42,7 +44,7 @@ task.`,
 
 func (o *openOptions) do(ctx context.Context, args []string, a *App) error {
 	if o.report && o.pr {
-		return usage("give --report or --pr, not both")
+		return app.Usagef("give --report or --pr, not both")
 	}
 	rec, err := a.meant(ctx, args)
 	if err != nil {

@@ -151,7 +151,7 @@ func TestPolicyLearnNothing(t *testing.T) {
 func TestPolicyLearnGone(t *testing.T) {
 	t.Parallel()
 	a, out, errs := recordedTask(t, &workorder.NetworkReport{Mode: workorder.NetworkRestricted}, []workorder.Event{{Type: "x"}})
-	st, err := a.store()
+	st, err := a.Store()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 )
 
 func newPorterCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: app.EndpointsCommand + " SANDBOX", Hidden: true, Args: oneSandbox,
+		Use: app.EndpointsCommand + " SANDBOX", Hidden: true, Args: cmdutil.OneSandbox,
 		Short: "Serve a sandbox's endpoints (started by the command that publishes them)",
 		RunE:  func(cmd *cobra.Command, args []string) error { return a.Endpoints().Serve(cmd.Context(), args[0]) },
 	}

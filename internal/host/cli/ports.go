@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/porter"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -33,11 +35,11 @@ stay until --remove or 'down', also when the sandbox is stopped or recreated.`,
 			case len(args) == 0:
 				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name", cmd.CommandPath()), "`sandbox-agent ps` lists sandboxes")
 			case o.remove && len(args) == 1:
-				return fault.New(workorder.ExitUsage, errors.New("name the ports whose endpoints are to end"), "for example: sandbox-agent ports dev --remove 3000")
+				return fault.New(workorder.ExitUsage, errors.New("--remove needs ports"), "for example: sandbox-agent ports dev --remove 3000")
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeSandboxes(false),
+		ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd.Context(), a, args[0], args[1:])
 		},
@@ -57,11 +59,11 @@ type portRow struct {
 }
 
 func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []string) error {
-	ports, err := parsePorts(wanted)
+	ports, err := cmdutil.ParsePorts(wanted)
 	if err != nil {
 		return fault.New(workorder.ExitUsage, err, "for example: sandbox-agent ports dev 8080:3000")
 	}
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -88,9 +90,9 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 	if o.json {
 		rows := make([]portRow, 0, len(added))
 		for _, p := range added {
-			rows = append(rows, portRow{Port: p.Port, Local: local(p)})
+			rows = append(rows, portRow{Port: p.Port, Local: app.LocalAddress(p)})
 		}
-		return a.json(rows)
+		return a.JSON(rows)
 	}
 	a.tellEndpoints(added)
 	return nil
@@ -98,7 +100,7 @@ func (o *portsOptions) do(ctx context.Context, a *App, name string, wanted []str
 
 func (a *App) tellEndpoints(ports []porter.Port) {
 	for _, p := range ports {
-		fmt.Fprintf(a.Stdout, "port %d is at %s\n", p.Port, local(p))
+		fmt.Fprintf(a.Stdout, "port %d is at %s\n", p.Port, app.LocalAddress(p))
 	}
 }
 
@@ -113,11 +115,11 @@ func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) er
 	}
 	s, err := sb.Status(ctx)
 	if err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	rows := portRows(s.Ports, served)
 	if o.json {
-		return a.json(rows)
+		return a.JSON(rows)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(a.Stdout, "nothing listens in "+sb.Name()+", and nothing of it is served")
@@ -126,7 +128,7 @@ func (o *portsOptions) list(ctx context.Context, a *App, sb *sandbox.Sandbox) er
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "PORT\tLISTENS AT\tSERVED AT")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%d\t%s\t%s\n", r.Port, orDash(text.Clean(strings.Join(r.Addresses, " "))), orDash(r.Local))
+		fmt.Fprintf(w, "%d\t%s\t%s\n", r.Port, cmdutil.OrDash(text.Clean(strings.Join(r.Addresses, " "))), cmdutil.OrDash(r.Local))
 	}
 	return w.Flush()
 }
@@ -147,7 +149,7 @@ func portRows(listening []sandbox.Port, served []porter.Port) []portRow {
 		r.Addresses = append(r.Addresses, p.Address)
 	}
 	for _, p := range served {
-		row(p.Port).Local = local(p)
+		row(p.Port).Local = app.LocalAddress(p)
 	}
 	slices.SortFunc(rows, func(a, b portRow) int { return a.Port - b.Port })
 	return rows

@@ -41,7 +41,7 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	}
 	var out bytes.Buffer
 	a := &App{Factory: cmdutil.New(cmdutil.IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out}, app.Env{
-		OpenEngine: func() (*Backend, error) { return nil, errors.New(evil) },
+		OpenEngine: func() (*app.Backend, error) { return nil, errors.New(evil) },
 		Getenv: func(name string) string {
 			if name == "SANDBOX_AGENT_STATE_DIR" {
 				return dir

@@ -31,7 +31,7 @@ func project(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	case errors.As(err, &end):
 		code = end.Code
 	case err != nil:
-		code = exitCode(err)
+		code = cmdutil.ExitCode(err)
 		a.printError(err, code, false)
 	}
 	return code, out.String(), errs.String()

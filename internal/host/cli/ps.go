@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
@@ -56,7 +57,7 @@ type psOptions struct{ all, json, sandboxes, allUsers bool }
 func newPsCmd(a *App) *cobra.Command {
 	o := &psOptions{}
 	cmd := &cobra.Command{
-		Use: "ps", Aliases: []string{"ls"}, Short: "List tasks and sandboxes", Args: noArgs,
+		Use: "ps", Aliases: []string{"ls"}, Short: "List tasks and sandboxes", Args: cmdutil.NoArgs,
 		Example: "  sandbox-agent ps\n  sandbox-agent ps --all --json\n  sandbox-agent ps --sandboxes --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), a) },
 	}
@@ -72,14 +73,14 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	if o.sandboxes {
 		return a.listSandboxes(ctx, o.json, o.allUsers)
 	}
-	st, err := a.store()
+	st, err := a.Store()
 	if err != nil {
 		return err
 	}
 	records, err := st.List()
 	if err != nil {
 		fmt.Fprintln(a.Stderr, "warning: "+text.Clean(err.Error()))
-		if h := hint(err); h != "" {
+		if h := cmdutil.Hint(err); h != "" {
 			fmt.Fprintln(a.Stderr, "hint: "+text.Clean(h))
 		}
 	}
@@ -101,7 +102,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 	case engineErr != nil && unknown:
 		err = engineErr
 	case engineErr != nil && err == nil:
-		a.warn(engineErr.Error())
+		a.Warn(engineErr.Error())
 	}
 	if o.json {
 		all := make([]any, 0, len(rows)+len(standalone))
@@ -111,7 +112,7 @@ func (o *psOptions) do(ctx context.Context, a *App) error {
 		for _, s := range standalone {
 			all = append(all, s)
 		}
-		return errors.Join(a.json(all), err)
+		return errors.Join(a.JSON(all), err)
 	}
 	if len(standalone) > 0 && a.printSandboxes(standalone) == nil {
 		fmt.Fprintln(a.Stdout)
@@ -125,7 +126,7 @@ func (o *psOptions) standalone(ctx context.Context, a *App, alone bool) ([]sandb
 	if a.OpenSandboxes == nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	ctx, cancel := context.WithTimeout(ctx, cmdutil.EngineWait)
 	defer cancel()
 	all, err := a.allSandboxes(ctx, o.allUsers)
 	if len(all) == 0 && !alone {
@@ -156,7 +157,7 @@ func (o *psOptions) print(a *App, rows []taskState, hidden int) error {
 			r.Status += " (kept)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.TaskID, text.Clean(r.Project), r.Status,
-			age(time.Since(r.CreatedAt)), text.Clean(r.Step), clip(text.Clean(r.Task)))
+			cmdutil.Age(time.Since(r.CreatedAt)), text.Clean(r.Step), cmdutil.Clip(text.Clean(r.Task)))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -178,9 +179,9 @@ type present struct {
 
 // presentBoxes lists the engine's boxes by task, with the step each is in.
 func presentBoxes(ctx context.Context, a *App, st *store.Store) (*present, error) {
-	ctx, cancel := context.WithTimeout(ctx, engineWait)
+	ctx, cancel := context.WithTimeout(ctx, cmdutil.EngineWait)
 	defer cancel()
-	be, err := a.open()
+	be, err := a.Engine()
 	if err != nil {
 		return nil, err
 	}

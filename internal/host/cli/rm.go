@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
@@ -42,7 +43,7 @@ what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 			return nil
 		},
 	}
-	cmd.Args = each(someTasks, app.CheckTask)
+	cmd.Args = cmdutil.Each(cmdutil.SomeTasks, app.CheckTask)
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also remove what runs, and forget what is on another engine")
 	cmd.Flags().BoolVar(&o.branch, "branch", false, "also delete the branches of sandboxes")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print each removed one as JSON")
@@ -73,7 +74,7 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		return err
 	}
 	if !rec.Collected || slices.ContainsFunc(rec.Attempts(), func(t store.Attempt) bool { return t.Keep || t.Unsure }) {
-		be, err := a.open()
+		be, err := a.Engine()
 		if err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 	if !o.force && !o.branch || !sandbox.ValidName(name) {
 		return err
 	}
-	m, merr := a.sandboxes()
+	m, merr := a.Manager(false)
 	if merr != nil {
 		return merr
 	}
@@ -121,7 +122,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 		return a.deleted(name, head, o.json, err)
 	}
 	if ferr := forgetSandbox(ctx, m, name, err); ferr != nil {
-		return unknownName(ctx, a, name, ferr)
+		return a.UnknownName(ctx, name, ferr)
 	}
 	return o.removed(a, name)
 }
@@ -133,11 +134,11 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 			"stop it first (`sandbox-agent stop "+sb.Name()+"`), or use --force or `sandbox-agent down`")
 	}
 	if o.branch && sb.Spec().BranchOf() != "" {
-		all, err := a.branches()
+		all, err := a.BranchStore()
 		if err != nil {
 			return err
 		}
-		m, err := a.sandboxes()
+		m, err := a.Manager(false)
 		if err != nil {
 			return err
 		}
@@ -150,7 +151,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 		err = sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
 	}
 	if err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	a.Sandboxes().WarnOfRepositories(ctx, sb)
 	return o.removed(a, sb.Name())
@@ -159,7 +160,7 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 // forget removes the rest of a task whose record is damaged. An output outside of its
 // folder stays, as only the record knew its place.
 func forget(ctx context.Context, a *App, st *store.Store, id string) error {
-	be, err := a.open()
+	be, err := a.Engine()
 	if err != nil {
 		return err
 	}

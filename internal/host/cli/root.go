@@ -3,10 +3,12 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/codecmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/servecmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/setupcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/taskcmd"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -22,24 +24,24 @@ func newRootCmd(a *App) *cobra.Command {
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
+		Args:          cmdutil.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().BoolVar(&a.Debug, "debug", false, "log details to standard error")
 	root.PersistentFlags().BoolVar(&a.Verbose, "verbose", false, "show all events, also without a terminal")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := noEmptyFlag(cmd.Flags()); err != nil {
+		if err := cmdutil.NoEmptyFlag(cmd.Flags()); err != nil {
 			return err
 		}
 		if err := cmd.ValidateFlagGroups(); err != nil {
-			return usage("%w", err)
+			return app.Usagef("%w", err)
 		}
-		_, err := fromEnvironment(cmd.Flags(), a.Getenv, "verbose")
+		_, err := cmdutil.FromEnvironment(cmd.Flags(), a.Getenv, "verbose")
 		return err
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
-			return noArgs(cmd, before) // the word before the flag is no command, and the flag may be that command's
+			return cmdutil.NoArgs(cmd, before) // the word before the flag is no command, and the flag may be that command's
 		}
 		hint := "see `" + cmd.CommandPath() + " --help`"
 		if !cmd.HasParent() {
@@ -71,14 +73,14 @@ func newRootCmd(a *App) *cobra.Command {
 // refuseUnknown makes commands with subcommands reject unknown words. The library prints help and succeeds.
 func refuseUnknown(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
-		cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		cmd.Args, cmd.RunE = cmdutil.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, sub := range cmd.Commands() {
 		if sub.Name() == "help" {
 			sub.Args = func(help *cobra.Command, args []string) error {
 				about, rest, err := help.Root().Find(args)
 				if err == nil && about.HasSubCommands() {
-					err = noArgs(about, rest)
+					err = cmdutil.NoArgs(about, rest)
 				}
 				return err
 			}

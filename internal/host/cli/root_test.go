@@ -74,7 +74,7 @@ func TestNamesAndValuesAreCheckedFirst(t *testing.T) {
 		err = serve.ParseFlags(args)
 	}
 	if err == nil {
-		err = noEmptyFlag(serve.Flags()) // it means the default address
+		err = cmdutil.NoEmptyFlag(serve.Flags()) // it means the default address
 	}
 	if err != nil {
 		t.Error(err)

@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
 func newRuntimeCmd(a *App) *cobra.Command {
-	cmd := &cobra.Command{Use: "runtime", Short: "List the runtimes available on this machine", Args: noArgs}
+	cmd := &cobra.Command{Use: "runtime", Short: "List the runtimes available on this machine", Args: cmdutil.NoArgs}
 	cmd.AddCommand(newRuntimeListCmd(a))
 	return cmd
 }
@@ -28,9 +29,9 @@ func newRuntimeListCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls", "detect"}, Short: "List runtimes with their capabilities",
 		Example: "  sandbox-agent runtime list\n  sandbox-agent runtime list --json",
-		Args:    noArgs,
+		Args:    cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := a.sandboxes()
+			m, err := a.Manager(false)
 			if err != nil {
 				return err
 			}
@@ -39,7 +40,7 @@ func newRuntimeListCmd(a *App) *cobra.Command {
 			defer cancel()
 			all := m.Runtimes(ctx)
 			if asJSON {
-				return a.json(all)
+				return a.JSON(all)
 			}
 			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "RUNTIME\tHERE\tCAN GIVE")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -22,7 +24,7 @@ func (a *App) listSandboxes(ctx context.Context, asJSON, allUsers bool) error {
 	}
 	err = a.unseen(all, err)
 	if asJSON {
-		return errors.Join(a.json(all), err)
+		return errors.Join(a.JSON(all), err)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(a.Stdout, "no sandboxes without a task: `sandbox-agent up --help` tells how to make one")
@@ -37,7 +39,7 @@ func (a *App) unseen(all []sandboxRow, err error) error {
 	if err == nil || len(all) == 0 || !errors.Is(err, sandbox.ErrUnavailable) || slices.ContainsFunc(all, func(r sandboxRow) bool { return r.State == sandbox.StateUnknown }) {
 		return err
 	}
-	a.warn(err.Error())
+	a.Warn(err.Error())
 	return nil
 }
 
@@ -84,7 +86,7 @@ func (a *App) allSandboxes(ctx context.Context, allUsers bool) ([]sandboxRow, er
 		}
 		rows = append(rows, row)
 	}
-	return rows, sandboxError(err)
+	return rows, app.SandboxError(err)
 }
 
 func (a *App) printSandboxes(all []sandboxRow) error {
@@ -104,9 +106,9 @@ func (a *App) printSandboxes(all []sandboxRow) error {
 			attached = "yes"
 		}
 		fmt.Fprintln(w, strings.Join([]string{
-			text.Clean(i.Name), text.Clean(string(i.Runtime)), orDash(clip(text.Clean(i.Image))), orDash(text.Clean(i.Template)),
-			orDash(text.Clean(i.Workspace)), string(i.State), orDash(attached), since(i.Created),
-			text.Clean(string(i.Spec.Network)), orDash(strings.Join(served, ", ")),
+			text.Clean(i.Name), text.Clean(string(i.Runtime)), cmdutil.OrDash(cmdutil.Clip(text.Clean(i.Image))), cmdutil.OrDash(text.Clean(i.Template)),
+			cmdutil.OrDash(text.Clean(i.Workspace)), string(i.State), cmdutil.OrDash(attached), cmdutil.Since(i.Created),
+			text.Clean(string(i.Spec.Network)), cmdutil.OrDash(strings.Join(served, ", ")),
 		}, "\t"))
 	}
 	return w.Flush()

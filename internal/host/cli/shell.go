@@ -30,7 +30,7 @@ type shellOptions struct{ shell string }
 func newShellCmd(a *App) *cobra.Command {
 	o := &shellOptions{}
 	cmd := &cobra.Command{
-		Use: "shell TASK | SANDBOX [-- COMMAND...]", Short: "Open a shell in a sandbox, or beside a task's agent",
+		Use: "shell TASK | SANDBOX [-- COMMAND...]", Short: "Open a shell in a sandbox or a running task",
 		Long: `Opens a shell in a sandbox, or runs a command in it and ends with its exit code.
 
 In a task's sandbox it runs in the agent's working tree while the agent works,
@@ -68,7 +68,7 @@ the two.`,
 
 func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []string) error {
 	if o.shell != "" && !slices.Contains(sandbox.Shells, o.shell) {
-		return usage("--shell %q: use %s", o.shell, strings.Join(sandbox.Shells, ", "))
+		return app.Usagef("--shell %q: use %s", o.shell, strings.Join(sandbox.Shells, ", "))
 	}
 	sb, done, err := a.eitherSandbox(ctx, name)
 	if err != nil {
@@ -101,7 +101,7 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 // atTerminal reports whether both standard input and output are a terminal.
 func (a *App) atTerminal() bool {
 	in, ok := a.Stdin.(*os.File)
-	return ok && term.IsTerminal(int(in.Fd())) && isTerminal(a.Stdout)
+	return ok && term.IsTerminal(int(in.Fd())) && cmdutil.IsTerminal(a.Stdout)
 }
 
 // showInTerminal runs a command that draws on the user's terminal.
@@ -134,7 +134,7 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 	if err != nil {
 		return 0, err
 	}
-	be, err := a.open()
+	be, err := a.Engine()
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +146,7 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 	}
 	code, err = shell.Run(ctx, be.Engine, rec.TaskID, box, c)
 	if err != nil && ctx.Err() != nil {
-		return 0, left(ctx)
+		return 0, cmdutil.Interrupted(ctx)
 	}
 	return code, err
 }
@@ -186,6 +186,6 @@ func (a *App) terminal() (t *runtime.Terminal, leave func(), err error) {
 }
 
 func (a *App) size() runtime.Size {
-	width, height := termSize(a.Stdout)
+	width, height := cmdutil.TerminalSize(a.Stdout)
 	return runtime.Size{Width: uint(max(width, 0)), Height: uint(max(height, 0))}
 }

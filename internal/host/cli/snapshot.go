@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -18,7 +20,7 @@ import (
 
 func newSnapshotCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "snapshot", Short: "Keep the files of sandboxes as snapshots", Args: noArgs,
+		Use: "snapshot", Short: "Keep the files of sandboxes as snapshots", Args: cmdutil.NoArgs,
 		Long: `A snapshot is what a sandbox has in its own file system at some time: not folders of this machine, and not
 volumes that its image declares. It is an image of the engine, takes the room of what the sandbox has changed, and
 outlives its sandbox until it is removed.`,
@@ -47,23 +49,23 @@ func newSnapshotCreateCmd(a *App) *cobra.Command {
 		Long: `Keeps the files of a sandbox, running or stopped, as a snapshot. Its processes
 pause for that time. Without a name the snapshot is named by the time.`,
 		Example: "  sandbox-agent snapshot create dev before-upgrade",
-		Args:    sandboxAndSnapshot(true), ValidArgsFunction: a.completeSandboxes(false),
+		Args:    sandboxAndSnapshot(true), ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, name := cmd.Context(), time.Now().UTC().Format(snapshotName)
 			if len(args) == 2 {
 				name = args[1]
 			}
-			sb, done, err := a.sandbox(ctx, args[0])
+			sb, done, err := a.Sandboxes().Get(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			defer done()
 			s, err := sb.Snapshot(ctx, name)
 			if err != nil {
-				return sandboxError(err)
+				return app.SandboxError(err)
 			}
 			if asJSON {
-				return a.json(s)
+				return a.JSON(s)
 			}
 			fmt.Fprintf(a.Stdout, "%s of %s is kept (%s)\n", s.Name, s.Sandbox, megabytes(s.Bytes))
 			if len(s.Omitted) > 0 {
@@ -85,11 +87,11 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			return oneSandbox(cmd, args)
+			return cmdutil.OneSandbox(cmd, args)
 		},
-		ValidArgsFunction: a.completeSandboxes(false),
+		ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := a.sandboxes()
+			m, err := a.Manager(false)
 			if err != nil {
 				return err
 			}
@@ -99,13 +101,13 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 				all, err = m.Snapshots().List(cmd.Context())
 			} else {
 				all, err = m.Snapshots().ListOf(cmd.Context(), args[0])
-				err = unknownName(cmd.Context(), a, args[0], err)
+				err = a.UnknownName(cmd.Context(), args[0], err)
 			}
 			if err != nil {
-				return sandboxError(err)
+				return app.SandboxError(err)
 			}
 			if asJSON {
-				return a.json(all)
+				return a.JSON(all)
 			}
 			if len(all) == 0 {
 				fmt.Fprintln(a.Stdout, "no snapshots: `sandbox-agent snapshot create --help` tells how to make one")
@@ -114,7 +116,7 @@ func newSnapshotListCmd(a *App) *cobra.Command {
 			w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "SANDBOX\tSNAPSHOT\tAGE\tSIZE")
 			for _, s := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(s.Sandbox), text.Clean(s.Name), age(time.Since(s.Created)), megabytes(s.Bytes))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(s.Sandbox), text.Clean(s.Name), cmdutil.Age(time.Since(s.Created)), megabytes(s.Bytes))
 			}
 			return w.Flush()
 		},
@@ -134,14 +136,14 @@ the snapshot before-restore. A sandbox that was removed comes back.`,
 		Args:    sandboxAndSnapshot(false), ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			m, err := a.sandboxes()
+			m, err := a.Manager(false)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
 			sb, err := m.Snapshots().Restore(ctx, args[0], args[1])
 			if err != nil {
-				return sandboxError(err)
+				return app.SandboxError(err)
 			}
 			defer sb.Close()
 			a.Endpoints().Ensure(ctx, sb.Name())
@@ -159,15 +161,15 @@ func newSnapshotRmCmd(a *App) *cobra.Command {
 		Long: `Removes snapshots. A snapshot that a sandbox was restored to stays until that
 sandbox is removed or reset.`,
 		Example: "  sandbox-agent snapshot rm dev before-upgrade",
-		Args: each(func(cmd *cobra.Command, args []string) error {
+		Args: cmdutil.Each(func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return nil
 			}
 			return sandboxAndSnapshot(false)(cmd, args)
-		}, checkSandbox),
+		}, app.CheckSandbox),
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := a.sandboxes()
+			m, err := a.Manager(false)
 			if err != nil {
 				return err
 			}
@@ -180,7 +182,7 @@ sandbox is removed or reset.`,
 				}
 				errs = append(errs, a.Done(asJSON, map[string]string{"removed": name}, "%s", name))
 			}
-			return sandboxError(errors.Join(errs...))
+			return app.SandboxError(errors.Join(errs...))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each removed one as JSON")
@@ -201,17 +203,17 @@ directories are shared by both; published ports stay with the first.`,
 			}
 			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()), "for example: sandbox-agent fork dev dev-2")
 		},
-		ValidArgsFunction: a.completeSandboxes(false),
+		ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			sb, done, err := a.sandbox(ctx, args[0])
+			sb, done, err := a.Sandboxes().Get(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			defer done()
 			fork, err := sb.Fork(ctx, args[1])
 			if err != nil {
-				return sandboxError(err)
+				return app.SandboxError(err)
 			}
 			defer fork.Close()
 			return a.Done(asJSON, fork.Info(), "%s is up, with the files of %s", args[1], args[0])
@@ -223,9 +225,9 @@ directories are shared by both; published ports stay with the first.`,
 
 // completeSnapshots completes a sandbox that has some, and then one of its snapshots.
 func (a *App) completeSnapshots(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), engineWait)
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmdutil.EngineWait)
 	defer cancel()
-	m, err := a.sandboxes()
+	m, err := a.Manager(false)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

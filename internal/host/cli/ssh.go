@@ -54,8 +54,8 @@ the sandbox's own terminal, as 'shell' does.
 ProxyCommand in ssh_config. 'ssh-config' prints the lines with which ssh, scp,
 sftp, rsync and editors reach a sandbox by name.`,
 		Example:           "  sandbox-agent ssh dev\n  sandbox-agent ssh dev -- uname -a\n  sandbox-agent ssh dev -N -L 8000:localhost:8000",
-		Args:              someSandboxes,
-		ValidArgsFunction: a.completeSandboxes(false),
+		Args:              cmdutil.SomeSandboxes,
+		ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.stdio {
 				return o.serve(cmd.Context(), a, args)
@@ -73,7 +73,7 @@ func (o *sshOptions) serve(ctx context.Context, a *App, args []string) error {
 	if err := oneArg(args); err != nil {
 		return err
 	}
-	m, err := a.sandboxes()
+	m, err := a.Manager(false)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (o *sshOptions) serve(ctx context.Context, a *App, args []string) error {
 	}
 	err = s.ServeKnown(ctx, newPipes(a.Stdin, a.Stdout), args[0])
 	if ctx.Err() != nil {
-		return left(ctx)
+		return cmdutil.Interrupted(ctx)
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func oneArg(args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return usage("--stdio takes one sandbox's name, got %d", len(args))
+	return app.Usagef("--stdio takes one sandbox's name, got %d", len(args))
 }
 
 // pipes are a connection.
@@ -188,12 +188,12 @@ type sshOption struct{ key, value string }
 
 // sshOptions are those with which ssh reaches a sandbox that is there.
 func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) {
-	_, done, err := a.sandbox(ctx, name)
+	_, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	done()
-	m, err := a.sandboxes()
+	m, err := a.Manager(false)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (a *App) sshOptions(ctx context.Context, name string) ([]sshOption, error) 
 	if err != nil {
 		return nil, err
 	}
-	st, err := a.store()
+	st, err := a.Store()
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ sandbox of the same name.`,
 		Example: `  sandbox-agent ssh-config dev >>~/.ssh/config
   scp file dev.sandbox:
   ssh -N -L 8000:localhost:8000 dev.sandbox`,
-		Args: oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		Args: cmdutil.OneSandbox, ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options, err := a.sshOptions(cmd.Context(), args[0])
 			if err != nil {
@@ -266,13 +266,13 @@ func newSSHCommandCmd(a *App) *cobra.Command {
 gateway at --gateway. For a gateway on the loopback it goes through this
 machine's SSH server.`,
 		Example: "  sandbox-agent ssh-cmd dev\n  sandbox-agent ssh-cmd dev --gateway 192.0.2.7:2200",
-		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		Args:    cmdutil.OneSandbox, ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host, port, err := net.SplitHostPort(gateway)
 			if err != nil || host == "" {
 				return fault.New(workorder.ExitUsage, fmt.Errorf("--gateway %q is no address with a port", gateway), "for example: --gateway "+gatewayAddress)
 			}
-			_, done, err := a.sandbox(cmd.Context(), args[0])
+			_, done, err := a.Sandboxes().Get(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

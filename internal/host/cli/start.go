@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -34,13 +35,13 @@ in .claude/sandbox-agent.md of the working tree, which git does not see.`,
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return oneSandbox(cmd, args)
+			return cmdutil.OneSandbox(cmd, args)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return workorder.Harnesses(), cobra.ShellCompDirectiveNoFileComp
 			}
-			return a.completeSandboxes(false)(cmd, args, begun)
+			return a.CompleteSandboxes(false)(cmd, args, begun)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agent := ""
@@ -57,7 +58,7 @@ in .claude/sandbox-agent.md of the working tree, which git does not see.`,
 }
 
 func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error {
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (o *startOptions) do(ctx context.Context, a *App, name, agent string) error
 func (o *startOptions) report(a *App, s app.StartedAgent) error {
 	switch {
 	case o.json:
-		return a.json(s)
+		return a.JSON(s)
 	case s.Agent == "":
 		fmt.Fprintln(a.Stderr, "note: no agent was started: "+s.Note)
 		fmt.Fprintln(a.Stdout, s.Sandbox+" runs")

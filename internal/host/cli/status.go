@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -21,13 +23,13 @@ type sandboxStatus struct {
 
 // statusOf looks at a sandbox; it starts none.
 func (a *App) statusOf(ctx context.Context, name string) (s sandboxStatus, err error) {
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return s, err
 	}
 	defer done()
 	if s.Status, err = sb.Status(ctx); err != nil {
-		return s, sandboxError(err)
+		return s, app.SandboxError(err)
 	}
 	s.Endpoints, err = a.Endpoints().List(name)
 	return s, err
@@ -40,14 +42,14 @@ func newStatusCmd(a *App) *cobra.Command {
 		Long: `Shows the state of a sandbox, its use of its limits, its commands and ports, and
 when it ends. A stopped sandbox is not started. This counts as use for --idle.`,
 		Example: "  sandbox-agent status dev\n  sandbox-agent status dev --json",
-		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		Args:    cmdutil.OneSandbox, ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := a.statusOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return a.json(s)
+				return a.JSON(s)
 			}
 			return a.printStatus(s)
 		},
@@ -65,7 +67,7 @@ func newInspectCmd(a *App) *cobra.Command {
 started, stopped, commands by program and exit code, networks, snapshots. The
 history has no arguments and variables of commands, as these may be secret.`,
 		Example: "  sandbox-agent inspect dev\n  sandbox-agent inspect dev --history",
-		Args:    oneSandbox, ValidArgsFunction: a.completeSandboxes(false),
+		Args:    cmdutil.OneSandbox, ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if history {
 				return a.printHistory(cmd.Context(), args[0])
@@ -74,7 +76,7 @@ history has no arguments and variables of commands, as these may be secret.`,
 			if err != nil {
 				return err
 			}
-			return a.json(s)
+			return a.JSON(s)
 		},
 	}
 	cmd.Flags().BoolVar(&history, "history", false, "print what was done to it, as a JSON list, oldest first")
@@ -83,9 +85,9 @@ history has no arguments and variables of commands, as these may be secret.`,
 
 func (a *App) printHistory(ctx context.Context, name string) error {
 	if !sandbox.ValidName(name) {
-		return usage("%.80q is not a valid sandbox name", name)
+		return app.Usagef("%.80q is not a valid sandbox name", name)
 	}
-	r, err := a.registry()
+	r, err := a.Registry()
 	if err != nil {
 		return err
 	}
@@ -94,9 +96,9 @@ func (a *App) printHistory(ctx context.Context, name string) error {
 		return err
 	}
 	if len(all) == 0 {
-		return unknownName(ctx, a, name, fmt.Errorf("no history of sandbox %s: %w", name, sandbox.ErrNotFound))
+		return a.UnknownName(ctx, name, fmt.Errorf("no history of sandbox %s: %w", name, sandbox.ErrNotFound))
 	}
-	return a.json(all)
+	return a.JSON(all)
 }
 
 func newResumeCmd(a *App) *cobra.Command {
@@ -106,8 +108,8 @@ func newResumeCmd(a *App) *cobra.Command {
 		Long: `Starts sandboxes that were stopped or ended by --idle or --ttl, with their files.
 Any command in a sandbox does the same.`,
 		Example:           "  sandbox-agent resume dev",
-		Args:              each(someSandboxes, checkSandbox),
-		ValidArgsFunction: a.completeSandboxes(true),
+		Args:              cmdutil.Each(cmdutil.SomeSandboxes, app.CheckSandbox),
+		ValidArgsFunction: a.CompleteSandboxes(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			for _, name := range args {
@@ -121,13 +123,13 @@ Any command in a sandbox does the same.`,
 }
 
 func (a *App) resume(ctx context.Context, name string, asJSON bool) error {
-	sb, done, err := a.sandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Get(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if err := sb.Resume(ctx); err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	a.Sandboxes().NoteRenewed(sb)
 	return a.Done(asJSON, sb.Info(), "%s runs", name)
@@ -142,18 +144,18 @@ func (a *App) printStatus(s sandboxStatus) error {
 	row("sandbox", "%s", s.Name)
 	state := string(s.State)
 	if s.Since != nil {
-		state += fmt.Sprintf(" for %s, since %s", age(time.Since(*s.Since)), s.Since.Local().Format(time.DateTime))
+		state += fmt.Sprintf(" for %s, since %s", cmdutil.Age(time.Since(*s.Since)), s.Since.Local().Format(time.DateTime))
 	}
 	if s.Engine != "" {
 		state += " (on the engine at " + s.Engine + ")"
 	}
 	row("state", "%s", state)
-	row("made", "%s ago", age(time.Since(s.Created)))
+	row("made", "%s ago", cmdutil.Age(time.Since(s.Created)))
 	row("runtime", "%s", s.Runtime)
 	if s.Snapshot != "" {
 		row("snapshot", "%s", s.Snapshot)
 	}
-	row("image", "%s", orDash(s.Image))
+	row("image", "%s", cmdutil.OrDash(s.Image))
 	network := string(s.Spec.Network)
 	if len(s.Spec.Allow) > 0 {
 		network += ": " + strings.Join(s.Spec.Allow, ", ")
@@ -168,7 +170,7 @@ func (a *App) printStatus(s sandboxStatus) error {
 		row("idle", "ends when nobody has used it for %s", s.Spec.IdleTimeout)
 	}
 	if s.Ends != nil {
-		row("ttl", "ends in %s", age(time.Until(*s.Ends)))
+		row("ttl", "ends in %s", cmdutil.Age(time.Until(*s.Ends)))
 	} else if s.Spec.TTL > 0 {
 		row("ttl", "ends %s after its start", s.Spec.TTL)
 	}
@@ -182,9 +184,9 @@ func (a *App) printStatus(s sandboxStatus) error {
 	for _, c := range s.Commands {
 		how := fmt.Sprintf("ended with %d", c.ExitCode)
 		if c.Running {
-			how = "runs for " + age(time.Since(c.Started))
+			how = "runs for " + cmdutil.Age(time.Since(c.Started))
 		}
-		row("command", "%.8s  %s  %s", c.ID, how, clip(strings.Join(c.Argv, " ")))
+		row("command", "%.8s  %s  %s", c.ID, how, cmdutil.Clip(strings.Join(c.Argv, " ")))
 	}
 	served := map[int]bool{}
 	for _, p := range s.Ports {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -21,7 +22,7 @@ type stopOptions struct {
 func newStopCmd(a *App) *cobra.Command {
 	o := &stopOptions{}
 	cmd := &cobra.Command{
-		Use: "stop TASK | SANDBOX...", Short: "Stop tasks or sandboxes", Args: each(someTasks, app.CheckTask),
+		Use: "stop TASK | SANDBOX...", Short: "Stop tasks or sandboxes", Args: cmdutil.Each(cmdutil.SomeTasks, app.CheckTask),
 		ValidArgsFunction: a.CompleteEither(true),
 		Long: `Stops tasks: the agent ends, its work is saved and pushed, and the result is
 collected. A task that takes longer than --timeout is killed.
@@ -37,14 +38,14 @@ and the next command starts them again.`,
 			return errors.Join(errs...)
 		},
 	}
-	durationVar(cmd.Flags(), &o.timeout, "timeout", runtime.StopTimeout, "time that a task has to push its work; 0 kills it")
+	cmdutil.DurationVar(cmd.Flags(), &o.timeout, "timeout", runtime.StopTimeout, "time that a task has to push its work; 0 kills it")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the state of each as JSON")
 	return cmd
 }
 
 func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	if o.timeout < 0 {
-		return usage("--timeout %s is negative", o.timeout)
+		return app.Usagef("--timeout %s is negative", o.timeout)
 	}
 	sb, done, err := a.eitherSandbox(ctx, id)
 	if err != nil {
@@ -62,7 +63,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 		return err
 	}
 	if o.json {
-		return a.json(stateOf(st, rec, nil, nil))
+		return a.JSON(stateOf(st, rec, nil, nil))
 	}
 	fmt.Fprintf(a.Stdout, "%s %s\n", rec.TaskID, rec.Status)
 	return nil
@@ -71,11 +72,11 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 // sandbox stops one without a task.
 func (o *stopOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) error {
 	if err := sb.Stop(ctx); err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	repositories := a.Sandboxes().WarnOfRepositories(ctx, sb)
 	if o.json {
-		return a.json(struct {
+		return a.JSON(struct {
 			sandbox.Info
 			NewRepositories []string `json:"new_repositories,omitempty"`
 		}{sb.Info(), repositories})

@@ -51,7 +51,7 @@ func detached(t *testing.T, p runtimetest.Program) (*App, *onWrite, *bytes.Buffe
 		Getenv: func(name string) string {
 			return map[string]string{"SANDBOX_AGENT_STATE_DIR": dir}[name]
 		},
-		OpenEngine: func() (*Backend, error) { return &Backend{Engine: fake}, nil },
+		OpenEngine: func() (*app.Backend, error) { return &app.Backend{Engine: fake}, nil },
 	})}, out, errs
 }
 
@@ -114,7 +114,7 @@ func TestPsEnded(t *testing.T) {
 		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"result","result":{"version":1,"status":"failed","ended_by":"agent"}}`)
 		return 10
 	})
-	st, err := a.store()
+	st, err := a.Store()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -30,7 +31,7 @@ type upOptions struct {
 	memory, cpus, pids string
 	runtime            string
 	mounts, workspaces []string
-	allow              ruleList
+	allow              cmdutil.RuleList
 	repo, ref, project string
 	title              string
 	json               bool
@@ -88,8 +89,8 @@ command starts it again.`,
 	f.StringVar(&o.cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 2)")
 	f.StringVar(&o.pids, "pids", "", "limit of processes and threads, or none (default 4096)")
 	f.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "OCI runtime of the engine, such as runsc or kata")
-	durationVar(f, &o.idle, "idle", 0, "stop after this long without use (files are kept)")
-	durationVar(f, &o.life, "ttl", 0, "stop after this long (files are kept)")
+	cmdutil.DurationVar(f, &o.idle, "idle", 0, "stop after this long without use (files are kept)")
+	cmdutil.DurationVar(f, &o.life, "ttl", 0, "stop after this long (files are kept)")
 	f.StringArrayVar(&o.ports, "port", nil, "publish a port on this machine's loopback: `[LOCAL:]PORT` (repeatable)")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	a.CompleteProjectFlag(cmd)
@@ -130,13 +131,13 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
 	var errs []error
 	var err error
-	if s.Limits.MemoryBytes, err = parseMemory(o.memory); err != nil {
+	if s.Limits.MemoryBytes, err = cmdutil.ParseMemory(o.memory); err != nil {
 		errs = append(errs, err)
 	}
-	if s.Limits.CPUs, err = parseCPUs(o.cpus); err != nil {
+	if s.Limits.CPUs, err = cmdutil.ParseCPUs(o.cpus); err != nil {
 		errs = append(errs, err)
 	}
-	if s.Limits.PIDs, err = parsePIDs(o.pids); err != nil {
+	if s.Limits.PIDs, err = cmdutil.ParsePIDs(o.pids); err != nil {
 		errs = append(errs, err)
 	}
 	for _, t := range o.mounts {
@@ -148,10 +149,10 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, sandbox.CloneDir)
 		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, s.Env...) // they are the user's, whoever runs commands
 		if o.repo != "" {
-			errs = append(errs, errors.New("--workspace and --repo each say what is at /workspace"))
+			errs = append(errs, errors.New("--workspace and --repo cannot be combined"))
 		}
 	}
-	ports, err := parsePorts(o.ports)
+	ports, err := cmdutil.ParsePorts(o.ports)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fault.New(workorder.ExitUsage, err, "")
 	}
@@ -159,7 +160,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
 	}
 	s.Title = o.title
-	m, err := a.sandboxes()
+	m, err := a.Manager(false)
 	if err != nil {
 		return err
 	}
@@ -175,10 +176,10 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	start := time.Now()
 	sb, err := m.Create(ctx, s)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		return notFound(err, "list the engine's images with: docker images")
+		return app.NotFound(err, "list the engine's images with: docker images")
 	}
 	if err != nil {
-		return sandboxError(err)
+		return app.SandboxError(err)
 	}
 	defer sb.Close()
 	if len(ports) > 0 {
@@ -189,12 +190,12 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 		}
 	}
 	if err := a.Sandboxes().Settle(ctx, sb); err != nil {
-		a.warn(err.Error())
+		a.Warn(err.Error())
 	}
 	a.warnOfRoots(sb)
 	a.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
 	if o.json {
-		return a.json(upResult{sb.Spec(), endpointsOf(ports)})
+		return a.JSON(upResult{sb.Spec(), app.Addresses(ports)})
 	}
 	fmt.Fprintf(a.Stdout, "%s is up (%s, %s)\n", name, app.RuntimeText(sb), time.Since(start).Round(time.Millisecond))
 	a.Sandboxes().NoteNetwork(sb)
@@ -211,7 +212,7 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 	case own && o.repo != "" && o.project == "" && s.Worktree == "":
 		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
 	case s.Worktree != "" && o.repo != "":
-		err = usage("--git-worktree and --repo each say what is at %s", sandbox.CloneDir)
+		err = app.Usagef("--git-worktree and --repo each say what is at %s", sandbox.CloneDir)
 	case s.Worktree != "":
 		if o.project != "" {
 			err = a.Sandboxes().ApplyProject(ctx, s, o.project, "", "")
@@ -220,7 +221,7 @@ func (o *upOptions) of(ctx context.Context, a *App, s *sandbox.Spec) (err error)
 	case o.project != "" || o.repo != "":
 		err = a.Sandboxes().ApplyProject(ctx, s, o.project, o.repo, o.ref)
 	case o.ref != "":
-		err = usage("--from-ref without --repo or --project")
+		err = app.Usagef("--from-ref without --repo or --project")
 	}
 	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
 		s.Image, err = a.Sandboxes().ContainerImage(ctx)
@@ -247,7 +248,7 @@ func (a *App) parseWorkspaces(texts []string) (all []sandbox.Mount, err error) {
 			if st, serr := os.Stat(m.Source); serr != nil {
 				err = fmt.Errorf("--workspace %q: %w", t, serr)
 			} else if !st.IsDir() {
-				err = fmt.Errorf("--workspace %q: it is no folder", t)
+				err = fmt.Errorf("--workspace %q is not a directory", t)
 			}
 		}
 		m.ReadOnly = ro
@@ -263,7 +264,7 @@ func (a *App) warnOfRoots(sb *sandbox.Sandbox) {
 	}
 	for _, m := range sb.Spec().Mounts {
 		if !m.ReadOnly && ownedByRoot(m.Source) {
-			a.warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or use --runtime container",
+			a.Warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or use --runtime container",
 				text.Clean(m.Source)))
 		}
 	}

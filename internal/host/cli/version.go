@@ -5,18 +5,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 )
 
 func newVersionCmd(a *App) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: noArgs,
+		Use: "version", Short: "Print the version", Args: cmdutil.NoArgs,
 		Example: "  sandbox-agent version --json",
 		RunE: func(*cobra.Command, []string) error {
 			v := version.Get()
 			if asJSON {
-				return a.json(v)
+				return a.JSON(v)
 			}
 			fmt.Fprintf(a.Stdout, "sandbox-agent %s (%s, %s)\n", v.Version, v.Go, v.Platform)
 			return nil

@@ -185,7 +185,7 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 			if len(args) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs the folder of an artifact", cmd.CommandPath()), "for example: sandbox-agent artifact validate ./data")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs the directory of an artifact", cmd.CommandPath()), "for example: sandbox-agent artifact validate ./data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(_ *cobra.Command, args []string) error {

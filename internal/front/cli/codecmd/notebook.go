@@ -206,7 +206,7 @@ func writable(out string) error {
 	if st, err := os.Stat(filepath.Dir(out)); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	} else if !st.IsDir() {
-		return fmt.Errorf("--out: %s is no folder", filepath.Dir(out))
+		return fmt.Errorf("--out: %s is not a directory", filepath.Dir(out))
 	}
 	return nil
 }

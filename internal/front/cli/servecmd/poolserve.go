@@ -130,7 +130,7 @@ func (o *poolServeOptions) listeners(ctx context.Context, f *cmdutil.Factory, di
 	}
 	file := filepath.Join(dir, poolToken)
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // each pool has a token of its own
-		return all, fmt.Errorf("make the pool's token anew: %w", err)
+		return all, fmt.Errorf("recreate the pool's token: %w", err)
 	}
 	token, err := loopback.KeptToken(file)
 	if err != nil {

@@ -289,7 +289,7 @@ func (o *cacheOptions) load(ctx context.Context, f *cmdutil.Factory, path string
 		}
 		defer file.Close()
 		if st, err := file.Stat(); err == nil && st.IsDir() {
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s is a folder", path), loadHint)
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s is a directory", path), loadHint)
 		}
 		in = file
 	} else if cmdutil.IsTerminal(in) {

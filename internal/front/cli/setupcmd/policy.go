@@ -50,7 +50,7 @@ type policyLearnOptions struct {
 func newPolicyLearnCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &policyLearnOptions{}
 	cmd := &cobra.Command{
-		Use: "learn TASK", Short: "Propose rules from what a task reached for", Args: cmdutil.OneTask,
+		Use: "learn TASK", Short: "Propose network rules from the hosts that a task reached", Args: cmdutil.OneTask,
 		ValidArgsFunction: f.CompleteTasks(false),
 		Long: `Reads what all attempts of a task reached for and prints the smallest list of
 rules that allows it, as YAML for the project file. Each rule says how often and
@@ -194,7 +194,7 @@ refused.`,
   sandbox-agent policy check -p my-app 192.0.2.7:5432`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a place", cmd.CommandPath()), "give a host, such as registry.npmjs.org or 192.0.2.7:5432")
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()), "give a host, such as registry.npmjs.org or 192.0.2.7:5432")
 			}
 			return nil
 		},

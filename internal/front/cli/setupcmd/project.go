@@ -74,7 +74,7 @@ func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	root, err := os.OpenRoot(opts.Dir)
 	if err != nil {
-		return fmt.Errorf("look at the current folder: %w", err)
+		return fmt.Errorf("read the current directory: %w", err)
 	}
 	defer root.Close()
 	draft := detect.Detect(ctx, localrepo.WorkTree(root), filepath.Base(opts.Dir))
@@ -92,7 +92,7 @@ func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	fmt.Fprintf(f.Stdout, "wrote %s (found: %s)\n", o.output, found)
 	if draft.Remote == "" && localrepo.RepoRoot(opts.Dir) == "" {
-		fmt.Fprintln(f.Stderr, "warning: this folder is in no git repository, which a task needs\nhint: make it one (git init, and a first commit), or give repo another path or a URL")
+		fmt.Fprintln(f.Stderr, "warning: the current directory is not in a git repository\nhint: create one (git init, and a first commit), or set repo to a path or URL")
 		return nil
 	}
 	fmt.Fprintf(f.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent \"...\"\n", o.output)
@@ -107,7 +107,7 @@ func (o *projectInitOptions) write(text string) error {
 	}
 	file, err := os.OpenFile(o.output, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.New(workorder.ExitGeneral, fmt.Errorf("%s exists already", o.output), "edit it, or replace it with --force")
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("%s already exists", o.output), "edit it, or replace it with --force")
 	}
 	if err != nil {
 		return fmt.Errorf("write project file: %w", err)
