@@ -24,7 +24,7 @@ type Branches struct{ *Env }
 // Branches returns the use cases of sandboxes' branches.
 func (e *Env) Branches() Branches { return Branches{e} }
 
-// Find is that of a sandbox, which may be gone. The error is branch.ErrNone where there is none.
+// Find returns the branch of a sandbox, which may have been removed. The error is branch.ErrNone if it has no branch.
 func (r Branches) Find(ctx context.Context, name string) (*branch.Branch, error) {
 	if err := CheckTask(name); err != nil { // a task's ID has no branch here
 		return nil, err
@@ -68,7 +68,7 @@ func (r Branches) Handoff(ctx context.Context, b *branch.Branch) (*handoff.Place
 	}, dir)
 }
 
-// FindOrCurrent is the branch that the arguments name, or else the one whose work stands on what is checked out here.
+// FindOrCurrent returns the branch that the arguments name; without a name the one that descends from the current HEAD.
 func (r Branches) FindOrCurrent(ctx context.Context, args []string) (*branch.Branch, error) {
 	if len(args) == 1 {
 		b, err := r.Find(ctx, args[0])

@@ -194,7 +194,7 @@ func (t *Tasks) Find(ctx context.Context, id string) (*store.Store, *store.Recor
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound) && slices.Contains(t.KnownNames(ctx), id):
-		err = NotFound(fmt.Errorf("%s is a sandbox, not a task", id), "show its work with: sandbox-agent log "+id)
+		err = NotFound(fmt.Errorf("%s is a sandbox, not a task", id), "list sandboxes with a branch: sandbox-agent list --all")
 	case errors.Is(err, store.ErrNotFound):
 		err = t.UnknownName(ctx, id, err)
 	}

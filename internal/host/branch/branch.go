@@ -45,7 +45,7 @@ const (
 
 var (
 	// ErrNone means that a sandbox has no branch.
-	ErrNone = errors.New("there is no branch of the sandbox")
+	ErrNone = errors.New("no branch")
 	// ErrNotShown means that the user's repository does not show a branch: it has moved, or has another remote of that
 	// name. What is saved is in ours.
 	ErrNotShown = errors.New("it is not shown in the repository")
