@@ -203,7 +203,8 @@ func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOpt
 		if i >= 0 {
 			why = all[i].Reason
 		}
-		return fault.New(workorder.ExitBox, fmt.Errorf("runtime %s cannot be used here: %s", kind, why), "`sandbox-agent runtime list` lists those that can")
+		return fault.New(workorder.ExitBox, fmt.Errorf("runtime %s cannot be used here: %s", kind, why),
+			"`sandbox-agent runtime list` lists those that can")
 	}
 	t := &tried{m: boxes, info: all[i], spec: sandbox.Spec{Runtime: kind, OCIRuntime: o.OCIRuntime, Image: o.Image}}
 	if t.spec.Image == "" && kind == sandbox.RuntimeContainer {

@@ -134,7 +134,8 @@ func noPlan(id, status string) error {
 func plannedText(task, plan, more string) string {
 	text := strings.TrimRight(task, "\n") +
 		"\n\n# The plan\n\nThis plan was made for the task above, and approved. Follow it. " +
-		"Where the code turns out different from what the plan takes it for, do what the task needs, and say in the commit's message where you left the plan.\n\n" +
+		"Where the code turns out different from what the " +
+		"plan takes it for, do what the task needs, and say in the commit's message where you left the plan.\n\n" +
 		strings.TrimSpace(plan) + "\n"
 	if more != "" {
 		text += "\n# What the user adds\n\nWhere it differs from the above, this counts.\n\n" + more

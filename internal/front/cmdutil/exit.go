@@ -139,7 +139,8 @@ func Hint(err error) string {
 		return h
 	}
 	if e, ok := errors.AsType[*store.DamagedError](err); ok {
-		return "`sandbox-agent rm --force " + e.TaskID + "` forgets the task here, with its sandboxes; `sandbox-agent continue " + e.TaskID + " --project P` goes on from the remote then"
+		return "`sandbox-agent rm --force " + e.TaskID + "` forgets the task here, with its sandboxes; `sandbox-agent continue " + e.TaskID +
+			" --project P` goes on from the remote then"
 	}
 	var option *projects.OptionError
 	var missing *projects.NotFoundError

@@ -99,7 +99,8 @@ func linesOf(s string, start, end *int) (part, note string, err error) {
 		shown++
 	}
 	if shown == from-1 { // one that is too long
-		return begin(lines[shown], maxText), fmt.Sprintf("This is the beginning of line %d, of %d bytes; the file has %d lines.", from, len(lines[shown]), len(lines)), nil
+		return begin(lines[shown], maxText), fmt.Sprintf("This is the beginning of line %d, of %d bytes; the file has %d lines.", from,
+			len(lines[shown]), len(lines)), nil
 	}
 	if shown < to {
 		note = fmt.Sprintf("These are lines %d to %d of %d: ask for more by start_line.", from, shown, len(lines))

@@ -19,8 +19,9 @@ const environmentID = "environment_id"
 // schemaOf returns the schema of a tool's arguments. In a single environment, the client need not name it, except to open another.
 func schemaOf[A any](single bool) *jsonschema.Schema {
 	s, err := jsonschema.For[A](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[Shell]():               {Type: "string", Description: strings.Join(sandbox.Shells, ", ")},
-		reflect.TypeFor[sandbox.NetworkMode](): {Type: "string", Enum: []any{sandbox.NetworkFull, sandbox.NetworkRestricted, sandbox.NetworkNone}},
+		reflect.TypeFor[Shell](): {Type: "string", Description: strings.Join(sandbox.Shells, ", ")},
+		reflect.TypeFor[sandbox.NetworkMode](): {Type: "string", Enum: []any{sandbox.NetworkFull, sandbox.NetworkRestricted,
+			sandbox.NetworkNone}},
 	}})
 	if err != nil {
 		panic(err) // A is a type of this package, and all of them are tried by tests

@@ -85,14 +85,18 @@ type taskID struct {
 func (s *Server) addTasks() {
 	looks := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	add(s, &mcp.Tool{
-		Name:        "task_create",
-		Description: "Hand a task to a coding agent in a sandbox with a clone of its own: it pushes a branch, and may open a pull request. Returns an id; the task takes minutes. Name a project of the user's, or the URL of a repository; without either it is the current one.",
+		Name: "task_create",
+		Description: "Hand a task to a coding agent in a " +
+			"sandbox with a clone of its own: it pushes a branch, and may open a pull request. Returns an id; " +
+			"the task takes minutes. Name a project of the user's, or the URL of a repository; without either it is the current one.",
 	}, func(ctx context.Context, _ string, q *TaskRequest) (*mcp.CallToolResult, error) {
 		return document(s.o.Tasks.Create(ctx, *q))
 	})
-	add(s, &mcp.Tool{Name: "task_status", Description: "Where a task is: state, step, last lines of its log.", Annotations: looks}, byID(s.o.Tasks.Status))
+	add(s, &mcp.Tool{Name: "task_status", Description: "Where a task is: state, step, last lines of its log.", Annotations: looks},
+		byID(s.o.Tasks.Status))
 	add(s, &mcp.Tool{
-		Name: "task_result", Description: "What came of a task that has ended: status, branch, pull request, summary, checks, evidence.", Annotations: looks,
+		Name: "task_result", Description: "What came of a task that has ended: status, branch, pull request, summary, checks, evidence.",
+		Annotations: looks,
 	}, byID(s.o.Tasks.Result))
 }
 

@@ -37,7 +37,8 @@ const (
 
 // Variables are those of the sandbox that a Start tells of.
 func Variables() []string {
-	return []string{"HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", anthropicKey, openaiKey, codexKey, workorder.APIAnthropic.BaseURLVariable(), workorder.APIOpenAI.BaseURLVariable()}
+	return []string{"HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", anthropicKey, openaiKey, codexKey, workorder.APIAnthropic.BaseURLVariable(),
+		workorder.APIOpenAI.BaseURLVariable()}
 }
 
 // Command is a program with its variables and its files.
@@ -58,7 +59,8 @@ func Line(s Start) (Command, error) {
 	case workorder.HarnessOpencode:
 		return opencode(s)
 	case workorder.HarnessCommand:
-		return Command{Argv: append(slices.Clone(h.Command), h.Args...), Env: []string{"SANDBOX_AGENT_BRIEFING_FILE=" + s.File, "SANDBOX_AGENT_PROMPT=" + s.Prompt}}, nil
+		return Command{Argv: append(slices.Clone(h.Command), h.Args...), Env: []string{"SANDBOX_AGENT_BRIEFING_FILE=" + s.File,
+			"SANDBOX_AGENT_PROMPT=" + s.Prompt}}, nil
 	}
 	return Command{}, fmt.Errorf("agent %q: use one of %v", s.Harness.Name, workorder.Harnesses())
 }
@@ -66,7 +68,8 @@ func Line(s Start) (Command, error) {
 // Login is the file of the home folder in which a program keeps its login.
 func Login(harness string) string {
 	return map[string]string{
-		workorder.HarnessClaudeCode: ".claude/.credentials.json", workorder.HarnessCodex: ".codex/auth.json", workorder.HarnessOpencode: ".local/share/opencode/auth.json",
+		workorder.HarnessClaudeCode: ".claude/.credentials.json", workorder.HarnessCodex: ".codex/auth.json",
+		workorder.HarnessOpencode: ".local/share/opencode/auth.json",
 	}[harness]
 }
 
@@ -75,7 +78,8 @@ func claude(s Start) Command {
 	argv := model([]string{"claude", "--dangerously-skip-permissions", "--append-system-prompt", s.Briefing}, s.Harness)
 	return Command{
 		Argv: prompted(argv, s.Prompt), Env: []string{"IS_SANDBOX=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
-		Files: map[string]func([]byte) ([]byte, error){path.Join(cmp.Or(s.Env["CLAUDE_CONFIG_DIR"], s.Env["HOME"]), ".claude.json"): s.claudeAnswers},
+		Files: map[string]func([]byte) ([]byte, error){path.Join(cmp.Or(s.Env["CLAUDE_CONFIG_DIR"], s.Env["HOME"]),
+			".claude.json"): s.claudeAnswers},
 	}
 }
 
@@ -131,13 +135,15 @@ func codex(s Start) Command {
 		if s.Env[name] == "" || slices.ContainsFunc(s.Harness.Args, ownProvider) {
 			continue
 		}
-		config(`model_providers.sandbox={name="OpenAI",base_url=%s,env_key=%s,wire_api="responses"}`, quoted(s.server(workorder.APIOpenAI)), quoted(name))
+		config(`model_providers.sandbox={name="OpenAI",base_url=%s,env_key=%s,wire_api="responses"}`, quoted(s.server(workorder.APIOpenAI)),
+			quoted(name))
 		config(`model_provider="sandbox"`)
 		break
 	}
 	return Command{
-		Argv:  prompted(model(argv, s.Harness), s.Prompt),
-		Files: map[string]func([]byte) ([]byte, error){path.Join(cmp.Or(s.Env["CODEX_HOME"], path.Join(s.Env["HOME"], ".codex")), "AGENTS.md"): s.codexBriefing},
+		Argv: prompted(model(argv, s.Harness), s.Prompt),
+		Files: map[string]func([]byte) ([]byte, error){path.Join(cmp.Or(s.Env["CODEX_HOME"], path.Join(s.Env["HOME"], ".codex")),
+			"AGENTS.md"): s.codexBriefing},
 	}
 }
 
@@ -170,7 +176,8 @@ func opencode(s Start) (Command, error) {
 	providers := map[string]any{}
 	h := s.Harness
 	env := []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
-	keys := map[workorder.ModelAPI]string{workorder.APIOpenAI: cmp.Or(s.Env[openaiKey], s.Env[codexKey]), workorder.APIAnthropic: s.Env[anthropicKey]}
+	keys := map[workorder.ModelAPI]string{workorder.APIOpenAI: cmp.Or(s.Env[openaiKey], s.Env[codexKey]),
+		workorder.APIAnthropic: s.Env[anthropicKey]}
 	if key := keys[workorder.APIOpenAI]; s.Env[openaiKey] != key {
 		env = append(env, openaiKey+"="+key)
 	}

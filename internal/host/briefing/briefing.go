@@ -41,10 +41,12 @@ type Check struct{ Name, Run string }
 func (f Facts) Text() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "- "+format+"\n", args...) }
-	fmt.Fprintf(&b, "# About this sandbox\n\nYou are in the sandbox `%s` (%s). Nothing of the user's machine is in it but what is named here.\n\n", f.Sandbox, f.Kind)
+	fmt.Fprintf(&b, "# About this sandbox\n\nYou are in "+
+		"the sandbox `%s` (%s). Nothing of the user's machine is in it but what is named here.\n\n", f.Sandbox, f.Kind)
 	line("**Work in `%s`.** Paths of the user's machine do not exist here.", f.Workdir)
 	if f.Branch != "" {
-		line("**Git.** It is a clone. What changes in it is committed by itself, outside, to the user's branch `%s`; you need not commit, and may. There is no remote to push to. Files that git ignores are not kept there.", f.Branch)
+		line("**Git.** It is a clone. What changes in it is committed by itself, outside, to the user's branch `%s`; "+
+			"you need not commit, and may. There is no remote to push to. Files that git ignores are not kept there.", f.Branch)
 	}
 	switch f.Network {
 	case "none":
@@ -55,15 +57,22 @@ func (f Facts) Text() string {
 		if len(allow) == 0 {
 			allow = []string{"nothing"}
 		}
-		line("**Network: restricted.** It reaches: %s. Everything else is refused at once: do not try again, and do not look for a way around.", strings.Join(allow, ", "))
+		line("**Network: restricted.** It reaches: %s. Everything else is refused at once: do not try again, and do not look for a way around.",
+			strings.Join(allow, ", "))
 	default:
 		line("**Network: full.**")
 	}
 	if f.Docker {
-		line("**Docker** is there, with an engine of this sandbox's own. Root of a container is your own user outside of it: files that it writes to a bound directory are yours. Other users of a container cannot write there; do not pass `--user` (your own id there means root).")
+		line("**Docker** is there, with an engine of this " +
+			"sandbox's own. Root of a container is your own " +
+			"user outside of it: files that it writes to a bound directory are yours. Other users of a container cannot write there; " +
+			"do not pass `--user` (your own id there means root).")
 	}
 	if len(f.Services) > 0 {
-		line("**Services** run already, each reachable by its name: %s. `docker compose up` works beside them: it makes containers of its own, which take over the ports of this sandbox that they publish while they run.", strings.Join(f.Services, ", "))
+		line("**Services** run already, each reachable by "+
+			"its name: %s. `docker compose up` works beside "+
+			"them: it makes containers of its own, which take over the ports of this sandbox that they publish while they run.",
+			strings.Join(f.Services, ", "))
 	}
 	if len(f.Ports) > 0 {
 		line("**Ports** that the user sees: %s. A server may listen at the loopback.", strings.Join(f.Ports, ", "))
@@ -71,7 +80,8 @@ func (f Facts) Text() string {
 	for _, c := range f.Checks {
 		line("**Check `%s`:** `%s`", c.Name, strings.ReplaceAll(strings.TrimSpace(c.Run), "\n", "; "))
 	}
-	line("**What persists**: files stay over a stop of the sandbox; processes do not. Nothing stays when the user removes it, but what is committed.")
+	line("**What persists**: files stay over a stop of the sandbox; " +
+		"processes do not. Nothing stays when the user removes it, but what is committed.")
 	if more := strings.TrimSpace(f.More); more != "" {
 		b.WriteString("\n" + more + "\n")
 	}

@@ -16,7 +16,8 @@ import (
 func newLogCmd(a *App) *cobra.Command {
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: cmdutil.OneOrThis, ValidArgsFunction: a.CompleteBranches,
+		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: cmdutil.OneOrThis,
+		ValidArgsFunction: a.CompleteBranches,
 		Long: `Shows the commits of a sandbox's branch, newest first, and below each the
 commands that made it, with exit code and duration. The default is the sandbox
 whose branch descends from what is checked out here.`,
@@ -50,7 +51,8 @@ whose branch descends from what is checked out here.`,
 func newMergeCmd(a *App) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: cmdutil.OneOrThis, ValidArgsFunction: a.CompleteBranches,
+		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: cmdutil.OneOrThis,
+		ValidArgsFunction: a.CompleteBranches,
 		Long: `Merges a sandbox's branch into the branch that is checked out, with a merge
 commit. Uncommitted changes are stashed meanwhile and restored. Conflicts stay
 in the files, as git leaves them. The default is the sandbox whose branch

@@ -43,7 +43,10 @@ complete or not at all. Devices, pipes, sockets, and links that lead outside of
 what is copied are skipped. At most 1,000,000 files and 64 GiB are copied out of
 a sandbox; a tar on standard output has no limit. Begin a local name that has a
 colon with a directory: ./a:b.`,
-		Example: "  sandbox-agent cp main.go dev:/src/\n  sandbox-agent cp ./project/. dev:/work\n  sandbox-agent cp dev:/work/report.html .\n  sandbox-agent cp dev:dist - | tar t",
+		Example: "  sandbox-agent cp main.go dev:/src/\n" +
+			"  sandbox-agent cp ./project/. dev:/work\n" +
+			"  sandbox-agent cp dev:/work/report.html .\n" +
+			"  sandbox-agent cp dev:dist - | tar t",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				return nil
@@ -89,13 +92,15 @@ func sidesOf(from, to string) (src, dst side, err error) {
 	case from == "" || to == "":
 		err = fault.New(workorder.ExitUsage, errors.New("a path is empty"), cpHint)
 	case src.sandbox != "" && dst.sandbox != "":
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("%s and %s are both in a sandbox: copy out of one, then into the other", from, to), "a file of this machine with a colon in its name is ./NAME")
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("%s and %s are both in a sandbox: copy out of one, then into the other", from, to),
+			"a file of this machine with a colon in its name is ./NAME")
 	case strings.HasPrefix(from, ":") || strings.HasPrefix(to, ":"):
 		err = fault.New(workorder.ExitUsage, errors.New("a sandbox's name is empty"), "a file of this machine with a colon in its name is ./NAME")
 	case name == "":
 		err = fault.New(workorder.ExitUsage, fmt.Errorf("neither %s nor %s is in a sandbox", from, to), cpHint)
 	case !sandbox.ValidName(name):
-		err = fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is no name of a sandbox", name), "`sandbox-agent ps` lists sandboxes; a file of this machine with a colon in its name is ./NAME")
+		err = fault.New(workorder.ExitUsage, fmt.Errorf("%.80q is no name of a sandbox", name),
+			"`sandbox-agent ps` lists sandboxes; a file of this machine with a colon in its name is ./NAME")
 	}
 	return src, dst, err
 }
@@ -162,7 +167,8 @@ func copyError(err error) error {
 	case errors.Is(err, sandbox.ErrPermission) && ours:
 		return fault.New(workorder.ExitGeneral, err, "")
 	case errors.Is(err, sandbox.ErrPermission):
-		return fault.New(workorder.ExitGeneral, err, "in a sandbox files are read and written by its user: `sandbox-agent up --user` says who that is")
+		return fault.New(workorder.ExitGeneral, err, "in "+
+			"a sandbox files are read and written by its user: `sandbox-agent up --user` says who that is")
 	case errors.Is(err, sandbox.ErrTooLarge):
 		return fault.New(workorder.ExitGeneral, err, "`sandbox-agent cp SANDBOX:SRC -` has no bound")
 	case errors.Is(err, sandbox.ErrNotFound):

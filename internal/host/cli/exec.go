@@ -283,7 +283,8 @@ func (o *execOptions) report(ctx context.Context, a *App, sb *sandbox.Sandbox, c
 	a.Sandboxes().NoteRenewed(sb)
 	commit := a.Sandboxes().Save(ctx, sb, app.RanNow(c.Argv, started, r.ExitCode))
 	if err := a.JSON(execResult{
-		ID: r.ID, Sandbox: sb.Name(), Endpoints: app.Addresses(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode, Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
+		ID: r.ID, Sandbox: sb.Name(), Endpoints: app.Addresses(ports), Stdout: string(r.Stdout), Stderr: string(r.Stderr), ExitCode: r.ExitCode,
+		Signal: int(r.Signal), TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
 		Truncated: r.Truncated, DurationMS: r.Duration.Milliseconds(), Error: r.Reason, Commit: commit,
 	}); err != nil {
 		return err

@@ -18,7 +18,8 @@ import (
 // inTask runs the command in a task's running box.
 func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.Command) error {
 	if o.background || o.timeout > 0 || len(o.expose) > 0 || o.image != "" {
-		return fault.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"), "in a task's sandbox the command ends with the agent")
+		return fault.New(workorder.ExitUsage, errors.New("--detach, --timeout, --expose and --image need a standalone sandbox"),
+			"in a task's sandbox the command ends with the agent")
 	}
 	if err := c.Check(); err != nil {
 		return app.SandboxError(err)
@@ -42,7 +43,8 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 			return err
 		}
 		if err := a.JSON(execResult{
-			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), ExitCode: code, Truncated: out.Cut() || errOut.Cut(), DurationMS: time.Since(begun).Milliseconds(),
+			Sandbox: id, Stdout: string(out.Bytes()), Stderr: string(errOut.Bytes()), ExitCode: code, Truncated: out.Cut() || errOut.Cut(),
+			DurationMS: time.Since(begun).Milliseconds(),
 		}); err != nil {
 			return err
 		}

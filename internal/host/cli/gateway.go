@@ -61,7 +61,8 @@ and d removes one as 'down NAME' does.`,
 func (o *gatewayOptions) do(ctx context.Context, a *App) error {
 	host, _, err := net.SplitHostPort(o.listen)
 	if err != nil || net.ParseIP(host) == nil {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--listen %q is no address with a port", o.listen), "for example: --listen "+gatewayAddress)
+		return fault.New(workorder.ExitUsage, fmt.Errorf("--listen %q is no address with a port", o.listen), "for example: --listen "+
+			gatewayAddress)
 	}
 	keys := func() ([]ssh.PublicKey, error) { return a.gatewayKeys(o.keys) }
 	if _, err := keys(); err != nil {
@@ -90,7 +91,8 @@ func (a *App) gatewayKeys(file string) (keys []ssh.PublicKey, err error) {
 	if file == "" {
 		home := a.Getenv("HOME")
 		if !filepath.IsAbs(home) { // the current directory may be another user's
-			return nil, fault.New(workorder.ExitUsage, errors.New("no authorized keys found: HOME is not an absolute path"), "name a file with --authorized-keys")
+			return nil, fault.New(workorder.ExitUsage, errors.New("no authorized keys found: HOME is not an absolute path"),
+				"name a file with --authorized-keys")
 		}
 		if files, err = filepath.Glob(filepath.Join(home, ".ssh", "*.pub")); err != nil {
 			return nil, err
@@ -105,7 +107,8 @@ func (a *App) gatewayKeys(file string) (keys []ssh.PublicKey, err error) {
 		return nil, fault.New(workorder.ExitUsage, err, "a line has one public key, without options")
 	}
 	if len(keys) == 0 {
-		return nil, fault.New(workorder.ExitUsage, errors.New("there is no public key that could open the gateway"), "`ssh-keygen -t ed25519` makes one, or name a file with --authorized-keys")
+		return nil, fault.New(workorder.ExitUsage, errors.New("there is no public key that could open the gateway"),
+			"`ssh-keygen -t ed25519` makes one, or name a file with --authorized-keys")
 	}
 	return keys, nil
 }

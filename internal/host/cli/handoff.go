@@ -56,7 +56,8 @@ func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
 // repository does not mean the files of another.
 func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, error) {
 	if len(newest) == 0 {
-		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"), "start one with: sandbox-agent \"fix the flaky test\"")
+		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"),
+			"start one with: sandbox-agent \"fix the flaky test\"")
 	}
 	dir, err := a.CurrentDir()
 	if err != nil {
@@ -238,7 +239,8 @@ func (a *App) checkBranchName(ctx context.Context, name string) error {
 func newCheckoutCmd(a *App) *cobra.Command {
 	name, asJSON := "", false
 	cmd := &cobra.Command{
-		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
+		Use: "checkout [TASK | SANDBOX]", Short: "Check out the branch of a task or sandbox", Args: cmdutil.LastOrOne,
+		ValidArgsFunction: a.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
 commit of a sandbox, which a second checkout updates. It never overwrites
 uncommitted changes, ignored files or commits of yours on that branch. The
@@ -281,7 +283,8 @@ trees that the current directory is not in are never changed.`,
 func newApplyCmd(a *App) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
+		Use: "apply [TASK | SANDBOX]", Short: "Apply the changes of a task or sandbox, uncommitted", Args: cmdutil.LastOrOne,
+		ValidArgsFunction: a.CompleteWork,
 		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
 commits nothing. It changes nothing at all where the changes conflict with what
 is checked out, or where a changed file has uncommitted changes. The default is

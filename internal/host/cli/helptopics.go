@@ -138,7 +138,8 @@ func environmentTopic() string {
 	for _, row := range rows {
 		fmt.Fprintf(&b, "  %-37s %s\n", row.names, row.about)
 	}
-	b.WriteString("\nThese stand for the flags of the same name of 'create', 'continue', 'revise' and\n'rebase'. A flag wins over a variable, a variable over the project file:\n\n")
+	b.WriteString("\nThese stand for the flags of the " +
+		"same name of 'create', 'continue', 'revise' and\n'rebase'. A flag wins over a variable, a variable over the project file:\n\n")
 	for _, flag := range cmdutil.Settings() {
 		fmt.Fprintf(&b, "  %s\n", app.EnvName(flag))
 	}

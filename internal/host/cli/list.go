@@ -130,7 +130,8 @@ nowhere else is deleted only with --force, or after a question at a terminal.`,
 				switch {
 				case i.State == sandbox.StateRunning || time.Since(i.Updated) < old:
 				case dry:
-					errs = append(errs, a.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name, cmdutil.Ago(i.Updated)))
+					errs = append(errs, a.Done(asJSON, map[string]string{"would_delete": i.Name}, "would delete %s, changed %s", i.Name,
+						cmdutil.Ago(i.Updated)))
 				default:
 					head, err := a.Branches().Delete(cmd.Context(), m, i.Branch, app.Deletion{Head: i.Head, Force: force})
 					errs = append(errs, a.deleted(i.Name, head, asJSON, err))

@@ -20,7 +20,8 @@ created if it is missing.`,
 		Example: "  sandbox-agent man ~/.local/share/man/man1\n  man sandbox-agent-create",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one directory, got %d", cmd.CommandPath(), len(args)), "see `"+cmd.CommandPath()+" --help`")
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one directory, got %d", cmd.CommandPath(), len(args)), "see `"+
+					cmd.CommandPath()+" --help`")
 			}
 			return nil
 		},

@@ -93,8 +93,11 @@ SANDBOX_AGENT_MCP_TOKEN.
 Standard output has protocol messages only. The log is sandbox-agent-mcp.log in
 the directory for temporary files, or SANDBOX_AGENT_MCP_LOG. docs/mcp.md has the
 configuration of common agents.`,
-		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n  claude mcp add environments -- sandbox-agent mcp --tools env --single\n  sandbox-agent mcp --listen 127.0.0.1:7071",
-		Args:    cmdutil.NoArgs,
+		Example: "  claude mcp add sandbox -- sandbox-agent mcp\n" +
+			"  claude mcp add sandbox -- sandbox-agent mcp --tools run,task\n" +
+			"  claude mcp add environments -- sandbox-agent mcp --tools env --single\n" +
+			"  sandbox-agent mcp --listen 127.0.0.1:7071",
+		Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.listens = cmd.Flags().Changed("listen")
 			return a.serveMCP(cmd.Context(), o)
@@ -270,7 +273,8 @@ func (o *mcpOptions) way(ctx context.Context, a *App) (func(context.Context, *mc
 // token is that of --listen, and where it is.
 func (o *mcpOptions) token(a *App) (token, where string, err error) {
 	if token := a.Getenv(mcpTokenVariable); token != "" && o.tokenFile == "" {
-		return token, mcpTokenVariable, fault.New(workorder.ExitUsage, loopback.CheckToken(token), "set "+mcpTokenVariable+" to another, or unset it")
+		return token, mcpTokenVariable, fault.New(workorder.ExitUsage, loopback.CheckToken(token), "set "+mcpTokenVariable+
+			" to another, or unset it")
 	}
 	where = o.tokenFile
 	if where == "" {

@@ -34,7 +34,8 @@ prints the present one. Only sandboxes of the runtime box can be restricted. See
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and a network to change it", cmd.CommandPath()), "for example: sandbox-agent network dev none")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name, and a network to change it", cmd.CommandPath()),
+				"for example: sandbox-agent network dev none")
 		},
 		ValidArgsFunction: a.CompleteSandboxThen(string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,7 +28,8 @@ type openOptions struct{ report, pr, print bool }
 func newOpenCmd(a *App) *cobra.Command {
 	o := &openOptions{}
 	cmd := &cobra.Command{
-		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteTasks(false),
+		Use: "open [TASK]", Short: "Open a task's pull request or report in a browser", Args: cmdutil.LastOrOne,
+		ValidArgsFunction: a.CompleteTasks(false),
 		Long: `Opens the pull request of a task, or its report where there is none, and prints
 which. Without a browser it only prints it. The default is the last task of the
 repository in the current directory, and outside of any repository the last
@@ -64,7 +65,8 @@ func (o *openOptions) do(ctx context.Context, args []string, a *App) error {
 		}
 	}
 	if page == "" {
-		return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+"` shows what it has; `sandbox-agent pr open "+rec.TaskID+"` opens a pull request")
+		return fault.New(workorder.ExitNotFound, fmt.Errorf("task %s has no such page", rec.TaskID), "`sandbox-agent result "+rec.TaskID+
+			"` shows what it has; `sandbox-agent pr open "+rec.TaskID+"` opens a pull request")
 	}
 	fmt.Fprintln(a.Stdout, text.Clean(page))
 	if o.print {

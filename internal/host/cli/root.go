@@ -51,14 +51,17 @@ func newRootCmd(a *App) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
-		taskcmd.NewCmdCreate(a.Factory), taskcmd.NewCmdContinue(a.Factory), taskcmd.NewCmdRevise(a.Factory), taskcmd.NewCmdRebase(a.Factory), taskcmd.NewCmdDemo(a.Factory), newPsCmd(a), newLogsCmd(a),
+		taskcmd.NewCmdCreate(a.Factory), taskcmd.NewCmdContinue(a.Factory), taskcmd.NewCmdRevise(a.Factory), taskcmd.NewCmdRebase(a.Factory),
+		taskcmd.NewCmdDemo(a.Factory), newPsCmd(a), newLogsCmd(a),
 		taskcmd.NewCmdResult(a.Factory), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a),
 		newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), setupcmd.NewCmdTemplates(a.Factory),
 		newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a),
 		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a),
-		newRuntimeCmd(a), servecmd.NewCmdPool(a.Factory), codecmd.NewCmdRun(a.Factory), codecmd.NewCmdSession(a.Factory), codecmd.NewCmdEnv(a.Factory), codecmd.NewCmdArtifact(a.Factory), codecmd.NewCmdNotebook(a.Factory),
+		newRuntimeCmd(a), servecmd.NewCmdPool(a.Factory), codecmd.NewCmdRun(a.Factory), codecmd.NewCmdSession(a.Factory),
+		codecmd.NewCmdEnv(a.Factory), codecmd.NewCmdArtifact(a.Factory), codecmd.NewCmdNotebook(a.Factory),
 		newMCPCmd(a), newSSHCmd(a), newSSHCommandCmd(a), newSSHConfigCmd(a), newGatewayCmd(a), taskcmd.NewCmdPR(a.Factory), newStopCmd(a),
-		newRmCmd(a), setupcmd.NewCmdGC(a.Factory), setupcmd.NewCmdCache(a.Factory), setupcmd.NewCmdProject(a.Factory), setupcmd.NewCmdPolicy(a.Factory), setupcmd.NewCmdDoctor(a.Factory), setupcmd.NewCmdImage(a.Factory),
+		newRmCmd(a), setupcmd.NewCmdGC(a.Factory), setupcmd.NewCmdCache(a.Factory), setupcmd.NewCmdProject(a.Factory),
+		setupcmd.NewCmdPolicy(a.Factory), setupcmd.NewCmdDoctor(a.Factory), setupcmd.NewCmdImage(a.Factory),
 		newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.

@@ -36,7 +36,8 @@ func (a *App) listSandboxes(ctx context.Context, asJSON, allUsers bool) error {
 // unseen returns the error of a list where a sandbox may be that it lacks, and else warns of it: an engine that does not answer has none of those that this state
 // directory knows.
 func (a *App) unseen(all []sandboxRow, err error) error {
-	if err == nil || len(all) == 0 || !errors.Is(err, sandbox.ErrUnavailable) || slices.ContainsFunc(all, func(r sandboxRow) bool { return r.State == sandbox.StateUnknown }) {
+	if err == nil || len(all) == 0 || !errors.Is(err, sandbox.ErrUnavailable) || slices.ContainsFunc(all,
+		func(r sandboxRow) bool { return r.State == sandbox.StateUnknown }) {
 		return err
 	}
 	a.Warn(err.Error())
@@ -106,7 +107,8 @@ func (a *App) printSandboxes(all []sandboxRow) error {
 			attached = "yes"
 		}
 		fmt.Fprintln(w, strings.Join([]string{
-			text.Clean(i.Name), text.Clean(string(i.Runtime)), cmdutil.OrDash(cmdutil.Clip(text.Clean(i.Image))), cmdutil.OrDash(text.Clean(i.Template)),
+			text.Clean(i.Name), text.Clean(string(i.Runtime)), cmdutil.OrDash(cmdutil.Clip(text.Clean(i.Image))),
+			cmdutil.OrDash(text.Clean(i.Template)),
 			cmdutil.OrDash(text.Clean(i.Workspace)), string(i.State), cmdutil.OrDash(attached), cmdutil.Since(i.Created),
 			text.Clean(string(i.Spec.Network)), cmdutil.OrDash(strings.Join(served, ", ")),
 		}, "\t"))

@@ -35,7 +35,8 @@ func sandboxAndSnapshot(optional bool) cobra.PositionalArgs {
 		if len(args) == 2 || optional && len(args) == 1 {
 			return nil
 		}
-		return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()), "`sandbox-agent snapshot list` lists snapshots")
+		return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()),
+			"`sandbox-agent snapshot list` lists snapshots")
 	}
 }
 
@@ -201,7 +202,8 @@ directories are shared by both; published ports stay with the first.`,
 			if len(args) == 2 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()), "for example: sandbox-agent fork dev dev-2")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()),
+				"for example: sandbox-agent fork dev dev-2")
 		},
 		ValidArgsFunction: a.CompleteSandboxes(false),
 		RunE: func(cmd *cobra.Command, args []string) error {

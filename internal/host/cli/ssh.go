@@ -150,7 +150,8 @@ func (o *sshOptions) do(ctx context.Context, a *App, name string, rest []string)
 	}
 	p, err := proc.Start(ctx, proc.Spec{Argv: argv, Env: os.Environ(), Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Grace: clientGrace})
 	if proc.Missing(err) == argv[0] {
-		return fault.New(workorder.ExitGeneral, err, "install OpenSSH's client (`sudo apt install openssh-client`); `sandbox-agent shell "+name+"` needs none")
+		return fault.New(workorder.ExitGeneral, err, "install OpenSSH's client (`sudo apt install openssh-client`); `sandbox-agent shell "+name+
+			"` needs none")
 	}
 	if err != nil {
 		return err
@@ -270,7 +271,8 @@ machine's SSH server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host, port, err := net.SplitHostPort(gateway)
 			if err != nil || host == "" {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("--gateway %q is no address with a port", gateway), "for example: --gateway "+gatewayAddress)
+				return fault.New(workorder.ExitUsage, fmt.Errorf("--gateway %q is no address with a port", gateway), "for example: --gateway "+
+					gatewayAddress)
 			}
 			_, done, err := a.Sandboxes().Get(cmd.Context(), args[0])
 			if err != nil {

@@ -164,7 +164,8 @@ func (a *App) printStatus(s sandboxStatus) error {
 	if s.Since != nil {
 		row("memory", "%s of %s", megabytes(s.MemoryBytes), most(s.Spec.Limits.MemoryBytes > 0, megabytes(s.Spec.Limits.MemoryBytes)))
 		row("processes", "%s of %s", counted(s.Processes), most(s.Spec.Limits.PIDs > 0, fmt.Sprint(s.Spec.Limits.PIDs)))
-		row("cpu", "%s of time, at most %s at once", s.CPU.Round(time.Millisecond), most(s.Spec.Limits.CPUs > 0, fmt.Sprintf("%g", s.Spec.Limits.CPUs)))
+		row("cpu", "%s of time, at most %s at once", s.CPU.Round(time.Millisecond),
+			most(s.Spec.Limits.CPUs > 0, fmt.Sprintf("%g", s.Spec.Limits.CPUs)))
 	}
 	if s.Spec.IdleTimeout > 0 {
 		row("idle", "ends when nobody has used it for %s", s.Spec.IdleTimeout)

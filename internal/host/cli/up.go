@@ -66,7 +66,8 @@ command starts it again.`,
 			if len(args) == 1 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)), "for example: sandbox-agent up dev --image debian:trixie")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
+				"for example: sandbox-agent up dev --image debian:trixie")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), a, args[0]) },
 	}
@@ -147,7 +148,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	work, err := a.parseWorkspaces(o.workspaces)
 	if errs = append(errs, err); len(work) > 0 {
 		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, sandbox.CloneDir)
-		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, s.Env...) // they are the user's, whoever runs commands
+		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+			s.Env...) // they are the user's, whoever runs commands
 		if o.repo != "" {
 			errs = append(errs, errors.New("--workspace and --repo cannot be combined"))
 		}
@@ -201,7 +203,8 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	a.Sandboxes().NoteNetwork(sb)
 	a.tellEndpoints(ports)
 	if repo := sb.Spec().BranchOf(); repo != "" {
-		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo, name)
+		fmt.Fprintf(a.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo,
+			name)
 	}
 	return nil
 }
@@ -264,7 +267,8 @@ func (a *App) warnOfRoots(sb *sandbox.Sandbox) {
 	}
 	for _, m := range sb.Spec().Mounts {
 		if !m.ReadOnly && ownedByRoot(m.Source) {
-			a.Warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; `chown` it, or use --runtime container",
+			a.Warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; "+
+				"`chown` it, or use --runtime container",
 				text.Clean(m.Source)))
 		}
 	}

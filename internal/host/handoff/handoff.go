@@ -249,7 +249,9 @@ func (p *Place) Merge(ctx context.Context, message string) (without bool, err er
 		return false, fault.New(workorder.ExitGit, fmt.Errorf("%s: %w", what, err), "")
 	}
 	if now, err := p.git.Resolve(ctx, "refs/stash"); err != nil || now != aside {
-		return false, fault.New(workorder.ExitGit, errors.Join(fmt.Errorf("%s: it is merged, but your uncommitted changes do not fit it, and are kept aside", what), err), "`git stash show -p` shows them; `git stash drop` after they are in the files")
+		return false, fault.New(workorder.ExitGit, errors.Join(fmt.Errorf("%s: "+
+			"it is merged, but your uncommitted changes do not fit it, and are kept aside", what), err),
+			"`git stash show -p` shows them; `git stash drop` after they are in the files")
 	}
 	return false, nil
 }

@@ -171,7 +171,8 @@ func readCodex(l *Login, content []byte) error {
 		return nil
 	}
 	if len(f.Tokens) > 0 && string(f.Tokens) != "null" {
-		return errors.New("it is one of ChatGPT, whose server is not that of the API: log in with a key (`codex login --with-api-key`), or export OPENAI_API_KEY")
+		return errors.New("it is one of ChatGPT, whose server " +
+			"is not that of the API: log in with a key (`codex login --with-api-key`), or export OPENAI_API_KEY")
 	}
 	return fmt.Errorf("%w of an account in it", ErrNone)
 }

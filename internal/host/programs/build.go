@@ -88,7 +88,8 @@ func (f *Finder) kept(ctx context.Context, m source, program, arch string, progr
 		progress(fmt.Sprintf("building %s for linux/%s from %s@%s (once)", program, arch, m.Path, m.Version))
 	}
 	if err := m.build(ctx, dir, program, arch, path); err != nil {
-		return nil, fmt.Errorf("%w for linux/%s, and building it failed: %w (it needs Go on PATH and the module proxy; else name a directory of programs: %s)",
+		return nil, fmt.Errorf("%w for linux/%s, and building it failed: %w (it needs Go on PATH and the module proxy; "+
+			"else name a directory of programs: %s)",
 			image.ErrNoEntrypoint, arch, err, EnvDir)
 	}
 	return os.ReadFile(path)
@@ -146,7 +147,8 @@ func toolchain(ctx context.Context, dir string, env []string, args ...string) ([
 		flags += " -modcacherw"
 	}
 	return proc.Output(ctx, proc.Spec{
-		Argv: append([]string{"go"}, args...), Dir: dir, Env: slices.Concat(os.Environ(), []string{"GO111MODULE=on", "GOWORK=off", "PWD=" + dir, flags}, env), Grace: buildGrace,
+		Argv: append([]string{"go"}, args...), Dir: dir, Env: slices.Concat(os.Environ(), []string{"GO111MODULE=on", "GOWORK=off", "PWD=" + dir,
+			flags}, env), Grace: buildGrace,
 	})
 }
 

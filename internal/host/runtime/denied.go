@@ -23,7 +23,8 @@ func (e *DeniedError) Hint() string {
 		)
 	}
 	return fmt.Sprintf(
-		"the group %s may use the engine: `sudo usermod -aG %[1]s \"$USER\"`, then log in again (who may use it has the rights of root on this machine)",
+		"the group %s may use the engine: `sudo usermod -aG "+
+			"%[1]s \"$USER\"`, then log in again (who may use it has the rights of root on this machine)",
 		e.Group,
 	)
 }

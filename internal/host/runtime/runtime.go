@@ -58,7 +58,8 @@ const LabelCache = "sandbox-agent.cache"
 
 // RootlessHint is the advice for a box that cannot reach this machine: the bridge of a
 // rootless engine is in a network namespace of its own.
-const RootlessHint = "sandboxes of a rootless engine cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
+const RootlessHint = "sandboxes of a rootless engine " +
+	"cannot reach this machine: push the repository and give its URL (--repo URL), or use an engine that runs as root"
 
 // BoxSpec describes a box.
 type BoxSpec struct {

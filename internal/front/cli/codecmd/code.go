@@ -86,12 +86,14 @@ artifact.`,
 	flags.StringArrayVarP(&o.env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
 	flags.StringVarP(&o.file, "file", "f", "", "read the code from a file; - is standard input")
 	flags.StringVar(&o.q.Session, "session", "", "run in the session of this name")
-	cmdutil.DurationVar(flags, &o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+code.DefaultTimeout.String()+")")
+	cmdutil.DurationVar(flags, &o.q.Timeout, "timeout", 0, "end the code and its processes after this long (default "+
+		code.DefaultTimeout.String()+")")
 	flags.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g (default 512m)")
 	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
 	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.RuntimeJail), string(sandbox.RuntimeContainer), string(sandbox.RuntimeBox)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.RuntimeJail),
+		string(sandbox.RuntimeContainer), string(sandbox.RuntimeBox)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -185,7 +187,8 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 		return err
 	}
 	if !o.json {
-		f.TellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit, "`--memory` gives it more")
+		f.TellEnd(sandbox.RunResult{TimedOut: res.TimedOut, OutOfMemory: res.OutOfMemory, Signal: res.Signal}, res.Limit,
+			"`--memory` gives it more")
 		if res.Lost {
 			fmt.Fprintf(f.Stderr, "note: %s\n", res.LostNote())
 		}

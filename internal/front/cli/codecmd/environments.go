@@ -47,7 +47,8 @@ and directory. docs/environments.md has the keys of the file.`,
 func newEnvListCmd(f *cmdutil.Factory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List presets", Args: cmdutil.NoArgs, Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
+		Use: "list", Aliases: []string{"ls"}, Short: "List presets", Args: cmdutil.NoArgs,
+		Example: "  sandbox-agent env list\n  sandbox-agent env list --json",
 		RunE: func(*cobra.Command, []string) error {
 			r, err := f.Code().Presets(f.Warn)
 			if err != nil {
@@ -67,7 +68,8 @@ func listPresets(f *cmdutil.Factory, all []code.Environment, asJSON bool) error 
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENVIRONMENT\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
 	for _, e := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Backend), "auto"), cmp.Or(string(e.Driver), "-"), text.Clean(e.Source), text.Clean(e.Description))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Backend), "auto"), cmp.Or(string(e.Driver), "-"),
+			text.Clean(e.Source), text.Clean(e.Description))
 	}
 	return w.Flush()
 }
@@ -130,7 +132,8 @@ or box), packages of the distribution, image of a container, timeout_seconds
 			if len(args) == 1 && out != "" {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()), "for example: sandbox-agent artifact build data.yaml -o data")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one definition, and --out", cmd.CommandPath()),
+				"for example: sandbox-agent artifact build data.yaml -o data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -185,7 +188,8 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 			if len(args) > 0 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs the directory of an artifact", cmd.CommandPath()), "for example: sandbox-agent artifact validate ./data")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs the directory of an artifact", cmd.CommandPath()),
+				"for example: sandbox-agent artifact validate ./data")
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -212,7 +216,8 @@ func newArtifactValidateCmd(f *cmdutil.Factory) *cobra.Command {
 func newArtifactListCmd(f *cmdutil.Factory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list [DIR]", Aliases: []string{"ls"}, Short: "List artifacts", Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
+		Use: "list [DIR]", Aliases: []string{"ls"}, Short: "List artifacts",
+		Example: "  sandbox-agent artifact list\n  sandbox-agent artifact list ./artifacts --json",
 		Long: `Lists the artifacts in the directory environments of the configuration
 directory, or in another one.`,
 		Args: func(cmd *cobra.Command, args []string) error {

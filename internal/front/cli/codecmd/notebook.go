@@ -53,12 +53,16 @@ machine; with --preset in a fresh sandbox of a preset, with --sandbox in an
 existing one. There --session keeps the state for the next call. Python cells
 run in IPython where the sandbox has it. Cells in other languages run in the
 kernel that the notebook names, by the sandbox's jupyter_client.`,
-		Example: "  sandbox-agent notebook run report.ipynb\n  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n  sandbox-agent notebook run report.ipynb --preset python\n  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
+		Example: "  sandbox-agent notebook run report.ipynb\n" +
+			"  sandbox-agent notebook run report.ipynb --out filled.ipynb --timeout 1m\n" +
+			"  sandbox-agent notebook run report.ipynb --preset python\n" +
+			"  sandbox-agent notebook run part2.ipynb --sandbox dev --session s",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
 			}
-			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)), "for example: sandbox-agent notebook run report.ipynb")
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one notebook, got %d", cmd.CommandPath(), len(args)),
+				"for example: sandbox-agent notebook run report.ipynb")
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ipynb"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
@@ -157,7 +161,8 @@ func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path strin
 	if o.session == "" {
 		defer func() { _ = s.Close(context.WithoutCancel(ctx)) }() // of a sandbox that is gone there is nothing to end
 	}
-	doc := notebookRun{Notebook: path, Out: cmp.Or(o.out, path), Sandbox: in.sandbox, Env: o.env, Driver: string(s.Driver()), Session: o.session}
+	doc := notebookRun{Notebook: path, Out: cmp.Or(o.out, path), Sandbox: in.sandbox, Env: o.env, Driver: string(s.Driver()),
+		Session: o.session}
 	var rerr error
 	doc.Report, rerr = nb.Run(ctx, s, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
 	b, err := nb.Encode()
@@ -298,7 +303,8 @@ func (in *notebookPlace) interpreter(ctx context.Context, f *cmdutil.Factory, nb
 		so.Driver = sandbox.DriverJupyter
 		if so.Kernel, _ = nb.Kernel(); so.Kernel == "" {
 			_, language := nb.Kernel()
-			return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)), "its metadata has a kernelspec with a name once Jupyter has run it")
+			return nil, fault.New(workorder.ExitInvalid, fmt.Errorf("the notebook is in %s and names no kernel", text.Clean(language)),
+				"its metadata has a kernelspec with a name once Jupyter has run it")
 		}
 		return in.OpenSession(ctx, so)
 	}

@@ -37,7 +37,8 @@ processes, shared memory and loopback. Nothing of it is left for the next one; a
 sandbox that cannot be cleaned is removed.`,
 		Args: cmdutil.NoArgs,
 	}
-	cmd.AddCommand(newPoolServeCmd(f), newPoolStatsCmd(f, &socket), newPoolListCmd(f, &socket), newPoolAcquireCmd(f, &socket), newPoolExecCmd(f, &socket), newPoolReleaseCmd(f, &socket), newPoolDestroyCmd(f, &socket), newPoolDestroyAllCmd(f, &socket))
+	cmd.AddCommand(newPoolServeCmd(f), newPoolStatsCmd(f, &socket), newPoolListCmd(f, &socket), newPoolAcquireCmd(f, &socket),
+		newPoolExecCmd(f, &socket), newPoolReleaseCmd(f, &socket), newPoolDestroyCmd(f, &socket), newPoolDestroyAllCmd(f, &socket))
 	for _, c := range cmd.Commands() {
 		if c.Name() != "serve" {
 			c.Flags().StringVar(&socket, "socket", "", "path of the pool's socket (default: in the state directory)")
@@ -71,7 +72,8 @@ func poolError(err error) error {
 	case poolserver.KindNotFound:
 		return app.NotFound(e, "`sandbox-agent pool list` lists leases, `docker images` the engine's images")
 	case poolserver.KindLimit:
-		return fault.New(workorder.ExitGeneral, e, "give one back with `sandbox-agent pool release`, or serve the pool with a larger --max or with --wait")
+		return fault.New(workorder.ExitGeneral, e, "give "+
+			"one back with `sandbox-agent pool release`, or serve the pool with a larger --max or with --wait")
 	case poolserver.KindInvalid, poolserver.KindUnsupported:
 		return fault.New(workorder.ExitInvalid, e, "")
 	case poolserver.KindUnavailable:
@@ -118,7 +120,8 @@ func newPoolStatsCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 func newPoolReleaseCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	return poolVerb(f, socket, &cobra.Command{
-		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool release L-a1b2c3",
+		Use: "release LEASE", Short: "Give a lease back", Args: oneLease, ValidArgsFunction: completeLeases(f, socket),
+		Example: "  sandbox-agent pool release L-a1b2c3",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], false)
 	})
@@ -126,7 +129,8 @@ func newPoolReleaseCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 func newPoolDestroyCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	return poolVerb(f, socket, &cobra.Command{
-		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: completeLeases(f, socket), Example: "  sandbox-agent pool destroy L-a1b2c3",
+		Use: "destroy LEASE", Short: "End a lease and remove its sandbox", Args: oneLease, ValidArgsFunction: completeLeases(f, socket),
+		Example: "  sandbox-agent pool destroy L-a1b2c3",
 	}, func(ctx context.Context, c *poolserver.Client, args []string) (pool.Stats, error) {
 		return c.End(ctx, args[0], true)
 	})
@@ -134,7 +138,8 @@ func newPoolDestroyCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 
 func newPoolDestroyAllCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	return poolVerb(f, socket, &cobra.Command{
-		Use: "destroy-all", Short: "Remove all sandboxes of the pool, lent and idle", Args: cmdutil.NoArgs, Example: "  sandbox-agent pool destroy-all",
+		Use: "destroy-all", Short: "Remove all sandboxes of the pool, lent and idle", Args: cmdutil.NoArgs,
+		Example: "  sandbox-agent pool destroy-all",
 	}, func(ctx context.Context, c *poolserver.Client, _ []string) (pool.Stats, error) {
 		return c.DestroyAll(ctx)
 	})
@@ -173,7 +178,8 @@ func oneLease(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return checkLease(args[0])
 	}
-	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)), "`sandbox-agent pool list` lists leases")
+	return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one lease, got %d", cmd.CommandPath(), len(args)),
+		"`sandbox-agent pool list` lists leases")
 }
 
 // checkLease returns a usage error for a word that is no lease's ID.
@@ -212,8 +218,10 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "acquire", Short: "Acquire a lease and print its id",
-		Example: "  lease=$(sandbox-agent pool acquire)\n  sandbox-agent pool acquire --trust trusted --memory 1g\n  sandbox-agent pool acquire --image python:3.13 --reuse never",
-		Args:    cmdutil.NoArgs,
+		Example: "  lease=$(sandbox-agent pool acquire)\n" +
+			"  sandbox-agent pool acquire --trust trusted --memory 1g\n" +
+			"  sandbox-agent pool acquire --image python:3.13 --reuse never",
+		Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Access, r.Reuse = pool.Access(trust), pool.Reuse(reuse)
 			errs := make([]error, 4)
@@ -259,7 +267,8 @@ func newPoolAcquireCmd(f *cmdutil.Factory, socket *string) *cobra.Command {
 	flags.StringVar(&pids, "pids", "", "limit of processes and threads, or none (default 512)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	for flag, values := range map[string][]string{
-		"trust": {string(pool.AccessNone), string(pool.AccessNetwork)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)}, "runtime": {string(sandbox.RuntimeContainer), string(sandbox.RuntimeJail)},
+		"trust": {string(pool.AccessNone), string(pool.AccessNetwork)}, "reuse": {string(pool.ReuseClean), string(pool.ReuseNever)},
+		"runtime": {string(sandbox.RuntimeContainer), string(sandbox.RuntimeJail)},
 	} {
 		// It can only fail for a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -298,7 +307,8 @@ exit code; 124 means that it reached --timeout.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&o.exec.Dir, "workdir", "w", "", "directory in which the command starts (default /workspace)")
 	flags.StringArrayVarP(&o.exec.Env, "env", "e", nil, "set a variable: `NAME=value` (repeatable)")
-	cmdutil.DurationVar(flags, &o.timeout, "timeout", 0, "end the command and its processes after this long (default "+pool.DefaultTimeout.String()+")")
+	cmdutil.DurationVar(flags, &o.timeout, "timeout", 0, "end the command and its processes after this long (default "+
+		pool.DefaultTimeout.String()+")")
 	flags.StringVar(&o.most, "max-output", "", "limit of each stream, such as 64k (default: none; with --json 1m)")
 	flags.SetInterspersed(false) // what follows the lease is the command's
 	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
@@ -339,7 +349,8 @@ func (o *poolExecOptions) do(ctx context.Context, f *cmdutil.Factory, socket str
 	} else {
 		_, err = f.Stdout.Write(r.Output())
 		_, _ = f.Stderr.Write(r.Errors())
-		f.TellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)}, cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
+		f.TellEnd(sandbox.RunResult{Reason: r.Error, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Signal: syscall.Signal(r.Signal)},
+			cmp.Or(o.timeout, pool.DefaultTimeout), "`sandbox-agent pool acquire --memory` gives another more")
 	}
 	if err != nil {
 		return err

@@ -49,9 +49,12 @@ and ends with 1 if that fails. When it is killed, they end within a minute.
 
 Leases without an image have a small one with python, node, git, jq and curl,
 which is built when it is missing.`,
-		Example: "  sandbox-agent pool serve\n  sandbox-agent pool serve --max 8 --wait 30s\n  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070\n  sandbox-agent pool serve --allow-mount ./data:ro",
-		Args:    cmdutil.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
+		Example: "  sandbox-agent pool serve\n" +
+			"  sandbox-agent pool serve --max 8 --wait 30s\n" +
+			"  sandbox-agent pool serve --image python:3.13 --listen 127.0.0.1:7070\n" +
+			"  sandbox-agent pool serve --allow-mount ./data:ro",
+		Args: cmdutil.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.do(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.pool.Max, "max", pool.DefaultMax, "maximum number of sandboxes, lent or idle")

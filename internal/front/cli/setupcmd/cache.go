@@ -113,7 +113,8 @@ standard input. Images that are already cached cost nothing.`,
 		Example: "  sandbox-agent cache load images.tar.gz\n  docker save redis:7 | sandbox-agent cache load -",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one FILE, got %d", cmd.CommandPath(), len(args)), "make one with `docker save IMAGE -o FILE`; - reads standard input")
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one FILE, got %d", cmd.CommandPath(), len(args)),
+					"make one with `docker save IMAGE -o FILE`; - reads standard input")
 			}
 			return nil
 		},
@@ -142,7 +143,8 @@ images of supabase are not cached.`,
 }
 
 // keep carries out one request. Progress goes to standard error, the report to standard output.
-func (o *cacheOptions) keep(ctx context.Context, f *cmdutil.Factory, verb string, req workorder.CacheRequest, archive io.Reader) (*workorder.CacheReport, error) {
+func (o *cacheOptions) keep(ctx context.Context, f *cmdutil.Factory, verb string, req workorder.CacheRequest,
+	archive io.Reader) (*workorder.CacheReport, error) {
 	var show func(workorder.Event)
 	if !o.json {
 		view := f.NewView(f.Stderr, false)
@@ -162,7 +164,8 @@ func (o *cacheOptions) ls(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	layers := slices.ContainsFunc(rep.Stores, func(s workorder.CacheStore) bool { return s.Layers > 0 || len(s.Images) > 0 })
 	if !layers && len(rep.Snapshots) == 0 {
-		fmt.Fprintf(f.Stdout, "the cache is empty (%s on the disk): `sandbox-agent cache pull --project P` fills it\n", cmdutil.Size(rep.DiskBytes))
+		fmt.Fprintf(f.Stdout, "the cache is empty (%s on the disk): `sandbox-agent cache pull --project P` fills it\n",
+			cmdutil.Size(rep.DiskBytes))
 		return nil
 	}
 	if len(rep.Snapshots) > 0 {
@@ -176,7 +179,8 @@ func (o *cacheOptions) ls(ctx context.Context, f *cmdutil.Factory) error {
 				return err
 			}
 		}
-		fmt.Fprintf(f.Stdout, "%s: %d images, %d layers; %s shared layers, %s of sandboxes, %s to be deleted", s.Name, len(s.Images), s.Layers, cmdutil.Size(s.SeedBytes), cmdutil.Size(s.BoxBytes), cmdutil.Size(s.TrashBytes))
+		fmt.Fprintf(f.Stdout, "%s: %d images, %d layers; %s shared layers, %s of sandboxes, %s to be deleted", s.Name, len(s.Images), s.Layers,
+			cmdutil.Size(s.SeedBytes), cmdutil.Size(s.BoxBytes), cmdutil.Size(s.TrashBytes))
 		if len(s.Boxes) > 0 {
 			fmt.Fprintf(f.Stdout, "; used by %s", text.Clean(strings.Join(s.Boxes, ", ")))
 		}
@@ -195,7 +199,8 @@ func snapshotTable(f *cmdutil.Factory, all []workorder.CacheSnapshot) error {
 		if s.Used {
 			now = "in use"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", text.Clean(s.Project), text.Clean(s.ID), cmdutil.Size(s.Bytes), cmdutil.Ago(s.UsedAt), cmdutil.Ago(s.MadeAt), s.Below, now)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", text.Clean(s.Project), text.Clean(s.ID), cmdutil.Size(s.Bytes), cmdutil.Ago(s.UsedAt),
+			cmdutil.Ago(s.MadeAt), s.Below, now)
 	}
 	return w.Flush()
 }
@@ -208,7 +213,8 @@ func cacheTable(f *cmdutil.Factory, images []workorder.CacheImage) error {
 		if i.Problem != "" {
 			state = "damaged: " + i.Problem
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", imageName(i), shortID(i.ID), cmdutil.Size(i.OwnBytes), cmdutil.Size(i.SharedBytes), cmdutil.Ago(i.UsedAt), cmdutil.Ago(i.PublishedAt), text.Clean(state))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", imageName(i), shortID(i.ID), cmdutil.Size(i.OwnBytes), cmdutil.Size(i.SharedBytes),
+			cmdutil.Ago(i.UsedAt), cmdutil.Ago(i.PublishedAt), text.Clean(state))
 	}
 	return w.Flush()
 }
@@ -257,7 +263,8 @@ func (o *cacheOptions) prune(ctx context.Context, f *cmdutil.Factory) error {
 		}
 	}
 	for _, s := range rep.RemovedSnapshots {
-		fmt.Fprintf(f.Stdout, "%sremoved what setup of %s left (%s, used %s)\n", would, text.Clean(s.Project), text.Clean(s.ID), cmdutil.Ago(s.UsedAt))
+		fmt.Fprintf(f.Stdout, "%sremoved what setup of %s left (%s, used %s)\n", would, text.Clean(s.Project), text.Clean(s.ID),
+			cmdutil.Ago(s.UsedAt))
 	}
 	fmt.Fprintf(f.Stdout, "%sfreed %s\n", would, cmdutil.Size(rep.FreedBytes))
 	return nil
@@ -275,7 +282,8 @@ func parseAge(s string) (time.Duration, error) {
 		}
 	}
 	if err != nil || d < 0 {
-		return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--older-than %q is not a time", s), "give a number with d, h, m or s, such as 30d or 12h")
+		return 0, fault.New(workorder.ExitUsage, fmt.Errorf("--older-than %q is not a time", s),
+			"give a number with d, h, m or s, such as 30d or 12h")
 	}
 	return d, nil
 }
@@ -340,7 +348,8 @@ func (o *cacheOptions) pull(ctx context.Context, f *cmdutil.Factory, images []st
 	}
 	rep, err := o.keep(ctx, f, workorder.CachePull, workorder.CacheRequest{Images: images}, nil)
 	if rep != nil {
-		err = errors.Join(fault.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"), o.brought(f, rep))
+		err = errors.Join(fault.New(workorder.ExitBox, err, "pull or build it on this machine first (docker pull): it is taken from there"),
+			o.brought(f, rep))
 	}
 	return err
 }

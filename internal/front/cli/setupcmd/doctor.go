@@ -30,7 +30,10 @@ and prints a table. The checks build images from the package busybox-static, so
 the sandbox needs a package mirror. They take some minutes and leave nothing.
 
 With --deep --runtime R it tries each promise of that runtime in a sandbox.`,
-		Example: "  sandbox-agent doctor\n  sandbox-agent doctor --json\n  sandbox-agent doctor --deep --isolation privileged\n  sandbox-agent doctor --deep --runtime container --image debian:trixie",
+		Example: "  sandbox-agent doctor\n" +
+			"  sandbox-agent doctor --json\n" +
+			"  sandbox-agent doctor --deep --isolation privileged\n" +
+			"  sandbox-agent doctor --deep --runtime container --image debian:trixie",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"isolation", "oci-runtime", "image", "runtime"} {
 				if !o.deep && cmd.Flags().Changed(name) {
@@ -55,7 +58,8 @@ With --deep --runtime R it tries each promise of that runtime in a sandbox.`,
 	flags.StringVar(&o.Image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
 	flags.StringVar(&sandboxRuntime, "runtime", "", "with --deep: runtime to try, in place of Docker")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined, workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined,
+		workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

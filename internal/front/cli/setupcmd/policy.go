@@ -194,7 +194,8 @@ refused.`,
   sandbox-agent policy check -p my-app 192.0.2.7:5432`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()), "give a host, such as registry.npmjs.org or 192.0.2.7:5432")
+				return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a host", cmd.CommandPath()),
+					"give a host, such as registry.npmjs.org or 192.0.2.7:5432")
 			}
 			return nil
 		},

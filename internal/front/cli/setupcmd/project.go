@@ -39,7 +39,8 @@ user's configuration directory under sandbox-agent/projects/, and the shipped
 examples. The default is ./.sandbox-agent.yaml.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProjectInitCmd(f), newProjectImportCmd(f), newProjectValidateCmd(f), newProjectShowCmd(f), newProjectTrustCmd(f), newProjectSchemaCmd(f))
+	cmd.AddCommand(newProjectInitCmd(f), newProjectImportCmd(f), newProjectValidateCmd(f), newProjectShowCmd(f), newProjectTrustCmd(f),
+		newProjectSchemaCmd(f))
 	return cmd
 }
 
@@ -92,7 +93,8 @@ func (o *projectInitOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	}
 	fmt.Fprintf(f.Stdout, "wrote %s (found: %s)\n", o.output, found)
 	if draft.Remote == "" && localrepo.RepoRoot(opts.Dir) == "" {
-		fmt.Fprintln(f.Stderr, "warning: the current directory is not in a git repository\nhint: create one (git init, and a first commit), or set repo to a path or URL")
+		fmt.Fprintln(f.Stderr, "warning: the current directory is not in a git repository\n"+
+			"hint: create one (git init, and a first commit), or set repo to a path or URL")
 		return nil
 	}
 	fmt.Fprintf(f.Stdout, "next: look it over and commit it (git add %s), then sandbox-agent \"...\"\n", o.output)
@@ -235,7 +237,8 @@ func validateProjects(f *cmdutil.Factory, refs []string, asJSON bool) error {
 func newProjectShowCmd(f *cmdutil.Factory) *cobra.Command {
 	effective := false
 	cmd := &cobra.Command{
-		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1), ValidArgsFunction: f.CompleteProjects(false),
+		Use: "show [FILE|NAME]", Short: "Print a project with its defaults", Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: f.CompleteProjects(false),
 		Long: `Prints the project as YAML. --effective adds defaults, the source of each value,
 and what follows: reachable hosts, servers behind the model gateway, and which
 program gets which secret.`,

@@ -29,7 +29,8 @@ type trustOptions struct{ list, revoke, json bool }
 func newProjectTrustCmd(f *cmdutil.Factory) *cobra.Command {
 	o := &trustOptions{}
 	cmd := &cobra.Command{
-		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1), ValidArgsFunction: f.CompleteProjects(false),
+		Use: "trust [FILE|NAME]", Short: "Trust a project file of a repository", Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: f.CompleteProjects(false),
 		Long: `A project file that comes with a repository is refused until you trust it, where
 it asks for more than the repository's code may do in the sandbox: commands
 (cmd://), files, logins or variables of this machine other than the keys of its
@@ -123,7 +124,8 @@ func (o *trustOptions) do(ctx context.Context, ref string, f *cmdutil.Factory) e
 		return err
 	}
 	// All requests of the file, whatever flags a later command has.
-	u := trust.User{Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted, Token: true, AnyRepo: true}
+	u := trust.User{Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted,
+		Token: true, AnyRepo: true}
 	if repo := cmp.Or(p.Repo, localrepo.RepoRoot(p.Dir)); repo != "" && u.Own(repo) {
 		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(localrepo.RepoRoot(p.Dir), repo))
 	}
@@ -161,7 +163,8 @@ func (o *trustOptions) doRevoke(ref string, f *cmdutil.Factory) error {
 		return err
 	}
 	if !there {
-		return fault.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file), "`sandbox-agent project trust --list` lists the files that are")
+		return fault.New(workorder.ExitNoProject, fmt.Errorf("%s is not trusted", file),
+			"`sandbox-agent project trust --list` lists the files that are")
 	}
 	if o.json {
 		return f.JSON(trustedFile{trust.Entry{File: file, Asks: []trust.Ask{}}, "revoked"})
@@ -227,7 +230,8 @@ func (o *trustOptions) doList(f *cmdutil.Factory) error {
 		for _, k := range row.Asks {
 			keys = append(keys, k.Key)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(row.File), row.At.Local().Format(time.DateTime), row.State, text.Clean(strings.Join(keys, ", ")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(row.File), row.At.Local().Format(time.DateTime), row.State,
+			text.Clean(strings.Join(keys, ", ")))
 	}
 	return w.Flush()
 }

@@ -56,7 +56,8 @@ broken file is skipped with a warning; with --strict it is an error.`,
 			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "TEMPLATE\tAGENTS\tNETWORK\tDESCRIPTION")
 			for _, t := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(t.Name), strings.Join(t.Agents, ","), t.Network, cmdutil.OrDash(text.Clean(t.Description)))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(t.Name), strings.Join(t.Agents, ","), t.Network,
+					cmdutil.OrDash(text.Clean(t.Description)))
 			}
 			return w.Flush()
 		},

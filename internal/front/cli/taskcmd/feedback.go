@@ -61,6 +61,7 @@ func showReview(w io.Writer, r *workorder.Review) {
 			how = ", quoted: nobody who may write to the repository asks for it"
 		}
 		n := it.Notes[0]
-		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, text.Clean(n.Author), how, text.Runes(text.Words(text.Clean(n.Text)), maxShown))
+		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, text.Clean(n.Author), how,
+			text.Runes(text.Words(text.Clean(n.Text)), maxShown))
 	}
 }
