@@ -117,8 +117,10 @@ func urlTransport(repo string) (Transport, error) {
 		}
 		return TransportLocal, nil
 	default:
-		return TransportNone, &RepoURLError{codeUnsupported, "repo has the unknown scheme " + scheme + "://",
-			"use https://, ssh:// or a directory"}
+		return TransportNone, &RepoURLError{
+			codeUnsupported, "repo has the unknown scheme " + scheme + "://",
+			"use https://, ssh:// or a directory",
+		}
 	}
 	if h := u.Hostname(); h == "" || strings.HasPrefix(h, "-") || strings.Trim(u.Path, "/") == "" {
 		return TransportNone, &RepoURLError{codeValue, "repo is a URL without host or path", "compare it with https://github.com/owner/name"}

@@ -19,7 +19,7 @@ import (
 // EngineWait bounds how long lists and completions wait for an engine that does not answer.
 const EngineWait = 5 * time.Second
 
-// CompleteTasks offers the tasks of the state directory with their titles, the newest first or in the order of before. It skips
+// CompleteTasks offers the tasks of the state directory with their titles, newest first or sorted by before. It skips
 // records that cannot be read.
 func (f *Factory) CompleteTasks(several bool, before ...func(r, s *store.Record) bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -15,7 +15,7 @@ const (
 	// maxFile bounds a file that is read or edited, maxText what of one is shown at a time, in bytes.
 	maxFile = 4 << 20
 	maxText = 48 << 10
-	// maxMatches bounds those that are told, maxContext the lines around each.
+	// maxMatches bounds the matches in an answer, maxContext the lines around each.
 	maxMatches = 20
 	maxContext = 2
 )
@@ -108,7 +108,7 @@ func linesOf(s string, start, end *int) (part, note string, err error) {
 	return strings.Join(lines[from-1:shown], ""), note, nil
 }
 
-// maxListed bounds what of a folder is told, in files.
+// maxListed bounds the list of a directory, in files.
 const maxListed = 1000
 
 func (s *Server) listFiles(ctx context.Context, e Environment, a *listArguments) (*mcp.CallToolResult, error) {

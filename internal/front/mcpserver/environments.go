@@ -38,9 +38,9 @@ type Environment interface {
 	Info(ctx context.Context) (EnvironmentInfo, error)
 	Run(ctx context.Context, c EnvironmentCommand) (EnvironmentResult, error)
 	Files
-	// Update names anew what it is for.
+	// Update changes the title.
 	Update(ctx context.Context, title string) (EnvironmentInfo, error)
-	// Rebuild makes it anew, and keeps the work.
+	// Rebuild recreates the sandbox and keeps the work.
 	Rebuild(ctx context.Context, c EnvironmentConfig) (EnvironmentInfo, error)
 	Checkpoint(ctx context.Context, name string) (EnvironmentCheckpoint, error)
 	Log(ctx context.Context) (string, error)
@@ -122,7 +122,7 @@ type EnvironmentChange struct {
 	Notes  []string `json:"notes,omitempty"`
 }
 
-// EnvironmentConfig is of what an environment is made anew. What it does not name stays.
+// EnvironmentConfig is the configuration of which an environment is recreated. Unnamed settings stay.
 type EnvironmentConfig struct {
 	BaseImage     string              `json:"base_image,omitempty"`
 	Env           map[string]*string  `json:"env,omitempty"` // null removes a variable
@@ -207,7 +207,7 @@ func (s *Server) addEnvironments() {
 	add(s, tool("open", "Work in an environment that is there.", looks), s.openEnvironment)
 	add(s, tool("list", "List the environments of the repository.", looks), s.listEnvironments)
 	add(s, tool("update", "Change an environment's title.", nil), on(s, s.update))
-	add(s, tool("config", "Make an environment anew of another configuration. What is committed stays; other files and background commands are lost.", nil), on(s, s.config))
+	add(s, tool("config", "Recreate an environment with another configuration. Commits stay; other files and background commands are lost.", nil), on(s, s.config))
 	add(s, tool("run_cmd", "Run a command in an environment. What it changes is committed, unless it is in the background: that needs ports at which it listens to be waited for.", nil),
 		on(s, s.command))
 	add(s, tool("file_read", "Read a text file, or lines of it, counted from 1.", looks), on(s, s.readFile))
@@ -215,7 +215,7 @@ func (s *Server) addEnvironments() {
 	add(s, tool("file_write", "Write a whole file.", nil), on(s, s.writeFile))
 	add(s, tool("file_edit", "Replace a text of a file. Where it is there several times, the answer lists them by id for which_match.", nil), on(s, s.editFile))
 	add(s, tool("file_delete", "Delete a file.", nil), on(s, s.deleteFile))
-	add(s, tool("add_service", "Add a service, such as a database, which is reached by its name. The environment is made anew, as by environment_config.", nil), on(s, s.service))
+	add(s, tool("add_service", "Add a service, such as a database, reachable by its name. This recreates the environment, as environment_config does.", nil), on(s, s.service))
 	add(s, tool("checkpoint", "Keep the environment's state under a name.", nil), on(s, s.checkpoint))
 	add(s, tool("log", "Show an environment's commits, with the commands that were run.", looks),
 		on(s, func(ctx context.Context, e Environment, _ *target) (*mcp.CallToolResult, error) {

@@ -35,7 +35,7 @@ func (e *sandboxEnvironment) Close(context.Context) {
 // Turn implements Environment.
 func (e *sandboxEnvironment) Turn(ctx context.Context) (func(), error) { return e.b.Turn(ctx) }
 
-// wake starts the environment, and brings its work back where it had to be made anew.
+// wake starts the environment. If it had to be recreated, wake restores its work.
 func (e *sandboxEnvironment) wake(ctx context.Context) error {
 	if err := e.sb.Resume(ctx); err != nil {
 		return WrongCall(app.SandboxError(err))
@@ -46,7 +46,7 @@ func (e *sandboxEnvironment) wake(ctx context.Context) error {
 		return WrongCall(app.SandboxError(err))
 	}
 	if back || e.sb.Recreated() {
-		fmt.Fprintln(e.said, "note: the environment was gone and is made anew; its commits are in it, other files of before are not")
+		fmt.Fprintln(e.said, "note: the environment was missing and was recreated with its commits; other files are lost")
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (e *sandboxEnvironment) Run(ctx context.Context, q EnvironmentCommand) (r E
 	return r, nil
 }
 
-// Update names anew what it is for.
+// Update changes the title.
 func (e *sandboxEnvironment) Update(ctx context.Context, title string) (EnvironmentInfo, error) {
 	if err := e.b.Retitle(ctx, text.Runes(text.Words(text.Clean(title)), maxEnvTitle)); err != nil {
 		return EnvironmentInfo{}, err

@@ -34,7 +34,7 @@ const (
 	// maxEnvTitle is in characters, maxEnvID what of a title is in an id, in bytes.
 	maxEnvTitle = 200
 	maxEnvID    = 40
-	// maxEnvTries bounds the search for an id that nobody has.
+	// maxEnvTries bounds the search for an unused id.
 	maxEnvTries = 1000
 	// envNamed is how many of the user's uncommitted files are named.
 	envNamed = 5

@@ -101,7 +101,7 @@ func (e *sandboxEnvironment) change(ctx context.Context, name, subject string, d
 		c.Notes = append(c.Notes, why)
 	}
 	c.Notes = e.notes(c.Notes...)
-	return c, nil // that it was not saved is told, and the file is written
+	return c, nil // the file is written; a note says that it was not saved
 }
 
 // uncommitted says why no commit has a changed file; a commit may be of what something else has changed.

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Rebuild makes it anew, and keeps the work.
+// Rebuild recreates the sandbox and keeps the work.
 func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (EnvironmentInfo, error) {
 	none := EnvironmentInfo{}
 	if err := e.wake(ctx); err != nil {
@@ -29,7 +29,7 @@ func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (
 		return none, WrongCall(app.SandboxError(err))
 	}
 	e.sb = again
-	e.log.Info("environment made anew", "id", e.sb.Name())
+	e.log.Info("environment recreated", "id", e.sb.Name())
 	if _, err := e.exposed(ctx, ports); err != nil {
 		fmt.Fprintln(e.said, err)
 	}
@@ -124,7 +124,7 @@ func narrowed(s *sandbox.Spec, box *workorder.Spec, c EnvironmentConfig) error {
 	return nil
 }
 
-// withService adds a service, whose ports are the box's own as well where nobody has them yet.
+// withService adds a service. The box publishes those of its ports that are free.
 func withService(s sandbox.Spec, box *workorder.Spec, add *EnvironmentService) (served []int, err error) {
 	switch {
 	case add == nil:

@@ -11,17 +11,17 @@ import (
 const (
 	// maxCalls is how many calls use one environment at once.
 	maxCalls = 1 << 20
-	// aloneTime is what whoever makes an environment anew waits for other calls: all later ones wait behind them.
+	// aloneTime bounds how long the recreation of an environment waits for other calls; later calls wait behind it.
 	aloneTime = 30 * time.Second
 )
 
-// turn keeps calls of one environment from each other: whoever makes it anew waits for all calls, and they for that one.
+// turn orders the calls of one environment: its recreation waits for all other calls, and they wait for it.
 func (s *Server) turn(id string) *semaphore.Weighted {
 	t, _ := s.turns.LoadOrStore(id, semaphore.NewWeighted(maxCalls))
 	return t.(*semaphore.Weighted)
 }
 
-// used keeps an environment from being made anew, until done; alone also keeps others from using it.
+// used keeps an environment from being recreated until done; alone also excludes other calls.
 func (s *Server) used(ctx context.Context, id string, alone bool) (done func(), err error) {
 	t, n := s.turn(id), int64(1)
 	if alone {
@@ -33,7 +33,7 @@ func (s *Server) used(ctx context.Context, id string, alone bool) (done func(), 
 	return func() { t.Release(n) }, nil
 }
 
-// usedBriefly is used, where whoever wants it alone waits for a while only.
+// usedBriefly is used with a bound on the wait of an exclusive call.
 func (s *Server) usedBriefly(ctx context.Context, id string, alone bool) (done func(), err error) {
 	if alone {
 		var cancel context.CancelFunc

@@ -51,7 +51,7 @@ func (l *lasting) waits() bool {
 	return len(l.asked) > 0 && !deaf(l.out)
 }
 
-// deaf reports whether nobody reads what is written to a pipe.
+// deaf reports whether a pipe has no reader.
 func deaf(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok {

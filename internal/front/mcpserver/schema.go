@@ -20,8 +20,10 @@ const environmentID = "environment_id"
 func schemaOf[A any](single bool) *jsonschema.Schema {
 	s, err := jsonschema.For[A](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[Shell](): {Type: "string", Description: strings.Join(sandbox.Shells, ", ")},
-		reflect.TypeFor[sandbox.NetworkMode](): {Type: "string", Enum: []any{sandbox.NetworkFull, sandbox.NetworkRestricted,
-			sandbox.NetworkNone}},
+		reflect.TypeFor[sandbox.NetworkMode](): {Type: "string", Enum: []any{
+			sandbox.NetworkFull, sandbox.NetworkRestricted,
+			sandbox.NetworkNone,
+		}},
 	}})
 	if err != nil {
 		panic(err) // A is a type of this package, and all of them are tried by tests

@@ -158,8 +158,10 @@ func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.Cal
 	}
 	shown := pictures{text: most / 2} // the other half is for printed text
 	out, errOut := text.NewEnds(most), text.NewEnds(most)
-	res, err := s.o.Runner.Run(ctx, code.Request{Env: a.Env, Code: a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut,
-		Display: shown.add})
+	res, err := s.o.Runner.Run(ctx, code.Request{
+		Env: a.Env, Code: a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut,
+		Display: shown.add,
+	})
 	if _, unknown := errors.AsType[*code.UnknownError](err); unknown || errors.Is(err, sandbox.ErrSpec) {
 		return nil, invalid(err)
 	}

@@ -32,7 +32,7 @@ const (
 	drainTime = 2 * time.Second
 )
 
-// DefaultLeaseIdle ends a lease that nobody has used: its user may be gone.
+// DefaultLeaseIdle ends an unused lease: its client may be gone.
 const DefaultLeaseIdle = time.Hour
 
 // Server lends a pool's sandboxes.
@@ -74,7 +74,7 @@ type Listener struct {
 	Token string
 }
 
-// askTime bounds the question whether somebody serves at a socket: whoever does takes a connection at once.
+// askTime bounds the check whether a server has the socket: a server accepts a connection at once.
 const askTime = 2 * time.Second
 
 // Listen listens at a socket of this user's. What a server has left there that was killed is replaced; anything else
@@ -232,7 +232,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Context().Err() != nil { // nobody would give it back
+	if r.Context().Err() != nil { // the client is gone and would not release it
 		return nil, errors.Join(context.Cause(r.Context()), l.Release(context.WithoutCancel(r.Context())))
 	}
 	have := &lent{Lease: l, name: req.Name, since: time.Now(), used: time.Now()}
@@ -260,7 +260,7 @@ func (l *lent) use(n int) {
 	l.used = time.Now()
 }
 
-// left reports whether nobody has used it for so long.
+// left reports whether the lease was unused for so long.
 func (l *lent) left(idle time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -404,10 +404,10 @@ func (s *Server) destroyAll(_ http.ResponseWriter, r *http.Request) (any, error)
 	return s.pool.Stats(), nil
 }
 
-// sweepEvery is how often it is looked for leases that nobody uses.
+// sweepEvery is the interval between checks for unused leases.
 const sweepEvery = time.Second
 
-// sweep ends leases that nobody uses.
+// sweep ends unused leases.
 func (s *Server) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -427,7 +427,7 @@ func (s *Server) sweep(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		for _, l := range left {
-			s.log.Warn("nobody used a lease: it is over", "lease", l.ID(), "idle", s.idle)
+			s.log.Warn("unused lease ended", "lease", l.ID(), "idle", s.idle)
 			if err := l.Destroy(context.WithoutCancel(ctx)); err != nil {
 				s.log.Warn("a sandbox was left", "error", err)
 			}

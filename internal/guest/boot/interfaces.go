@@ -70,8 +70,8 @@ type Services interface {
 	// project declared them, that is all of them. Detected ones are dropped, and the others stay in use. If err
 	// is non-nil, no service is.
 	Up(ctx context.Context) (down, err error)
-	// Anew resets the engine and the services to their state after Up.
-	Anew(ctx context.Context) error
+	// Reset resets the engine and the services to their state after Up.
+	Reset(ctx context.Context) error
 	// Supabase starts the Supabase stack of the workspace and returns its variables.
 	Supabase(ctx context.Context) (map[string]string, error)
 	// Ends returns the last known state of each service.

@@ -151,7 +151,7 @@ func (b *setupRunner) empty(ctx context.Context) error {
 	if b.Order.Supabase {
 		return nil
 	}
-	return b.found("services", b.Services.Anew)(ctx)
+	return b.found("services", b.Services.Reset)(ctx)
 }
 
 // runSetup runs the commands whose results do not exist yet, and reports whether one failed that may fail.
@@ -213,8 +213,8 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	b.Engine.Describe(&inner)
 	whole := inner.InnerVersion == "" && !b.needsDocker()
 	// Checks may change the data of a service, which the agent must not find.
-	anew := len(b.Order.Services) > 0 && !b.Order.Supabase
-	warm := (whole || anew) && b.Prover != nil && len(b.Order.Validate) > 0
+	reset := len(b.Order.Services) > 0 && !b.Order.Supabase
+	warm := (whole || reset) && b.Prover != nil && len(b.Order.Validate) > 0
 	why := b.Snapshots.Quiet(ctx)
 	if warm && why == nil {
 		err = b.warm(ctx)
@@ -233,7 +233,7 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 			Type: workorder.EventWarning, Name: string(workorder.StepSetup), Text: "setup cache: nothing is stored for later tasks: " + why.Error(),
 		})
 	}
-	if !warm || !anew {
+	if !warm || !reset {
 		return false, nil
 	}
 	if b.Snapshots.Begin(ctx) < len(b.Order.Setup) {
@@ -242,7 +242,7 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return again, err
 	}
-	return again, b.found("services", b.Services.Anew)(ctx)
+	return again, b.found("services", b.Services.Reset)(ctx)
 }
 
 // warmLimit bounds running the checks to fill their caches. The caches are stored as they are by then.

@@ -65,7 +65,7 @@ func Fold(s string) string { return fold(s) }
 
 // Create judges a body of containers/create.
 func (g *Guard) Create(b []byte) ([]byte, error) {
-	return (&judge{g: g, peer: nobody}).json(context.Background(), b, createBody)
+	return (&judge{g: g, peer: noPeer}).json(context.Background(), b, createBody)
 }
 
 // Forget removes all mount points.
@@ -100,7 +100,7 @@ func MakeDirAs(root, dir string, uid, gid uint32) error {
 
 // Judge judges a JSON body of an endpoint.
 func (g *Guard) Judge(what, body string) ([]byte, error) {
-	return (&judge{g: g, peer: nobody}).json(context.Background(), []byte(body), map[string]check{
+	return (&judge{g: g, peer: noPeer}).json(context.Background(), []byte(body), map[string]check{
 		"create": createBody, "exec": execBody, "exec start": execStart, "update": updateBody, "volume": volumeBody,
 		"network": networkBody, "connect": connectBody,
 	}[what])

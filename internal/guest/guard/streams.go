@@ -181,16 +181,16 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func peerFrom(ctx context.Context) peer {
 	p, ok := ctx.Value(peerKey{}).(peer)
 	if !ok {
-		return nobody
+		return noPeer
 	}
 	return p
 }
 
-// nobody has no special rights on any file.
-var nobody = peer{uid: 65534, gid: 65534}
+// noPeer has no special rights on any file.
+var noPeer = peer{uid: 65534, gid: 65534}
 
 func peerOf(c *net.UnixConn) peer {
-	p := nobody
+	p := noPeer
 	rc, err := c.SyscallConn()
 	if err != nil {
 		return p

@@ -61,21 +61,21 @@ func forgiven(o *workorder.Order, down []string) bool {
 	return o.Found && !slices.ContainsFunc(o.Services, func(s workorder.Service) bool { return s.Asked && slices.Contains(down, s.Name) })
 }
 
-// Renew is Anew for a proof: the reported states and logs of the services stay those of the agent's side.
+// Renew is Reset for a proof: the reported states and logs of the services stay those of the agent's side.
 func (s *Services) Renew(ctx context.Context) error {
 	if s.ended == nil {
 		s.ended = s.Ends()
 	}
-	return s.anew(ctx, "proof")
+	return s.reset(ctx, "proof")
 }
 
-// Anew resets the engine and the services to their state before code of the repository used them.
-func (s *Services) Anew(ctx context.Context) error {
-	return s.anew(ctx, "")
+// Reset resets the engine and the services to their state before code of the repository used them.
+func (s *Services) Reset(ctx context.Context) error {
+	return s.reset(ctx, "")
 }
 
-// anew writes the logs of the services to a directory below the logs.
-func (s *Services) anew(ctx context.Context, folder string) error {
+// reset writes the logs of the services to a directory below the logs.
+func (s *Services) reset(ctx context.Context, folder string) error {
 	s.Unwatch()
 	renewed, err := s.Engine.Renew(ctx)
 	if err != nil || !renewed {

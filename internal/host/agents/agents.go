@@ -16,9 +16,9 @@ import (
 // Start is what an agent begins with.
 type Start struct {
 	Harness workorder.Harness
-	// Prompt is the first thing that it is told by the user; "" waits for the user.
+	// Prompt is the first message to the agent; "" waits for the user.
 	Prompt string
-	// Briefing is what it is told of the sandbox, and File where that lies in the sandbox.
+	// Briefing describes the sandbox to the agent; File is its path in the sandbox.
 	Briefing, File string
 	// Workdir is where it works in the sandbox.
 	Workdir string
@@ -37,8 +37,10 @@ const (
 
 // Variables are those of the sandbox that a Start tells of.
 func Variables() []string {
-	return []string{"HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", anthropicKey, openaiKey, codexKey, workorder.APIAnthropic.BaseURLVariable(),
-		workorder.APIOpenAI.BaseURLVariable()}
+	return []string{
+		"HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", anthropicKey, openaiKey, codexKey, workorder.APIAnthropic.BaseURLVariable(),
+		workorder.APIOpenAI.BaseURLVariable(),
+	}
 }
 
 // Command is a program with its variables and its files.
@@ -59,8 +61,10 @@ func Line(s Start) (Command, error) {
 	case workorder.HarnessOpencode:
 		return opencode(s)
 	case workorder.HarnessCommand:
-		return Command{Argv: append(slices.Clone(h.Command), h.Args...), Env: []string{"SANDBOX_AGENT_BRIEFING_FILE=" + s.File,
-			"SANDBOX_AGENT_PROMPT=" + s.Prompt}}, nil
+		return Command{Argv: append(slices.Clone(h.Command), h.Args...), Env: []string{
+			"SANDBOX_AGENT_BRIEFING_FILE=" + s.File,
+			"SANDBOX_AGENT_PROMPT=" + s.Prompt,
+		}}, nil
 	}
 	return Command{}, fmt.Errorf("agent %q: use one of %v", s.Harness.Name, workorder.Harnesses())
 }
@@ -151,7 +155,7 @@ func (s Start) codexBriefing(old []byte) ([]byte, error) {
 	if old != nil {
 		return old, nil
 	}
-	return []byte("Read " + s.File + " first: it says what is so in this sandbox.\n"), nil
+	return []byte("Read " + s.File + " first: it describes this sandbox.\n"), nil
 }
 
 // ownProvider reports whether an argument of codex names another provider than OpenAI.
@@ -171,13 +175,15 @@ func (s Start) server(api workorder.ModelAPI) string {
 	return strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1") + "/v1"
 }
 
-// opencode is told where its models are, whatever the repository says, and asks nobody which ones there are.
+// opencode gets the addresses of its models, whatever the repository configures, and asks no server for a list.
 func opencode(s Start) (Command, error) {
 	providers := map[string]any{}
 	h := s.Harness
 	env := []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
-	keys := map[workorder.ModelAPI]string{workorder.APIOpenAI: cmp.Or(s.Env[openaiKey], s.Env[codexKey]),
-		workorder.APIAnthropic: s.Env[anthropicKey]}
+	keys := map[workorder.ModelAPI]string{
+		workorder.APIOpenAI:    cmp.Or(s.Env[openaiKey], s.Env[codexKey]),
+		workorder.APIAnthropic: s.Env[anthropicKey],
+	}
 	if key := keys[workorder.APIOpenAI]; s.Env[openaiKey] != key {
 		env = append(env, openaiKey+"="+key)
 	}

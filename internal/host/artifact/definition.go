@@ -86,7 +86,7 @@ func ReadDefinition(file string) (Definition, error) {
 
 // check returns all that is wrong with a definition, and fills in how code reaches the interpreter.
 func (d *Definition) check() error {
-	words, _ := Words(d.Interpreter) // what is wrong with them is told with the rest
+	words, _ := Words(d.Interpreter) // its error is reported with the others
 	d.Own.Image = d.Image
 	d.StdinMode = cmp.Or(d.StdinMode, map[bool]string{true: modeArgument, false: modePipe}[code.ArgumentOf(words)])
 	errs := []error{d.Metadata.check()}

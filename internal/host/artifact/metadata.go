@@ -120,7 +120,7 @@ func Read(dir string) (code.Environment, error) {
 }
 
 func readMetadata(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes to is empty
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe without a writer is empty
 	if err != nil {
 		return nil, fmt.Errorf("read the artifact: %w", err)
 	}

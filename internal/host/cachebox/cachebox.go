@@ -303,7 +303,7 @@ func (s *session) handOver(ctx context.Context, offered map[string]string) <-cha
 		defer close(done)
 		in, err := json.Marshal(cfg)
 		if err == nil {
-			err = companion.Serve(ctx, bytes.NewReader(in), nobody{}, s.k.Engine, slog.New(slog.DiscardHandler))
+			err = companion.Serve(ctx, bytes.NewReader(in), noParent{}, s.k.Engine, slog.New(slog.DiscardHandler))
 		}
 		if err != nil && ctx.Err() == nil {
 			s.k.Log.Warn("hand images to the sandbox", "error", err)
@@ -312,11 +312,11 @@ func (s *session) handOver(ctx context.Context, offered map[string]string) <-cha
 	return done
 }
 
-// nobody is the parent of a companion in the same process: it reads no output.
-type nobody struct{}
+// noParent is the parent of a companion in the same process: it reads no output.
+type noParent struct{}
 
-func (nobody) Write(p []byte) (int, error) { return len(p), nil }
-func (nobody) Close() error                { return nil }
+func (noParent) Write(p []byte) (int, error) { return len(p), nil }
+func (noParent) Close() error                { return nil }
 
 // remove removes the box and everything of it from the engine.
 func (s *session) remove(ctx context.Context) error {

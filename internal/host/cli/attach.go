@@ -96,7 +96,7 @@ func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
 
 // gap is output that the sandbox does not keep any more, before what comes next, which then begins at a line.
 type gap struct {
-	at, lost int64 // offset of the next byte, as far as it is known, and bytes to be told of
+	at, lost int64 // offset of the next byte, as far as it is known, and lost bytes to report
 	notes    io.Writer
 }
 

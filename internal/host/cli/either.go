@@ -23,7 +23,7 @@ func (a *App) eitherSandbox(ctx context.Context, name string) (sb *sandbox.Sandb
 		return nil, nil, serr
 	}
 	if _, terr := st.Find(name); !errors.Is(terr, store.ErrNotFound) {
-		return nil, nil, nil // its own error is told by who looks for tasks
+		return nil, nil, nil // the search for tasks reports its own error
 	}
 	return nil, nil, err
 }

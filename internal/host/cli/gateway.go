@@ -228,7 +228,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 	defer close(over)
 	go hand(ctx, p, c, over)
 	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
-	if err != nil { // the client may have gone, or the sandbox, which nobody's wish starts again
+	if err != nil { // the client is gone, or the sandbox has stopped
 		ctx, cancel := app.Outlast(ctx)
 		defer cancel()
 		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, cmdutil.ExitLost))

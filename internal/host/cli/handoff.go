@@ -243,7 +243,7 @@ func newCheckoutCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
 commit of a sandbox, which a second checkout updates. It never overwrites
-uncommitted changes, ignored files or commits of yours on that branch. The
+uncommitted changes, ignored files or your own commits on that branch. The
 default is the last task of the repository in the current directory. Working
 trees that the current directory is not in are never changed.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",

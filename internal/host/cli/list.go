@@ -70,7 +70,7 @@ func (a *App) printList(rows []app.BranchRow, whole bool) error {
 	return w.Flush()
 }
 
-// watchEvery is how often the list is shown anew.
+// watchEvery is the interval between updates of the list.
 const watchEvery = time.Second
 
 func newWatchCmd(a *App) *cobra.Command {

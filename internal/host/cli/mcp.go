@@ -197,7 +197,7 @@ func (a *App) servedEnvironments(log *slog.Logger) *environments.Registry {
 	return r
 }
 
-// keepUp reads environments anew when their files change, and when it is asked to, and tells of others than before. It ends with done.
+// keepUp reloads presets when their files change and on request, and reports new ones. It ends with done.
 func (a *App) keepUp(ctx context.Context, known *environments.Registry, log *slog.Logger, changed func()) (done func()) {
 	asked, stop := (<-chan struct{})(nil), func() {}
 	if a.Reloads != nil {
@@ -291,7 +291,8 @@ func (o *mcpOptions) token(a *App) (token, where string, err error) {
 	return token, where, err
 }
 
-// mcpLog is the server's log: standard error is the client's, who may show it to nobody. Without a file of its own there is none, unless the user has named one.
+// mcpLog opens the server's log: clients often hide standard error. If the user has named no file and the default one
+// cannot be opened, there is no log.
 func (a *App) mcpLog() (log *slog.Logger, done func(), err error) {
 	named := a.Getenv(mcpLogVariable)
 	f, err := logfile.Open(cmp.Or(named, filepath.Join(cmp.Or(a.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)

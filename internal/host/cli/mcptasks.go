@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Bounds of what a model is told of a task.
+// Bounds of the answers about a task.
 const (
 	mcpLines   = 20
 	mcpLine    = 300     // bytes
@@ -113,7 +113,7 @@ func (t *mcpTasks) check(q mcpserver.TaskRequest) error {
 	return nil
 }
 
-// find finds a task by its whole ID: who only guesses finds nobody else's.
+// find finds a task by its whole ID: a guess must not find another client's task.
 func (t *mcpTasks) find(ctx context.Context, id string) (*store.Store, *store.Record, error) {
 	if !workorder.ValidTaskID(id) {
 		return nil, nil, mcpserver.Wrongf("id %.40q: use one that task_create has answered, as T-A1B2C3D4", id)

@@ -40,7 +40,7 @@ func sandboxAndSnapshot(optional bool) cobra.PositionalArgs {
 	}
 }
 
-// snapshotName is the form of names that nobody chose.
+// snapshotName is the form of default names.
 const snapshotName = "20060102-150405"
 
 func newSnapshotCreateCmd(a *App) *cobra.Command {

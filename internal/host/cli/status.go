@@ -168,7 +168,7 @@ func (a *App) printStatus(s sandboxStatus) error {
 			most(s.Spec.Limits.CPUs > 0, fmt.Sprintf("%g", s.Spec.Limits.CPUs)))
 	}
 	if s.Spec.IdleTimeout > 0 {
-		row("idle", "ends when nobody has used it for %s", s.Spec.IdleTimeout)
+		row("idle", "stops after %s without use", s.Spec.IdleTimeout)
 	}
 	if s.Ends != nil {
 		row("ttl", "ends in %s", cmdutil.Age(time.Until(*s.Ends)))

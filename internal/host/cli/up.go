@@ -149,7 +149,7 @@ func (o *upOptions) do(ctx context.Context, a *App, name string) error {
 	if errs = append(errs, err); len(work) > 0 {
 		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, sandbox.CloneDir)
 		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
-			s.Env...) // they are the user's, whoever runs commands
+			s.Env...) // the files belong to the user, whichever user runs the command
 		if o.repo != "" {
 			errs = append(errs, errors.New("--workspace and --repo cannot be combined"))
 		}

@@ -1,5 +1,5 @@
 // Package environments knows the environments in which code can run here: presets, what the user's file says, and
-// artifacts in a folder. It reads them anew when they change, and keeps what it had when they cannot be read.
+// artifacts in a directory. It reloads them when they change and keeps the last valid ones.
 package environments
 
 import (
@@ -26,7 +26,7 @@ type Options struct {
 	// Dir has artifacts, each in a folder or behind a link; it need not be there.
 	Dir    string
 	Getenv func(string) string
-	// Warn is told, in one line, what cannot be used, and what takes the place of what else; nil tells nobody.
+	// Warn, if non-nil, receives one line for each unusable or overridden preset.
 	Warn func(string)
 }
 
@@ -69,7 +69,7 @@ func Open(o Options) (*Registry, error) {
 	return r, err
 }
 
-// Reload reads them anew, and reports whether there are others than before. After an error they are as they were.
+// Reload reloads the presets and reports whether they changed. After an error the former ones stay.
 func (r *Registry) Reload() (changed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,8 +98,8 @@ func (r *Registry) reload() (changed bool, err error) {
 
 func equal(a, b code.Environment) bool { return fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b) }
 
-// Refresh reads them anew if a file of theirs has changed, and reports whether there are others than before. After an
-// error, which is given once for each change, they are as they were.
+// Refresh reloads the presets if one of their files has changed, and reports whether they changed. After an
+// error, which Refresh returns once per change, the former ones stay.
 func (r *Registry) Refresh() (changed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package logfile is a log of one user's in a folder where others may write, too: it is nobody else's file, nobody else
+// Package logfile writes the log of one user in a directory where others may write, too: the file is the user's, no other user
 // reads it, and it has a bound.
 package logfile
 
@@ -44,7 +44,7 @@ func own(f *os.File) (err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("it is not this user's file: %w", os.ErrPermission)
 	}
-	return f.Chmod(0o600) // whoever opened it earlier sees what is written
+	return f.Chmod(0o600) // a process that opened it earlier can read what is written
 }
 
 // Write appends a line.

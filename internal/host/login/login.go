@@ -149,7 +149,7 @@ func readClaude(l *Login, content []byte) error {
 	case o.AccessToken == "":
 		return fmt.Errorf("%w of an account in it", ErrNone)
 	case len(o.Scopes) > 0 && !slices.Contains(o.Scopes, "user:inference"):
-		return errors.New("it may not ask models: log in anew with `claude`")
+		return errors.New("the login does not include models: log in again with `claude`")
 	}
 	l.Token = o.AccessToken
 	if o.ExpiresAt > 0 {

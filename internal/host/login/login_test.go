@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 	}{
 		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: claude(time.Hour), token: "cnry-access"},
 		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: claude(0), fails: "start `claude` once", expired: true},
-		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: strings.Replace(claude(time.Hour), "user:inference", "org:create_api_key", 1), fails: "may not ask models"},
+		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: strings.Replace(claude(time.Hour), "user:inference", "org:create_api_key", 1), fails: "login does not include models"},
 		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: `{"mcpOAuth":{}}`, none: true},
 		{harness: "claude-code", name: oauth, file: ".claude/.credentials.json", content: "cnry{", fails: "not as its program writes it"},
 		{harness: "claude-code", name: oauth, file: "elsewhere", none: true},

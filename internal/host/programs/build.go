@@ -147,8 +147,10 @@ func toolchain(ctx context.Context, dir string, env []string, args ...string) ([
 		flags += " -modcacherw"
 	}
 	return proc.Output(ctx, proc.Spec{
-		Argv: append([]string{"go"}, args...), Dir: dir, Env: slices.Concat(os.Environ(), []string{"GO111MODULE=on", "GOWORK=off", "PWD=" + dir,
-			flags}, env), Grace: buildGrace,
+		Argv: append([]string{"go"}, args...), Dir: dir, Env: slices.Concat(os.Environ(), []string{
+			"GO111MODULE=on", "GOWORK=off", "PWD=" + dir,
+			flags,
+		}, env), Grace: buildGrace,
 	})
 }
 

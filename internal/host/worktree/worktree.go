@@ -171,7 +171,7 @@ func (w *Worktree) Gone() bool {
 func (w *Worktree) Rebuild(ctx context.Context, saved, name string, uid, gid int) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	what := "make the worktree of " + w.Repo + " anew"
+	what := "recreate the worktree of " + w.Repo
 	user := localrepo.Git(w.Repo)
 	at, args := w.Head(ctx), []string{"worktree", "add", "--quiet", "--force", w.Tree(), w.Branch}
 	if at == "" {

@@ -92,8 +92,10 @@ artifact.`,
 	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container or box (default: the first available)")
 	flags.BoolVar(&o.json, "json", false, "print JSON with output, exit code and duration")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{string(sandbox.RuntimeJail),
-		string(sandbox.RuntimeContainer), string(sandbox.RuntimeBox)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions([]string{
+		string(sandbox.RuntimeJail),
+		string(sandbox.RuntimeContainer), string(sandbox.RuntimeBox),
+	}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -161,8 +161,10 @@ func (o *notebookOptions) do(ctx context.Context, f *cmdutil.Factory, path strin
 	if o.session == "" {
 		defer func() { _ = s.Close(context.WithoutCancel(ctx)) }() // of a sandbox that is gone there is nothing to end
 	}
-	doc := notebookRun{Notebook: path, Out: cmp.Or(o.out, path), Sandbox: in.sandbox, Env: o.env, Driver: string(s.Driver()),
-		Session: o.session}
+	doc := notebookRun{
+		Notebook: path, Out: cmp.Or(o.out, path), Sandbox: in.sandbox, Env: o.env, Driver: string(s.Driver()),
+		Session: o.session,
+	}
 	var rerr error
 	doc.Report, rerr = nb.Run(ctx, s, notebook.Options{Timeout: o.timeout, AllowErrors: o.allowErrors})
 	b, err := nb.Encode()

@@ -144,7 +144,8 @@ images of supabase are not cached.`,
 
 // keep carries out one request. Progress goes to standard error, the report to standard output.
 func (o *cacheOptions) keep(ctx context.Context, f *cmdutil.Factory, verb string, req workorder.CacheRequest,
-	archive io.Reader) (*workorder.CacheReport, error) {
+	archive io.Reader,
+) (*workorder.CacheReport, error) {
 	var show func(workorder.Event)
 	if !o.json {
 		view := f.NewView(f.Stderr, false)

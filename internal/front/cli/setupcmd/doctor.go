@@ -58,8 +58,10 @@ With --deep --runtime R it tries each promise of that runtime in a sandbox.`,
 	flags.StringVar(&o.Image, "image", "", "with --deep: image of the sandboxes (default: built by this program)")
 	flags.StringVar(&sandboxRuntime, "runtime", "", "with --deep: runtime to try, in place of Docker")
 	// It can only fail for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{workorder.IsolationConfined,
-		workorder.IsolationPrivileged}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{
+		workorder.IsolationConfined,
+		workorder.IsolationPrivileged,
+	}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

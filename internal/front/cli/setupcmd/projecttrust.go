@@ -124,8 +124,10 @@ func (o *trustOptions) do(ctx context.Context, ref string, f *cmdutil.Factory) e
 		return err
 	}
 	// All requests of the file, whatever flags a later command has.
-	u := trust.User{Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted,
-		Token: true, AnyRepo: true}
+	u := trust.User{
+		Own: resolve.OwnRepo(ctx, file), Gives: func(string) bool { return false }, Network: workorder.NetworkRestricted,
+		Token: true, AnyRepo: true,
+	}
 	if repo := cmp.Or(p.Repo, localrepo.RepoRoot(p.Dir)); repo != "" && u.Own(repo) {
 		u.Borrows = localrepo.Borrowed(ctx, cmp.Or(localrepo.RepoRoot(p.Dir), repo))
 	}

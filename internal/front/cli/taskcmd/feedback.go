@@ -58,7 +58,7 @@ func showReview(w io.Writer, r *workorder.Review) {
 		}
 		how := ""
 		if !it.Command {
-			how = ", quoted: nobody who may write to the repository asks for it"
+			how = ", quoted: its author may not write to the repository"
 		}
 		n := it.Notes[0]
 		fmt.Fprintf(w, "item %d: %s%s, by %s%s: %s\n", it.Number, cmp.Or(it.Source, "text"), at, text.Clean(n.Author), how,

@@ -240,9 +240,9 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 	// The push that took the lease may have succeeded although its answer was lost.
 	ours := v.state != nil && ls.Ledger.OwnAttempt(v.state) != nil
 	goesOn := o.Mode.GoesOn() || !ours && ls.onWith(v)
-	anew := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
+	newPlan := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
 	switch {
-	case !goesOn && known && !ours && !anew:
+	case !goesOn && known && !ours && !newPlan:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
 	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{
@@ -259,7 +259,7 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 		}
 	} else {
 		s = remote.CopyState(s)
-		if anew {
+		if newPlan {
 			s.Task, s.BaseBranch, s.BaseSHA = ls.Repos.Mask(o.Task), base, sha
 		}
 		if text := ls.Repos.Mask(o.Task); c.Continues && strings.TrimSpace(text) != "" && text != s.Task && !slices.Contains(s.Added, text) {
