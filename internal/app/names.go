@@ -36,7 +36,7 @@ func (e *Env) UnknownName(ctx context.Context, name string, err error) error {
 	known := e.KnownNames(ctx)
 	if slices.Contains(known, name) {
 		if errors.Is(err, branch.ErrNone) {
-			return NotFound(fmt.Errorf("sandbox %s: %w", name, err), "only a sandbox of a repository has one: sandbox-agent up NAME --repo .")
+			return NotFound(err, "only a sandbox of a repository has one: sandbox-agent up NAME --repo .")
 		}
 		return SandboxError(err)
 	}
