@@ -63,7 +63,7 @@ fi
 echo "== unit tests, with the race detector"
 # What takes longest begins first: at the end one package would have the machine for itself.
 first=
-for d in internal/guest/rootgit runner internal/host/cli; do
+for d in internal/guest/rootgit runner internal/front/cli; do
 	[ ! -d "$d" ] || first="$first ./$d/..."
 done
 # Printed of a stage is what failed, and which tests took longest.
