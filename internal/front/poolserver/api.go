@@ -172,7 +172,6 @@ const (
 	execPatience = 15 * time.Second
 )
 
-// do asks, and reads the answer's document within the time.
 func (c *Client) do(ctx context.Context, within time.Duration, method, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the server has not answered within %s", within))
 	defer cancel()
@@ -237,7 +236,6 @@ func (c *Client) Acquire(ctx context.Context, r Request) (l Lease, err error) {
 	return l, c.do(ctx, acquireDeadline, http.MethodPost, "/v1/leases", r, &l)
 }
 
-// execWithin is how long the answer to a command may take.
 func execWithin(e Exec) time.Duration {
 	limit := pool.DefaultTimeout
 	if e.TimeoutSeconds > 0 {

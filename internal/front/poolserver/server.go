@@ -178,7 +178,6 @@ func fail(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(e)
 }
 
-// errorOf is the document of an error and its status.
 func errorOf(err error) (e *Error, status int) {
 	e, status = &Error{KindFailed, err.Error()}, http.StatusInternalServerError
 	for _, row := range []struct {
@@ -260,7 +259,6 @@ func (l *lent) use(n int) {
 	l.used = time.Now()
 }
 
-// left reports whether the lease was unused for so long.
 func (l *lent) left(idle time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -347,7 +345,6 @@ func stream(w http.ResponseWriter, r *http.Request, l *lent, c sandbox.Command) 
 	_ = lines.say(last) // a client that is gone has no use for it
 }
 
-// lines writes a document on each line of an answer.
 type lines struct {
 	mu sync.Mutex
 	w  http.ResponseWriter
@@ -404,10 +401,8 @@ func (s *Server) destroyAll(_ http.ResponseWriter, r *http.Request) (any, error)
 	return s.pool.Stats(), nil
 }
 
-// sweepEvery is the interval between checks for unused leases.
 const sweepEvery = time.Second
 
-// sweep ends unused leases.
 func (s *Server) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()

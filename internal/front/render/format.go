@@ -37,7 +37,6 @@ func elapsed(d time.Duration) string {
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// count formats a number of tokens in a few characters.
 func count(n int64) string {
 	switch {
 	case n < 1000:
@@ -82,7 +81,6 @@ func usage(u workorder.Usage) string {
 	return strings.Join(parts, " · ")
 }
 
-// short is the short form of a commit id.
 func short(sha string) string {
 	const enough = 10
 	sha = oneLine(sha)
@@ -92,7 +90,6 @@ func short(sha string) string {
 	return sha
 }
 
-// shortRef removes the prefix that every branch has.
 func shortRef(ref string) string { return strings.TrimPrefix(oneLine(ref), "refs/heads/") }
 
 // paint is a colour, or none.
@@ -129,7 +126,6 @@ func oneLine(s string) string {
 	return strings.Join(parts, " | ")
 }
 
-// columns is the width of a cleaned text in columns.
 func columns(s string) int {
 	w := 0
 	for _, r := range s {
@@ -145,7 +141,6 @@ var terminal = &runewidth.Condition{StrictEmojiNeutral: true}
 // as too long is only cut early.
 func runeColumns(r rune) int { return terminal.RuneWidth(r) }
 
-// cut shortens a text to a number of columns and marks the cut.
 func cut(s string, width int) string {
 	if width <= 0 {
 		return ""

@@ -13,7 +13,6 @@ import (
 // quietFor is the silence after which a log says what still runs: people, and services that end jobs without output, wait for minutes.
 const quietFor = time.Minute
 
-// plainRenderer prints lines. The lock protects its state from the ticker.
 type plainRenderer struct {
 	mu      sync.Mutex
 	w       io.Writer
@@ -27,7 +26,6 @@ type plainRenderer struct {
 	end     func()
 }
 
-// newPlain prints one line per event, with the time since the first.
 func newPlain(w io.Writer, o Options) Renderer {
 	r := &plainRenderer{w: w, o: o, kept: outputs{}, printed: o.now()}
 	r.end = o.every(quietFor/4, r.quiet)
@@ -105,7 +103,6 @@ func (g *gap) next(seq int64) (lost int64) {
 	return lost
 }
 
-// plainText is an event in one line; empty if it shows nothing.
 func plainText(e workorder.Event) string {
 	name, text, status := oneLine(e.Name), oneLine(e.Text), oneLine(e.Status)
 	switch e.Type {
@@ -335,7 +332,6 @@ func CutShort(e workorder.Event) workorder.Event {
 	return e
 }
 
-// verdict is a printed verdict.
 type verdict int
 
 const (

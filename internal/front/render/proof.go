@@ -29,7 +29,6 @@ func (s *summary) plan(r *workorder.Result) {
 	s.b.WriteString("\n")
 }
 
-// repairs counts how often failed validation went back to the agent.
 func (s *summary) repairs(r *workorder.Result) {
 	for i, round := range r.Repairs {
 		names := make([]string, len(round.Failed))

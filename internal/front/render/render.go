@@ -104,7 +104,6 @@ func (o Options) now() time.Time {
 
 type jsonRenderer struct{ w io.Writer }
 
-// newJSON prints the unchanged events, one JSON document per line.
 func newJSON(w io.Writer) Renderer { return &jsonRenderer{w: w} }
 
 func (r *jsonRenderer) Event(e workorder.Event) {

@@ -52,7 +52,6 @@ const (
 	maxBrief = 5
 )
 
-// most bounds this summary's lists.
 func (s *summary) most() int {
 	if s.o.All {
 		return maxShown
@@ -166,7 +165,6 @@ func atWords(text string, room int) []string {
 	return lines
 }
 
-// path is the path of an output file, valid in every folder.
 func (s *summary) path(p string) string {
 	if p == "" || s.o.Dir == "" || filepath.IsAbs(p) {
 		return oneLine(p)
@@ -174,7 +172,6 @@ func (s *summary) path(p string) string {
 	return oneLine(filepath.Join(s.o.Dir, p))
 }
 
-// text is a row of prose, wrapped.
 func (s *summary) text(name, prose, color string) {
 	for i, l := range wrap(text.Clean(prose), s.o.Width-labelWidth-3, maxTextLines) {
 		if color != "" {
@@ -415,7 +412,6 @@ func (s *summary) feedback(r *workorder.Result) {
 // not list them.
 const pagePictures = workorder.EvidenceDir + "/pages"
 
-// pages lists the pages of the development server that changed.
 func (s *summary) pages(r *workorder.Result) {
 	if r.Proof == nil {
 		return

@@ -64,7 +64,6 @@ type ttyRenderer struct {
 	stop    func()
 }
 
-// newTTY shows a run on a terminal.
 func newTTY(w io.Writer, o Options) Renderer {
 	r := &ttyRenderer{o: o, screen: screen{w: w}}
 	r.stop = o.every(tickEvery, r.repaint)
@@ -315,7 +314,6 @@ func (r *ttyRenderer) end(kind, name string) *task {
 	return t
 }
 
-// print adds permanent lines. The caller cleans the text.
 func (r *ttyRenderer) print(color, mark, text string, limit int) {
 	p := paint(r.o.Color)
 	room := r.o.width() - 1 - columns(mark)
@@ -345,7 +343,6 @@ func (r *ttyRenderer) draw() {
 	r.pending = r.pending[:0]
 }
 
-// ago formats the time since the last save.
 func ago(saved, now time.Time) string {
 	if saved.IsZero() {
 		return ""
@@ -357,7 +354,6 @@ func ago(saved, now time.Time) string {
 	return "saved " + elapsed(d) + " ago"
 }
 
-// liveLines is the present live part.
 func (r *ttyRenderer) liveLines() []string {
 	p := paint(r.o.Color)
 	now, width := r.o.now(), r.o.width()-1
@@ -447,7 +443,6 @@ func (s *screen) draw(stay, live []string, width int) {
 	}
 }
 
-// stripColor removes the renderer's own colours.
 func stripColor(s string) string {
 	var b strings.Builder
 	for {

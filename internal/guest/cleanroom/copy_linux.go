@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/untrusted"
 )
 
-// errTooMuch means that a tree is too large to be copied.
 var errTooMuch = errors.New("too much to copy")
 
 // copier copies a tree with owners and modes, within limits for size, files, and examined entries.
@@ -25,7 +24,6 @@ type copier struct {
 	seed   maphash.Seed
 }
 
-// sum counts the copied entries.
 type sum struct {
 	bytes, files, folders int64
 	// names is a sum over the paths: a moved or missing entry changes it. It cannot be computed without the seed.

@@ -121,7 +121,6 @@ func (c *Config) segments(table string) (ids []int) {
 // rmBatch bounds the names of one call of rm: they take some kilobytes.
 const rmBatch = 500
 
-// emptyDir removes the agent's users' files.
 func (c *Config) emptyDir(ctx context.Context, dir string) error {
 	var names []string
 	flush := func() error {

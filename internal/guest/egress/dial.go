@@ -78,7 +78,6 @@ func (p *proxy) dial(ctx context.Context, host string, port uint16) (c *net.TCPC
 	return c, to, err
 }
 
-// place classifies the addresses of a name.
 type place int
 
 const (

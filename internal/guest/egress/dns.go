@@ -177,7 +177,6 @@ func (e *Egress) serveTCP(ctx context.Context, l net.Listener) {
 	}
 }
 
-// asker identifies the process that sent a query, on demand.
 func (e *Egress) asker(network string, from net.Addr) func() string {
 	a, err := netip.ParseAddrPort(from.String())
 	if err != nil || e.cfg.Origin == nil {
@@ -221,7 +220,6 @@ const (
 	truncatedBit = 0x02
 )
 
-// resolver answers the DNS queries of all untrusted processes.
 type resolver struct {
 	policy atomic.Pointer[policy]
 	pool   *pool
@@ -256,7 +254,6 @@ const (
 	edePrefix  = "sandbox-agent: "
 )
 
-// reply is the planned answer to one query.
 type reply struct {
 	code  dnsmessage.RCode
 	addrs []netip.Addr
@@ -374,7 +371,6 @@ func exchange(ctx context.Context, network string, to netip.AddrPort, q []byte) 
 	return buf[:n], err
 }
 
-// query has the fields of a query that its answer needs.
 type query struct {
 	header   dnsmessage.Header
 	question dnsmessage.Question

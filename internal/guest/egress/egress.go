@@ -363,7 +363,6 @@ func (e *Egress) listenProxy(ctx, run context.Context, p *proxy) (port uint16, c
 	return port, func() { open.close(); p.web.Close(); p.web.server.Close(); p.closeClients() }, nil
 }
 
-// sockets are open sockets by network.
 type sockets map[string]interface{ Close() error }
 
 func (s sockets) close() {

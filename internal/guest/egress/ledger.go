@@ -21,7 +21,6 @@ const (
 	maxAsked = 6
 )
 
-// attempt is one try to reach a destination.
 type attempt struct {
 	host     string
 	port     uint16

@@ -170,7 +170,6 @@ func (h *hostsFile) load() {
 	}
 }
 
-// resolvConf returns the resolvers and the search domains of a resolv.conf.
 func resolvConf(path string) (servers []netip.Addr, search []string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -245,7 +244,6 @@ func (s *pool) address(name string) netip.Addr {
 	return a
 }
 
-// name returns the name of a synthetic address.
 func (s *pool) name(a netip.Addr) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -189,7 +189,6 @@ func parseLogged(b []byte) (refusedPacket, bool) {
 	return p, ok
 }
 
-// packet reads addresses, protocol and ports of an IP packet.
 func (p *refusedPacket) packet(b []byte) bool {
 	var src, dst netip.Addr
 	var proto byte
@@ -263,7 +262,6 @@ func (e *Egress) sender(p refusedPacket) string {
 // soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
 const soOriginalDst = 80
 
-// originalDst returns the original destination of a redirected connection.
 func originalDst(c *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// verdict is the policy's decision on a name or address at a port.
 type verdict int
 
 const (
@@ -21,7 +20,6 @@ func (v verdict) status() workorder.NetworkStatus {
 	return [...]workorder.NetworkStatus{workorder.NetworkRefused, workorder.NetworkLearned, workorder.NetworkAllowed}[v]
 }
 
-// policy is the parsed workorder.Network.
 type policy struct {
 	mode  workorder.NetworkMode
 	learn bool
@@ -79,12 +77,10 @@ func (p policy) resolves(name string) bool {
 	return p.learn || p.named(name)
 }
 
-// named reports whether a rule names it, for any port.
 func (p policy) named(name string) bool {
 	return slices.ContainsFunc(p.rules, func(r workorder.AllowRule) bool { return r.Names(name) })
 }
 
-// ports returns the ports that rules allow; nil means all.
 func (p policy) ports() []uint16 {
 	if p.learn {
 		return nil
@@ -165,7 +161,6 @@ func explicitFix(host string, port uint16) string {
 	return workorder.AllowRule{Host: host, Port: port}.Line()
 }
 
-// parseAddr parses s; the result is invalid if s is not an address.
 func parseAddr(s string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	if err != nil {

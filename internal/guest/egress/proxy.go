@@ -33,7 +33,6 @@ const (
 	sniffBytes = 4096
 )
 
-// proxy accepts all TCP connections that the kernel redirects.
 type proxy struct {
 	policy  policy
 	mu      sync.Mutex
@@ -89,7 +88,6 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// keep records a client, for closeClients.
 func (p *proxy) keep(t *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +150,6 @@ func (c *client) host() string {
 	return c.dst.Addr().Unmap().String()
 }
 
-// by identifies the process behind the connection.
 func (p *proxy) by(c *client) func() string {
 	if p.origin == nil {
 		return nil

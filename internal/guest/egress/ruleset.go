@@ -46,7 +46,6 @@ const (
 	toInner      = `meta oifkind "bridge" oifname != @outside`
 )
 
-// kernelState has all inputs of the rules.
 type kernelState struct {
 	mode      workorder.NetworkMode
 	engineGID uint32

@@ -32,7 +32,6 @@ const (
 	maxMethod = 24
 )
 
-// recognise detects the protocol by its first bytes.
 func recognise(b []byte) speech {
 	if len(b) == 0 {
 		return speechUnclear
@@ -56,7 +55,6 @@ func recognise(b []byte) speech {
 	return speechOther
 }
 
-// listen reads a client's first bytes into c.read.
 func (c *client) listen(wait time.Duration) speech {
 	_ = c.SetReadDeadline(time.Now().Add(wait))
 	buf := make([]byte, sniffBytes)

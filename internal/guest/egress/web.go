@@ -49,7 +49,6 @@ type web struct {
 
 type webKey struct{}
 
-// webConn is a client's connection that the HTTP server serves.
 type webConn struct {
 	*client
 	transport *http.Transport
@@ -58,7 +57,6 @@ type webConn struct {
 	places    places
 }
 
-// places are dial's results by host.
 type places struct {
 	mu sync.Mutex
 	of map[string]place
@@ -114,7 +112,6 @@ func newWeb(p *proxy) *web {
 	return w
 }
 
-// take passes the connection to the HTTP server.
 func (w *web) take(c *client) {
 	wc := &webConn{client: c}
 	wc.transport = &http.Transport{

@@ -22,7 +22,6 @@ const (
 	chunk = 32 << 10
 )
 
-// answer passes the server's answer to the client.
 func (c *call) answer(resp *http.Response) *refusal {
 	c.line.Status = resp.StatusCode
 	c.line.Upstream = clean(c.m.mask.String(firstOf(resp.Header, "Request-Id", "X-Request-Id")))
@@ -142,7 +141,6 @@ func (u *unzipped) Read(p []byte) (int, error) {
 	return u.z.Read(p)
 }
 
-// passError passes on an error, which costs nothing.
 func (c *call) passError(resp *http.Response) *refusal {
 	hold := part{room: c.m.room}
 	defer hold.release()

@@ -108,7 +108,6 @@ func endOfValue(raw []byte, i int) int {
 	}
 }
 
-// find finds a field. It ignores case, because some servers do.
 func (b body) find(name string) (member, bool) {
 	for _, m := range b.members {
 		if strings.EqualFold(m.name, name) {
@@ -118,7 +117,6 @@ func (b body) find(name string) (member, bool) {
 	return member{}, false
 }
 
-// get returns a field's value; nil if there is none.
 func (b body) get(name string) json.RawMessage {
 	if m, ok := b.find(name); ok {
 		return b.raw[m.from:m.to]
@@ -157,7 +155,6 @@ type edit struct {
 	by       string
 }
 
-// set returns the edit that sets a field.
 func (b body) set(name, value string) edit {
 	if m, ok := b.find(name); ok {
 		return edit{m.from, m.to, value}
@@ -230,7 +227,6 @@ type part struct {
 	over     <-chan struct{} // ends the wait
 }
 
-// grow takes n more bytes.
 func (p *part) grow(n int64) bool {
 	wait := p.room.take(n)
 	if wait != nil && p.patience > 0 {
@@ -254,13 +250,11 @@ func (p *part) grow(n int64) bool {
 	return true
 }
 
-// shrink returns n bytes.
 func (p *part) shrink(n int64) {
 	p.size -= n
 	p.room.give(n)
 }
 
-// resize changes the share to n bytes.
 func (p *part) resize(n int64) bool {
 	if n <= p.size {
 		p.shrink(p.size - n)

@@ -67,7 +67,6 @@ func newLedger() *ledger {
 	return &ledger{over: make(chan struct{}), changed: make(chan struct{}), running: map[*entry]bool{}, cut: map[string]*entry{}}
 }
 
-// entry is one request in the ledger.
 type entry struct {
 	l       *ledger
 	reserve float64 // the most that it can cost, by its content
@@ -82,7 +81,6 @@ type entry struct {
 // most is the highest total cost of the request. l.mu is held.
 func (e *entry) most() float64 { return max(e.reserve, e.l.dearest) }
 
-// notify wakes all waiting requests. l.mu is held.
 func (l *ledger) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -278,7 +276,6 @@ func (e *entry) abandon() {
 	e.l.notify()
 }
 
-// leave ends the request.
 func (e *entry) leave() {
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()

@@ -167,7 +167,6 @@ func (g *Git) Only(repository string) (back func()) {
 	return func() { set("") }
 }
 
-// repository is the repository that is served now.
 func (g *Git) repository() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -31,7 +31,6 @@ type meter struct {
 	hold *part  // the memory of line and data
 }
 
-// newMeter selects how to read the answer by its header.
 func newMeter(s shape, h http.Header, hold *part) *meter {
 	m := &meter{shape: s, hold: hold}
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -47,7 +46,6 @@ func newMeter(s shape, h http.Header, hold *part) *meter {
 	return m
 }
 
-// whole reads an answer in one piece.
 func (m *meter) whole(b []byte) {
 	if m.off {
 		return
@@ -202,7 +200,6 @@ func (r *reading) decode(b []byte, to any) bool {
 	return true
 }
 
-// take replaces the counts if they are valid.
 func (r *reading) take(t tokens) bool {
 	if !t.sane() {
 		r.bad = true

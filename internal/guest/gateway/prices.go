@@ -42,7 +42,6 @@ type longRates struct {
 	rates
 }
 
-// priceTable is prices.json.
 type priceTable struct {
 	Date   string `json:"date"`
 	Source string `json:"source"`
@@ -201,7 +200,6 @@ func (c *call) promptTokens() int64 {
 	return min(int64(len(c.ask.body)/bytesPerToken), maxTokens)
 }
 
-// count feeds the meter and records new counts in the ledger.
 func (c *call) count(meter *meter, b []byte) {
 	before := meter.tokens
 	meter.write(b)
@@ -239,7 +237,6 @@ func firstText(list ...string) string {
 	return ""
 }
 
-// final records an answer that reported all its usage.
 func (c *call) final(r *reading) {
 	c.record(r)
 	c.entry.final()

@@ -128,7 +128,6 @@ func (c *call) serve(raw string) *refusal {
 	return c.forward(header)
 }
 
-// secret reports whether a text contains a key or a placeholder.
 func (c *call) secret(s string) bool {
 	return strings.Contains(s, placeholderPrefix) || c.m.mask.String(s) != s
 }
@@ -289,7 +288,6 @@ var errorTypes = map[workorder.ModelAPI]map[int]string{
 	},
 }
 
-// write answers in the format of the API's own errors.
 func (r *refusal) write(w http.ResponseWriter, api workorder.ModelAPI) {
 	text := "sandbox-agent: " + r.text
 	kind := errorTypes[api][r.status]
@@ -356,7 +354,6 @@ func clean(s string) string {
 	return origin.Clean(s)
 }
 
-// auditor writes each line as a whole.
 type auditor struct {
 	mu  sync.Mutex
 	out io.Writer // nil to drop the lines

@@ -354,7 +354,6 @@ func (s *scanner) object(i int, at place) (end int) {
 	return i + 1
 }
 
-// field examines one field of an object; v is its value.
 func (s *scanner) field(t *thing, name string, v []byte, depth int) {
 	if string(v) == "null" {
 		return

@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// operation is one allowed request of an API.
 type operation struct {
 	method string
 	// path is canonical, with the version; {} stands for one segment.
@@ -96,7 +95,6 @@ func matches(pattern, path string) bool {
 	return true
 }
 
-// query keeps the parameters that pass.
 func query(raw string) string {
 	all, err := url.ParseQuery(raw)
 	if err != nil {
@@ -117,7 +115,6 @@ const maxRequest = 64 << 20
 // largest limit of the models in prices.json.
 const mostOutput = 128_000
 
-// ask is an allowed request.
 type ask struct {
 	api    workorder.ModelAPI
 	op     operation

@@ -38,7 +38,6 @@ type throttle struct {
 	last   time.Time          // the last answer of any model
 }
 
-// limited is the state of one model.
 type limited struct {
 	told  int64                 // size of its requests, in bytes
 	limit *workorder.ModelLimit // nil if no limit is known
@@ -62,7 +61,6 @@ func (t *throttle) of(a asked) *limited {
 	return l
 }
 
-// answered records that a model answered a call.
 func (t *throttle) answered(a asked, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +265,6 @@ type outage struct {
 	failures int
 }
 
-// reached records a connection.
 func (o *outage) reached(api workorder.ModelAPI) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

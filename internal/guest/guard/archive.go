@@ -161,7 +161,6 @@ func (g *Guard) inspect(ctx context.Context, name string) (*inspected, error) {
 	return c, nil
 }
 
-// ask queries the engine; nothing is nil.
 func (g *Guard) ask(ctx context.Context, path, query string, read func([]byte) error) error {
 	u := url.URL{Scheme: "http", Host: "docker", Path: path, RawQuery: query}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)

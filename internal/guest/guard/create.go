@@ -28,7 +28,6 @@ func configFields() map[string]check {
 	}
 }
 
-// resourceFields are shared by creation and update.
 func resourceFields() map[string]check {
 	return map[string]check{
 		"CpuShares": nil, "Memory": nil, "NanoCpus": nil, "BlkioWeight": nil,
@@ -120,7 +119,6 @@ func authFields() map[string]check {
 
 var createObject = object(createFields())
 
-// createOf checks a container.
 func createOf(j *judge, at string, v any) (any, error) {
 	v, err := createObject(j, at, v)
 	if err != nil {
@@ -143,7 +141,6 @@ func ownUser(container map[string]any, caller peer) {
 	}
 }
 
-// bindsFiles reports whether a checked HostConfig has a bind.
 func bindsFiles(host any) bool {
 	h, _ := host.(map[string]any)
 	mounts, _ := h["Mounts"].([]any)
@@ -293,7 +290,6 @@ var mountFields = object(map[string]check{
 
 var volumeBody = volumeOf
 
-// volumeOf checks volumes/create.
 func volumeOf(j *judge, at string, v any) (any, error) {
 	v, err := object(map[string]check{
 		"Name": text(volumeName), "Driver": nil, "DriverOpts": nil, "Labels": nil,
@@ -378,7 +374,6 @@ func volumeName(_ *judge, at, s string) (string, error) {
 	return s, nil
 }
 
-// mountOf checks one entry of Mounts.
 func mountOf(j *judge, at string, v any) (any, error) {
 	v, err := mountFields(j, at, v)
 	if err != nil {

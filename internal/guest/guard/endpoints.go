@@ -214,7 +214,6 @@ func match(pattern, parts []string) bool {
 	return len(pattern) == len(parts)
 }
 
-// encodePath is the canonical form of a path.
 func encodePath(parts []string) string {
 	return (&url.URL{Path: "/" + strings.Join(parts, "/")}).EscapedPath()
 }

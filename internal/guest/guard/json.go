@@ -217,7 +217,6 @@ func mapOf(c func(j *judge, at, key string, v any) (any, error)) check {
 	}
 }
 
-// text returns a check of a string.
 func text(c func(j *judge, at, s string) (string, error)) check {
 	return func(j *judge, at string, v any) (any, error) {
 		s, ok := v.(string)
@@ -237,7 +236,6 @@ func oneOf(rule string, allowed ...string) check {
 	})
 }
 
-// unset allows only empty values.
 func unset(rule string) check {
 	return func(_ *judge, at string, v any) (any, error) {
 		if !empty(v) {

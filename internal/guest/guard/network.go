@@ -100,7 +100,6 @@ func endpointFields() map[string]check {
 	}
 }
 
-// endpointOf checks the container's endpoint on one network.
 func endpointOf(j *judge, at, key string, v any) (any, error) {
 	if isHost(key) {
 		return nil, refuse(ruleNetworkHost, "%s %q is not possible in a sandbox", at, key)
@@ -124,7 +123,6 @@ var subnetFields = object(map[string]check{
 	"AuxiliaryAddresses": mapOf(func(_ *judge, _, _ string, v any) (any, error) { return v, nil }),
 })
 
-// subnetOf checks one entry of IPAM.Config.
 func subnetOf(j *judge, at string, v any) (any, error) {
 	v, err := subnetFields(j, at, v)
 	if err != nil {

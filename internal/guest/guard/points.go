@@ -36,20 +36,17 @@ type points struct {
 	all   map[string]*point
 }
 
-// point is a mount point by its name in the directory.
 type point struct {
 	bound
 	pending bool // its container is being created: the engine may not have it yet
 }
 
-// bound is a bind as the client requested it.
 type bound struct {
 	source string // clean and absolute, its links not followed
 	create bool   // a missing source is created
 	slave  bool   // later mounts of the box appear in it
 }
 
-// mounter has the kernel operations.
 type mounter struct {
 	prepare func(dir string) error
 	// put mounts the file of an O_PATH descriptor, in place of the point's earlier mount.
@@ -70,7 +67,6 @@ func newName() string {
 
 func (p *points) path(name string) string { return path.Join(p.dir, name) }
 
-// name returns the mount point's name in a path.
 func (p *points) name(source string) (string, bool) {
 	name, ok := strings.CutPrefix(source, p.dir+"/")
 	return name, ok && len(name) == 2*nameBytes
@@ -87,7 +83,6 @@ func (p *points) add(name string, b bound) bool {
 	return true
 }
 
-// bound returns the bind behind a name.
 func (p *points) bound(name string) (bound, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +130,6 @@ func (p *points) settle(names []string) {
 	}
 }
 
-// settled returns the points whose containers exist.
 func (p *points) settled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -168,7 +168,6 @@ var rules = []Rule{
 // Rules lists every rule by name.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// refusal is why a request is not forwarded.
 type refusal struct {
 	rule string
 	what string

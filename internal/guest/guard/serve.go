@@ -234,7 +234,6 @@ func drain(rc *http.ResponseController, body io.Reader) {
 	_ = rc.SetReadDeadline(time.Time{})
 }
 
-// unavailable reports that the engine does not answer.
 func (g *Guard) unavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client is gone
@@ -254,7 +253,6 @@ func withShown(ctx context.Context) context.Context {
 	return context.WithValue(ctx, shownKey{}, true)
 }
 
-// show is called for every answer.
 func (g *Guard) show(resp *http.Response) error {
 	if resp.Request == nil || resp.Request.Context().Value(shownKey{}) == nil || resp.Request.Method == http.MethodHead || !g.points.any() {
 		return nil
@@ -271,12 +269,10 @@ func (g *Guard) show(resp *http.Response) error {
 	return nil
 }
 
-// shown reads JSON and replaces mount points by the client's sources.
 func (p *points) shown(r io.Reader) io.Reader {
 	return &shown{from: bufio.NewReaderSize(r, shownBuffer), points: p, prefix: []byte(p.dir + "/")}
 }
 
-// shown replaces the paths of mount points while it reads.
 type shown struct {
 	from   *bufio.Reader
 	points *points

@@ -19,7 +19,6 @@ import (
 // dockerSockets are the paths at which containers look for the engine; in the box they lead to the guard.
 var dockerSockets = []string{"/var/run/docker.sock", "/run/docker.sock"}
 
-// newDirMode is the mode of directories that the engine creates for binds.
 const newDirMode = 0o755
 
 // bind checks the source of a bind and returns the path to forward: a mount
@@ -274,7 +273,6 @@ func realMounter() mounter {
 	return mounter{prepare: preparePoints, put: putPoint, clear: clearPoint}
 }
 
-// preparePoints mounts a separate file system for the mount points.
 func preparePoints(dir string) error {
 	if err := os.MkdirAll(dir, pointsMode); err != nil {
 		return err

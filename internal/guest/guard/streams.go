@@ -149,7 +149,6 @@ func pump(client, engine pair) {
 	}
 }
 
-// copyStream copies to the end and passes the end on.
 func copyStream(to, from pair) error {
 	if _, err := io.CopyN(to.Conn, from.from, int64(from.from.Buffered())); err != nil {
 		return err
@@ -163,7 +162,6 @@ func copyStream(to, from pair) error {
 	return to.Close()
 }
 
-// peer is the process that opened a connection.
 type peer struct {
 	pid      int32
 	uid, gid uint32
@@ -203,7 +201,6 @@ func peerOf(c *net.UnixConn) peer {
 	return p
 }
 
-// limited bounds the open connections.
 type limited struct {
 	*net.UnixListener
 	slots chan struct{}
@@ -303,7 +300,6 @@ func (s *streams) close() {
 	}
 }
 
-// wait reports whether the streams have ended within limit.
 func (s *streams) wait(limit time.Duration) bool {
 	done := make(chan struct{})
 	go func() {

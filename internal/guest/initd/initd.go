@@ -302,7 +302,6 @@ type child struct {
 	waiting   []syscall.Signal
 }
 
-// signal forwards a signal, or keeps it until the child listens.
 func (c *child) signal(sig syscall.Signal) {
 	if c.listening == nil {
 		_ = syscall.Kill(c.pid, sig)
@@ -313,7 +312,6 @@ func (c *child) signal(sig syscall.Signal) {
 	}
 }
 
-// ready forwards the waiting signals.
 func (c *child) ready() {
 	c.listening = nil
 	for _, sig := range c.waiting {

@@ -92,7 +92,6 @@ func (t tree) setNames(r repositories) error {
 	return atomicfile.Write(t.meta("repositories.json"), b, 0o600)
 }
 
-// add adds the names of from, which replace existing ones.
 func (r repositories) add(from repositories) {
 	for repo, refs := range from.Repositories {
 		if r.Repositories[repo] == nil {
@@ -128,7 +127,6 @@ func (r repositories) only(images []string) repositories {
 	return out
 }
 
-// lacks reports whether any of the images has no name in the list.
 func (r repositories) lacks(images []string) bool {
 	return slices.ContainsFunc(images, func(name string) bool { return len(r.only([]string{name}).Repositories) == 0 })
 }
@@ -230,7 +228,6 @@ func describeSource(from, to tree, l layer) error {
 	return nil
 }
 
-// stock is the content of a seed, as read under its lock.
 type stock struct {
 	seed   tree
 	names  repositories
@@ -248,7 +245,6 @@ type image struct {
 	problem   string
 }
 
-// unused returns when the image was last wanted.
 func (i image) unused() time.Time {
 	if i.used.After(i.published) {
 		return i.used
@@ -256,7 +252,6 @@ func (i image) unused() time.Time {
 	return i.published
 }
 
-// stock reads the seed. It includes damaged images and marks them.
 func (c *folder) stock() (*stock, error) {
 	s := &stock{seed: tree{c.seed()}, records: map[string]string{}}
 	var err error
@@ -324,7 +319,6 @@ func (s *stock) top(i image) string {
 	return s.records[i.layers[len(i.layers)-1].chain]
 }
 
-// report describes an image. used counts the images of each layer.
 func (s *stock) report(i image, used map[string]int, holders []holder) workorder.CacheImage {
 	r := workorder.CacheImage{
 		ID: "sha256:" + i.id, Names: append([]string{}, i.names...), PublishedAt: i.published.UTC(), UsedAt: i.unused().UTC(),
@@ -352,7 +346,6 @@ func (s *stock) size(chain string) int64 {
 	return n
 }
 
-// users counts the images of each layer.
 func users(images []image) map[string]int {
 	n := map[string]int{}
 	for _, i := range images {
@@ -376,5 +369,4 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// hidden reports whether a file is still being written.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }

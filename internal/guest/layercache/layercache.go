@@ -233,7 +233,6 @@ func (c *Cache) emptyWhenLow() error {
 	return mkdirs(c.seed())
 }
 
-// canExchange checks that the file system supports Publish.
 func (c *Cache) canExchange() error {
 	a, b := filepath.Join(c.Run(), "a"), filepath.Join(c.Run(), "b")
 	if err := errors.Join(os.Mkdir(a, 0o700), os.Symlink("x", b)); err != nil {
@@ -286,7 +285,6 @@ func (c *folder) data() string { return filepath.Join(c.Run(), "data") }
 // store returns the engine's directory in the data root, shifted by the ids.
 func (c *folder) store() string { return filepath.Join(c.data(), c.ids) }
 
-// holder is a live box and the seed's layers that it uses.
 type holder struct {
 	id     string
 	layers map[string]bool
@@ -296,7 +294,6 @@ type holder struct {
 
 func (h holder) has(layer string) bool { return h.all || h.layers[layer] }
 
-// held reports whether any live box uses the layer.
 func held(holders []holder, layer string) bool {
 	return slices.ContainsFunc(holders, func(h holder) bool { return h.has(layer) })
 }
@@ -319,7 +316,6 @@ func (c *folder) hold(seed tree, images, chains []string) error {
 	return c.note(ids...)
 }
 
-// note adds to the list of layers that this box uses.
 func (c *folder) note(layers ...string) error {
 	if c.held == nil {
 		c.held = map[string]bool{}

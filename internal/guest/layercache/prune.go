@@ -140,7 +140,6 @@ func (c *pruner) dropImages(st *stock, keep, drop []image) error {
 	return errors.Join(err, c.dropMarks(keep))
 }
 
-// dropMarks removes the marks of images that no longer exist.
 func (c *pruner) dropMarks(keep []image) error {
 	known := map[string]bool{}
 	for _, i := range keep {
@@ -201,7 +200,6 @@ func (c *pruner) dropSources(seed tree, keep []image) error {
 	return err
 }
 
-// remove is os.Remove without an error for a missing file.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -260,7 +258,6 @@ func (c *pruner) leftovers(seed tree, holders []holder) ([]string, error) {
 	return found, err
 }
 
-// unfinished lists the partly written files of a directory.
 func unfinished(dir string) (found []string, err error) {
 	names, err := list(dir)
 	for _, n := range names {
@@ -280,7 +277,6 @@ func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
 	return len(found), errors.Join(err, c.unlinkNames(seed))
 }
 
-// unlinkNames removes the short names of deleted layers.
 func (c *pruner) unlinkNames(seed tree) error {
 	names, err := list(seed.layers("l"))
 	for _, n := range names {

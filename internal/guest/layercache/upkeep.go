@@ -38,7 +38,6 @@ func (u *Upkeep) now() time.Time {
 	return time.Now()
 }
 
-// each calls f for every store, sorted by name.
 func (u *Upkeep) each(f func(c *Cache, name string) error) error {
 	names, err := list(filepath.Join(u.Dir, format))
 	if err != nil {

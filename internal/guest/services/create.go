@@ -19,7 +19,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// create creates and starts the container and reads its address.
 func (s *Stack) create(ctx context.Context, u *unit) error {
 	conf, host, err := containerOf(u.spec, s.cfg.TaskID)
 	if err != nil {
@@ -54,7 +53,6 @@ func (s *Stack) create(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// serve forwards the service's ports of the sandbox to it.
 func (s *Stack) serve(u *unit) error {
 	for _, p := range u.spec.Ports {
 		outer, port, err := parsePort(p)

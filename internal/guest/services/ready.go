@@ -79,7 +79,6 @@ func (s *Stack) ready(ctx context.Context, u *unit) (string, error) {
 	return "running", s.settles(ctx, u)
 }
 
-// look inspects the container and fails if it does not run.
 func (s *Stack) look(ctx context.Context, u *unit) (container.InspectResponse, error) {
 	in, err := s.cfg.Client.ContainerInspect(ctx, u.id)
 	if err != nil {
@@ -129,7 +128,6 @@ func (s *Stack) healthy(ctx context.Context, u *unit) error {
 	}
 }
 
-// probe runs the healthcheck's command once.
 func (s *Stack) probe(ctx context.Context, u *unit, in container.InspectResponse) (ok bool, output string) {
 	argv := healthArgv(in.Config)
 	if argv == nil {
@@ -246,7 +244,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// explain adds the end of the service's log to its error.
 func (s *Stack) explain(ctx context.Context, u *unit, err error) error {
 	state := stateFailed
 	switch {
@@ -274,7 +271,6 @@ func errorsAs[T error](err error) bool {
 // takes a tenth of a second.
 const eventsPause = 200 * time.Millisecond
 
-// watch follows the services until Unwatch.
 func (s *Stack) watch(ctx context.Context) {
 	ctx, s.stopWatch = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {

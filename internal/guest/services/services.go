@@ -158,7 +158,6 @@ func (s *Stack) makeNetwork(ctx context.Context) error {
 	return nil
 }
 
-// up starts one service and waits until it is ready.
 func (s *Stack) up(ctx context.Context, u *unit, img *images, network func() error) error {
 	u.started = time.Now()
 	if err := img.ensure(ctx, u.spec.Image, func(state, text string) { s.emit(u, state, text) }); err != nil {
@@ -248,7 +247,6 @@ func (s *Stack) Ends() []workorder.ServiceEnd {
 	return ends
 }
 
-// env returns a container's environment, in a stable order.
 func env(m map[string]string) []string {
 	var e []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -119,7 +119,6 @@ func spec(cfg SupabaseConfig, dir string, out io.Writer, args ...string) proc.Sp
 	}
 }
 
-// supabase runs one of the CLI's short commands.
 func supabase(ctx context.Context, cfg SupabaseConfig, dir string, log io.Writer, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, supabaseQuery)
 	defer cancel()
@@ -201,7 +200,6 @@ type logFile struct {
 	f              *os.File
 }
 
-// newLog creates a log. clean is nil if there are no secrets.
 func newLog(dir, name string, clean func(io.Writer) io.WriteCloser) (*logFile, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {

@@ -29,7 +29,6 @@ type distribution struct {
 
 func (distribution) String() string { return "distribution" }
 
-// offer is a version of a package.
 type offer struct{ pkg, full string }
 
 var upstream = regexp.MustCompile(`^(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)`)
@@ -148,7 +147,6 @@ func (b *Tools) kept(ctx context.Context, t *tool, r versions.Range) string {
 	}
 }
 
-// link links the programs of a version into the common directory bin.
 func (b *Tools) link(t *tool, version string) error {
 	programs, err := os.ReadDir(filepath.Join(b.Dir, t.name, version, "bin"))
 	if err != nil {
@@ -166,7 +164,6 @@ func (b *Tools) link(t *tool, version string) error {
 	return nil
 }
 
-// unlink removes the links to a tool in any version.
 func (b *Tools) unlink(t *tool) {
 	links, _ := os.ReadDir(filepath.Join(b.Dir, "bin")) // begin created it
 	for _, l := range links {
@@ -221,7 +218,6 @@ func (b *Tools) run(ctx context.Context, dir string, env []string, argv ...strin
 	return out, err
 }
 
-// links links programs into dir/bin, by their paths.
 func links(dir string, at map[string]string) error {
 	bin := filepath.Join(dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {

@@ -95,7 +95,6 @@ func (w npm) fill(ctx context.Context, b *Tools, _ *tool, version, dir string) e
 	return links(dir, at)
 }
 
-// declared returns the programs of a package, by name.
 func declared(pkg string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(pkg, "package.json"))
 	if err != nil {

@@ -51,7 +51,6 @@ type Tools struct {
 	mise  string // the program, once installed
 }
 
-// tool is a row of the table.
 type tool struct {
 	name string
 	// programs are the tool's programs; the first reports its version.
@@ -61,7 +60,6 @@ type tool struct {
 	ways []way
 }
 
-// way is a source of a tool.
 type way interface {
 	String() string
 	// list returns the available versions.
@@ -129,7 +127,6 @@ func (b *Tools) plus(asked map[string]string) map[string]string {
 	return all
 }
 
-// one installs one tool; nil means success.
 func (b *Tools) one(ctx context.Context, t *tool, want string) *Missing {
 	miss := &Missing{Tool: t.name, Asked: want}
 	r, err := versions.Parse(want)

@@ -287,7 +287,6 @@ func explainSSH(shown string, err error) error {
 	return nil
 }
 
-// keyscan is the command that prints the host's keys.
 func keyscan(remote string) string {
 	host, _ := sshRemote(remote)
 	if u, err := url.Parse(remote); err == nil && u.Hostname() != "" {

@@ -91,7 +91,6 @@ func (f *Finder) Tips(ctx context.Context, remote string, cred *workorder.GitCre
 	return append(ids, tags...), nil
 }
 
-// refs reads the remote's refs, or explains why it cannot.
 func (f *Finder) refs(ctx context.Context, remote string, cred *workorder.GitCredential) ([]*plumbing.Reference, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -272,7 +271,6 @@ func wait(ctx context.Context, done <-chan error, look func()) error {
 	}
 }
 
-// size is what the files below a folder take, in bytes.
 func size(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error { // files come and go meanwhile
 		if err == nil && e.Type().IsRegular() {

@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// finish follows the box to its end and collects it.
 func (l *Launcher) finish(ctx context.Context, hard <-chan struct{}, rec *store.Record) (*workorder.Result, error) {
 	end := &outcome.Held{Show: outcome.Judged(rec, l.emit)}
 	out, err := outcome.OpenRecorder(rec.Dir, end.Event)
@@ -97,7 +96,6 @@ func (l *Launcher) endWithoutBox(rec *store.Record) (*workorder.Result, error) {
 	return res, errors.Join(outcome.WriteResult(rec, res), l.Store.Save(rec))
 }
 
-// publish shows a result that the host made.
 func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.Result {
 	Complete(res, rec)
 	l.emit(workorder.Event{Type: workorder.EventResult, Status: string(res.Status), Result: res})
@@ -181,7 +179,6 @@ func (l *Launcher) refuse(ctx context.Context, rec *store.Record, made footprint
 	return nil, errors.Join(cause, l.forget(rec, made))
 }
 
-// forget removes a task that had no box.
 func (l *Launcher) forget(rec *store.Record, made footprint) error {
 	if made.dir {
 		err := l.Store.Remove(rec)

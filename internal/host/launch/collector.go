@@ -117,7 +117,6 @@ func (c collector) recordedResult(rec *store.Record) *workorder.Result {
 	return res
 }
 
-// recorded reads the events of a record.
 func (c collector) recorded(rec *store.Record) func(func(workorder.Event)) error {
 	return func(fn func(workorder.Event)) error { return outcome.Events(rec.Dir, fn) }
 }
@@ -203,7 +202,6 @@ func Complete(res *workorder.Result, rec *store.Record) {
 	res.Steps = append(append([]workorder.Step{}, rec.Steps...), res.Steps...)
 }
 
-// done notes in the record how the attempt ended.
 func (c collector) done(rec *store.Record, res *workorder.Result) {
 	rec.Collected, rec.Status, rec.EndedBy, rec.Reasons = true, res.Status, res.EndedBy, res.Reasons
 	rec.FinishedAt, rec.ResumeAt = c.now().UTC(), res.ResumeAt
@@ -226,7 +224,6 @@ func (c collector) tellStop(res *workorder.Result, taskID string, kind StopKind)
 	res.Reasons = append(who, res.Reasons.Without(workorder.ReasonSignal)...)
 }
 
-// companionPoll is how often the companion's end is looked for.
 const companionPoll = 20 * time.Millisecond
 
 // endCompanion waits until the companion sees that the box is gone, and ends it if it does not leave by itself.

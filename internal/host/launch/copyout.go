@@ -30,7 +30,6 @@ const (
 	boxLog     = "box.log"
 )
 
-// output is what was copied out of a box.
 type output struct {
 	result   []byte // nil if the box left none
 	warnings []string
@@ -52,7 +51,6 @@ func (c collector) copyOut(ctx context.Context, id, dir string) (output, error) 
 	return out, c.saveBoxLog(ctx, id, dir, &out)
 }
 
-// empty copies everything that the box left.
 func (c collector) empty(ctx context.Context, id string, in *intake) error {
 	// The most important files come first: a full disk then costs logs, not the work.
 	for _, name := range []string{workorder.ResultFile, workorder.BundleFile, workorder.ArchiveFile} {
@@ -184,7 +182,6 @@ func (in *intake) folder(r io.Reader) error {
 	return err
 }
 
-// file takes a tar of a single file of the output folder.
 func (in *intake) file(r io.Reader, name string) error {
 	err := in.each(r, func(h *tar.Header, tr io.Reader) error {
 		if h.Typeflag != tar.TypeReg || h.Name != path.Base(name) {

@@ -72,7 +72,6 @@ func elsewhere(rec *store.Record, here runtime.Info) error {
 			" --project P` goes on from the remote then")
 }
 
-// ours is the engine restricted to the boxes of the record's attempt.
 func (h *Host) ours(rec *store.Record) runtime.Follower {
 	return runtime.OfAttempt{Follower: h.Engine, ID: rec.AttemptID}
 }

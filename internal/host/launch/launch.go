@@ -72,12 +72,10 @@ func (l *Launcher) Run(ctx context.Context, hard <-chan struct{}, job *job.Job) 
 	return l.carryOn(ctx, hard, job, rec)
 }
 
-// begin starts the box.
 func (l *Launcher) begin(ctx context.Context, job *job.Job, rec *store.Record, info runtime.Info) error {
 	return follower{l}.unlessStopped(ctx, rec.TaskID, func(ctx context.Context) error { return starter{l}.begin(ctx, job, rec, info) })
 }
 
-// carryOn follows the box to its end.
 func (l *Launcher) carryOn(ctx context.Context, hard <-chan struct{}, job *job.Job, rec *store.Record) (*workorder.Result, error) {
 	if err := l.Store.Save(rec); err != nil {
 		// The box runs; the record from before its start is enough to find it.

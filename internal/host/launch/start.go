@@ -250,7 +250,6 @@ func (st starter) step(ctx context.Context, rec *store.Record, name workorder.St
 	return err
 }
 
-// saveOrder keeps the order beside the output.
 func (st starter) saveOrder(rec *store.Record, o *workorder.Order) error {
 	b, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {

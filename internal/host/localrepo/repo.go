@@ -117,7 +117,6 @@ func Remotes(ctx context.Context, dir string) (urls []string) {
 	return urls
 }
 
-// changed reads the names from `git status --porcelain -z`.
 func changed(status string) (names []string) {
 	entries := strings.Split(status, "\x00")
 	for i := 0; i < len(entries); i++ {
@@ -315,7 +314,6 @@ func Holds(ctx context.Context, dir string, ids []string) bool {
 	return false
 }
 
-// objectID is git's id of an object.
 func objectID(kind, content string) string {
 	sum := sha1.Sum(fmt.Appendf(nil, "%s %d\x00%s", kind, len(content), content))
 	return hex.EncodeToString(sum[:])

@@ -18,7 +18,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/tree"
 )
 
-// archive is a package archive that serves one or more suites.
 type archive struct {
 	uri        string
 	suites     []string

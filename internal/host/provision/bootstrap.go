@@ -130,7 +130,6 @@ func (b *builder) importFolder(ctx context.Context, root, name string) error {
 	return orCause(ctx, drain(body, func() {}))
 }
 
-// planHere plans a base from this machine's own apt sources.
 func planHere() (plan, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {

@@ -37,7 +37,6 @@ const missingMark = "not in this image: "
 // tailBytes bounds the output of a failed build in its error.
 const tailBytes = 3 << 10
 
-// builder builds the default image once.
 type builder struct {
 	engine Engine
 	src    *image.Source

@@ -203,7 +203,6 @@ func EnsureDerived(ctx context.Context, engine Engine, o Options, name string, d
 	return err
 }
 
-// derive builds from a Dockerfile alone.
 func (b *builder) derive(ctx context.Context, dockerfile []byte, o build.ImageBuildOptions) error {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

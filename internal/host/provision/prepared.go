@@ -51,7 +51,6 @@ func (n Needs) String() string {
 	return strings.Join(slices.Concat(slices.Sorted(slices.Values(n.Packages)), n.tools()), " ")
 }
 
-// tools are sorted, as NAME=VERSIONS.
 func (n Needs) tools() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(n.Tools)) {
 		all = append(all, name+"="+n.Tools[name])

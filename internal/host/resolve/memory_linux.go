@@ -2,7 +2,6 @@ package resolve
 
 import "golang.org/x/sys/unix"
 
-// machineMemory is the memory of this machine in bytes; 0 if it is not known.
 func machineMemory() int64 {
 	var i unix.Sysinfo_t
 	if unix.Sysinfo(&i) != nil {

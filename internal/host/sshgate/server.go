@@ -79,7 +79,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// stranger is a connection whose client is not known yet.
 type stranger struct {
 	net.Conn
 	s       *Server
@@ -138,7 +137,6 @@ func (s *Server) victim() *list.Element {
 	return oldest[worst]
 }
 
-// stranger serves a client that has to show a key.
 func (s *Server) stranger(ctx context.Context, conn net.Conn, pending *list.Element) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()

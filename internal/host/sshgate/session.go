@@ -95,7 +95,6 @@ func (c *client) session(ctx context.Context, n ssh.NewChannel) {
 	}
 }
 
-// begins are the requests that begin what a session is for.
 var begins = map[string]bool{"shell": true, "exec": true, "subsystem": true}
 
 // ask takes a request; what is nil is refused, as are agents and displays of the client. What begins the session is to
@@ -225,7 +224,6 @@ func (s *session) run(ctx context.Context, line string) int {
 	return code
 }
 
-// sftp joins the client to the files of its sandbox.
 func (s *session) sftp(ctx context.Context) int {
 	sb, name, err := s.c.own(ctx)
 	if sb == nil && err == nil {

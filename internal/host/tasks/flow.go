@@ -223,7 +223,6 @@ func (t *turn) awaitLimit(ctx context.Context, a Action) error {
 	return nil
 }
 
-// job makes the job of a next attempt.
 func (t *turn) job(ctx context.Context, a Action) (*job.Job, error) {
 	job, err := t.Project.Job(ctx, t.s, a)
 	if err != nil {

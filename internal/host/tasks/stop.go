@@ -191,7 +191,6 @@ func (s State) Refuse(why Why, more ...string) error {
 	return &Refusal{Why: why, Err: &fault.Error{Code: code, Err: err, Hint: hint}}
 }
 
-// noBranch explains why the task's branch is not known.
 func (s State) noBranch(why Why) (code int, hint string, err error) {
 	id, on := s.Task, s.Remote
 	switch why {

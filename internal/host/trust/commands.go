@@ -21,7 +21,6 @@ const (
 	maxScripts = 4 * maxScript
 )
 
-// script is a file of the repository that a command names.
 type script struct {
 	rel     string // relative to the repository
 	content []byte

@@ -102,7 +102,6 @@ func Access(o *workorder.Order) []Line {
 	return lines
 }
 
-// usersOf names the consumers of a secret.
 func usersOf(u workorder.SecretUse) string {
 	switch u {
 	case workorder.ForCommands:
@@ -132,7 +131,6 @@ func networkText(n *workorder.Network) string {
 	return s
 }
 
-// withoutPassword is a URL without its password, fit to be shown.
 func withoutPassword(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -272,7 +270,6 @@ func oneLine(s string) string {
 	return s
 }
 
-// rebase describes which commits are moved, and onto what.
 func rebase(o *workorder.Order) string {
 	s := "the commits of " + o.TargetBranch + " onto the newest of " + cmp.Or(o.Rebase.Onto, "the task's base branch") +
 		", once no other sandbox works on the task; the agent runs only where they conflict, and nothing is pushed that the checks find worse"

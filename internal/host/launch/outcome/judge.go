@@ -149,7 +149,6 @@ func localPaths(res *workorder.Result) {
 	res.Evidence = slices.DeleteFunc(res.Evidence, func(e workorder.Evidence) bool { return !inside(e.Path) })
 }
 
-// localProof is localPaths for the proof.
 func localProof(p *workorder.Proof, inside func(string) bool) {
 	if p == nil {
 		return
