@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 )
 
 // doctor --deep runs every check in real boxes, and leaves neither a task nor a box.
@@ -16,13 +16,13 @@ func TestDoctorDeep(t *testing.T) {
 	t.Parallel()
 	u := newCarefulUser(t)
 	c := u.run("", "doctor", "--deep", "--json")
-	var checks []conformance.Check
+	var checks []doctor.DockerCheck
 	if err := json.Unmarshal([]byte(c.stdout), &checks); err != nil {
 		t.Fatalf("exit code %d, %v", c.code, err)
 	}
 	want := 0
-	for _, p := range conformance.Parts() {
-		names, err := conformance.Names(p)
+	for _, p := range doctor.DockerParts() {
+		names, err := doctor.DockerChecks(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/docker"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime/jail"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/wireclient"
 	"github.com/sandbox-agent/sandbox-agent/wire"
@@ -185,7 +184,7 @@ func (o Options) allowsHost() error {
 	if o.AllowHost {
 		return nil
 	}
-	s, err := settings.Load(o.Getenv)
+	s, err := statedir.LoadSettings(o.Getenv)
 	if err == nil && s.Security.RequireSandbox {
 		err = &kindError{ErrUnsupported, fmt.Errorf("no isolation: to allow it, write `security: {require_sandbox: false}` into %s", s.File)}
 	}

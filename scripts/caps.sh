@@ -9,7 +9,7 @@ image=${IMAGE:-$(./bin/sandbox-agent image build | awk 'END {print $NF}')}
 # The list is the program's own: one word a line.
 mapfile -t list < <(sed -n '/^var confinedCaps/,/^}/s/^\t"\([A-Z_]*\)".*/\1/p' internal/host/runtime/docker/spec.go)
 [ ${#list[@]} -gt 0 ] || { echo "caps.sh: no list in internal/host/runtime/docker/spec.go" >&2; exit 1; }
-checks=internal/host/doctor/conformance/files
+checks=internal/host/doctor/files
 [ -e "$checks/checks.sh" ] || { echo "caps.sh: checks.sh is not found" >&2; exit 1; }
 
 dir=$(mktemp -d)

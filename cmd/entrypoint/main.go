@@ -32,8 +32,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/files"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/reap"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/upkeep"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/runner/browse"
@@ -68,7 +68,7 @@ func run(ctx context.Context, log *slog.Logger, args []string) int {
 		return workorder.ExitOK
 	case "cache":
 		if len(args) == 1 {
-			return upkeep.Run(ctx, log, args[0], os.Stdin, os.Stdout)
+			return innerengine.ServeCache(ctx, log, args[0], os.Stdin, os.Stdout)
 		}
 	case "shell":
 		if len(args) == 1 && args[0] == "--check" {

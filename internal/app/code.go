@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/artifact"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/settings"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/sandbox/code"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -36,7 +36,7 @@ const (
 func (c Code) PresetOptions() environments.Options {
 	o := environments.Options{File: c.Getenv(PresetsFile), Dir: c.Getenv(PresetsDir), Getenv: c.Getenv}
 	o.Named = o.File != ""
-	if dir := settings.Dir(c.Getenv); dir != "" {
+	if dir := statedir.SettingsDir(c.Getenv); dir != "" {
 		o.File, o.Dir = cmp.Or(o.File, filepath.Join(dir, "environments.yaml")), cmp.Or(o.Dir, filepath.Join(dir, "environments"))
 	}
 	return o

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/holds"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
@@ -29,7 +28,7 @@ type DeepOptions struct{ Isolation, OCIRuntime, Image string }
 
 // Conform uses Docker in real sandboxes as agents do, as ordinary tasks. It calls step for each long step, and done with
 // each check.
-func (m Machine) Conform(ctx context.Context, o DeepOptions, step func(workorder.Event), done func(conformance.Check)) error {
+func (m Machine) Conform(ctx context.Context, o DeepOptions, step func(workorder.Event), done func(doctor.DockerCheck)) error {
 	be, err := m.Engine()
 	if err != nil {
 		return err
@@ -43,7 +42,7 @@ func (m Machine) Conform(ctx context.Context, o DeepOptions, step func(workorder
 		return err
 	}
 	defer forget()
-	for _, p := range conformance.Parts() {
+	for _, p := range doctor.DockerParts() {
 		if err := d.part(ctx, p); err != nil {
 			return err
 		}
@@ -57,7 +56,7 @@ type deep struct {
 	o    DeepOptions
 	be   *Backend
 	step func(workorder.Event)
-	done func(conformance.Check)
+	done func(doctor.DockerCheck)
 }
 
 // service makes the image of the checks' service. forget removes it, unless it existed before.
@@ -86,7 +85,7 @@ func (d *deep) service(ctx context.Context) (forget func(), err error) {
 }
 
 // part runs a part of the checks in a sandbox, and deletes its task afterwards.
-func (d *deep) part(ctx context.Context, p conformance.Part) error {
+func (d *deep) part(ctx context.Context, p doctor.DockerPart) error {
 	job, err := d.job(p)
 	if err != nil {
 		return err
@@ -100,11 +99,11 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 		return err
 	}
 	job.Owner = own.ID
-	var checks []conformance.Check
+	var checks []doctor.DockerCheck
 	l := (&Tasks{Env: d.m.Env}).Launcher(d.be, st, func(e workorder.Event) {
 		if e.Type != workorder.EventAgentOutput {
 			d.step(e)
-		} else if c, ok := conformance.Parse(p, e.Text); ok {
+		} else if c, ok := doctor.ParseDockerCheck(p, e.Text); ok {
 			checks = append(checks, c)
 			d.done(c)
 		}
@@ -125,7 +124,7 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 	if len(checks) == 0 {
 		return fault.New(workorder.ExitCode(res.Status, res.EndedBy), fmt.Errorf("no check ran: %s", reason(res)), noCheckHint(res))
 	}
-	missing, err := conformance.Missing(p, checks, reason(res))
+	missing, err := doctor.MissingDockerChecks(p, checks, reason(res))
 	for _, c := range missing {
 		d.done(c)
 	}
@@ -133,15 +132,15 @@ func (d *deep) part(ctx context.Context, p conformance.Part) error {
 }
 
 // job is the task of a part: no repository, no secret, a command as its agent.
-func (d *deep) job(p conformance.Part) (*job.Job, error) {
-	script, err := conformance.Script(p)
+func (d *deep) job(p doctor.DockerPart) (*job.Job, error) {
+	script, err := doctor.DockerScript(p)
 	if err != nil {
 		return nil, err
 	}
 	project, err := projects.Parse("built-in:doctor", []byte(`name: doctor
 harness: {name: command, command: "true"}
-packages: [`+conformance.Package+`]
-env: {`+conformance.RedisVariable+`: `+demo.ServiceImage+`}
+packages: [`+doctor.DockerPackage+`]
+env: {`+doctor.RedisVariable+`: `+demo.ServiceImage+`}
 timeout_minutes: `+fmt.Sprint(deepMinutes)+`
 `), projects.LoadOptions{})
 	if err != nil {
@@ -158,7 +157,7 @@ timeout_minutes: `+fmt.Sprint(deepMinutes)+`
 		}
 	}
 	project.Harness.Command = []string{"bash", "-c", script}
-	if p == conformance.Services {
+	if p == doctor.Services {
 		project.Services = []workorder.Service{{Name: "redis", Image: demo.ServiceImage}}
 	}
 	r := resolve.Of(project)
@@ -180,14 +179,14 @@ func noCheckHint(res *workorder.Result) string {
 	}
 	for _, s := range res.Steps {
 		if s.Name == "packages" && s.Status == workorder.StepFailed {
-			return "the checks need the package " + conformance.Package + " from a package mirror that the sandbox can reach"
+			return "the checks need the package " + doctor.DockerPackage + " from a package mirror that the sandbox can reach"
 		}
 	}
 	return "`sandbox-agent doctor` tells what this engine can give"
 }
 
 // TryRuntime tries each promise of a runtime in sandboxes, and calls done with each check.
-func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOptions, done func(holds.Check)) error {
+func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOptions, done func(doctor.RuntimeCheck)) error {
 	if kind == sandbox.RuntimeAuto {
 		return Usagef("--runtime names one: `sandbox-agent runtime list` lists them")
 	}
@@ -210,10 +209,10 @@ func (m Machine) TryRuntime(ctx context.Context, kind sandbox.Runtime, o DeepOpt
 	if t.spec.Image == "" && kind == sandbox.RuntimeContainer {
 		return Usagef("--runtime %s needs --image, one of the engine's", kind)
 	}
-	return SandboxError(holds.Try(ctx, t, done))
+	return SandboxError(doctor.TryRuntime(ctx, t, done))
 }
 
-// tried is the holds.Kind of a runtime.
+// tried is the doctor.RuntimeKind of a runtime.
 type tried struct {
 	m    *sandbox.Manager
 	info sandbox.RuntimeInfo
@@ -224,7 +223,7 @@ func (t *tried) Has(capability string) bool {
 	return slices.Contains(t.info.Capabilities, sandbox.Capability(capability))
 }
 
-func (t *tried) Make(ctx context.Context, w holds.Wish) (holds.Sandbox, error) {
+func (t *tried) Make(ctx context.Context, w doctor.Wish) (doctor.RuntimeSandbox, error) {
 	s := t.spec
 	s.Name = fmt.Sprintf("doctor-%d", time.Now().UnixNano())
 	s.User, s.Limits = w.User, sandbox.Limits{MemoryBytes: w.MemoryBytes, PIDs: w.PIDs, CPUs: w.CPUs}
@@ -244,9 +243,9 @@ func (s triedSandbox) Remove(ctx context.Context) error {
 	return s.Sandbox.Remove(ctx, sandbox.RemoveOptions{})
 }
 
-func (s triedSandbox) Run(ctx context.Context, script string, timeout time.Duration) (holds.Outcome, error) {
+func (s triedSandbox) Run(ctx context.Context, script string, timeout time.Duration) (doctor.Outcome, error) {
 	r, err := s.Sandbox.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", script}, Timeout: timeout})
-	return holds.Outcome{
+	return doctor.Outcome{
 		Output: string(r.Stdout) + string(r.Stderr), ExitCode: r.ExitCode, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Duration: r.Duration,
 	}, err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -25,9 +25,9 @@ func conforming(t *testing.T, verdict func(name string) string, status workorder
 			t.Error(err)
 			return 1
 		}
-		part := conformance.Lazy
+		part := doctor.Lazy
 		if len(env.Order.Services) > 0 {
-			part = conformance.Services
+			part = doctor.Services
 		}
 		seq := int64(0)
 		say := func(e workorder.Event) {
@@ -40,7 +40,7 @@ func conforming(t *testing.T, verdict func(name string) string, status workorder
 			_, _ = b.Stdout.Write(append(line, '\n')) // to memory
 		}
 		say(workorder.Event{Type: workorder.EventReady})
-		names, err := conformance.Names(part)
+		names, err := doctor.DockerChecks(part)
 		if err != nil {
 			t.Error(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -32,7 +32,7 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 		}
 		argv = append(append(argv, c.Env...), c.Argv...)
 	}
-	cmd := shell.Command{Argv: argv, Stdin: c.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
+	cmd := launch.ShellCommand{Argv: argv, Stdin: c.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
 	if o.json {
 		most := cmp.Or(c.MaxOutput, sandbox.DefaultMaxOutput)
 		out, errOut := text.NewEnds(most), text.NewEnds(most)

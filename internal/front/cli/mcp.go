@@ -19,8 +19,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/front/mcpserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/environments"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/logfile"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/version"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -295,7 +295,7 @@ func (o *mcpOptions) token(a *App) (token, where string, err error) {
 // cannot be opened, there is no log.
 func (a *App) mcpLog() (log *slog.Logger, done func(), err error) {
 	named := a.Getenv(mcpLogVariable)
-	f, err := logfile.Open(cmp.Or(named, filepath.Join(cmp.Or(a.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
+	f, err := statedir.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(a.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
 	if err != nil && named != "" {
 		return nil, nil, fault.New(workorder.ExitUsage, err, mcpLogVariable+" names the file")
 	}

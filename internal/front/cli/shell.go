@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -114,7 +114,7 @@ func (a *App) showInTerminal(ctx context.Context, sb *sandbox.Sandbox, argv []st
 }
 
 func (a *App) shell(ctx context.Context, id string, argv []string) error {
-	c := shell.Command{Argv: argv, Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
+	c := launch.ShellCommand{Argv: argv, Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Term: a.Getenv("TERM")}
 	terminal, leave, err := a.terminal()
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 }
 
 // inBox runs a command in a task's running box.
-func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, err error) {
+func (a *App) inBox(ctx context.Context, id string, c launch.ShellCommand) (code int, err error) {
 	st, rec, err := a.Tasks().Find(ctx, id)
 	if err != nil {
 		return 0, err
@@ -144,7 +144,7 @@ func (a *App) inBox(ctx context.Context, id string, c shell.Command) (code int, 
 			return 0, err
 		}
 	}
-	code, err = shell.Run(ctx, be.Engine, rec.TaskID, box, c)
+	code, err = launch.RunShell(ctx, be.Engine, rec.TaskID, box, c)
 	if err != nil && ctx.Err() != nil {
 		return 0, cmdutil.Interrupted(ctx)
 	}

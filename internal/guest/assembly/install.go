@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/apt"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/tools"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -50,7 +49,7 @@ func (p packages) Install(ctx context.Context, names []string) error {
 		return fmt.Errorf("install packages: %w", err)
 	}
 	defer log.Close()
-	return (&apt.Manager{Log: log}).Install(ctx, names)
+	return (&tools.Apt{Log: log}).Install(ctx, names)
 }
 
 // tools returns the order's tools.
@@ -69,7 +68,7 @@ func imageTools(log func() (io.WriteCloser, error)) *tools.Tools {
 func Prepare(ctx context.Context, kind string, names []string) error {
 	switch kind {
 	case "packages":
-		m := &apt.Manager{Log: os.Stdout}
+		m := &tools.Apt{Log: os.Stdout}
 		if err := m.Install(ctx, names); err != nil {
 			return err
 		}

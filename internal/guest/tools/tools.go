@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/apt"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/internal/versions"
@@ -47,7 +46,7 @@ type Tools struct {
 
 	table map[string]*tool // nil means this package's table
 	log   io.Writer
-	apt   *apt.Manager
+	apt   *Apt
 	mise  string // the program, once installed
 }
 
@@ -76,7 +75,7 @@ func (b *Tools) Install(ctx context.Context, asked map[string]string) (env map[s
 		return nil, fmt.Errorf("install tools: %w", err)
 	}
 	defer log.Close()
-	b.log, b.apt = log, &apt.Manager{Log: log, Env: b.environ()}
+	b.log, b.apt = log, &Apt{Log: log, Env: b.environ()}
 	if b.table == nil {
 		b.table = table()
 	}

@@ -7,8 +7,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/holds"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -21,8 +20,8 @@ type deepOptions struct {
 // do runs the Docker checks in real sandboxes, as ordinary tasks.
 func (o *deepOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 	width, failed := 0, 0
-	for _, p := range conformance.Parts() {
-		names, err := conformance.Names(p)
+	for _, p := range doctor.DockerParts() {
+		names, err := doctor.DockerChecks(p)
 		if err != nil {
 			return err
 		}
@@ -36,8 +35,8 @@ func (o *deepOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 			f.Say("… " + strings.TrimSpace(e.Name+" "+e.Text))
 		}
 	}
-	var checks []conformance.Check
-	err := f.Machine().Conform(ctx, o.DeepOptions, step, func(c conformance.Check) {
+	var checks []doctor.DockerCheck
+	err := f.Machine().Conform(ctx, o.DeepOptions, step, func(c doctor.DockerCheck) {
 		checks = append(checks, c)
 		status := "ok"
 		if !c.OK {
@@ -75,9 +74,9 @@ func (o *deepOptions) tryRuntime(ctx context.Context, f *cmdutil.Factory, name s
 	if err != nil {
 		return err
 	}
-	var checks []holds.Check
+	var checks []doctor.RuntimeCheck
 	failed, notOffered := 0, []string(nil)
-	err = f.Machine().TryRuntime(ctx, kind, o.DeepOptions, func(c holds.Check) {
+	err = f.Machine().TryRuntime(ctx, kind, o.DeepOptions, func(c doctor.RuntimeCheck) {
 		checks = append(checks, c)
 		word := "ok"
 		switch {

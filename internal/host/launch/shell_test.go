@@ -1,4 +1,4 @@
-package shell_test
+package launch_test
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/runtimetest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// TestRun: the box's program is asked first, and then runs the command; what stands in the way of a shell is said with its own code.
-func TestRun(t *testing.T) {
+// TestRunShell: the box's program is asked first, and then runs the command; what stands in the way of a shell is said with its own code.
+func TestRunShell(t *testing.T) {
 	t.Parallel()
 	var calls [][]string
 	check := 0
@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 	} {
 		calls, check = nil, c.check
 		var out bytes.Buffer
-		code, err := shell.Run(t.Context(), engine, "T-A1B2C3D4", c.box, shell.Command{Argv: []string{"ls", "--check"}, Stdout: &out, Stderr: &out})
+		code, err := launch.RunShell(t.Context(), engine, "T-A1B2C3D4", c.box, launch.ShellCommand{Argv: []string{"ls", "--check"}, Stdout: &out, Stderr: &out})
 		if c.code >= 0 && (err != nil || code != c.code) || c.code < 0 && (err == nil || fault.Code(err) != c.fault || fault.Hint(err) == "" || strings.Contains(err.Error(), "\x1b")) {
 			t.Errorf("%s: %d, %v", c.name, code, err)
 		}
@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: calls %q", c.name, calls)
 		}
 	}
-	if _, err := shell.Run(t.Context(), plain{engine}, "T-A1B2C3D4", live, shell.Command{}); !errors.Is(err, runtime.ErrUnsupported) {
+	if _, err := launch.RunShell(t.Context(), plain{engine}, "T-A1B2C3D4", live, launch.ShellCommand{}); !errors.Is(err, runtime.ErrUnsupported) {
 		t.Errorf("an engine without exec: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package conformance_test
+package doctor_test
 
 import (
 	"os"
@@ -8,57 +8,57 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor/conformance"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/doctor"
 )
 
 func TestNames(t *testing.T) {
 	total := 0
-	for _, p := range conformance.Parts() {
-		names, err := conformance.Names(p)
+	for _, p := range doctor.DockerParts() {
+		names, err := doctor.DockerChecks(p)
 		if err != nil || len(names) < 10 {
 			t.Errorf("%s: %d checks, %v", p, len(names), err)
 		}
 		total += len(names)
 	}
-	files, err := conformance.Files()
+	files, err := doctor.DockerFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := strings.Count(files["checks.sh"], "\tcheck \""); total != want {
 		t.Errorf("%d checks in the parts, %d in the script", total, want)
 	}
-	if _, err := conformance.Names("nothing"); err == nil {
+	if _, err := doctor.DockerChecks("nothing"); err == nil {
 		t.Error("a part that is not there has names")
 	}
 }
 
 func TestParse(t *testing.T) {
-	for line, want := range map[string]conformance.Check{
+	for line, want := range map[string]doctor.DockerCheck{
 		"check: ok compose up":                       {Part: "lazy", Name: "compose up", OK: true},
 		"check: FAIL build|exit code 1|no such|x|":   {Part: "lazy", Name: "build", Detail: "exit code 1|no such|x"},
 		"check: FAIL root's files cannot be read|e|": {Part: "lazy", Name: "root's files cannot be read", Detail: "e"},
 	} {
-		if got, ok := conformance.Parse(conformance.Lazy, line); !ok || got != want {
+		if got, ok := doctor.ParseDockerCheck(doctor.Lazy, line); !ok || got != want {
 			t.Errorf("%q: %+v, %v", line, got, ok)
 		}
 	}
 	for _, line := range []string{"", "ok x", "== x", "check: maybe x", "check: ok", "check: ok "} {
-		if got, ok := conformance.Parse(conformance.Lazy, line); ok {
+		if got, ok := doctor.ParseDockerCheck(doctor.Lazy, line); ok {
 			t.Errorf("%q: %+v", line, got)
 		}
 	}
 }
 
 func TestMissing(t *testing.T) {
-	names, err := conformance.Names(conformance.Lazy)
+	names, err := doctor.DockerChecks(doctor.Lazy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var done []conformance.Check
+	var done []doctor.DockerCheck
 	for _, n := range names[:len(names)-2] {
-		done = append(done, conformance.Check{Part: conformance.Lazy, Name: n, OK: true})
+		done = append(done, doctor.DockerCheck{Part: doctor.Lazy, Name: n, OK: true})
 	}
-	missing, err := conformance.Missing(conformance.Lazy, done, "the box died")
+	missing, err := doctor.MissingDockerChecks(doctor.Lazy, done, "the box died")
 	if err != nil || len(missing) != 2 || missing[0].OK || missing[0].Name != names[len(names)-2] || missing[0].Detail != "did not run: the box died" {
 		t.Errorf("%+v, %v", missing, err)
 	}
@@ -67,7 +67,7 @@ func TestMissing(t *testing.T) {
 // The script brings the files along byte for byte, and its report is what Parse reads.
 func TestScript(t *testing.T) {
 	dir := t.TempDir()
-	script, err := conformance.Script(conformance.Lazy)
+	script, err := doctor.DockerScript(doctor.Lazy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestScript(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", first+`exec bash -c 'sleep() { :; }; seq() { :; }; export -f sleep seq; . ./checks.sh lazy'`)
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + bare, "SANDBOX_AGENT_TASK_ID=T-A1B2C3D4"}
 	out, _ := cmd.CombinedOutput() // every check fails
-	files, err := conformance.Files()
+	files, err := doctor.DockerFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,13 +95,13 @@ func TestScript(t *testing.T) {
 			t.Errorf("%s is not as it was: %v", name, err)
 		}
 	}
-	names, err := conformance.Names(conformance.Lazy)
+	names, err := doctor.DockerChecks(doctor.Lazy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for line := range strings.Lines(string(out)) {
-		if c, ok := conformance.Parse(conformance.Lazy, strings.TrimSpace(line)); ok {
+		if c, ok := doctor.ParseDockerCheck(doctor.Lazy, strings.TrimSpace(line)); ok {
 			got = append(got, c.Name)
 		}
 	}

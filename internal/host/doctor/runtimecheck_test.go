@@ -1,4 +1,4 @@
-package holds
+package doctor
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type good struct {
 
 func (g *good) Has(c string) bool { return g.caps[c] }
 
-func (g *good) Make(_ context.Context, w Wish) (Sandbox, error) {
+func (g *good) Make(_ context.Context, w Wish) (RuntimeSandbox, error) {
 	g.made = append(g.made, w)
 	return &box{g: g, w: w}, g.makeErr
 }
@@ -39,7 +39,7 @@ func (b *box) Run(_ context.Context, script string, _ time.Duration) (Outcome, e
 	switch {
 	case strings.Contains(script, "exit 7"):
 		return Outcome{ExitCode: 7}, nil
-	case script == left:
+	case script == leftCount:
 		return Outcome{Output: map[int]string{0: "0\n", 1: "1\n"}[b.left]}, nil
 	case strings.HasPrefix(script, "setsid sleep 987 >"):
 		b.left = 1
@@ -56,21 +56,21 @@ func (b *box) Run(_ context.Context, script string, _ time.Duration) (Outcome, e
 func TestTry(t *testing.T) {
 	t.Parallel()
 	all := map[string]bool{"network_none": true, "limits_memory": true, "limits_pids": true, "limits_cpus": true, "users": true, "persistent": true}
-	for name, row := range map[string]struct {
+	for name, promise := range map[string]struct {
 		kind    *good
 		offered int
 		failed  int
 	}{
-		"all of it":          {&good{caps: all}, len(rows), 0},
+		"all of it":          {&good{caps: all}, len(promises), 0},
 		"a guest's network":  {&good{caps: map[string]bool{"network_none": true, "network_restricted": true}, broken: "/proc/net/route"}, 7, 0},
 		"only the rest":      {&good{caps: map[string]bool{}}, 5, 0},
-		"memory is not held": {&good{caps: all, broken: "tail /dev"}, len(rows), 1},
-		"commands live on":   {&good{caps: all, broken: "sleep 987"}, len(rows), 2},
-		"a code is lost":     {&good{caps: all, broken: "exit 7"}, len(rows), 1},
-		"no processor limit": {&good{caps: all, broken: "times"}, len(rows), 1},
+		"memory is not held": {&good{caps: all, broken: "tail /dev"}, len(promises), 1},
+		"commands live on":   {&good{caps: all, broken: "sleep 987"}, len(promises), 2},
+		"a code is lost":     {&good{caps: all, broken: "exit 7"}, len(promises), 1},
+		"no processor limit": {&good{caps: all, broken: "times"}, len(promises), 1},
 	} {
 		offered, failed := 0, 0
-		err := Try(t.Context(), row.kind, func(c Check) {
+		err := TryRuntime(t.Context(), promise.kind, func(c RuntimeCheck) {
 			if c.Offered {
 				offered++
 				if !c.OK {
@@ -78,12 +78,12 @@ func TestTry(t *testing.T) {
 				}
 			}
 		})
-		if err != nil || offered != row.offered || failed != row.failed || row.kind.removed != len(row.kind.made) {
-			t.Errorf("%s: %d offered, %d failed, %d made and %d removed, %v", name, offered, failed, len(row.kind.made), row.kind.removed, err)
+		if err != nil || offered != promise.offered || failed != promise.failed || promise.kind.removed != len(promise.kind.made) {
+			t.Errorf("%s: %d offered, %d failed, %d made and %d removed, %v", name, offered, failed, len(promise.kind.made), promise.kind.removed, err)
 		}
 	}
 	none := errors.New("no such image")
-	if err := Try(t.Context(), &good{makeErr: none}, func(Check) { t.Error("a check without a sandbox") }); !errors.Is(err, none) {
+	if err := TryRuntime(t.Context(), &good{makeErr: none}, func(RuntimeCheck) { t.Error("a check without a sandbox") }); !errors.Is(err, none) {
 		t.Errorf("%v", err)
 	}
 }

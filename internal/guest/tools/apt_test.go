@@ -1,4 +1,4 @@
-package apt
+package tools
 
 import (
 	"os"
@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 				}
 			}
 			noted := filepath.Join(t.TempDir(), "calls")
-			m := &Manager{Env: []string{"PATH=" + dir + ":/usr/bin:/bin", "CALLS=" + noted}}
+			m := &Apt{Env: []string{"PATH=" + dir + ":/usr/bin:/bin", "CALLS=" + noted}}
 			for range 2 { // lists are fetched once
 				if err := m.Install(t.Context(), row.packages); (err != nil) != row.fails || len(row.calls) > 0 && row.fails && !strings.Contains(err.Error(), "Unable to locate") {
 					t.Errorf("error %v", err)

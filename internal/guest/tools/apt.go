@@ -1,5 +1,4 @@
-// Package apt installs packages of the image's distribution, as root and before any code of the repository runs.
-package apt
+package tools
 
 import (
 	"context"
@@ -19,8 +18,8 @@ const asRoot = "APT::Sandbox::User=root"
 // lastWords is how many bytes of apt's output an error shows.
 const lastWords = 1 << 10
 
-// Manager is the distribution's package manager. It is not safe for concurrent use.
-type Manager struct {
+// Apt is the distribution's package manager. It is not safe for concurrent use.
+type Apt struct {
 	// Log receives its output; nil drops it.
 	Log io.Writer
 	// Env is the environment of its programs; nil means the current one.
@@ -30,7 +29,7 @@ type Manager struct {
 }
 
 // Update fetches the lists of packages, once.
-func (m *Manager) Update(ctx context.Context) error {
+func (m *Apt) Update(ctx context.Context) error {
 	if m.updated {
 		return nil
 	}
@@ -40,7 +39,7 @@ func (m *Manager) Update(ctx context.Context) error {
 }
 
 // Install installs packages that are not installed yet. A name may have a version, as apt-get takes it: "jq=1.7.1-3".
-func (m *Manager) Install(ctx context.Context, packages []string) error {
+func (m *Apt) Install(ctx context.Context, packages []string) error {
 	for _, p := range packages {
 		if strings.HasSuffix(p, "-") {
 			return fmt.Errorf("install %s: a name that ends in a hyphen removes a package", p)
@@ -60,7 +59,7 @@ func (m *Manager) Install(ctx context.Context, packages []string) error {
 }
 
 // installed reports whether all packages are installed. Names with a version or a pattern are left to apt.
-func (m *Manager) installed(ctx context.Context, packages []string) bool {
+func (m *Apt) installed(ctx context.Context, packages []string) bool {
 	if strings.ContainsAny(strings.Join(packages, " "), "=/*?") {
 		return false
 	}
@@ -79,7 +78,7 @@ func (m *Manager) installed(ctx context.Context, packages []string) bool {
 }
 
 // Clean removes files that only fetching needs, to make a stored image smaller.
-func (m *Manager) Clean(ctx context.Context) error {
+func (m *Apt) Clean(ctx context.Context) error {
 	m.updated = false
 	if err := m.run(ctx, "apt-get", "clean"); err != nil {
 		return err
@@ -91,7 +90,7 @@ func (m *Manager) Clean(ctx context.Context) error {
 	return os.MkdirAll(lists, 0o755)
 }
 
-func (m *Manager) run(ctx context.Context, argv ...string) error {
+func (m *Apt) run(ctx context.Context, argv ...string) error {
 	log := m.Log
 	if log == nil {
 		log = io.Discard
@@ -103,7 +102,7 @@ func (m *Manager) run(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-func (m *Manager) environ() []string {
+func (m *Apt) environ() []string {
 	env := m.Env
 	if env == nil {
 		env = os.Environ()

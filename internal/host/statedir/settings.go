@@ -1,5 +1,4 @@
-// Package settings reads what the user has set for this machine, in one file of the configuration folder.
-package settings
+package statedir
 
 import (
 	"errors"
@@ -24,8 +23,8 @@ type Security struct {
 	RequireSandbox bool
 }
 
-// Dir is the configuration folder; "" where the environment names none.
-func Dir(getenv func(string) string) string {
+// SettingsDir is the configuration folder; "" where the environment names none.
+func SettingsDir(getenv func(string) string) string {
 	dir := getenv("XDG_CONFIG_HOME")
 	switch home := getenv("HOME"); {
 	case filepath.IsAbs(dir):
@@ -39,11 +38,11 @@ func Dir(getenv func(string) string) string {
 	return filepath.Join(dir, "sandbox-agent")
 }
 
-// Load reads the settings by the environment. Without a file they are the defaults; a file that is wrong is an error,
+// LoadSettings reads the settings by the environment. Without a file they are the defaults; a file that is wrong is an error,
 // with all that is wrong.
-func Load(getenv func(string) string) (Settings, error) {
+func LoadSettings(getenv func(string) string) (Settings, error) {
 	s := Settings{Security: Security{RequireSandbox: true}}
-	dir := Dir(getenv)
+	dir := SettingsDir(getenv)
 	s.File = filepath.Join(dir, "config.yaml")
 	if dir == "" {
 		return s, nil
@@ -61,15 +60,15 @@ func Load(getenv func(string) string) (Settings, error) {
 	return s, nil
 }
 
-// keys are those of the file.
-var keys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
+// settingsKeys are those of the file.
+var settingsKeys = &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
 	Name: "security", Schema: &yamlkeys.Schema{Kind: yamlkeys.Object, Keys: []yamlkeys.Key{{
 		Name: "require_sandbox", Schema: &yamlkeys.Schema{Kind: yamlkeys.Boolean},
 	}}},
 }}}
 
 func (s *Settings) decode(b []byte) error {
-	root, err := yamlkeys.Load(s.File, b, keys)
+	root, err := yamlkeys.Load(s.File, b, settingsKeys)
 	if require := root.Get("security").Get("require_sandbox"); require != nil {
 		s.Security.RequireSandbox = require.Bool()
 	}

@@ -1,4 +1,4 @@
-package logfile
+package statedir
 
 import (
 	"os"
@@ -19,9 +19,9 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 1000
-	var both [2]*File
+	var both [2]*LogFile
 	for n := range both {
-		l, err := Open(path, most)
+		l, err := OpenLog(path, most)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestForeign(t *testing.T) {
 		if err := f(path); err != nil {
 			t.Fatal(err)
 		}
-		if l, err := Open(path, 1000); err == nil {
+		if l, err := OpenLog(path, 1000); err == nil {
 			t.Errorf("%s is opened", name)
 			_ = l.Close()
 		}

@@ -1,4 +1,4 @@
-package settings
+package statedir
 
 import (
 	"os"
@@ -38,7 +38,7 @@ func TestLoad(t *testing.T) {
 			if err := os.WriteFile(file, []byte(row.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s, err := Load(func(name string) string { return map[string]string{"XDG_CONFIG_HOME": dir}[name] })
+			s, err := LoadSettings(func(name string) string { return map[string]string{"XDG_CONFIG_HOME": dir}[name] })
 			if (err != nil) != row.wrong || s.Security.RequireSandbox != row.require || s.File != file {
 				t.Errorf("%+v, %v", s, err)
 			}
@@ -49,7 +49,7 @@ func TestLoad(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	t.Parallel()
 	for _, home := range []string{"", t.TempDir()} {
-		s, err := Load(func(name string) string { return map[string]string{"HOME": home}[name] })
+		s, err := LoadSettings(func(name string) string { return map[string]string{"HOME": home}[name] })
 		if err != nil || !s.Security.RequireSandbox || s.File == "" {
 			t.Errorf("%+v, %v", s, err)
 		}

@@ -1,6 +1,4 @@
-// Package logfile writes the log of one user in a directory where others may write, too: the file is the user's, no other user
-// reads it, and it has a bound.
-package logfile
+package statedir
 
 import (
 	"fmt"
@@ -10,28 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a log. Several programs may write to it.
-type File struct {
+// LogFile is a bounded log of this user in a directory where others may write, too. Several programs may write to it.
+type LogFile struct {
 	mu   sync.Mutex
 	f    *os.File
 	most int64
 }
 
-// Open opens a log, which is made where it is not there, and emptied when it would have more than most bytes. A file of
+// OpenLog opens a log, which is made where it is not there, and emptied when it would have more than most bytes. A file of
 // somebody else, a link, and what is no file is refused.
-func Open(path string, most int64) (*File, error) {
+func OpenLog(path string, most int64) (*LogFile, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
-	if err := own(f); err != nil {
+	if err := ownFile(f); err != nil {
 		return nil, fmt.Errorf("open the log %s: %w", path, err)
 	}
-	return &File{f: f, most: most}, nil
+	return &LogFile{f: f, most: most}, nil
 }
 
-// own makes sure that a file is this user's alone. It closes one that is not.
-func own(f *os.File) (err error) {
+// ownFile makes sure that a file is this user's alone. It closes one that is not.
+func ownFile(f *os.File) (err error) {
 	defer func() {
 		if err != nil {
 			_ = f.Close() // nothing was written
@@ -48,7 +46,7 @@ func own(f *os.File) (err error) {
 }
 
 // Write appends a line.
-func (l *File) Write(b []byte) (int, error) {
+func (l *LogFile) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if st, err := l.f.Stat(); err == nil && st.Size()+int64(len(b)) > l.most {
@@ -60,4 +58,4 @@ func (l *File) Write(b []byte) (int, error) {
 }
 
 // Close closes it.
-func (l *File) Close() error { return l.f.Close() }
+func (l *LogFile) Close() error { return l.f.Close() }

@@ -1,6 +1,4 @@
-// Package holds tries what a kind of sandbox promises, in sandboxes made for it: each capability that the kind
-// declares, and what all of them promise.
-package holds
+package doctor
 
 import (
 	"context"
@@ -29,8 +27,8 @@ type Outcome struct {
 	Duration    time.Duration
 }
 
-// Sandbox is one that was made.
-type Sandbox interface {
+// RuntimeSandbox is one that was made.
+type RuntimeSandbox interface {
 	// Run runs a script of /bin/sh; a timeout of 0 is none.
 	Run(ctx context.Context, script string, timeout time.Duration) (Outcome, error)
 	// Stop ends all that runs in it; the next Run starts it again.
@@ -38,15 +36,15 @@ type Sandbox interface {
 	Remove(ctx context.Context) error
 }
 
-// Kind makes sandboxes of a kind.
-type Kind interface {
+// RuntimeKind makes sandboxes of a kind.
+type RuntimeKind interface {
 	// Has reports a declared capability, by its name.
 	Has(capability string) bool
-	Make(ctx context.Context, w Wish) (Sandbox, error)
+	Make(ctx context.Context, w Wish) (RuntimeSandbox, error)
 }
 
-// Check is one promise, tried.
-type Check struct {
+// RuntimeCheck is one promise, tried.
+type RuntimeCheck struct {
 	Name string `json:"name"`
 	// Offered is false where the kind does not declare it: nothing was tried then.
 	Offered bool   `json:"offered"`
@@ -54,13 +52,13 @@ type Check struct {
 	Detail  string `json:"detail,omitempty"` // why it does not hold
 }
 
-// row is a promise: by the capability of that name, or of every kind.
-type row struct {
+// promise is a promise: by the capability of that name, or of every kind.
+type promise struct {
 	name, needs string
 	wish        Wish
-	try         func(ctx context.Context, sb Sandbox) error
-	// tryGuest is in the place of try where the guest holds the network: there is a way out of the sandbox then, for the guest.
-	tryGuest func(ctx context.Context, sb Sandbox) error
+	try         func(ctx context.Context, sb RuntimeSandbox) error
+	// tryGuest is in the place of tryPromise where the guest holds the network: there is a way out of the sandbox then, for the guest.
+	tryGuest func(ctx context.Context, sb RuntimeSandbox) error
 }
 
 const (
@@ -78,7 +76,7 @@ const (
 	pids   = 128
 )
 
-var rows = []row{
+var promises = []promise{
 	{name: "a command's exit code comes back, and this program's environment stays out", try: ordinary},
 	{name: "a timeout ends what setsid, double forks and a cleared environment hide", try: timeoutEnds},
 	{name: "what a command leaves behind stays", try: leaves},
@@ -102,20 +100,20 @@ var rows = []row{
 // canary is a variable of this program while it tries.
 const canary = "SANDBOX_AGENT_CANARY"
 
-// Try tries each promise of a kind; each is a call of done, in order. The error is one of ctx, or of a sandbox that
+// TryRuntime tries each promise of a kind; each is a call of done, in order. The error is one of ctx, or of a sandbox that
 // could not be made at all.
-func Try(ctx context.Context, k Kind, done func(Check)) error {
+func TryRuntime(ctx context.Context, k RuntimeKind, done func(RuntimeCheck)) error {
 	if err := os.Setenv(canary, "1"); err != nil {
 		return err
 	}
 	defer os.Unsetenv(canary)
-	for _, r := range rows {
-		c := Check{Name: r.name, Offered: r.needs == "" || k.Has(r.needs)}
+	for _, r := range promises {
+		c := RuntimeCheck{Name: r.name, Offered: r.needs == "" || k.Has(r.needs)}
 		if r.tryGuest != nil && k.Has("network_restricted") {
 			r.try = r.tryGuest
 		}
 		if c.Offered {
-			err := try(ctx, k, r)
+			err := tryPromise(ctx, k, r)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -137,7 +135,7 @@ type makeError struct{ err error }
 func (e *makeError) Error() string { return e.err.Error() }
 func (e *makeError) Unwrap() error { return e.err }
 
-func try(ctx context.Context, k Kind, r row) (err error) {
+func tryPromise(ctx context.Context, k RuntimeKind, r promise) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	sb, err := k.Make(ctx, r.wish)
@@ -153,8 +151,8 @@ func try(ctx context.Context, k Kind, r row) (err error) {
 }
 
 // succeeds wants a script to end with 0.
-func succeeds(script string) func(context.Context, Sandbox) error {
-	return func(ctx context.Context, sb Sandbox) error {
+func succeeds(script string) func(context.Context, RuntimeSandbox) error {
+	return func(ctx context.Context, sb RuntimeSandbox) error {
 		o, err := sb.Run(ctx, script, stuck)
 		if err != nil {
 			return err
@@ -166,7 +164,7 @@ func succeeds(script string) func(context.Context, Sandbox) error {
 	}
 }
 
-func ordinary(ctx context.Context, sb Sandbox) error {
+func ordinary(ctx context.Context, sb RuntimeSandbox) error {
 	const code = 7
 	o, err := sb.Run(ctx, fmt.Sprintf(`test -z "$%s" && exit %d`, canary, code), stuck)
 	if err != nil {
@@ -178,10 +176,10 @@ func ordinary(ctx context.Context, sb Sandbox) error {
 	return nil
 }
 
-// left counts processes named sleep.
-const left = `cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^sleep$'; true`
+// leftCount counts processes named sleep.
+const leftCount = `cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^sleep$'; true`
 
-func timeoutEnds(ctx context.Context, sb Sandbox) error {
+func timeoutEnds(ctx context.Context, sb RuntimeSandbox) error {
 	o, err := sb.Run(ctx, "setsid sleep 987 & env -i setsid sleep 987 & (sleep 987 &); sleep 987", time.Second)
 	if err != nil {
 		return err
@@ -189,11 +187,11 @@ func timeoutEnds(ctx context.Context, sb Sandbox) error {
 	if !o.TimedOut {
 		return fmt.Errorf("it ended with %d and not by its timeout", o.ExitCode)
 	}
-	return count(ctx, sb, "0")
+	return countLeft(ctx, sb, "0")
 }
 
-func count(ctx context.Context, sb Sandbox, want string) error {
-	o, err := sb.Run(ctx, left, stuck)
+func countLeft(ctx context.Context, sb RuntimeSandbox, want string) error {
+	o, err := sb.Run(ctx, leftCount, stuck)
 	if err != nil {
 		return err
 	}
@@ -203,31 +201,31 @@ func count(ctx context.Context, sb Sandbox, want string) error {
 	return nil
 }
 
-func leaves(ctx context.Context, sb Sandbox) error {
+func leaves(ctx context.Context, sb RuntimeSandbox) error {
 	if err := succeeds("setsid sleep 987 >/dev/null 2>&1 </dev/null & exit 0")(ctx, sb); err != nil {
 		return err
 	}
-	return count(ctx, sb, "1")
+	return countLeft(ctx, sb, "1")
 }
 
 // guestHidden wants the guest's socket and the environment of the first process to be closed to commands that are not root's.
-func guestHidden(ctx context.Context, sb Sandbox) error {
+func guestHidden(ctx context.Context, sb RuntimeSandbox) error {
 	return succeeds(`if [ "$(id -u)" = 0 ]; then exit 0; fi
 for f in /.sandbox-agent/wire.sock /.sandbox-agent/config.json /run/sandbox-agent-wire/wire.sock; do test ! -e "$f" || exit 1; done
 ! cat /proc/1/environ 2>/dev/null | grep -q . && ! ls /proc/1/fd/ 2>/dev/null | grep -q .`)(ctx, sb)
 }
 
 // loopbackAlone wants no way out of the sandbox.
-func loopbackAlone(ctx context.Context, sb Sandbox) error {
+func loopbackAlone(ctx context.Context, sb RuntimeSandbox) error {
 	return succeeds(`test -z "$(tail -n +2 /proc/net/route | grep -v '^lo'; grep -v ' lo$' /proc/net/ipv6_route 2>/dev/null)"`)(ctx, sb)
 }
 
 // refusesConnections wants a connection to fail. It takes bash, since other shells know none.
-func refusesConnections(ctx context.Context, sb Sandbox) error {
+func refusesConnections(ctx context.Context, sb RuntimeSandbox) error {
 	return succeeds(`bash -c '! (exec 3<>/dev/tcp/192.0.2.1/80) 2>/dev/null'`)(ctx, sb)
 }
 
-func outOfMemory(ctx context.Context, sb Sandbox) error {
+func outOfMemory(ctx context.Context, sb RuntimeSandbox) error {
 	o, err := sb.Run(ctx, "tail /dev/zero", stuck)
 	if err != nil {
 		return err
@@ -238,7 +236,7 @@ func outOfMemory(ctx context.Context, sb Sandbox) error {
 	return succeeds("true")(ctx, sb)
 }
 
-func forkBomb(ctx context.Context, sb Sandbox) error {
+func forkBomb(ctx context.Context, sb RuntimeSandbox) error {
 	const seconds = 3
 	o, err := sb.Run(ctx, `b() { b | b & b; }; b`, seconds*time.Second)
 	if err != nil {
@@ -247,7 +245,7 @@ func forkBomb(ctx context.Context, sb Sandbox) error {
 	if !o.TimedOut && o.ExitCode == 0 {
 		return errors.New("it ended by itself")
 	}
-	// What it left behind is looked for every second.
+	// What it leftCount behind is looked for every second.
 	for until := time.Now().Add(recovery); ; time.Sleep(time.Second) {
 		if err = succeeds("true")(ctx, sb); err == nil || time.Now().After(until) || ctx.Err() != nil {
 			return err
@@ -255,8 +253,8 @@ func forkBomb(ctx context.Context, sb Sandbox) error {
 	}
 }
 
-func halfACPU(ctx context.Context, sb Sandbox) error {
-	// Its own count of the time that it had a processor is compared with the clock.
+func halfACPU(ctx context.Context, sb RuntimeSandbox) error {
+	// Its own countLeft of the time that it had a processor is compared with the clock.
 	o, err := sb.Run(ctx, `i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; times`, stuck)
 	if err != nil {
 		return err
@@ -288,7 +286,7 @@ func cpuTime(out string) (time.Duration, bool) {
 	return sum, true
 }
 
-func persists(ctx context.Context, sb Sandbox) error {
+func persists(ctx context.Context, sb RuntimeSandbox) error {
 	if err := succeeds("echo kept >kept-by-doctor")(ctx, sb); err != nil {
 		return err
 	}

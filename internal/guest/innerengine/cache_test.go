@@ -1,4 +1,4 @@
-package upkeep
+package innerengine
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func TestRefusedRequestIsAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			code := Run(t.Context(), slog.New(slog.DiscardHandler), c.verb, strings.NewReader(c.request), &out)
+			code := ServeCache(t.Context(), slog.New(slog.DiscardHandler), c.verb, strings.NewReader(c.request), &out)
 			var line workorder.CacheLine
 			if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 				t.Fatal(err)

@@ -1,7 +1,4 @@
-// Package conformance has the checks of Docker in a box, used as an agent uses it: the
-// CLI, compose, BuildKit, volumes, limits and what must be refused. They are a script
-// that runs as user sandbox; `doctor --deep` and the end-to-end tests run the same one.
-package conformance
+package doctor
 
 import (
 	"embed"
@@ -16,29 +13,29 @@ import (
 //go:embed files
 var files embed.FS
 
-// Package is the one package of the distribution that the checks need: their images have
+// DockerPackage is the one package of the distribution that the checks need: their images have
 // one static program, so that no registry is needed.
-const Package = "busybox-static"
+const DockerPackage = "busybox-static"
 
 // RedisVariable names the environment variable with the image of the service.
 const RedisVariable = "REDIS_IMAGE"
 
-// Part is a part of the checks that needs a box of its own.
-type Part string
+// DockerPart is a part of the checks that needs a box of its own.
+type DockerPart string
 
 // The parts.
 const (
 	// Lazy starts without an engine: the first command starts it.
-	Lazy Part = "lazy"
+	Lazy DockerPart = "lazy"
 	// Services needs a running service redis of the image in RedisVariable.
-	Services Part = "services"
+	Services DockerPart = "services"
 )
 
-// Parts lists all parts.
-func Parts() []Part { return []Part{Lazy, Services} }
+// DockerParts lists all parts.
+func DockerParts() []DockerPart { return []DockerPart{Lazy, Services} }
 
-// Files are the files of the checks by name, as a work tree has them.
-func Files() (map[string]string, error) {
+// DockerFiles are the files of the checks by name, as a work tree has them.
+func DockerFiles() (map[string]string, error) {
 	all := map[string]string{}
 	err := fs.WalkDir(files, "files", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -54,14 +51,14 @@ func Files() (map[string]string, error) {
 	return all, nil
 }
 
-// Command runs a part in a work tree with the files.
-func Command(p Part) string {
+// DockerCommand runs a part in a work tree with the files.
+func DockerCommand(p DockerPart) string {
 	return "export SANDBOX_NETWORK=sandbox-agent-$SANDBOX_AGENT_TASK_ID\nexec bash checks.sh " + string(p)
 }
 
-// Script is Command for an empty work tree: it writes the files first.
-func Script(p Part) (string, error) {
-	all, err := Files()
+// DockerScript is DockerCommand for an empty work tree: it writes the files first.
+func DockerScript(p DockerPart) (string, error) {
+	all, err := DockerFiles()
 	if err != nil {
 		return "", err
 	}
@@ -74,15 +71,15 @@ func Script(p Part) (string, error) {
 		}
 		fmt.Fprintf(&b, "cat >%s <<'%s'\n%s%s\n", name, end, all[name], end)
 	}
-	b.WriteString(Command(p) + "\n")
+	b.WriteString(DockerCommand(p) + "\n")
 	return b.String(), nil
 }
 
 var checkLine = regexp.MustCompile(`(?m)^\tcheck "([^"]+)" `)
 
-// Names are the checks of a part in their order.
-func Names(p Part) ([]string, error) {
-	all, err := Files()
+// DockerChecks are the checks of a part in their order.
+func DockerChecks(p DockerPart) ([]string, error) {
+	all, err := DockerFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +95,11 @@ func Names(p Part) ([]string, error) {
 	return names, nil
 }
 
-// Check is one finished check.
-type Check struct {
-	Part Part   `json:"part"`
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
+// DockerCheck is one finished check.
+type DockerCheck struct {
+	Part DockerPart `json:"part"`
+	Name string     `json:"name"`
+	OK   bool       `json:"ok"`
 	// Detail is the output of a failed one, with bars for line ends.
 	Detail string `json:"detail"`
 }
@@ -110,8 +107,8 @@ type Check struct {
 // said is the start of each verdict that checks.sh prints on standard output.
 const said = "check: "
 
-// Parse reads a line of the script's output; ok is false if it is not a verdict.
-func Parse(p Part, line string) (c Check, ok bool) {
+// ParseDockerCheck reads a line of the script's output; ok is false if it is not a verdict.
+func ParseDockerCheck(p DockerPart, line string) (c DockerCheck, ok bool) {
 	line, ok = strings.CutPrefix(line, said)
 	if !ok {
 		return c, false
@@ -121,19 +118,19 @@ func Parse(p Part, line string) (c Check, ok bool) {
 		return c, false
 	}
 	name, detail, _ := strings.Cut(rest, "|")
-	return Check{Part: p, Name: name, OK: verdict == "ok", Detail: strings.Trim(detail, "|")}, name != ""
+	return DockerCheck{Part: p, Name: name, OK: verdict == "ok", Detail: strings.Trim(detail, "|")}, name != ""
 }
 
-// Missing are the checks that did not run, as failed with the reason why.
-func Missing(p Part, done []Check, why string) ([]Check, error) {
-	names, err := Names(p)
+// MissingDockerChecks are the checks that did not run, as failed with the reason why.
+func MissingDockerChecks(p DockerPart, done []DockerCheck, why string) ([]DockerCheck, error) {
+	names, err := DockerChecks(p)
 	if err != nil {
 		return nil, err
 	}
-	var missing []Check
+	var missing []DockerCheck
 	for _, n := range names {
-		if !slices.ContainsFunc(done, func(c Check) bool { return c.Part == p && c.Name == n }) {
-			missing = append(missing, Check{Part: p, Name: n, Detail: "did not run: " + why})
+		if !slices.ContainsFunc(done, func(c DockerCheck) bool { return c.Part == p && c.Name == n }) {
+			missing = append(missing, DockerCheck{Part: p, Name: n, Detail: "did not run: " + why})
 		}
 	}
 	return missing, nil

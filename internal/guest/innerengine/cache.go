@@ -1,6 +1,4 @@
-// Package upkeep maintains the volume that boxes share, with image layers and snapshots of setup, in a
-// standalone box: one request, one answer.
-package upkeep
+package innerengine
 
 import (
 	"bufio"
@@ -24,12 +22,12 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// limit bounds a maintenance box, whose CLI may have died: longer than the slowest archive or download, which
+// cacheLimit bounds a maintenance box, whose CLI may have died: longer than the slowest archive or download, which
 // have their own limits.
-const limit = 2 * time.Hour
+const cacheLimit = 2 * time.Hour
 
-// keeper is the maintenance box of the layer cache. It runs only the product's own code.
-type keeper struct {
+// cacheBox is the maintenance box of the layer cache. It runs only the product's own code.
+type cacheBox struct {
 	log *slog.Logger
 	out io.Writer
 
@@ -37,13 +35,13 @@ type keeper struct {
 	seq int64
 }
 
-// Run executes the request at the start of from, answers on out, and returns an exit code.
-func Run(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out io.Writer) int {
+// ServeCache executes the request at the start of from, answers on out, and returns an exit code.
+func ServeCache(ctx context.Context, log *slog.Logger, verb string, from io.Reader, out io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, cacheLimit, fmt.Errorf("not done after %s", cacheLimit))
 	defer cancel()
-	k := &keeper{log: log, out: out}
+	k := &cacheBox{log: log, out: out}
 	in := bufio.NewReaderSize(from, workorder.MaxCacheRequest)
 	req, err := readRequest(in)
 	var rep *workorder.CacheReport
@@ -91,7 +89,7 @@ func readRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
 	}
 }
 
-func (k *keeper) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
+func (k *cacheBox) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
 	up := layercache.Upkeep{Dir: workorder.CacheDir, Log: k.log}
 	kept := snapshots.Upkeep{Dir: workorder.CacheDir, Log: k.log}
 	switch verb {
@@ -124,25 +122,25 @@ func (k *keeper) do(ctx context.Context, verb string, req *workorder.CacheReques
 	return nil, fmt.Errorf("entrypoint cache: unknown command %q", verb)
 }
 
-// home records whether the engine's data root is in the cache.
-type home struct {
+// cacheHome records whether the engine's data root is in the cache.
+type cacheHome struct {
 	*layercache.Cache
 	placed bool
 	note   string
 }
 
-func (h *home) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
+func (h *cacheHome) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
 	h.placed, h.note, err = h.Cache.Prepare(ctx, driver, uid, gid)
 	return h.placed, h.note, err
 }
 
 // bring starts an engine like a run would, so that owners and driver are the same, lets get fill it, and
 // publishes the new images.
-func (k *keeper) bring(
+func (k *cacheBox) bring(
 	ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error),
 ) (rep *workorder.CacheReport, err error) {
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
-	cache := &home{Cache: layercache.New(layercache.Config{
+	cache := &cacheHome{Cache: layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
 	})}
 	eng, err := dockerd.New(dockerd.Config{
@@ -175,9 +173,9 @@ func (k *keeper) bring(
 	}, errors.Join(geterr, err)
 }
 
-func (k *keeper) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
+func (k *cacheBox) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
 
-func (k *keeper) report(rep *workorder.CacheReport, err error) {
+func (k *cacheBox) report(rep *workorder.CacheReport, err error) {
 	line := workorder.CacheLine{Event: workorder.Event{Type: workorder.EventCacheReport, Status: "ok"}, Report: rep}
 	if err != nil {
 		line.Status, line.Text = "error", err.Error()
@@ -185,7 +183,7 @@ func (k *keeper) report(rep *workorder.CacheReport, err error) {
 	k.write(line)
 }
 
-func (k *keeper) write(line workorder.CacheLine) {
+func (k *cacheBox) write(line workorder.CacheLine) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seq++
