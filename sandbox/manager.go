@@ -150,7 +150,7 @@ func NewManager(o Options) (*Manager, error) {
 		}
 		return errors.Join(errs...)
 	}
-	// A new runtime has a name in runtime.go, an entry here, and passes internal/test/runtimetest and internal/host/doctor/holds.
+	// A new runtime has a name in runtime.go, an entry here, and passes internal/test/runtimetest and internal/host/doctor.
 	cr.all = backends{
 		{RuntimeJail, "", local(jail.New)},
 		{RuntimeContainer, namePrefix, func() (runtime.Stander, error) {
