@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -30,6 +31,26 @@ func (b Sandboxes) Get(ctx context.Context, name string) (sb *sandbox.Sandbox, d
 	}
 	b.Endpoints().Ensure(ctx, name)
 	return sb, func() { _, _ = sb.Close(), m.Close() }, nil
+}
+
+// Either finds a sandbox for a command that takes tasks as well: nil if the name is a task's. A task's id can be given in
+// small letters; if there is a sandbox of that name, it is meant.
+func (b Sandboxes) Either(ctx context.Context, name string) (sb *sandbox.Sandbox, done func(), err error) {
+	if b.OpenSandboxes == nil || !sandbox.ValidName(name) {
+		return nil, nil, nil
+	}
+	sb, done, err = b.Get(ctx, name)
+	if err == nil {
+		return sb, done, nil
+	}
+	st, serr := b.Store()
+	if serr != nil {
+		return nil, nil, serr
+	}
+	if _, terr := st.Find(name); !errors.Is(terr, store.ErrNotFound) {
+		return nil, nil, nil // the search for tasks reports its own error
+	}
+	return nil, nil, err
 }
 
 // SaveForReset saves what a reset destroys. A clone that was never complete has nothing to save.
@@ -56,6 +77,14 @@ func RemoveSandbox(ctx context.Context, sb *sandbox.Sandbox, force bool) error {
 		return sb.Remove(ctx, sandbox.RemoveOptions{Discard: true})
 	}
 	return sb.Remove(ctx, sandbox.RemoveOptions{})
+}
+
+// Forget removes the rest of a sandbox that could not be opened with err. One that may exist elsewhere stays.
+func Forget(ctx context.Context, m *sandbox.Manager, name string, err error) error {
+	if errors.Is(err, sandbox.ErrUnavailable) || errors.Is(err, sandbox.ErrOtherOwner) {
+		return err
+	}
+	return m.RemoveRecord(ctx, name)
 }
 
 // WarnOfRepositories names the repositories that a sandbox has left in directories of this machine, once it has ended.

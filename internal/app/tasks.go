@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/job"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/resolve"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/runtime"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -162,6 +163,25 @@ func (t *Tasks) Replay(ctx context.Context, st *store.Store, rec *store.Record, 
 		return err
 	}
 	return t.Launcher(be, st, show).Replay(ctx, rec)
+}
+
+// Exec runs a command in a task's running sandbox.
+func (t *Tasks) Exec(ctx context.Context, id string, c launch.ShellCommand) (code int, err error) {
+	st, rec, err := t.Find(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	be, err := t.Engine()
+	if err != nil {
+		return 0, err
+	}
+	var box *runtime.Box
+	if !rec.Collected {
+		if box, err = t.Launcher(be, st, nil).Find(ctx, rec); err != nil {
+			return 0, err
+		}
+	}
+	return launch.RunShell(ctx, be.Engine, rec.TaskID, box, c)
 }
 
 // CheckTaskText returns a usage error for a text that no task can have.

@@ -49,7 +49,7 @@ keeps the last 8 MB of each command's output.`,
 }
 
 func (o *attachOptions) do(ctx context.Context, a *App, name, id string) error {
-	sb, done, err := a.eitherSandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Either(ctx, name)
 	if err != nil {
 		return err
 	}

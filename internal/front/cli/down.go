@@ -108,7 +108,7 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 				a.Sandboxes().WarnOfRepositories(ctx, sb)
 			}
 		case o.force:
-			err = forgetSandbox(ctx, m, name, err)
+			err = app.Forget(ctx, m, name, err)
 		}
 		if err != nil {
 			errs = append(errs, a.UnknownName(ctx, name, err))
@@ -117,12 +117,4 @@ func (o *downOptions) do(ctx context.Context, a *App, names []string) error {
 		errs = append(errs, a.Done(o.json, map[string]string{"removed": name}, "%s is down", text.Clean(name)))
 	}
 	return errors.Join(errs...)
-}
-
-// forgetSandbox removes what is left of a sandbox that could not be opened. One that may exist elsewhere stays.
-func forgetSandbox(ctx context.Context, m *sandbox.Manager, name string, err error) error {
-	if errors.Is(err, sandbox.ErrUnavailable) || errors.Is(err, sandbox.ErrOtherOwner) {
-		return err
-	}
-	return m.RemoveRecord(ctx, name)
 }

@@ -208,7 +208,7 @@ func (a *App) runInTerminal(ctx context.Context, sb *sandbox.Sandbox, c sandbox.
 	}
 	defer restore()
 	if t != nil {
-		defer a.markAttached(sb.Name())()
+		defer a.Sandboxes().MarkAttached(sb.Name())()
 	}
 	c.Terminal = &sandbox.Size{Rows: defaultRows, Cols: defaultCols}
 	var resized <-chan sandbox.Size

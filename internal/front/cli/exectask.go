@@ -38,7 +38,7 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 		out, errOut := text.NewEnds(most), text.NewEnds(most)
 		cmd.Stdout, cmd.Stderr = out, errOut
 		begun := time.Now()
-		code, err := a.inBox(ctx, id, cmd)
+		code, err := a.execInTask(ctx, id, cmd)
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (o *execOptions) inTask(ctx context.Context, a *App, id string, c sandbox.C
 		defer leave()
 		cmd.Terminal = t
 	}
-	code, err := a.inBox(ctx, id, cmd)
+	code, err := a.execInTask(ctx, id, cmd)
 	if err != nil {
 		return err
 	}

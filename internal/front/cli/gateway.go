@@ -214,7 +214,7 @@ func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error
 		}
 	}
 	if c.Terminal != nil {
-		defer g.a.markAttached(g.sb.Name())()
+		defer g.a.Sandboxes().MarkAttached(g.sb.Name())()
 	}
 	started := time.Now()
 	p, err := g.sb.Start(ctx, what)

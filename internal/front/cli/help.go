@@ -7,8 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 )
 
 // helpGroup is a group of commands in the top-level help.

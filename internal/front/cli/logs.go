@@ -42,7 +42,7 @@ network refused, and what its guest program reports, such as why it ended;
 }
 
 func (o *logsOptions) do(ctx context.Context, id string, a *App) error {
-	sb, done, err := a.eitherSandbox(ctx, id)
+	sb, done, err := a.Sandboxes().Either(ctx, id)
 	if err != nil {
 		return err
 	}

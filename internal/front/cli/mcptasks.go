@@ -128,12 +128,7 @@ func (t *mcpTasks) Status(ctx context.Context, id string) (mcpserver.TaskStatus,
 	if err != nil {
 		return mcpserver.TaskStatus{}, err
 	}
-	var there *present
-	var engineErr error
-	if !rec.Collected {
-		there, engineErr = presentBoxes(ctx, t.a, st)
-	}
-	row := stateOf(st, rec, there, engineErr)
+	row, engineErr := t.a.Tasks().State(ctx, st, rec)
 	ended := slices.Contains(workorder.Statuses(), workorder.Status(row.Status))
 	s := mcpserver.TaskStatus{ID: row.TaskID, State: row.Status, Step: row.Step, Ended: ended, Lines: []string{}}
 	if engineErr != nil {

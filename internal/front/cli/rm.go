@@ -51,7 +51,7 @@ what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 }
 
 func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
-	sb, done, err := a.eitherSandbox(ctx, id)
+	sb, done, err := a.Sandboxes().Either(ctx, id)
 	if err != nil {
 		return o.missing(ctx, id, a, err)
 	}
@@ -121,7 +121,7 @@ func (o *rmOptions) missing(ctx context.Context, name string, a *App, err error)
 		head, err := a.Branches().DeleteNamed(ctx, m, name, app.Deletion{Force: o.force})
 		return a.deleted(name, head, o.json, err)
 	}
-	if ferr := forgetSandbox(ctx, m, name, err); ferr != nil {
+	if ferr := app.Forget(ctx, m, name, err); ferr != nil {
 		return a.UnknownName(ctx, name, ferr)
 	}
 	return o.removed(a, name)

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,11 +16,10 @@ import (
 
 // listSandboxes lists sandboxes without a task.
 func (a *App) listSandboxes(ctx context.Context, asJSON, allUsers bool) error {
-	all, err := a.allSandboxes(ctx, allUsers)
+	all, err := a.Sandboxes().List(ctx, allUsers)
 	if err != nil && len(all) == 0 {
 		return err
 	}
-	err = a.unseen(all, err)
 	if asJSON {
 		return errors.Join(a.JSON(all), err)
 	}
@@ -33,64 +30,7 @@ func (a *App) listSandboxes(ctx context.Context, asJSON, allUsers bool) error {
 	return errors.Join(a.printSandboxes(all), err)
 }
 
-// unseen returns the error of a list where a sandbox may be that it lacks, and else warns of it: an engine that does not answer has none of those that this state
-// directory knows.
-func (a *App) unseen(all []sandboxRow, err error) error {
-	if err == nil || len(all) == 0 || !errors.Is(err, sandbox.ErrUnavailable) || slices.ContainsFunc(all,
-		func(r sandboxRow) bool { return r.State == sandbox.StateUnknown }) {
-		return err
-	}
-	a.Warn(err.Error())
-	return nil
-}
-
-// sandboxRow is a sandbox in the list.
-type sandboxRow struct {
-	Kind string `json:"kind"` // always "sandbox"
-	sandbox.Info
-	Endpoints map[string]string `json:"endpoints,omitempty"` // by port
-	// Template is the project that it was created from.
-	Template string `json:"template,omitempty"`
-	// Workspace is the repository or directory of this machine whose files it has in its working directory.
-	Workspace string `json:"workspace,omitempty"`
-	// Attached reports that a terminal shows it.
-	Attached bool `json:"attached"`
-}
-
-// rowOf completes the description of a sandbox by what its spec and this machine know.
-func (a *App) rowOf(i sandbox.Info) sandboxRow {
-	row := sandboxRow{Kind: "sandbox", Info: i, Workspace: cmp.Or(i.Spec.Repo, i.Spec.Worktree)}
-	if i.Spec.Project != "" {
-		row.Template = strings.TrimSuffix(filepath.Base(i.Spec.Project), filepath.Ext(i.Spec.Project))
-	}
-	for _, m := range i.Spec.Mounts {
-		if row.Workspace == "" && strings.HasPrefix(m.Target+"/", sandbox.CloneDir+"/") {
-			row.Workspace = m.Source
-		}
-	}
-	return row
-}
-
-func (a *App) allSandboxes(ctx context.Context, allUsers bool) ([]sandboxRow, error) {
-	m, err := a.Manager(allUsers)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	all, err := m.List(ctx)
-	rows := make([]sandboxRow, 0, len(all))
-	for _, i := range all {
-		row := a.rowOf(i)
-		if i.Own && sandbox.ValidName(i.Name) { // what another program has labelled can have any
-			served, serr := a.Endpoints().List(i.Name)
-			row.Endpoints, row.Attached, err = served, a.attached(i.Name), errors.Join(err, serr)
-		}
-		rows = append(rows, row)
-	}
-	return rows, app.SandboxError(err)
-}
-
-func (a *App) printSandboxes(all []sandboxRow) error {
+func (a *App) printSandboxes(all []app.SandboxRow) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "SANDBOX\tRUNTIME\tIMAGE\tTEMPLATE\tWORKSPACE\tSTATUS\tATTACHED\tAGE\tNETWORK\tENDPOINTS")
 	for _, i := range all {

@@ -70,7 +70,7 @@ func (o *shellOptions) do(ctx context.Context, a *App, name string, argv []strin
 	if o.shell != "" && !slices.Contains(sandbox.Shells, o.shell) {
 		return app.Usagef("--shell %q: use %s", o.shell, strings.Join(sandbox.Shells, ", "))
 	}
-	sb, done, err := a.eitherSandbox(ctx, name)
+	sb, done, err := a.Sandboxes().Either(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -121,30 +121,16 @@ func (a *App) shell(ctx context.Context, id string, argv []string) error {
 	}
 	defer leave()
 	c.Terminal = terminal
-	code, err := a.inBox(ctx, id, c)
+	code, err := a.execInTask(ctx, id, c)
 	if err == nil && code != 0 {
 		return cmdutil.Exit(code)
 	}
 	return err
 }
 
-// inBox runs a command in a task's running box.
-func (a *App) inBox(ctx context.Context, id string, c launch.ShellCommand) (code int, err error) {
-	st, rec, err := a.Tasks().Find(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	be, err := a.Engine()
-	if err != nil {
-		return 0, err
-	}
-	var box *runtime.Box
-	if !rec.Collected {
-		if box, err = a.Tasks().Launcher(be, st, nil).Find(ctx, rec); err != nil {
-			return 0, err
-		}
-	}
-	code, err = launch.RunShell(ctx, be.Engine, rec.TaskID, box, c)
+// execInTask runs a command in a task's running sandbox.
+func (a *App) execInTask(ctx context.Context, id string, c launch.ShellCommand) (code int, err error) {
+	code, err = a.Tasks().Exec(ctx, id, c)
 	if err != nil && ctx.Err() != nil {
 		return 0, cmdutil.Interrupted(ctx)
 	}

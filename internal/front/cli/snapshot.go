@@ -227,7 +227,7 @@ directories are shared by both; published ports stay with the first.`,
 
 // completeSnapshots completes a sandbox that has some, and then one of its snapshots.
 func (a *App) completeSnapshots(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), cmdutil.EngineWait)
+	ctx, cancel := context.WithTimeout(cmd.Context(), app.EngineWait)
 	defer cancel()
 	m, err := a.Manager(false)
 	if err != nil {

@@ -47,7 +47,7 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 	if o.timeout < 0 {
 		return app.Usagef("--timeout %s is negative", o.timeout)
 	}
-	sb, done, err := a.eitherSandbox(ctx, id)
+	sb, done, err := a.Sandboxes().Either(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,8 @@ func (o *stopOptions) do(ctx context.Context, id string, a *App) error {
 		return err
 	}
 	if o.json {
-		return a.JSON(stateOf(st, rec, nil, nil))
+		s, _ := a.Tasks().State(ctx, st, rec) // that of a task that has ended needs no engine
+		return a.JSON(s)
 	}
 	fmt.Fprintf(a.Stdout, "%s %s\n", rec.TaskID, rec.Status)
 	return nil

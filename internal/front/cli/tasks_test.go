@@ -76,7 +76,7 @@ func TestPsStep(t *testing.T) {
 	said := make(chan struct{})
 	a, out, errs := detached(t, func(b *runtimetest.Box) int {
 		fmt.Fprintln(b.Stdout, `{"seq":1,"type":"step.started","name":"agent"}`)
-		for i := range 10 * stepTail {
+		for i := range 2000 { // ten times what is read
 			fmt.Fprintf(b.Stdout, `{"seq":%d,"type":"agent.text","text":"x"}`+"\n", i+2)
 		}
 		close(said)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +14,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// EngineWait bounds how long lists and completions wait for an engine that does not answer.
-const EngineWait = 5 * time.Second
 
 // CompleteTasks offers the tasks of the state directory with their titles, newest first or sorted by before. It skips
 // records that cannot be read.
@@ -83,7 +79,7 @@ func (f *Factory) CompleteSandboxes(several bool) cobra.CompletionFunc {
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), EngineWait)
+		ctx, cancel := context.WithTimeout(cmd.Context(), app.EngineWait)
 		defer cancel()
 		m, err := f.Manager(false)
 		if err != nil {

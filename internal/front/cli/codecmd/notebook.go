@@ -90,7 +90,7 @@ func completeSessionsOf(f *cmdutil.Factory, name *string) cobra.CompletionFunc {
 		if *name == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), cmdutil.EngineWait)
+		ctx, cancel := context.WithTimeout(cmd.Context(), app.EngineWait)
 		defer cancel()
 		sb, done, err := f.Sandboxes().Get(ctx, *name)
 		if err != nil {

@@ -1,29 +1,27 @@
-package cli
+package app
 
 import (
 	"os"
 	"path/filepath"
 
 	"github.com/gofrs/flock"
-
-	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
 // attachedDir has a file per sandbox that is shown at a terminal. Each client holds a shared lock on it, which ends with
 // the client, however that ends.
 const attachedDir = "attached"
 
-func (a *App) attachedLock(name string) (*flock.Flock, error) {
-	dir, err := statedir.DefaultDir(a.Getenv)
+func (b Sandboxes) attachedLock(name string) (*flock.Flock, error) {
+	dir, err := b.StateDir()
 	if err != nil {
 		return nil, err
 	}
 	return flock.New(filepath.Join(dir, attachedDir, name)), nil
 }
 
-// markAttached marks a sandbox as shown at a terminal until done is called. Without the mark only `ps` shows less.
-func (a *App) markAttached(name string) (done func()) {
-	l, err := a.attachedLock(name)
+// MarkAttached marks a sandbox as shown at a terminal until done is called. Without the mark only `ps` shows less.
+func (b Sandboxes) MarkAttached(name string) (done func()) {
+	l, err := b.attachedLock(name)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(l.Path()), 0o700)
 	}
@@ -31,7 +29,7 @@ func (a *App) markAttached(name string) (done func()) {
 		err = l.RLock()
 	}
 	if err != nil {
-		a.Log().Debug("mark a sandbox as attached", "sandbox", name, "error", err)
+		b.Log().Debug("mark a sandbox as attached", "sandbox", name, "error", err)
 		return func() {}
 	}
 	return func() {
@@ -43,9 +41,9 @@ func (a *App) markAttached(name string) (done func()) {
 	}
 }
 
-// attached reports whether a terminal shows the sandbox.
-func (a *App) attached(name string) bool {
-	l, err := a.attachedLock(name)
+// Attached reports whether a terminal shows the sandbox.
+func (b Sandboxes) Attached(name string) bool {
+	l, err := b.attachedLock(name)
 	if err != nil {
 		return false
 	}
