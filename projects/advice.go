@@ -5,11 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// claudeClouds make Claude Code use another provider, with that one's own keys.
-var claudeClouds = []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"}
 
 // KeyHint is what to do about a harness without a key.
 func (p *Project) KeyHint() string {
@@ -35,10 +33,7 @@ func (p *Project) WaysToModels() []string {
 	for _, api := range p.keyAPIs() {
 		names = append(names, api.BaseURLVariable())
 	}
-	if p.Harness.Name == workorder.HarnessClaudeCode {
-		names = append(names, claudeClouds...)
-	}
-	return names
+	return append(names, agentkind.Of(p.Harness.Name).Clouds...)
 }
 
 // LacksKey reports whether the harness cannot work because the project gives it
@@ -52,9 +47,7 @@ func (p *Project) LacksKey() bool {
 	for _, api := range apis {
 		keys = append(keys, api.KeyVariables()...)
 	}
-	if p.Harness.Name == workorder.HarnessClaudeCode {
-		keys = append(keys, claudeClouds...)
-	}
+	keys = append(keys, agentkind.Of(p.Harness.Name).Clouds...)
 	return len(apis) > 0 && !slices.ContainsFunc(keys, func(name string) bool {
 		_, env := p.Env[name]
 		return env || slices.ContainsFunc(p.Secrets, func(s Secret) bool { return s.Name == name && s.agents() })

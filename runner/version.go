@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/runner/harness"
@@ -19,13 +20,13 @@ const versionTime = time.Minute
 // which may install the agent.
 func (c *Config) checkVersion(ctx context.Context, h harness.Harness) error {
 	want := c.Order.Harness.Version
-	v, ok := h.(harness.Versioner)
-	if want == "" || !ok {
+	argv := agentkind.Of(h.Name()).Version
+	if want == "" || len(argv) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, versionTime, fmt.Errorf("no answer in %s", versionTime))
 	defer cancel()
-	out, err := proc.Output(ctx, proc.Spec{Argv: v.VersionCommand(), Dir: c.Workspace, Env: c.env(), User: c.User})
+	out, err := proc.Output(ctx, proc.Spec{Argv: argv, Dir: c.Workspace, Env: c.env(), User: c.User})
 	if err != nil {
 		return fmt.Errorf("harness %s: read its version, because the project requires %s (harness.version): %w", h.Name(), want, err)
 	}

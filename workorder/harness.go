@@ -1,41 +1,22 @@
 package workorder
 
-import "slices"
+import "github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 
 // Harnesses of this version.
 const (
-	HarnessClaudeCode = "claude-code"
-	HarnessCodex      = "codex"
-	HarnessOpencode   = "opencode"
-	HarnessCommand    = "command" // any program
+	HarnessClaudeCode = agentkind.ClaudeCode
+	HarnessCodex      = agentkind.Codex
+	HarnessOpencode   = agentkind.Opencode
+	HarnessCommand    = agentkind.Command // any program
 )
 
-type harness struct {
-	name string
-	// apis are the model APIs that it uses by itself; empty for a command of the repository.
-	apis []ModelAPI
-}
-
-// harnesses is in the order of lists for users.
-var harnesses = []harness{
-	{HarnessClaudeCode, []ModelAPI{APIAnthropic}},
-	{HarnessCodex, []ModelAPI{APIOpenAI}},
-	{HarnessOpencode, []ModelAPI{APIOpenAI, APIAnthropic}},
-	{HarnessCommand, nil},
-}
-
 // Harnesses returns the names of all harnesses.
-func Harnesses() (names []string) {
-	for _, h := range harnesses {
-		names = append(names, h.name)
-	}
-	return names
-}
+func Harnesses() []string { return agentkind.Names() }
 
 // APIs returns the model APIs that the harness uses by itself.
-func (h Harness) APIs() []ModelAPI {
-	if i := slices.IndexFunc(harnesses, func(k harness) bool { return k.name == h.Name }); i >= 0 {
-		return slices.Clone(harnesses[i].apis)
+func (h Harness) APIs() (apis []ModelAPI) {
+	for _, api := range agentkind.Of(h.Name).APIs {
+		apis = append(apis, ModelAPI(api))
 	}
-	return nil
+	return apis
 }

@@ -1,9 +1,13 @@
 package workorder
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 )
 
 // ModelAPI is the type of a model's HTTP API.
@@ -12,9 +16,9 @@ type ModelAPI string
 // APIs that the gateway supports.
 const (
 	// APIAnthropic is the Messages API: POST /v1/messages.
-	APIAnthropic ModelAPI = "anthropic"
+	APIAnthropic ModelAPI = agentkind.Anthropic
 	// APIOpenAI has chat completions and responses: POST /v1/chat/completions, /v1/responses.
-	APIOpenAI ModelAPI = "openai"
+	APIOpenAI ModelAPI = agentkind.OpenAI
 )
 
 // ModelAPIs returns all supported APIs.
@@ -26,6 +30,11 @@ func (a ModelAPI) DefaultBaseURL() string {
 		return "https://api.openai.com"
 	}
 	return "https://api.anthropic.com"
+}
+
+// VersionedURL returns base with the API's version as the end of its path; of the provider's own server if base is empty.
+func (a ModelAPI) VersionedURL(base string) string {
+	return strings.TrimSuffix(strings.TrimRight(cmp.Or(base, a.DefaultBaseURL()), "/"), "/v1") + "/v1"
 }
 
 // BaseURLVariable returns the environment variable that sets the server in programs.
@@ -40,9 +49,9 @@ func (a ModelAPI) BaseURLVariable() string {
 // gateway unless the project declares otherwise.
 func (a ModelAPI) KeyVariables() []string {
 	if a == APIOpenAI {
-		return []string{"OPENAI_API_KEY", "CODEX_API_KEY"}
+		return []string{agentkind.OpenAIKey, agentkind.CodexKey}
 	}
-	return []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
+	return []string{agentkind.AnthropicKey, agentkind.AnthropicToken, agentkind.ClaudeToken}
 }
 
 // ModelAPIOfKey returns the API whose key a variable has; "" if none.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/internal/diag"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/agents"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
@@ -156,7 +157,8 @@ func (g Agents) warnOfKey(ctx context.Context, sb *sandbox.Sandbox, p agentProje
 	if len(names) == 0 || slices.ContainsFunc(ways, func(name string) bool { return p.secrets[name] != "" }) {
 		return nil
 	}
-	argv := append([]string{"sh", "-c", keyScript, "sh", agents.Login(h.Name)}, ways...)
+	agent := agentkind.Of(h.Name)
+	argv := append([]string{"sh", "-c", keyScript, "sh", path.Join(agent.Dir, agent.LoginFile)}, ways...)
 	r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Dir: "/", Timeout: time.Minute, Unrecorded: true})
 	if err != nil {
 		return SandboxError(err)

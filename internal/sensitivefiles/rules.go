@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 )
 
 // KindSecret is the kind of findings that a caller adds: this package does not know the values of secrets.
@@ -135,14 +137,10 @@ var rules = []rule{
 
 // Files of coding agents, those of sandbox-agent included. The first list counts where both match.
 var (
-	agentSettings = []string{
-		".sandbox-agent.yaml", ".sandbox-agent/**", ".claude/settings*.json", ".claude/hooks/**", ".mcp.json", "mcp.json", "opencode.json",
-		"opencode.jsonc", ".opencode/**", ".codex/**", ".gemini/settings.json", ".gemini/.env", ".gemini/hooks/**",
-		".gemini/extensions/**", ".qwen/**", ".cursor/mcp.json", ".cursor/hooks.json", ".cursor/hooks/**", ".cursor/cli.json",
-		".cursor/environment.json", ".vscode/mcp.json", ".github/mcp.json", ".github/hooks/**", ".github/copilot/**",
-		".aider*", ".amp/**", ".continue/**", ".windsurf/**", ".roo/**", ".roomodes", ".kiro/**", ".goose/**",
-		".goosehints", ".junie/**", ".claude-plugin/**", ".crush.json", "crush.json", ".zed/**",
-	}
+	agentSettings = append(slices.Clone(agentkind.Settings),
+		".sandbox-agent.yaml", ".sandbox-agent/**", ".claude/settings*.json", "mcp.json", ".aider*", ".amp/**", ".windsurf/**", ".roo/**",
+		".roomodes", ".goose/**", ".goosehints", ".junie/**", ".claude-plugin/**", ".crush.json", "crush.json", ".zed/**",
+	)
 	agentInstructions = []string{
 		"agents.md", "agent.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md", "copilot-instructions.md",
 		"*.instructions.md", ".github/instructions/**", ".github/prompts/**", ".github/agents/**", ".github/chatmodes/**", ".cursorrules",

@@ -1,14 +1,17 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -16,12 +19,7 @@ import (
 // about two minutes: long enough for an overloaded API, short enough to report an outage early in a run.
 const claudeRetries = 8
 
-// claudeConfig is where the CLI keeps its state, relative to HOME. It ignores the environment on purpose:
-// inside the workspace the state would be committed.
-const claudeConfig = ".claude"
-
-// anthropicAPI is the CLI's default server.
-const anthropicAPI = "https://api.anthropic.com"
+var claudeCode = agentkind.Of(agentkind.ClaudeCode)
 
 type claude struct{}
 
@@ -51,12 +49,7 @@ func (claude) command(r Run, session string) (Command, error) {
 		return Command{}, err
 	}
 
-	argv := []string{
-		"claude", "-p", "--output-format", "stream-json", "--verbose",
-		// There is no user to ask, and the box isolates.
-		"--dangerously-skip-permissions",
-		session, r.SessionID,
-	}
+	argv := append(slices.Clone(claudeCode.Task), session, r.SessionID)
 	if spec.Model != "" {
 		argv = append(argv, "--model", spec.Model)
 	}
@@ -75,12 +68,9 @@ func (claude) command(r Run, session string) (Command, error) {
 	}
 	argv = append(argv, spec.Args...)
 
-	env := []string{"CLAUDE_CONFIG_DIR=" + path.Join(r.Home, claudeConfig)}
-	for _, kv := range []string{
-		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
-		"DISABLE_AUTOUPDATER=1",
-		"CLAUDE_CODE_MAX_RETRIES=" + strconv.Itoa(claudeRetries),
-	} {
+	// The user's own variable is ignored on purpose: inside the workspace the state would be committed.
+	env := []string{claudeCode.DirVariable + "=" + path.Join(r.Home, claudeCode.Dir)}
+	for _, kv := range append(slices.Clone(claudeCode.Env), "CLAUDE_CODE_MAX_RETRIES="+strconv.Itoa(claudeRetries)) {
 		if name, _, _ := strings.Cut(kv, "="); envValue(r.Env, name) == "" {
 			env = append(env, kv)
 		}
@@ -96,12 +86,12 @@ func (claude) command(r Run, session string) (Command, error) {
 // everything else has been set up. It reports whether calls go to Anthropic's own API (or its replacement,
 // the gateway).
 func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
-	for _, provider := range []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"} {
+	for _, provider := range claudeCode.Clouds {
 		if envValue(env, provider) != "" {
 			return false, nil
 		}
 	}
-	for _, key := range []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"} {
+	for _, key := range workorder.APIAnthropic.KeyVariables() {
 		if envValue(env, key) != "" {
 			return true, nil
 		}
@@ -120,11 +110,9 @@ func claudeAuth(env []string, ownSettings bool) (direct bool, err error) {
 func claudeSettings(r Run, direct bool) (string, error) {
 	settings := map[string]any{}
 	if direct {
-		url := envValue(r.Env, "ANTHROPIC_BASE_URL")
-		if url == "" {
-			url = anthropicAPI
-		}
-		settings["env"] = map[string]string{"ANTHROPIC_BASE_URL": url}
+		server := workorder.APIAnthropic.BaseURLVariable()
+		url := cmp.Or(envValue(r.Env, server), workorder.APIAnthropic.DefaultBaseURL())
+		settings["env"] = map[string]string{server: url}
 	}
 	if r.NoticeFile != "" {
 		settings["disableAllHooks"] = false
@@ -142,12 +130,9 @@ func claudeSettings(r Run, direct bool) (string, error) {
 
 func (claude) Parser(Run) Parser { return &claudeParser{} }
 
-// VersionCommand prints, for example, "2.1.5 (Claude Code)".
-func (claude) VersionCommand() []string { return []string{"claude", "--version"} }
-
 // Transcript returns the path of the CLI's own record of the session.
 func (claude) Transcript(r Run) string {
-	return path.Join(claudeConfig, "projects", "*", r.SessionID+".jsonl")
+	return path.Join(claudeCode.Dir, "projects", "*", r.SessionID+".jsonl")
 }
 
 // Cost reads two sources: cost-state, written at the end, for the whole session; and the budget line that the

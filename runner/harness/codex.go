@@ -1,19 +1,20 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// codexHome is where the CLI keeps its sessions, relative to HOME, if CODEX_HOME is empty. It ignores the
-// environment on purpose: inside the workspace the sessions would be committed.
-const codexHome = ".codex"
+var codexCLI = agentkind.Of(agentkind.Codex)
 
 type codex struct{ session session }
 
@@ -42,25 +43,15 @@ func (*codex) command(r Run, session string) (Command, error) {
 	if err := checkArgs(workorder.HarnessCodex, spec, codexOurs); err != nil {
 		return Command{}, err
 	}
-	key := envValue(r.Env, "CODEX_API_KEY")
-	if key == "" {
-		key = envValue(r.Env, "OPENAI_API_KEY") // the CLI itself ignores it
-	}
-	if key == "" && !ownProvider(spec.Args) {
+	key := cmp.Or(envValue(r.Env, agentkind.CodexKey), envValue(r.Env, agentkind.OpenAIKey)) // the CLI itself ignores the second
+	if key == "" && !agentkind.CodexOwnProvider(spec.Args) {
 		return Command{}, errors.New("harness codex: no model key: add the secret OPENAI_API_KEY to the project " +
 			"(secrets: {OPENAI_API_KEY: env://OPENAI_API_KEY}) and set it where you run the command; CODEX_API_KEY does as well. " +
 			"A login with ChatGPT is not possible in a sandbox")
 	}
-	argv := []string{
-		"codex", "exec", "--json",
-		// There is no user to ask. The box isolates: the CLI's own sandbox needs user namespaces and prevents the
-		// agent from committing.
-		"--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check",
-		// Without these it contacts servers of its vendor, and waits indefinitely for one that does not answer.
-		"-c", "analytics.enabled=false", "--disable", "plugins", "--disable", "apps", "--disable", "unbounded_connection_retries",
-	}
+	argv := slices.Clone(codexCLI.Task)
 	if base := envValue(r.Env, workorder.APIOpenAI.BaseURLVariable()); base != "" {
-		argv = append(argv, "-c", "openai_base_url="+tomlString(base))
+		argv = append(argv, "-c", "openai_base_url="+agentkind.TOMLString(base))
 	}
 	if !r.Order.Gateway.RunsProviderTools(r.Order.Network.Mode) {
 		// The gateway refuses every request with the tool, and "cached" sends it all the same.
@@ -70,7 +61,7 @@ func (*codex) command(r Run, session string) (Command, error) {
 		argv = append(
 			argv, "--dangerously-bypass-hook-trust", "-c",
 			fmt.Sprintf("hooks.%s=[{matcher=\"\",hooks=[{type=\"command\",timeout=%d,command=%s}]}]",
-				hookEvent, noticeHookSeconds, tomlString(noticeHook(r))),
+				hookEvent, noticeHookSeconds, agentkind.TOMLString(noticeHook(r))),
 		)
 	}
 	if spec.Model != "" {
@@ -80,44 +71,16 @@ func (*codex) command(r Run, session string) (Command, error) {
 	if session != "" {
 		argv = append(argv, "resume", session)
 	}
-	env := []string{"CODEX_HOME="}
+	// Empty on purpose: inside the workspace its sessions would be committed.
+	env := []string{codexCLI.DirVariable + "="}
 	if key != "" {
-		env = append(env, "CODEX_API_KEY="+key)
+		env = append(env, agentkind.CodexKey+"="+key)
 	}
 	return Command{
 		Argv: append(argv, "-"), Env: env,
 		// Neither SIGTERM nor SIGINT makes it print more.
 		Stop: []syscall.Signal{syscall.SIGTERM},
 	}, nil
-}
-
-// ownProvider reports whether the arguments select a provider other than OpenAI.
-func ownProvider(args []string) bool {
-	for _, a := range args {
-		if strings.Contains(a, "model_provider") || a == "--oss" || a == "-p" || strings.HasPrefix(a, "--profile") {
-			return true
-		}
-	}
-	return false
-}
-
-// tomlString returns s as a basic string of TOML.
-func tomlString(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }
 
 // Notice returns the hook's output; its format is Claude Code's.
@@ -144,14 +107,9 @@ func (h *codex) Parser(r Run) Parser {
 	}
 }
 
-// VersionCommand strips the name from "codex-cli 0.169.0".
-func (*codex) VersionCommand() []string {
-	return []string{"sh", "-c", `v=$(codex --version) && echo "${v##* }"`}
-}
-
 // Transcript returns the path of the CLI's own record of the session.
 func (h *codex) Transcript(Run) string {
-	return path.Join(codexHome, "sessions", "*", "*", "*", "rollout-*"+h.session.name()+".jsonl")
+	return path.Join(codexCLI.Dir, "sessions", "*", "*", "*", "rollout-*"+h.session.name()+".jsonl")
 }
 
 // Cost is never known: the record has only tokens, which the gateway counts as well.

@@ -275,9 +275,3 @@ func TestCodexCommand(t *testing.T) {
 		t.Error("the user's own hooks replace the runner's")
 	}
 }
-
-func TestTomlString(t *testing.T) {
-	if got := tomlString("a\"b\\c\n'd' é\x7f"); got != `"a\"b\\c\u000a'd' é\u007f"` {
-		t.Errorf("got %s", got)
-	}
-}

@@ -47,12 +47,6 @@ type Harness interface {
 	Parser(Run) Parser
 }
 
-// Versioner is a Harness whose program can report its version.
-type Versioner interface {
-	// VersionCommand returns a command that prints the version as its first word.
-	VersionCommand() []string
-}
-
 // Resumer is a Harness whose agent can continue a stopped session.
 type Resumer interface {
 	// Resume returns the Command for another process of the session Run.SessionID. PromptFile holds the

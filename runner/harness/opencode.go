@@ -8,8 +8,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
+
+var opencodeCLI = agentkind.Of(agentkind.Opencode)
 
 type opencode struct{ session session }
 
@@ -17,7 +20,7 @@ func (*opencode) Name() string { return workorder.HarnessOpencode }
 
 // RestlessProcess is opencode itself: version 1.18 uses 0.5 to 20 % of a core while it waits for a command,
 // depending on the machine.
-func (*opencode) RestlessProcess() string { return "opencode" }
+func (*opencode) RestlessProcess() string { return opencodeCLI.Program() }
 
 // opencodeOurs are the flags that this adapter depends on.
 var opencodeOurs = []string{
@@ -57,26 +60,17 @@ func (*opencode) command(r Run, session string) (Command, error) {
 	if err != nil {
 		return Command{}, err
 	}
-	argv := []string{
-		"opencode", "run", "--format", "json",
-		// There is no user to ask, and the box isolates.
-		"--auto",
-		// Without a title it requests one from a model, and its stream does not report that call.
-		"--title", r.Order.TaskID,
-	}
+	// Without a title it requests one from a model, and its stream does not report that call.
+	argv := append(slices.Clone(opencodeCLI.Task), "--title", r.Order.TaskID)
 	if model != "" {
 		argv = append(argv, "--model", model)
 	}
 	if session != "" {
 		argv = append(argv, "--session", session)
 	}
-	env := []string{
-		opencodeConfig + "=" + config,
-		// The list of models is built in; an updated version would not be the tested one.
-		"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
-	}
-	if envValue(r.Env, "OPENAI_API_KEY") == "" && envValue(r.Env, "CODEX_API_KEY") != "" {
-		env = append(env, "OPENAI_API_KEY="+envValue(r.Env, "CODEX_API_KEY"))
+	env := append([]string{opencodeConfig + "=" + config}, opencodeCLI.Env...)
+	if key := envValue(r.Env, agentkind.CodexKey); envValue(r.Env, agentkind.OpenAIKey) == "" && key != "" {
+		env = append(env, agentkind.OpenAIKey+"="+key)
 	}
 	return Command{
 		Argv: append(argv, spec.Args...), Env: env,
@@ -92,15 +86,15 @@ type provider struct {
 }
 
 var opencodeProviders = []provider{
-	{"openai", "OPENAI_API_KEY", workorder.APIOpenAI},
-	{"anthropic", "ANTHROPIC_API_KEY", workorder.APIAnthropic},
+	{"openai", agentkind.OpenAIKey, workorder.APIOpenAI},
+	{"anthropic", agentkind.AnthropicKey, workorder.APIAnthropic},
 }
 
 // opencodeModel returns the model as the CLI names it, provider/model, and the providers that it may use. A
 // model without a provider belongs to the provider that has a key. An empty one is the CLI's choice.
 func opencodeModel(r Run) (model string, use []provider, err error) {
 	for _, p := range opencodeProviders {
-		if envValue(r.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(r.Env, "CODEX_API_KEY") != "" {
+		if envValue(r.Env, p.key) != "" || p.api == workorder.APIOpenAI && envValue(r.Env, agentkind.CodexKey) != "" {
 			use = append(use, p)
 		}
 	}
@@ -133,11 +127,7 @@ func opencodeSettings(r Run, model string, use []provider) (string, error) {
 		if p.api == "" {
 			continue
 		}
-		base := envValue(r.Env, p.api.BaseURLVariable())
-		if base == "" {
-			base = p.api.DefaultBaseURL()
-		}
-		base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1") + "/v1"
+		base := p.api.VersionedURL(envValue(r.Env, p.api.BaseURLVariable()))
 		settings := map[string]any{"options": map[string]any{"baseURL": base}}
 		if id, ok := strings.CutPrefix(model, p.name+"/"); ok {
 			// A model missing from its built-in list must be declared; known ones are unaffected.
@@ -163,9 +153,6 @@ func (*opencode) Notice(_ Run, text string) ([]byte, error) { return []byte(text
 func (h *opencode) Parser(r Run) Parser {
 	return &opencodeParser{session: &h.session, version: r.Order.Harness.Version, model: r.Order.Harness.Model}
 }
-
-// VersionCommand prints, for example, "1.18.18".
-func (*opencode) VersionCommand() []string { return []string{"opencode", "--version"} }
 
 // checkArgs rejects arguments that the adapter sets itself.
 func checkArgs(name string, spec workorder.Harness, ours []string) error {

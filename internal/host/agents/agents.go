@@ -1,4 +1,4 @@
-// Package agents knows how agents' programs are started at a terminal: a person is there, and the sandbox protects.
+// Package agents starts agents' programs at a terminal, with a user who can answer, in a sandbox that isolates them.
 package agents
 
 import (
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -20,26 +21,24 @@ type Start struct {
 	Prompt string
 	// Briefing describes the sandbox to the agent; File is its path in the sandbox.
 	Briefing, File string
-	// Workdir is where it works in the sandbox.
-	Workdir string
-	// NoProviderTools says that requests with tools which the models' provider runs, as a search of the web, are refused.
+	Workdir        string
+	// NoProviderTools: requests with tools that the models' provider runs, such as a web search, are refused.
 	NoProviderTools bool
-	// Env has those of Variables that the program will have.
+	// Env has the values of Variables.
 	Env map[string]string
 }
 
-// The variables of keys that programs of agents look at.
-const (
-	anthropicKey = "ANTHROPIC_API_KEY"
-	openaiKey    = "OPENAI_API_KEY"
-	codexKey     = "CODEX_API_KEY"
+var (
+	claudeCode  = agentkind.Of(agentkind.ClaudeCode)
+	codexCLI    = agentkind.Of(agentkind.Codex)
+	opencodeCLI = agentkind.Of(agentkind.Opencode)
 )
 
-// Variables are those of the sandbox that a Start tells of.
+// Variables are the sandbox's variables that Start.Env needs.
 func Variables() []string {
 	return []string{
-		"HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", anthropicKey, openaiKey, codexKey, workorder.APIAnthropic.BaseURLVariable(),
-		workorder.APIOpenAI.BaseURLVariable(),
+		"HOME", claudeCode.DirVariable, codexCLI.DirVariable, agentkind.AnthropicKey, agentkind.OpenAIKey, agentkind.CodexKey,
+		workorder.APIAnthropic.BaseURLVariable(), workorder.APIOpenAI.BaseURLVariable(),
 	}
 }
 
@@ -47,11 +46,13 @@ func Variables() []string {
 type Command struct {
 	Argv []string
 	Env  []string // NAME=value
-	// Files are by their paths in the sandbox. Each gets what is there, nil for nothing, and returns what is to be there when the program starts.
+	// Files are to be written before the start, by their paths in the sandbox. Each function gets the present content, nil without a file,
+	// and returns the new one.
 	Files map[string]func(old []byte) ([]byte, error)
 }
 
-// Line is how the agent's program is started: it asks nothing that a person would have to answer before it works, but for a login where there is no key.
+// Line returns the command that starts the agent's program. The program asks the user nothing before it works, except for a login if
+// there is no key.
 func Line(s Start) (Command, error) {
 	switch h := s.Harness; h.Name {
 	case workorder.HarnessClaudeCode:
@@ -61,39 +62,33 @@ func Line(s Start) (Command, error) {
 	case workorder.HarnessOpencode:
 		return opencode(s)
 	case workorder.HarnessCommand:
-		return Command{Argv: append(slices.Clone(h.Command), h.Args...), Env: []string{
-			"SANDBOX_AGENT_BRIEFING_FILE=" + s.File,
-			"SANDBOX_AGENT_PROMPT=" + s.Prompt,
-		}}, nil
+		return Command{
+			Argv: append(slices.Clone(h.Command), h.Args...),
+			Env:  []string{"SANDBOX_AGENT_BRIEFING_FILE=" + s.File, "SANDBOX_AGENT_PROMPT=" + s.Prompt},
+		}, nil
 	}
 	return Command{}, fmt.Errorf("agent %q: use one of %v", s.Harness.Name, workorder.Harnesses())
 }
 
-// Login is the file of the home folder in which a program keeps its login.
-func Login(harness string) string {
-	return map[string]string{
-		workorder.HarnessClaudeCode: ".claude/.credentials.json", workorder.HarnessCodex: ".codex/auth.json",
-		workorder.HarnessOpencode: ".local/share/opencode/auth.json",
-	}[harness]
-}
-
 // claude has no questions of its first start in a sandbox that is made for it.
 func claude(s Start) Command {
-	argv := model([]string{"claude", "--dangerously-skip-permissions", "--append-system-prompt", s.Briefing}, s.Harness)
+	argv := model(append(slices.Clone(claudeCode.Terminal), "--append-system-prompt", s.Briefing), s.Harness)
 	return Command{
-		Argv: prompted(argv, s.Prompt), Env: []string{"IS_SANDBOX=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
-		Files: map[string]func([]byte) ([]byte, error){path.Join(cmp.Or(s.Env["CLAUDE_CONFIG_DIR"], s.Env["HOME"]),
-			".claude.json"): s.claudeAnswers},
+		Argv: prompted(argv, s.Prompt), Env: append([]string{"IS_SANDBOX=1"}, claudeCode.Env...),
+		Files: map[string]func([]byte) ([]byte, error){
+			path.Join(cmp.Or(s.Env[claudeCode.DirVariable], s.Env["HOME"]), ".claude.json"): s.claudeAnswers,
+		},
 	}
 }
 
-// claudeAnswers answers what Claude Code asks at its first start, at the first in a folder, and of a key that it has not seen. What it keeps there itself stays.
+// claudeAnswers answers the questions of Claude Code at its first start, at the first start in a directory, and about a key that it has
+// not seen. Its other settings in the file stay.
 func (s Start) claudeAnswers(old []byte) ([]byte, error) {
 	var all map[string]any
 	known := json.NewDecoder(bytes.NewReader(old))
 	known.UseNumber() // of any size
 	if err := known.Decode(&all); err != nil && len(old) > 0 {
-		return old, nil // it says so itself
+		return old, nil // the program reports it
 	}
 	if all == nil {
 		all = map[string]any{}
@@ -101,7 +96,7 @@ func (s Start) claudeAnswers(old []byte) ([]byte, error) {
 	all["hasCompletedOnboarding"], all["bypassPermissionsModeAccepted"] = true, true
 	project := object(object(all, "projects"), s.Workdir)
 	project["hasTrustDialogAccepted"], project["hasCompletedProjectOnboarding"] = true, true
-	if key := s.Env[anthropicKey]; key != "" {
+	if key := s.Env[agentkind.AnthropicKey]; key != "" {
 		const kept = 20 // characters at the end of a key, by which it is known
 		end := key[max(0, len(key)-kept):]
 		answers := object(all, "customApiKeyResponses")
@@ -113,7 +108,7 @@ func (s Start) claudeAnswers(old []byte) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// object is the object of that name in another, made where there is none.
+// object returns the object of that name in another, and creates it if it is missing.
 func object(in map[string]any, name string) map[string]any {
 	o, ok := in[name].(map[string]any)
 	if !ok {
@@ -123,31 +118,29 @@ func object(in map[string]any, name string) map[string]any {
 	return o
 }
 
-// codex takes a key in place of a login only of a provider that is configured.
+// codex configures a provider: only for such a one the program accepts a key instead of a login.
 func codex(s Start) Command {
-	argv := []string{"codex", "--dangerously-bypass-approvals-and-sandbox"}
+	argv := slices.Clone(codexCLI.Terminal)
 	config := func(format string, args ...any) { argv = append(argv, "-c", fmt.Sprintf(format, args...)) }
-	config("analytics.enabled=false")
-	// Without these it asks servers of its maker, and waits for ever for one that does not answer.
-	argv = append(argv, "--disable", "plugins", "--disable", "apps")
 	argv = append(argv, "--disable", "shell_snapshot") // a file with all variables, keys too
 	if s.NoProviderTools {
 		config(`web_search="disabled"`)
 	}
-	config(`projects={%s={trust_level="trusted"}}`, quoted(s.Workdir))
-	for _, name := range []string{openaiKey, codexKey} {
-		if s.Env[name] == "" || slices.ContainsFunc(s.Harness.Args, ownProvider) {
+	config(`projects={%s={trust_level="trusted"}}`, agentkind.TOMLString(s.Workdir))
+	for _, name := range []string{agentkind.OpenAIKey, agentkind.CodexKey} {
+		if s.Env[name] == "" || agentkind.CodexOwnProvider(s.Harness.Args) {
 			continue
 		}
-		config(`model_providers.sandbox={name="OpenAI",base_url=%s,env_key=%s,wire_api="responses"}`, quoted(s.server(workorder.APIOpenAI)),
-			quoted(name))
+		config(`model_providers.sandbox={name="OpenAI",base_url=%s,env_key=%s,wire_api="responses"}`,
+			agentkind.TOMLString(s.server(workorder.APIOpenAI)), agentkind.TOMLString(name))
 		config(`model_provider="sandbox"`)
 		break
 	}
 	return Command{
 		Argv: prompted(model(argv, s.Harness), s.Prompt),
-		Files: map[string]func([]byte) ([]byte, error){path.Join(cmp.Or(s.Env["CODEX_HOME"], path.Join(s.Env["HOME"], ".codex")),
-			"AGENTS.md"): s.codexBriefing},
+		Files: map[string]func([]byte) ([]byte, error){
+			path.Join(codexCLI.DirIn(func(name string) string { return s.Env[name] }), "AGENTS.md"): s.codexBriefing,
+		},
 	}
 }
 
@@ -158,34 +151,22 @@ func (s Start) codexBriefing(old []byte) ([]byte, error) {
 	return []byte("Read " + s.File + " first: it describes this sandbox.\n"), nil
 }
 
-// ownProvider reports whether an argument of codex names another provider than OpenAI.
-func ownProvider(arg string) bool {
-	return strings.Contains(arg, "model_provider") || arg == "--oss" || arg == "-p" || strings.HasPrefix(arg, "--profile")
-}
-
-// quoted is a string of TOML.
-func quoted(s string) string {
-	b, _ := json.Marshal(s) // a string always encodes, and as TOML reads it, too
-	return string(b)
-}
-
-// server is the URL of an API, with its version.
+// server returns the URL of an API, with its version.
 func (s Start) server(api workorder.ModelAPI) string {
-	base := cmp.Or(s.Env[api.BaseURLVariable()], api.DefaultBaseURL())
-	return strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1") + "/v1"
+	return api.VersionedURL(s.Env[api.BaseURLVariable()])
 }
 
-// opencode gets the addresses of its models, whatever the repository configures, and asks no server for a list.
+// opencode gets the addresses of its models here, whatever the repository configures, and does not request a list of models.
 func opencode(s Start) (Command, error) {
 	providers := map[string]any{}
 	h := s.Harness
-	env := []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
+	env := slices.Clone(opencodeCLI.Env)
 	keys := map[workorder.ModelAPI]string{
-		workorder.APIOpenAI:    cmp.Or(s.Env[openaiKey], s.Env[codexKey]),
-		workorder.APIAnthropic: s.Env[anthropicKey],
+		workorder.APIOpenAI:    cmp.Or(s.Env[agentkind.OpenAIKey], s.Env[agentkind.CodexKey]),
+		workorder.APIAnthropic: s.Env[agentkind.AnthropicKey],
 	}
-	if key := keys[workorder.APIOpenAI]; s.Env[openaiKey] != key {
-		env = append(env, openaiKey+"="+key)
+	if key := keys[workorder.APIOpenAI]; s.Env[agentkind.OpenAIKey] != key {
+		env = append(env, agentkind.OpenAIKey+"="+key)
 	}
 	var first, last string
 	for _, api := range []workorder.ModelAPI{workorder.APIOpenAI, workorder.APIAnthropic} {
@@ -207,7 +188,7 @@ func opencode(s Start) (Command, error) {
 	if err != nil {
 		return Command{}, err
 	}
-	argv := model([]string{"opencode"}, h)
+	argv := model(slices.Clone(opencodeCLI.Terminal), h)
 	if s.Prompt != "" {
 		argv = append(argv, "--prompt="+s.Prompt) // it may begin with a hyphen
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -60,16 +61,16 @@ func TestKeys(t *testing.T) {
 		no        bool // tools of the provider
 		want, not []string
 	}{
-		"claude":              {workorder.Harness{Name: "claude-code"}, map[string]string{anthropicKey: key, "CLAUDE_CONFIG_DIR": "/c"}, false, []string{`"approved":["` + key[len(key)-20:] + `"]`}, nil},
-		"a short key":         {workorder.Harness{Name: "claude-code"}, map[string]string{anthropicKey: "short"}, false, []string{`"approved":["short"]`}, nil},
+		"claude":              {workorder.Harness{Name: "claude-code"}, map[string]string{agentkind.AnthropicKey: key, "CLAUDE_CONFIG_DIR": "/c"}, false, []string{`"approved":["` + key[len(key)-20:] + `"]`}, nil},
+		"a short key":         {workorder.Harness{Name: "claude-code"}, map[string]string{agentkind.AnthropicKey: "short"}, false, []string{`"approved":["short"]`}, nil},
 		"claude without one":  {workorder.Harness{Name: "claude-code"}, nil, false, nil, []string{"approved"}},
-		"codex":               {workorder.Harness{Name: "codex"}, map[string]string{openaiKey: key, "OPENAI_BASE_URL": "http://gate/v1"}, true, []string{`base_url="http://gate/v1"`, `env_key="OPENAI_API_KEY"`, `web_search="disabled"`}, nil},
-		"its other key":       {workorder.Harness{Name: "codex"}, map[string]string{codexKey: key}, false, []string{`base_url="https://api.openai.com/v1"`, `env_key="CODEX_API_KEY"`}, []string{"web_search"}},
+		"codex":               {workorder.Harness{Name: "codex"}, map[string]string{agentkind.OpenAIKey: key, "OPENAI_BASE_URL": "http://gate/v1"}, true, []string{`base_url="http://gate/v1"`, `env_key="OPENAI_API_KEY"`, `web_search="disabled"`}, nil},
+		"its other key":       {workorder.Harness{Name: "codex"}, map[string]string{agentkind.CodexKey: key}, false, []string{`base_url="https://api.openai.com/v1"`, `env_key="CODEX_API_KEY"`}, []string{"web_search"}},
 		"codex without one":   {workorder.Harness{Name: "codex"}, nil, false, nil, []string{"model_provider"}},
-		"an own provider":     {workorder.Harness{Name: "codex", Args: []string{"--oss"}}, map[string]string{openaiKey: key}, false, nil, []string{"model_provider"}},
-		"opencode":            {workorder.Harness{Name: "opencode", Model: "gpt"}, map[string]string{openaiKey: key, anthropicKey: key, "OPENAI_BASE_URL": "http://gate"}, false, []string{"openai/gpt", `"baseURL":"http://gate/v1"`, `"baseURL":"https://api.anthropic.com/v1"`}, nil},
-		"opencode, claude":    {workorder.Harness{Name: "opencode", Model: "claude-x"}, map[string]string{openaiKey: key, anthropicKey: key}, false, []string{"anthropic/claude-x"}, nil},
-		"opencode, own model": {workorder.Harness{Name: "opencode", Model: "mine/x"}, map[string]string{openaiKey: key}, false, []string{"\x00mine/x"}, nil},
+		"an own provider":     {workorder.Harness{Name: "codex", Args: []string{"--oss"}}, map[string]string{agentkind.OpenAIKey: key}, false, nil, []string{"model_provider"}},
+		"opencode":            {workorder.Harness{Name: "opencode", Model: "gpt"}, map[string]string{agentkind.OpenAIKey: key, agentkind.AnthropicKey: key, "OPENAI_BASE_URL": "http://gate"}, false, []string{"openai/gpt", `"baseURL":"http://gate/v1"`, `"baseURL":"https://api.anthropic.com/v1"`}, nil},
+		"opencode, claude":    {workorder.Harness{Name: "opencode", Model: "claude-x"}, map[string]string{agentkind.OpenAIKey: key, agentkind.AnthropicKey: key}, false, []string{"anthropic/claude-x"}, nil},
+		"opencode, own model": {workorder.Harness{Name: "opencode", Model: "mine/x"}, map[string]string{agentkind.OpenAIKey: key}, false, []string{"\x00mine/x"}, nil},
 	} {
 		c, err := Line(Start{Harness: row.h, Workdir: "/w", Env: row.env, NoProviderTools: row.no})
 		if err != nil {
@@ -92,7 +93,7 @@ func TestKeys(t *testing.T) {
 // What Claude Code has in its file stays, also where it cannot be read.
 func TestClaudeAnswers(t *testing.T) {
 	t.Parallel()
-	s := Start{Workdir: "/w", Env: map[string]string{anthropicKey: "new"}}
+	s := Start{Workdir: "/w", Env: map[string]string{agentkind.AnthropicKey: "new"}}
 	b, err := s.claudeAnswers([]byte(`{"own":12345678901234567890,"projects":{"/w":{"cost":2},"/x":{}},"customApiKeyResponses":{"approved":["old"],"rejected":["no"]}}`))
 	if err != nil {
 		t.Fatal(err)

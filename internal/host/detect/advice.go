@@ -2,11 +2,14 @@ package detect
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 )
 
 // adviceFiles are texts for people and agents.
-var adviceFiles = []string{"AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUTING.md"}
+var adviceFiles = append(slices.Clone(agentkind.InstructionFiles), "CONTRIBUTING.md")
 
 var (
 	heading = regexp.MustCompile(`(?i)^#{1,6}\s+.*\b(tests?|testing|lint(ing)?|checks?|build(ing)?|verify)\b`)

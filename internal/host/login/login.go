@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 	"github.com/sandbox-agent/sandbox-agent/projects"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -19,8 +20,8 @@ import (
 // Login is the login of a harness.
 type Login struct {
 	Harness string
-	Name    string    // the variable whose value it is
-	File    string    // where it lies
+	Name    string // the variable whose value it is
+	File    string
 	Expires time.Time // zero means it does not say
 	Token   string
 }
@@ -32,50 +33,48 @@ func (l *Login) Ref() string { return projects.SecretLogin + "://" + l.Harness }
 var ErrNone = errors.New("there is no login")
 
 // ExpiredError refuses a login whose time is over.
-type ExpiredError struct {
-	Login *Login
-	again string // the program that renews it
-}
+type ExpiredError struct{ Login *Login }
 
 func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("the login of %s in %s expired at %s: start `%s` once on this machine, which renews it",
-		e.Login.Harness, e.Login.File, e.Login.Expires.Local().Format(time.DateTime), e.again)
+		e.Login.Harness, e.Login.File, e.Login.Expires.Local().Format(time.DateTime),
+		agentkind.Of(e.Login.Harness).Program())
 }
 
 // maxFile bounds what is read, in bytes: such a file has a few tokens of some kB each.
 const maxFile = 1 << 20
 
-// Read returns the login of a harness as the value of a variable. One that is not there is ErrNone, one whose time is over an
-// *ExpiredError, with the login beside it.
+// Read returns the login of a harness as the value of a variable. A missing login is ErrNone. An expired one is returned with an
+// *ExpiredError.
 func Read(getenv func(string) string, harness, name string, now time.Time) (*Login, error) {
 	file, err := File(getenv, harness)
 	if err != nil {
 		return nil, err
 	}
-	k, l := kinds[harness], &Login{Harness: harness, Name: name, File: file}
+	l := &Login{Harness: harness, Name: name, File: file}
 	b, err := readFile(l.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w of %s in %s", ErrNone, harness, l.File)
 	}
 	if err == nil {
-		err = k.read(l, b)
+		err = readers[harness](l, b)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the login of %s in %s: %w", harness, l.File, err)
 	}
 	if !l.Expires.IsZero() && !now.Before(l.Expires) {
-		return l, &ExpiredError{l, k.program}
+		return l, &ExpiredError{l}
 	}
 	return l, nil
 }
 
-// File is where the login of a harness lies, or would.
+// File returns the path of the login of a harness, which may be missing.
 func File(getenv func(string) string, harness string) (string, error) {
-	k, ok := kinds[harness]
-	if !ok {
+	if readers[harness] == nil {
 		return "", fmt.Errorf("%w of %q", ErrNone, harness)
 	}
-	file := k.file(getenv)
+	agent := agentkind.Of(harness)
+	file := filepath.Join(agent.DirIn(getenv), agent.LoginFile)
 	if !filepath.IsAbs(file) {
 		return "", fmt.Errorf("%w of %s: HOME is not set", ErrNone, harness)
 	}
@@ -85,7 +84,7 @@ func File(getenv func(string) string, harness string) (string, error) {
 // Any is the login of a harness under the first name that it has a token for.
 func Any(getenv func(string) string, harness string, now time.Time) (l *Login, err error) {
 	err = fmt.Errorf("%w of %q", ErrNone, harness)
-	for _, name := range projects.LoginKeys(harness) {
+	for _, name := range agentkind.Of(harness).LoginKeys {
 		if l, err = Read(getenv, harness, name, now); err == nil {
 			break
 		}
@@ -104,30 +103,9 @@ func readFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// kind is how one program keeps its login.
-type kind struct {
-	program string
-	file    func(getenv func(string) string) string
-	read    func(l *Login, content []byte) error
-}
-
-var kinds = map[string]kind{
-	workorder.HarnessClaudeCode: {"claude", in("CLAUDE_CONFIG_DIR", "", ".claude", ".credentials.json"), readClaude},
-	workorder.HarnessCodex:      {"codex", in("CODEX_HOME", "", ".codex", "auth.json"), readCodex},
-	workorder.HarnessOpencode:   {"opencode", in("XDG_DATA_HOME", "opencode", ".local/share/opencode", "auth.json"), readOpencode},
-}
-
-// in is a file in the folder that a variable names (and one below it), else in one of the home folder.
-func in(variable, below, folder, file string) func(func(string) string) string {
-	return func(getenv func(string) string) string {
-		if dir := getenv(variable); dir != "" {
-			return filepath.Join(dir, below, file)
-		}
-		if home := getenv("HOME"); home != "" {
-			return filepath.Join(home, filepath.FromSlash(folder), file)
-		}
-		return ""
-	}
+// readers read the file of each program.
+var readers = map[string]func(l *Login, content []byte) error{
+	agentkind.ClaudeCode: readClaude, agentkind.Codex: readCodex, agentkind.Opencode: readOpencode,
 }
 
 // errForm never repeats what the file has.
@@ -171,8 +149,8 @@ func readCodex(l *Login, content []byte) error {
 		return nil
 	}
 	if len(f.Tokens) > 0 && string(f.Tokens) != "null" {
-		return errors.New("it is one of ChatGPT, whose server " +
-			"is not that of the API: log in with a key (`codex login --with-api-key`), or export OPENAI_API_KEY")
+		return errors.New("a login with ChatGPT does not work with the API: log in with a key (`codex login --with-api-key`), " +
+			"or export OPENAI_API_KEY")
 	}
 	return fmt.Errorf("%w of an account in it", ErrNone)
 }

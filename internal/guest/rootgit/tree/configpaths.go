@@ -3,46 +3,14 @@ package tree
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/agentkind"
 )
 
-// configPaths are the files that can make agents run programs, or ask for fewer permissions. Each counts in
-// every directory of the repository, because an agent may be started in any. "/**" means everything below.
-// Source: the agents' documentation as of 2026-11; files of other agents keep the branch's version.
-var configPaths = []string{
-	".claude/settings.json",       // Claude Code: hooks, permissions, environment, plugins, status line
-	".claude/settings.local.json", // the same, with precedence
-	".claude/hooks/**",            // usual place of its hooks
-	".claude/agents/**",           // sub-agents: their front matter names hooks, tools and MCP servers
-	".claude/commands/**",         // commands: lines with ! run programs
-	".claude/skills/**",           // skills: front matter with hooks, and scripts
-	".claude/plugins/**",          // plugins: hooks and MCP servers
-	".mcp.json",                   // Claude Code, Copilot and others: MCP servers, which are programs
-	"opencode.json",               // opencode: MCP servers, plugins, permissions
-	"opencode.jsonc",              // the same
-	".opencode/**",                // its plugins, tools, agents and commands
-	".codex/**",                   // Codex: config.toml with MCP servers, notify and sandbox; hooks, rules
-	".gemini/settings.json",       // Gemini CLI: hooks, MCP servers, tool discovery commands
-	".gemini/.env",                // its environment, the endpoint of its model included
-	".gemini/hooks/**",            // usual place of its hooks
-	".gemini/extensions/**",       // extensions bring MCP servers and hooks
-	".gemini/commands/**",         // commands: !{...} runs programs
-	".qwen/**",                    // Qwen Code: all of these under another name
-	".cursor/mcp.json",            // Cursor: MCP servers
-	".cursor/hooks.json",          // Cursor: hooks
-	".cursor/hooks/**",            // usual place of its hooks
-	".cursor/cli.json",            // Cursor: permissions
-	".cursor/environment.json",    // Cursor: commands that run at the start
-	".vscode/mcp.json",            // Copilot in VS Code: MCP servers
-	".github/mcp.json",            // Copilot: MCP servers
-	".github/hooks/**",            // Copilot: hooks
-	".github/copilot/**",          // Copilot: settings
-	".aider.conf.yml",             // Aider: commands for lint and test, and what is run without asking
-	".amp/settings.json",          // Amp: MCP servers, permissions
-	".continue/**",                // Continue: MCP servers, models and their endpoints
-	".roo/mcp.json",               // Roo Code: MCP servers
-	".kiro/**",                    // Kiro: hooks, MCP servers
-}
+// configPaths are the files that can make agents run programs, or ask for fewer permissions.
+var configPaths = slices.Concat(agentkind.Settings, agentkind.Prompts)
 
 // maxLinks bounds how many links of the base lead from one such file to the next.
 const maxLinks = 8
