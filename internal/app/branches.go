@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
@@ -68,57 +69,39 @@ func (r Branches) Handoff(ctx context.Context, b *branch.Branch) (*handoff.Place
 	}, dir)
 }
 
-// FindOrCurrent returns the branch that the arguments name; without a name the one that descends from the current HEAD.
-func (r Branches) FindOrCurrent(ctx context.Context, args []string) (*branch.Branch, error) {
-	if len(args) == 1 {
-		b, err := r.Find(ctx, args[0])
-		if errors.Is(err, branch.ErrNone) {
-			err = r.UnknownName(ctx, args[0], err)
-		}
-		return b, err
-	}
-	top, found, err := r.Descending(ctx)
-	if err != nil {
+// Current returns the one sandbox's branch that descends from the HEAD of the repository in the current directory; nil if
+// there is none, or outside of any repository. It considers branches that were created after since and that want
+// accepts. Several are a usage error.
+func (r Branches) Current(ctx context.Context, since time.Time, want func(*branch.Branch) bool) (*branch.Branch, error) {
+	top, err := r.RepoRoot()
+	if err != nil || top == "" {
 		return nil, err
-	}
-	if top == "" {
-		return nil, fault.New(workorder.ExitUsage, errors.New("the current directory is in no git repository"),
-			"name a sandbox; `sandbox-agent list --all` lists those with a branch")
-	}
-	names := make([]string, 0, len(found))
-	for _, b := range found {
-		names = append(names, b.Sandbox)
-	}
-	switch len(found) {
-	case 0:
-		return nil, NotFound(errors.New("no sandbox's branch descends from the current HEAD"), "name one; `sandbox-agent list` lists them")
-	case 1:
-		return found[0], nil
-	}
-	err = fmt.Errorf("the branches of several sandboxes descend from the current HEAD: %s", strings.Join(names, ", "))
-	return nil, fault.New(workorder.ExitUsage, err, "name one")
-}
-
-// Descending returns the repository that the user is in, "" outside of any, and the branches of sandboxes that descend from its HEAD.
-func (r Branches) Descending(ctx context.Context) (top string, found []*branch.Branch, err error) {
-	if top, err = r.RepoRoot(); err != nil || top == "" {
-		return "", nil, err
 	}
 	head, err := localrepo.Git(top).Resolve(ctx, "HEAD")
 	if err != nil {
-		return top, nil, err
+		return nil, err
 	}
 	all, err := r.BranchStore()
 	if err != nil {
-		return top, nil, err
+		return nil, err
 	}
 	list, err := all.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found *branch.Branch
+	var names []string
 	for _, i := range list {
-		if i.Repo == top && i.DescendsFrom(ctx, head) {
-			found = append(found, i.Branch)
+		if i.Repo == top && i.Created.After(since) && i.DescendsFrom(ctx, head) && want(i.Branch) {
+			found = i.Branch
+			names = append(names, i.Name)
 		}
 	}
-	return top, found, err
+	if len(names) > 1 {
+		err = fmt.Errorf("the branches of several sandboxes descend from the current checkout: %s", strings.Join(names, ", "))
+		return nil, fault.New(workorder.ExitUsage, err, "name one")
+	}
+	return found, nil
 }
 
 // CheckInTree returns a usage error unless the user is in a work tree of the repository that a verb changes: a verb changes only what the

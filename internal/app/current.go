@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
@@ -28,13 +28,14 @@ const (
 	defaultDigits = 5
 )
 
-// Current returns the name of the sandbox of a command that names none: that of the environment; the one whose branch
-// descends from HEAD; or else one of the current directory, which it creates. An image is only for a new one.
+// Current returns the name of the sandbox in which a command runs that names none. It is found as by Env.Work, but
+// without tasks: the sandbox of a finished task is gone. If there is none, Current creates one for the current
+// directory. An image is only for a new one.
 func (b Sandboxes) Current(ctx context.Context, image string) (string, error) {
 	if name := b.Getenv(SandboxVariable); name != "" {
 		return name, nil
 	}
-	if name, err := b.descendingHere(ctx); err != nil || name != "" {
+	if name, err := b.descending(ctx); err != nil || name != "" {
 		return name, err
 	}
 	dir, err := filepath.Abs(cmp.Or(b.Dir, "."))
@@ -118,31 +119,22 @@ func (b Sandboxes) ChooseRuntime(ctx context.Context, m *sandbox.Manager, s *san
 	return err
 }
 
-// descendingHere is the one sandbox whose branch descends from what is checked out here; "" where there is none.
-func (b Sandboxes) descendingHere(ctx context.Context) (string, error) {
-	_, found, err := b.Branches().Descending(ctx)
-	if err != nil || len(found) == 0 {
-		return "", err
-	}
+// descending returns the existing sandbox whose branch descends from the current checkout; "" if there is none.
+func (b Sandboxes) descending(ctx context.Context) (string, error) {
 	m, err := b.Manager(false)
 	if err != nil {
 		return "", err
 	}
 	defer m.Close()
-	var names []string
-	for _, b := range found {
-		if _, err := m.Get(ctx, b.Sandbox); err == nil { // one that is gone, or not to be had, is not meant
-			names = append(names, b.Sandbox)
-		}
+	found, err := b.Branches().Current(ctx, time.Time{}, func(c *branch.Branch) bool {
+		_, err := m.Get(ctx, c.Sandbox)
+		return err == nil
+	})
+	if err != nil || found == nil {
+		return "", err
 	}
-	switch len(names) {
-	case 0:
-		return "", nil
-	case 1:
-		b.Say(fmt.Sprintf("note: in sandbox %s, whose branch descends from what is checked out here", names[0]))
-		return names[0], nil
-	}
-	return "", Usagef("the branches of several sandboxes descend from what is checked out here: %s: name one", strings.Join(names, ", "))
+	b.Say(fmt.Sprintf("note: in sandbox %s, whose branch descends from the current checkout", found.Sandbox))
+	return found.Sandbox, nil
 }
 
 // ContainerImage returns the image of a container that was created without one.

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,71 +17,77 @@ import (
 func newLogCmd(a *App) *cobra.Command {
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "log [SANDBOX]", Short: "Show the commits of a sandbox with their commands", Args: cmdutil.OneOrThis,
-		ValidArgsFunction: a.CompleteBranches,
-		Long: `Shows the commits of a sandbox's branch, newest first, and below each the
-commands that made it, with exit code and duration. The default is the sandbox
-whose branch descends from what is checked out here.`,
-		Example: "  sandbox-agent log dev\n  sandbox-agent log dev -p\n  git log sandbox/dev",
+		Use: "log [TASK | SANDBOX]", Short: "Show the commits of a task or sandbox", Args: cmdutil.LastOrOne,
+		ValidArgsFunction: a.CompleteWork,
+		Long: `Shows the commits of a task's or sandbox's branch since its base, newest first.
+Below each commit of a sandbox are the commands that made it, with exit code and
+duration; a task's attempts follow its commits. Without a name: see 'help
+names'.`,
+		Example: "  sandbox-agent log A1B2\n  sandbox-agent log dev -p\n  git log sandbox/dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			b, err := a.Branches().FindOrCurrent(ctx, args)
+			w, err := a.Work(ctx, args)
 			if err != nil {
 				return err
 			}
 			if patch && !asJSON {
-				w := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
-				return errors.Join(b.Patch(ctx, w), w.flush())
+				out := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
+				return errors.Join(w.Patch(ctx, out), out.flush())
 			}
-			all, err := b.Log(ctx)
-			if err != nil {
+			l, err := w.Log(ctx)
+			switch {
+			case err != nil:
 				return err
+			case asJSON && w.Task != nil:
+				return a.JSON(l)
+			case asJSON:
+				return a.JSON(l.Commits)
 			}
-			if asJSON {
-				return a.JSON(all)
+			cmdutil.PrintLog(a.Stdout, l.Commits)
+			for _, t := range l.Attempts {
+				fmt.Fprintf(a.Stdout, "attempt %d   %s  %s\n", t.Number, t.FinishedAt.Local().Format(time.DateTime), t.Status)
 			}
-			cmdutil.PrintLog(a.Stdout, all)
 			return nil
 		},
 	}
 	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "show the changes of each commit")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: a sandbox's list of commits, or a task's with its attempts")
 	return cmd
 }
 
 func newMergeCmd(a *App) *cobra.Command {
 	remove, asJSON := false, false
 	cmd := &cobra.Command{
-		Use: "merge [SANDBOX]", Short: "Merge a sandbox's branch into the current branch", Args: cmdutil.OneOrThis,
-		ValidArgsFunction: a.CompleteBranches,
-		Long: `Merges a sandbox's branch into the branch that is checked out, with a merge
-commit. Uncommitted changes are stashed meanwhile and restored. Conflicts stay
-in the files, as git leaves them. The default is the sandbox whose branch
-descends from what is checked out here.`,
-		Example: "  sandbox-agent merge dev\n  sandbox-agent merge dev -d",
+		Use: "merge [TASK | SANDBOX]", Short: "Merge a task or sandbox into the current branch", Args: cmdutil.LastOrOne,
+		ValidArgsFunction: a.CompleteWork,
+		Long: `Merges the branch of a task or sandbox into the branch that is checked out, with
+a merge commit. Uncommitted changes are stashed meanwhile and restored.
+Conflicts stay in the files, as git leaves them. Working trees outside of the
+current directory are never changed. Without a name: see 'help names'.`,
+		Example: "  sandbox-agent merge A1B2\n  sandbox-agent merge dev -d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			b, err := a.Branches().FindOrCurrent(ctx, args)
+			w, err := a.Work(ctx, args)
 			if err != nil {
 				return err
 			}
-			p, err := a.Branches().SavedHandoff(ctx, "merge", b, remove)
+			p, err := w.OpenHere(ctx, "merge", remove)
 			if err != nil {
 				return err
 			}
-			without, err := p.Merge(ctx, "Merge sandbox "+b.Sandbox)
+			without, err := p.Merge(ctx, w.MergeMessage())
 			if err != nil {
 				return err
 			}
 			line := "already up to date"
 			if !without {
-				line = fmt.Sprintf("merged %s in %s", b.Sandbox, text.Clean(p.Path()))
+				line = fmt.Sprintf("merged %s in %s", w.Name(), text.Clean(p.Path()))
 			}
 			if err := a.Done(asJSON, handedOver{Path: p.Path(), Head: p.Head, Changed: !without}, "%s", line); err != nil || !remove {
 				return err
 			}
-			head, err := a.Branches().DeleteMerged(ctx, b, p.Head)
-			return a.deleted(b.Sandbox, head, asJSON, err)
+			head, err := a.Branches().DeleteMerged(ctx, w.Branch, p.Head)
+			return a.deleted(w.Name(), head, asJSON, err)
 		},
 	}
 	cmd.Flags().BoolVarP(&remove, "delete", "d", false, "delete the sandbox and its branch afterwards")

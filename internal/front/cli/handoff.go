@@ -8,136 +8,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
-
-// meant is the task that the arguments name, collected if it has ended; without one it is the last that was begun here.
-func (a *App) meant(ctx context.Context, args []string) (*store.Record, error) {
-	id := ""
-	if len(args) > 0 {
-		id = args[0]
-	} else {
-		st, err := a.Store()
-		if err != nil {
-			return nil, err
-		}
-		list, err := st.List()
-		if err != nil {
-			return nil, err
-		}
-		last, err := a.last(ctx, list)
-		if err != nil {
-			return nil, err
-		}
-		id = last.TaskID
-	}
-	_, rec, err := a.Tasks().Find(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return a.Tasks().Collect(ctx, rec)
-}
-
-// last is the newest task of the repository that the user is in, and outside of any the newest of all: who says `apply` in one
-// repository does not mean the files of another.
-func (a *App) last(ctx context.Context, newest []*store.Record) (*store.Record, error) {
-	if len(newest) == 0 {
-		return nil, fault.New(workorder.ExitNotFound, errors.New("there are no tasks yet"),
-			"start one with: sandbox-agent \"fix the flaky test\"")
-	}
-	dir, err := a.CurrentDir()
-	if err != nil {
-		return nil, err
-	}
-	top := localrepo.RepoRoot(dir)
-	if top == "" {
-		return newest[0], nil
-	}
-	for _, rec := range newest {
-		if handoff.Of(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
-			return rec, nil
-		}
-	}
-	of := cmp.Or(newest[0].LocalRepo, newest[0].Repo, "no repository")
-	return nil, fault.New(workorder.ExitNotFound, fmt.Errorf("no task on this machine is of the repository %s", top),
-		fmt.Sprintf("name a task: the last one is %s, of %s; `sandbox-agent ps --all` lists them", newest[0].TaskID, of))
-}
-
-// place is the repository of this machine that has the work of a task, or of a sandbox.
-func (a *App) place(ctx context.Context, args []string) (*handoff.Place, error) {
-	if len(args) == 1 {
-		if b, err := a.Branches().Find(ctx, args[0]); err == nil {
-			return a.Branches().Handoff(ctx, b)
-		} else if !errors.Is(err, branch.ErrNone) {
-			return nil, err
-		}
-	}
-	rec, err := a.meant(ctx, args)
-	if err != nil {
-		return nil, err
-	}
-	res, err := outcome.ReadResult(rec)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := a.CurrentDir()
-	if err != nil {
-		return nil, err
-	}
-	repo := cmp.Or(rec.LocalRepo, rec.Repo)
-	if top := localrepo.RepoRoot(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
-		repo = top
-	}
-	return handoff.Open(ctx, handoff.Work{Of: "task " + rec.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA}, dir)
-}
-
-// placeHere is place, of a repository that the user is in.
-func (a *App) placeHere(ctx context.Context, verb string, args []string) (*handoff.Place, error) {
-	p, err := a.place(ctx, args)
-	if err == nil {
-		err = a.Branches().CheckInTree(ctx, verb, p.Of[strings.LastIndexByte(p.Of, ' ')+1:], p.Path())
-	}
-	return p, err
-}
-
-// placeToCheckOut is placeHere, of a sandbox once what no command has committed is.
-func (a *App) placeToCheckOut(ctx context.Context, args []string) (*handoff.Place, error) {
-	const verb = "checkout"
-	if len(args) == 1 {
-		if b, err := a.Branches().Find(ctx, args[0]); err == nil {
-			return a.Branches().SavedHandoff(ctx, verb, b, false)
-		} else if !errors.Is(err, branch.ErrNone) {
-			return nil, err
-		}
-	}
-	return a.placeHere(ctx, verb, args)
-}
 
 func newDiffCmd(a *App) *cobra.Command {
 	stat, names := false, false
 	cmd := &cobra.Command{
 		Use: "diff [TASK | SANDBOX]", Short: "Show the changes of a task or sandbox", Args: cmdutil.LastOrOne, ValidArgsFunction: a.CompleteWork,
 		Long: `Shows what the branch of a task or sandbox changed since its base, as git diff
-does. The default is the last task of the repository in the current directory,
-and outside of any repository the last task. The repository is the task's own
-where that is on this machine; otherwise run it in your clone.`,
+does. The repository is the task's own where that is on this machine; otherwise
+run it in your clone. Without a name: see 'help names'.`,
 		Example: "  sandbox-agent diff\n  sandbox-agent diff A1B2 --stat\n  sandbox-agent diff A1B2 > work.patch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.place(cmd.Context(), args)
+			w, err := a.Work(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			p, err := w.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -151,8 +47,8 @@ where that is on this machine; otherwise run it in your clone.`,
 			if !cmdutil.IsTerminal(a.Stdout) {
 				return p.Diff(cmd.Context(), a.Stdout, options...)
 			}
-			w := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
-			return errors.Join(p.Diff(cmd.Context(), w, options...), w.flush())
+			out := &diffWriter{w: a.Stdout, color: a.Color(a.Stdout)}
+			return errors.Join(p.Diff(cmd.Context(), out, options...), out.flush())
 		},
 	}
 	cmd.Flags().BoolVar(&stat, "stat", false, "print only the number of changed lines per file")
@@ -243,9 +139,9 @@ func newCheckoutCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.CompleteWork,
 		Long: `Switches the working tree to the task's branch, or to a local branch at the last
 commit of a sandbox, which a second checkout updates. It never overwrites
-uncommitted changes, ignored files or your own commits on that branch. The
-default is the last task of the repository in the current directory. Working
-trees that the current directory is not in are never changed.`,
+uncommitted changes, ignored files or your own commits on that branch. Working
+trees that the current directory is not in are never changed. Without a name:
+see 'help names'.`,
 		Example: "  sandbox-agent checkout A1B2\n  sandbox-agent checkout dev -b try",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name != "" {
@@ -253,7 +149,11 @@ trees that the current directory is not in are never changed.`,
 					return err
 				}
 			}
-			p, err := a.placeToCheckOut(cmd.Context(), args)
+			w, err := a.Work(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			p, err := w.OpenHere(cmd.Context(), "checkout", false)
 			if err != nil {
 				return err
 			}
@@ -287,24 +187,17 @@ func newApplyCmd(a *App) *cobra.Command {
 		ValidArgsFunction: a.CompleteWork,
 		Long: `Merges the changes of a task or sandbox into the working tree and the index, and
 commits nothing. It changes nothing at all where the changes conflict with what
-is checked out, or where a changed file has uncommitted changes. The default is
-the last task of the repository in the current directory. Working trees outside
-of the current directory are never changed.`,
+is checked out, or where a changed file has uncommitted changes. Working trees
+outside of the current directory are never changed. Without a name: see
+'help names'.`,
 		Example: "  sandbox-agent apply A1B2\n  git diff --cached",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			var b *branch.Branch
-			var p *handoff.Place
-			var err error
-			if len(args) == 1 {
-				b, err = a.Branches().Find(ctx, args[0])
+			w, err := a.Work(ctx, args)
+			if err != nil {
+				return err
 			}
-			switch {
-			case b != nil && err == nil:
-				p, err = a.Branches().SavedHandoff(ctx, "apply", b, remove)
-			case err == nil || errors.Is(err, branch.ErrNone):
-				p, err = a.placeHere(ctx, "apply", args)
-			}
+			p, err := w.OpenHere(ctx, "apply", remove)
 			if err != nil {
 				return err
 			}
@@ -323,11 +216,11 @@ of the current directory are never changed.`,
 				return err
 			}
 			fmt.Fprintf(a.Stderr, "%d files changed in %s, none committed\n", len(files), text.Clean(p.Path()))
-			if remove && b != nil {
-				head, err := a.Branches().DeleteMerged(ctx, b, p.Head)
-				return a.deleted(b.Sandbox, head, asJSON, err)
+			if !remove {
+				return nil
 			}
-			return nil
+			head, err := a.Branches().DeleteMerged(ctx, w.Branch, p.Head)
+			return a.deleted(w.Name(), head, asJSON, err)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

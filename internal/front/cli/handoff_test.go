@@ -66,10 +66,26 @@ func TestHandoff(t *testing.T) {
 		t.Errorf("apply: %q, %q", got, git("status", "--porcelain"))
 	}
 	git("reset", "-q", "--hard")
+	var l app.WorkLog
+	if err := json.Unmarshal([]byte(run(0, "log", "--json")), &l); err != nil || l.TaskID != result.TaskID || l.Base != base || l.Head != head ||
+		len(l.Commits) != 1 || l.Commits[0].Commit != head || len(l.Attempts) != 1 || l.Attempts[0].Head != head {
+		t.Errorf("log: %+v, %v", l, err)
+	}
+	if got := run(0, "log", "a1b2", "-p"); !strings.Contains(got, head) || !strings.Contains(got, "+new\n") {
+		t.Errorf("log -p: %q", got)
+	}
+	run(workorder.ExitUsage, "merge", "--delete")
+	if got := run(0, "merge", "--json"); !strings.Contains(got, head) || git("log", "--format=%s", "-1") != "Merge task T-A1B2C3D4" {
+		t.Errorf("merge: %q", got)
+	}
+	if got := run(0, "merge", "A1B2", "--json"); !strings.Contains(got, `"changed": false`) {
+		t.Errorf("merge: %q", got)
+	}
+	git("reset", "-q", "--hard", base)
 	other := t.TempDir()
 	gittest.Git(t, other, "init", "-q")
 	at = other // a repository that the task is not of
-	for _, verb := range []string{"diff", "apply", "checkout", "open"} {
+	for _, verb := range []string{"diff", "log", "merge", "apply", "checkout", "open"} {
 		run(workorder.ExitNotFound, verb)
 	}
 	if got := git("status", "--porcelain", "--branch"); got != "## main" {

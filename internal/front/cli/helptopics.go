@@ -23,6 +23,7 @@ func helpTopics() []helpTopic {
 		{"exit-codes", "Exit codes", func(*cobra.Command) string { return exitCodesTopic() }},
 		{"environment", "Environment variables", func(*cobra.Command) string { return environmentTopic() }},
 		{"networks", "Network modes and rules", func(*cobra.Command) string { return networksTopic }},
+		{"names", "Names of tasks and sandboxes, and commands without one", func(*cobra.Command) string { return namesTopic }},
 	}
 }
 
@@ -111,7 +112,7 @@ func environmentTopic() string {
 	rows := []variableRow{
 		{"SANDBOX_AGENT_STATE_DIR", "directory of tasks, records and keys"},
 		{"SANDBOX_AGENT_VERBOSE", "true: --verbose for all commands"},
-		{app.SandboxVariable, "sandbox of 'exec' without a name"},
+		{app.SandboxVariable, "sandbox of commands without a name"},
 		{app.RuntimeVariable, "runtime of new sandboxes"},
 		{app.ImageVariable, "image of containers without --image"},
 		{"SANDBOX_AGENT_PROJECTS", "more directories with project files"},
@@ -145,6 +146,25 @@ func environmentTopic() string {
 	}
 	return b.String()
 }
+
+const namesTopic = `TASK is the ID of a task or the beginning of one, in any case and without T-:
+a1b2 is T-A1B2C3D4. SANDBOX is the name of a sandbox. Where a command takes both
+and a sandbox has the name, the sandbox is meant.
+
+'log', 'diff', 'checkout', 'merge' and 'apply' without a name take, in this order:
+
+  1. the sandbox that SANDBOX_AGENT_SANDBOX names
+  2. the last task of the repository in the current directory, or a newer
+     sandbox whose branch descends from the current checkout
+  3. outside of any repository, the last task
+
+Several such sandboxes are an error, and nothing is changed. A note on standard
+error names the choice. 'exec -- COMMAND' chooses in the same way among
+sandboxes only, and creates one for the current directory if there is none.
+'open', which takes tasks only, chooses the last task.
+
+Commands that stop or remove something always need a name.
+`
 
 const networksTopic = `A sandbox has one of three network modes:
 

@@ -47,7 +47,7 @@ func (o *openOptions) do(ctx context.Context, args []string, a *App) error {
 	if o.report && o.pr {
 		return app.Usagef("give --report or --pr, not both")
 	}
-	rec, err := a.meant(ctx, args)
+	rec, err := a.TaskOrLast(ctx, args)
 	if err != nil {
 		return err
 	}

@@ -145,14 +145,6 @@ func SomeSandboxes(cmd *cobra.Command, args []string) error {
 	return OneSandbox(cmd, args)
 }
 
-// OneOrThis accepts one name of a sandbox, or none: the default follows from the current directory.
-func OneOrThis(cmd *cobra.Command, args []string) error {
-	if len(args) <= 1 {
-		return nil
-	}
-	return OneSandbox(cmd, args)
-}
-
 // LastOrOne accepts one task id, or none: the default is the last task here.
 func LastOrOne(cmd *cobra.Command, args []string) error {
 	if len(args) <= 1 {

@@ -12,7 +12,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -463,17 +462,4 @@ func (b *Branch) Delete(ctx context.Context) error {
 // DescendsFrom reports whether the branch has a commit of the user's in its history, or is at it.
 func (b *Branch) DescendsFrom(ctx context.Context, commit string) bool {
 	return git.ValidSHA(commit) && b.git().Run(ctx, "merge-base", "--is-ancestor", commit, heads+b.Sandbox) == nil
-}
-
-// Patch writes the branch's own commits with their changes, the last one first.
-func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
-	const grace = time.Second
-	said, err := b.git().Stream(
-		ctx, nil, out, grace, "log", "-p", "--no-ext-diff", "--no-textconv", "--notes=refs/notes/"+notes, "--end-of-options",
-		heads+b.Sandbox, "^"+bases+b.Sandbox, "--",
-	)
-	if err != nil {
-		return fmt.Errorf("read the branch of sandbox %s: %w: %s", b.Sandbox, err, strings.TrimSpace(said))
-	}
-	return nil
 }

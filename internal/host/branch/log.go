@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/git"
 )
 
 // Entry is a commit, with what ran before it was made, or since where nothing changed.
@@ -19,11 +22,23 @@ type Entry struct {
 
 // Log is the branch's own commits, the last one first.
 func (b *Branch) Log(ctx context.Context) ([]Entry, error) {
+	all, err := Log(ctx, b.git(), heads+b.Sandbox, "^"+bases+b.Sandbox)
+	if err != nil {
+		return nil, fmt.Errorf("read the branch of sandbox %s: %w", b.Sandbox, err)
+	}
+	return all, nil
+}
+
+// Log returns commits of a repository with the commands noted at them, newest first. Revisions are those of git log.
+func Log(ctx context.Context, repo git.Repo, revisions ...string) ([]Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	var all []Entry
+	all := []Entry{}
 	var bad error
-	err := b.git().Each(ctx, func(record string) {
+	args := []string{
+		"log", "-z", "--no-show-signature", "--format=%H%x1f%ct%x1f%s%x1f%N", "--notes=refs/notes/" + notes, "--end-of-options",
+	}
+	err := repo.Each(ctx, func(record string) {
 		f := strings.SplitN(strings.TrimPrefix(record, "\n"), "\x1f", 4)
 		const fields = 4
 		var at int64
@@ -42,10 +57,27 @@ func (b *Branch) Log(ctx context.Context) ([]Entry, error) {
 			}
 		}
 		all = append(all, e)
-	}, "log", "-z", "--format=%H%x1f%ct%x1f%s%x1f%N", "--notes=refs/notes/"+notes,
-		"--end-of-options", heads+b.Sandbox, "^"+bases+b.Sandbox, "--")
-	if err != nil || bad != nil {
-		return nil, fmt.Errorf("read the branch of sandbox %s: %w", b.Sandbox, errors.Join(err, bad))
+	}, append(append(args, revisions...), "--")...)
+	return all, errors.Join(err, bad)
+}
+
+// Patch writes the branch's own commits with their changes, the last one first.
+func (b *Branch) Patch(ctx context.Context, out io.Writer) error {
+	if err := Patch(ctx, b.git(), out, heads+b.Sandbox, "^"+bases+b.Sandbox); err != nil {
+		return fmt.Errorf("read the branch of sandbox %s: %w", b.Sandbox, err)
 	}
-	return all, nil
+	return nil
+}
+
+// Patch writes commits of a repository with their changes, newest first. Revisions are those of git log.
+func Patch(ctx context.Context, repo git.Repo, out io.Writer, revisions ...string) error {
+	const grace = time.Second
+	args := []string{
+		"log", "-p", "--no-color", "--no-show-signature", "--no-ext-diff", "--no-textconv", "--notes=refs/notes/" + notes, "--end-of-options",
+	}
+	said, err := repo.Stream(ctx, nil, out, grace, append(append(args, revisions...), "--")...)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(said))
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/git"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -94,6 +95,24 @@ func (p *Place) Diff(ctx context.Context, out io.Writer, options ...string) erro
 		return fault.New(workorder.ExitGit, fmt.Errorf("compare %s with its base: %w: %s", p.Branch, err, strings.TrimSpace(said)), "")
 	}
 	return nil
+}
+
+// Log returns the commits since the base, newest first.
+func (p *Place) Log(ctx context.Context) ([]branch.Entry, error) {
+	all, err := branch.Log(ctx, p.git, p.Head, "^"+p.Base)
+	return all, p.unread(err)
+}
+
+// Patch writes the commits since the base with their changes, newest first.
+func (p *Place) Patch(ctx context.Context, out io.Writer) error {
+	return p.unread(branch.Patch(ctx, p.git, out, p.Head, "^"+p.Base))
+}
+
+func (p *Place) unread(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.New(workorder.ExitGit, fmt.Errorf("read the commits of %s: %w", p.Of, err), "")
 }
 
 // Checkout switches the work tree to the task's branch, which it makes or moves on to the task's last commit, and

@@ -1,0 +1,241 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Work is a task, or a sandbox with a branch: what a command takes that shows or takes over commits.
+type Work struct {
+	env    *Env
+	Task   *store.Record  // nil for a sandbox; collected if it has ended
+	Branch *branch.Branch // nil for a task
+}
+
+// Name returns the task's ID or the sandbox's name.
+func (w *Work) Name() string {
+	if w.Branch != nil {
+		return w.Branch.Sandbox
+	}
+	return w.Task.TaskID
+}
+
+// Work returns the task or sandbox that the arguments of a command name. Without a name it is the sandbox of
+// SandboxVariable, or else the last task of the repository in the current directory, or a newer sandbox whose branch
+// descends from HEAD. Several such sandboxes are a usage error. Outside of any repository it is the last task.
+func (e *Env) Work(ctx context.Context, args []string) (*Work, error) {
+	name := e.Getenv(SandboxVariable)
+	if len(args) > 0 {
+		name = args[0]
+	}
+	if name == "" {
+		return e.currentWork(ctx)
+	}
+	b, err := e.Branches().Find(ctx, name)
+	if err == nil {
+		return &Work{env: e, Branch: b}, nil
+	}
+	if !errors.Is(err, branch.ErrNone) {
+		return nil, err
+	}
+	return e.taskWork(ctx, name)
+}
+
+// TaskOrLast returns the task that the arguments of a command name, collected if it has ended. Without a name it is
+// the last task of the repository in the current directory, and outside of any repository the last task.
+func (e *Env) TaskOrLast(ctx context.Context, args []string) (*store.Record, error) {
+	id := ""
+	if len(args) > 0 {
+		id = args[0]
+	} else {
+		last, err := e.lastTask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		id = last.TaskID
+	}
+	_, rec, err := e.Tasks().Find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return e.Tasks().Collect(ctx, rec)
+}
+
+func (e *Env) taskWork(ctx context.Context, id string) (*Work, error) {
+	rec, err := e.TaskOrLast(ctx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	return &Work{env: e, Task: rec}, nil
+}
+
+func (e *Env) currentWork(ctx context.Context) (*Work, error) {
+	task, terr := e.lastTask(ctx)
+	if terr != nil && fault.Code(terr) != workorder.ExitNotFound {
+		return nil, terr
+	}
+	since := time.Time{}
+	if task != nil {
+		since = task.CreatedAt
+	}
+	b, err := e.Branches().Current(ctx, since, func(*branch.Branch) bool { return true })
+	switch {
+	case err != nil:
+		return nil, err
+	case b != nil:
+		e.Say("note: sandbox " + b.Sandbox + ", whose branch descends from the current checkout")
+		return &Work{env: e, Branch: b}, nil
+	case terr != nil:
+		return nil, terr
+	}
+	e.Say("note: task " + task.TaskID + ", the last one")
+	return e.taskWork(ctx, task.TaskID)
+}
+
+// lastTask returns the newest task of the repository in the current directory, and outside of any repository the
+// newest of all: a user who applies changes in one repository does not mean those of another.
+func (e *Env) lastTask(ctx context.Context) (*store.Record, error) {
+	st, err := e.Store()
+	if err != nil {
+		return nil, err
+	}
+	newest, err := st.List()
+	if err != nil {
+		return nil, err
+	}
+	if len(newest) == 0 {
+		return nil, NotFound(errors.New("there are no tasks yet"), "start one with: sandbox-agent \"fix the flaky test\"")
+	}
+	top, err := e.RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	if top == "" {
+		return newest[0], nil
+	}
+	for _, rec := range newest {
+		if handoff.Of(ctx, cmp.Or(rec.LocalRepo, rec.Repo), top) {
+			return rec, nil
+		}
+	}
+	of := cmp.Or(newest[0].LocalRepo, newest[0].Repo, "no repository")
+	return nil, NotFound(fmt.Errorf("no task on this machine is of the repository %s", top),
+		fmt.Sprintf("name a task: the last one is %s, of %s; `sandbox-agent ps --all` lists them", newest[0].TaskID, of))
+}
+
+// Open returns the repository of this machine that has the work.
+func (w *Work) Open(ctx context.Context) (*handoff.Place, error) {
+	if w.Branch != nil {
+		return w.env.Branches().Handoff(ctx, w.Branch)
+	}
+	res, err := outcome.ReadResult(w.Task)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := w.env.CurrentDir()
+	if err != nil {
+		return nil, err
+	}
+	repo := cmp.Or(w.Task.LocalRepo, w.Task.Repo)
+	if top := localrepo.RepoRoot(dir); filepath.IsAbs(repo) && top != "" && localrepo.Same(ctx, top, repo) { // another work tree of it
+		repo = top
+	}
+	return handoff.Open(ctx, handoff.Work{
+		Of: "task " + w.Task.TaskID, Branch: res.Branch, Repo: repo, Base: res.BaseSHA, Head: res.HeadSHA,
+	}, dir)
+}
+
+// OpenHere is Open for a verb that changes the working tree that the user is in. A sandbox's uncommitted changes are
+// committed first. If the sandbox is deleted afterwards, changes that cannot be committed are an error.
+func (w *Work) OpenHere(ctx context.Context, verb string, deleted bool) (*handoff.Place, error) {
+	if w.Branch != nil {
+		return w.env.Branches().SavedHandoff(ctx, verb, w.Branch, deleted)
+	}
+	if deleted {
+		return nil, fault.New(workorder.ExitUsage, fmt.Errorf("--delete is for sandboxes: %s is a task", w.Name()),
+			"remove a task and its branch with: sandbox-agent rm --branch "+w.Name())
+	}
+	p, err := w.Open(ctx)
+	if err == nil {
+		err = w.env.Branches().CheckInTree(ctx, verb, w.Name(), p.Path())
+	}
+	return p, err
+}
+
+// WorkLog has the commits of a task or sandbox, newest first.
+type WorkLog struct {
+	TaskID   string         `json:"task_id"`
+	Branch   string         `json:"branch"`
+	Base     string         `json:"base"`
+	Head     string         `json:"head"`
+	Commits  []branch.Entry `json:"commits"`
+	Attempts []WorkAttempt  `json:"attempts"` // empty for a sandbox
+}
+
+// WorkAttempt is an attempt of a task.
+type WorkAttempt struct {
+	Number     int               `json:"number"`
+	Status     workorder.Status  `json:"status"`
+	EndedBy    workorder.EndedBy `json:"ended_by"`
+	FinishedAt time.Time         `json:"finished_at,omitzero"`
+	Head       string            `json:"head,omitempty"` // empty if its output was removed
+}
+
+// Log returns the commits since the base, and a task's attempts, newest first.
+func (w *Work) Log(ctx context.Context) (l WorkLog, err error) {
+	if w.Branch != nil {
+		l.Commits, err = w.Branch.Log(ctx)
+		return l, err
+	}
+	p, err := w.Open(ctx)
+	if err != nil {
+		return l, err
+	}
+	l = WorkLog{TaskID: w.Name(), Branch: p.Branch, Base: p.Base, Head: p.Head}
+	all := w.Task.Attempts()
+	for i := range all {
+		a := all[len(all)-1-i]
+		row := WorkAttempt{Number: a.Number, Status: a.Status, EndedBy: a.EndedBy, FinishedAt: a.FinishedAt}
+		if past, err := w.Task.At(a.Number); err == nil {
+			if res, err := outcome.ReadResult(past); err == nil {
+				row.Head = res.HeadSHA
+			}
+		}
+		l.Attempts = append(l.Attempts, row)
+	}
+	l.Commits, err = p.Log(ctx)
+	return l, err
+}
+
+// Patch writes the commits since the base with their changes, newest first.
+func (w *Work) Patch(ctx context.Context, out io.Writer) error {
+	if w.Branch != nil {
+		return w.Branch.Patch(ctx, out)
+	}
+	p, err := w.Open(ctx)
+	if err != nil {
+		return err
+	}
+	return p.Patch(ctx, out)
+}
+
+// MergeMessage returns the subject of the commit that merges the work.
+func (w *Work) MergeMessage() string {
+	if w.Branch != nil {
+		return "Merge sandbox " + w.Name()
+	}
+	return "Merge task " + w.Name()
+}
