@@ -1,0 +1,73 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// TestWorkWithoutAName: without a name a command takes the variable's sandbox, the last task of the repository, or the
+// one newer sandbox whose branch descends from HEAD.
+// Docs: docs/take-over.md#without-a-name
+func TestWorkWithoutAName(t *testing.T) {
+	t.Parallel()
+	repo, state, bare := t.TempDir(), t.TempDir(), ""
+	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
+	git("init", "-q", "-b", "main")
+	git("commit", "-q", "--allow-empty", "-m", "base")
+	head := git("rev-parse", "HEAD")
+	bare = filepath.Join(state, branch.Folder, "x.git")
+	if err := os.MkdirAll(filepath.Dir(bare), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	git("clone", "-q", "--bare", repo, bare)
+	gittest.Git(t, bare, "config", "sandbox-agent.repo", repo)
+	gittest.Git(t, bare, "update-ref", "-d", "refs/heads/main")
+	now := time.Now()
+	sandbox := func(name string, created time.Time) {
+		t.Helper()
+		gittest.Git(t, bare, "update-ref", "refs/heads/"+name, head)
+		gittest.Git(t, bare, "config", "sandbox-agent."+name+".created", created.Format(time.RFC3339))
+	}
+	vars := map[string]string{"SANDBOX_AGENT_STATE_DIR": state}
+	env := &Env{Dir: repo, Getenv: func(name string) string { return vars[name] }}
+	want := func(name string, code int) {
+		t.Helper()
+		w, err := env.Work(t.Context(), nil)
+		switch {
+		case code != 0:
+			if fault.Code(err) != code {
+				t.Errorf("%v, want exit code %d", err, code)
+			}
+		case err != nil || w.Name() != name:
+			t.Errorf("%v, %v; want %s", w, err, name)
+		}
+	}
+	want("", workorder.ExitNotFound)
+	sandbox("old", now.Add(-2*time.Hour))
+	want("old", 0)
+	lock, err := store.New(state).Create(&store.Record{TaskID: "T-A1B2C3D4", CreatedAt: now.Add(-time.Hour), Collected: true, LocalRepo: repo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Unlock()
+	want("T-A1B2C3D4", 0)
+	sandbox("dev", now)
+	want("dev", 0)
+	sandbox("other", now)
+	want("", workorder.ExitUsage)
+	vars[SandboxVariable] = "old"
+	want("old", 0)
+	delete(vars, SandboxVariable)
+	git("commit", "-q", "--allow-empty", "-m", "another line") // of which no branch of a sandbox descends
+	want("T-A1B2C3D4", 0)
+	env.Dir = t.TempDir()
+	want("T-A1B2C3D4", 0)
+}
