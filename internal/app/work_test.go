@@ -18,12 +18,12 @@ import (
 // Docs: docs/take-over.md#without-a-name
 func TestWorkWithoutAName(t *testing.T) {
 	t.Parallel()
-	repo, state, bare := t.TempDir(), t.TempDir(), ""
+	repo, state := t.TempDir(), t.TempDir()
 	git := func(args ...string) string { t.Helper(); return gittest.Git(t, repo, args...) }
 	git("init", "-q", "-b", "main")
 	git("commit", "-q", "--allow-empty", "-m", "base")
 	head := git("rev-parse", "HEAD")
-	bare = filepath.Join(state, branch.Folder, "x.git")
+	bare := filepath.Join(state, branch.Folder, "x.git")
 	if err := os.MkdirAll(filepath.Dir(bare), 0o700); err != nil {
 		t.Fatal(err)
 	}
