@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 )
 
@@ -52,14 +52,14 @@ func TestBriefScript(t *testing.T) {
 			before := sh("git status --porcelain -uall 2>/dev/null || :")
 			begin := filepath.Join(tree, row.begin)
 			for range 2 {
-				file := sh(briefScript, begin, briefing.File)
+				file := sh(briefScript, begin, branch.BriefingFile)
 				want := tree
 				if row.home {
 					want = home
 				} else if name == "no repository" {
 					want = begin
 				}
-				if file != filepath.Join(want, briefing.File) {
+				if file != filepath.Join(want, branch.BriefingFile) {
 					t.Errorf("it is %s", file)
 				}
 				if b, err := os.ReadFile(file); err != nil || string(b) != "told" {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/briefing"
 	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
@@ -19,19 +18,19 @@ type writtenBriefing struct{ text, file string }
 // brief writes the description of a sandbox for agents to a file that git does not see.
 func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) (writtenBriefing, error) {
 	s := sb.Spec()
-	f := briefing.Facts{
-		Sandbox: s.Name, Kind: string(s.Runtime), Workdir: Workdir(s), Network: string(s.Network), Allow: s.Allow,
-		Docker: s.Runtime == sandbox.RuntimeBox, More: p.Briefing,
+	f := briefing{
+		sandbox: s.Name, runtime: string(s.Runtime), workdir: Workdir(s), network: string(s.Network), allow: s.Allow,
+		checks: p.Validate, docker: s.Runtime == sandbox.RuntimeBox, project: p.Briefing,
 	}
 	if s.BranchOf() != "" {
-		f.Branch = branch.Remote + "/" + s.Name
+		f.branch = branch.Remote + "/" + s.Name
 	}
 	if s.Box != nil {
-		if s.Network == sandbox.NetworkRestricted && len(f.Allow) == 0 {
-			f.Allow = s.Box.Network.Allow // the project's own
+		if s.Network == sandbox.NetworkRestricted && len(f.allow) == 0 {
+			f.allow = s.Box.Network.Allow // the project's own
 		}
 		for _, service := range s.Box.Services {
-			f.Services = append(f.Services, service.Name)
+			f.services = append(f.services, service.Name)
 		}
 	}
 	served, err := g.Endpoints().List(s.Name)
@@ -39,23 +38,20 @@ func (g Agents) brief(ctx context.Context, sb *sandbox.Sandbox, p agentProject) 
 		return writtenBriefing{}, err
 	}
 	for port := range served {
-		f.Ports = append(f.Ports, port)
+		f.ports = append(f.ports, port)
 	}
-	slices.Sort(f.Ports)
-	for _, c := range p.Validate {
-		f.Checks = append(f.Checks, briefing.Check{Name: c.Name, Run: c.Run})
-	}
+	slices.Sort(f.ports)
 	r, err := sb.Run(ctx, sandbox.Command{
-		Argv: []string{"sh", "-c", briefScript, "sh", briefingDir(s), briefing.File}, Dir: "/",
-		Stdin: strings.NewReader(f.Text()), Timeout: time.Minute, Unrecorded: true,
+		Argv: []string{"sh", "-c", briefScript, "sh", briefingDir(s), branch.BriefingFile}, Dir: "/",
+		Stdin: strings.NewReader(f.markdown()), Timeout: time.Minute, Unrecorded: true,
 	})
 	if err != nil {
 		return writtenBriefing{}, SandboxError(err)
 	}
 	if r.ExitCode != 0 {
-		return writtenBriefing{}, fmt.Errorf("write %s in sandbox %s: %s", briefing.File, s.Name, text.Clean(string(r.Stderr)))
+		return writtenBriefing{}, fmt.Errorf("write %s in sandbox %s: %s", branch.BriefingFile, s.Name, text.Clean(string(r.Stderr)))
 	}
-	return writtenBriefing{f.Text(), strings.TrimSuffix(string(r.Stdout), "\n")}, nil
+	return writtenBriefing{f.markdown(), strings.TrimSuffix(string(r.Stdout), "\n")}, nil
 }
 
 // briefScript writes the briefing to the file $2 of the work tree that contains the directory $1, or of that directory, and prints its
@@ -102,6 +98,6 @@ func (g Agents) BriefAgain(ctx context.Context, sb *sandbox.Sandbox) {
 		_, err = g.brief(ctx, sb, p)
 	}
 	if err != nil {
-		g.Warn(fmt.Sprintf("agents in sandbox %s are not Briefing of the change: %v", s.Name, err))
+		g.Warn(fmt.Sprintf("update the briefing for agents in sandbox %s: %v", s.Name, err))
 	}
 }

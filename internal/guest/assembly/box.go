@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/boot"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/disk"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/egress"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/gateway"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/ground"
@@ -23,7 +22,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/runner"
@@ -43,7 +41,7 @@ type parts struct {
 
 	groups *cgroups.Groups
 	user   *proc.Credential // the agent's
-	space  *workspace.Workspace
+	space  *rootgit.Workspace
 	models *gateway.Models
 	audit  io.Closer
 	task   *task.Task
@@ -97,7 +95,7 @@ func (p *parts) addUser() (err error) {
 			return fmt.Errorf("hide the inner engine's data from the agent: %w", err)
 		}
 	}
-	p.space = &workspace.Workspace{
+	p.space = &rootgit.Workspace{
 		Dir: workorder.Workspace, User: p.user, Home: workorder.SandboxHome,
 		GitConfig: "/etc/gitconfig",
 	}
@@ -190,7 +188,7 @@ func (p *parts) addSnapshots() {
 		Dir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log, Binding: p.engine.Binding,
 		Places: []snapshots.Place{
 			// The repository stays in the box's own file system: unpushed parts of it are copied out of a stopped box.
-			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{workspace.EnvFile}},
+			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{rootgit.EnvFile}},
 			{Name: "home", Path: workorder.SandboxHome},
 			{Name: "browsers", Path: "/opt/playwright/browsers"}, // a project installs the browsers of its own version there
 			{Name: "tmp", Path: "/tmp", Scratch: true},
@@ -256,7 +254,7 @@ func (p *parts) box() *boot.Box {
 	}
 	if most := o.Limits.DiskBytes; most > 0 {
 		b.WatchDisk = func(ctx context.Context, over func(string)) {
-			disk.Watch(ctx, []string{"/", workorder.DataRoot, snapshots.Own(p.paths.layers)}, most, over)
+			watchDisk(ctx, []string{"/", workorder.DataRoot, snapshots.Own(p.paths.layers)}, most, over)
 		}
 	}
 	return b
@@ -269,7 +267,7 @@ func sandboxUser(group *proc.Cgroup) (*proc.Credential, error) {
 
 // openRepository opens the task's repository for boot and rescue.
 func openRepository(
-	log *slog.Logger, env *workorder.Envelope, space *workspace.Workspace, user *proc.Credential, emit func(workorder.Event),
+	log *slog.Logger, env *workorder.Envelope, space *rootgit.Workspace, user *proc.Credential, emit func(workorder.Event),
 	clean func(string) string,
 ) *rootgit.Repository {
 	p := boxPaths()

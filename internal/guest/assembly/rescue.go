@@ -12,7 +12,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rescue"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -38,7 +37,7 @@ func Rescue(ctx context.Context, log *slog.Logger) int {
 			if err := snapshots.Hold(boxPaths().layers); err != nil {
 				rec.Warn("another sandbox may remove files of this one: " + err.Error())
 			}
-			space := &workspace.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}
+			space := &rootgit.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}
 			return openRepository(log, env, space, cred, rec.Emit, mask.String), cred, nil
 		},
 	}

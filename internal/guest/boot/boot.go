@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -40,7 +40,7 @@ type Box struct {
 	Services  Services
 	Repo      Repository
 	Task      Task
-	Space     *workspace.Workspace
+	Space     *rootgit.Workspace
 	Packages  Packages
 	Tools     Tools
 	// WatchDisk calls over when the task exceeds its disk limit. It is nil if there is no limit.

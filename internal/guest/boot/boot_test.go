@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -65,7 +65,7 @@ func playWith(t *testing.T, f *fake, o *workorder.Order, signals chan os.Signal,
 		Tools:    f,
 		Signals:  signals,
 		Burst:    time.Nanosecond,
-		Space:    &workspace.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
+		Space:    &rootgit.Workspace{Dir: filepath.Join(t.TempDir(), "ws")},
 	}
 	change(b)
 	r := run{code: b.Run(t.Context()), signals: signals}

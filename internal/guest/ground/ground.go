@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/kernelfs"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -19,7 +18,7 @@ const missing = "SANDBOX_AGENT_GROUND"
 func Prepare(l workorder.Limits) error {
 	return errors.Join(
 		cgroups.Divide(cgroups.Limits{PIDs: l.AgentPIDs(), Reserve: workorder.MemoryReserve}),
-		kernelfs.Hold(),
+		protectKernel(),
 	)
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
@@ -120,7 +119,7 @@ func (p *Prover) config() (proof.Config, runner.Config, shellFunc) {
 		Order:      cfg.Order, Mirror: mirror, Objects: p.Repo.Repos.Outbox(), Dir: p.Dir,
 		Home: cfg.Home, Workspace: cfg.Workspace, OutDir: cfg.OutDir, User: cfg.User, Env: cfg.Env, Emit: cfg.Emit, Redact: cfg.Redact,
 		Prepare: func(ctx context.Context, dir string, user *proc.Credential) error {
-			w := &workspace.Workspace{Dir: dir, User: user, Home: cfg.Home}
+			w := &rootgit.Workspace{Dir: dir, User: user, Home: cfg.Home}
 			warning, err := w.WriteEnvFile(ctx, cfg.Order.Env)
 			if warning != "" {
 				cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: warning})

@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/save"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/tree"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/pullrequest"
 	"github.com/sandbox-agent/sandbox-agent/internal/sensitivefiles"
@@ -45,7 +44,7 @@ type Config struct {
 	SSH string // SSH key; memory-backed, root only
 	// Before is the repository for a proof's checkouts; empty if the work is not proven.
 	Before string
-	Space  *workspace.Workspace
+	Space  *Workspace
 	// User is the agent's user, in a control group in which the agent's processes cannot starve git.
 	User *proc.Credential
 	// Again means that the box was stopped and is started again: it has the work tree already.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/claim"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/gittest"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -31,7 +30,7 @@ type attempt struct {
 func newAttempt(t *testing.T, o workorder.Order) *attempt {
 	t.Helper()
 	dir := t.TempDir()
-	space := &workspace.Workspace{Dir: filepath.Join(dir, "workspace"), Home: t.TempDir(), GitConfig: filepath.Join(dir, "gitconfig")}
+	space := &Workspace{Dir: filepath.Join(dir, "workspace"), Home: t.TempDir(), GitConfig: filepath.Join(dir, "gitconfig")}
 	if err := os.Mkdir(space.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

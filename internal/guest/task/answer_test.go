@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit/remote"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/workspace"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/internal/test/forgetest"
@@ -27,7 +26,7 @@ const forgeToken = "ghp_entrypoint0123456789"
 type attempt struct {
 	*rootgit.Repository
 	env     *workorder.Envelope
-	space   *workspace.Workspace
+	space   *rootgit.Workspace
 	task    *Task
 	answers *Answerer
 	cloned  rootgit.CloneResult
@@ -39,7 +38,7 @@ func newAttempt(t *testing.T, o workorder.Order, token string) *attempt {
 	env := &workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}, ForgeToken: token}
 	mask := redact.Named(map[string]string{"forge-token": token, "git-token": "tok"})
 	dir := t.TempDir()
-	space := &workspace.Workspace{Dir: filepath.Join(dir, "workspace"), Home: t.TempDir(), GitConfig: filepath.Join(dir, "gitconfig")}
+	space := &rootgit.Workspace{Dir: filepath.Join(dir, "workspace"), Home: t.TempDir(), GitConfig: filepath.Join(dir, "gitconfig")}
 	if err := os.Mkdir(space.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +131,7 @@ func other(t *testing.T, o workorder.Order) error {
 		slog.New(slog.DiscardHandler),
 		&workorder.Envelope{Order: o, Git: &workorder.GitCredential{Token: "tok"}},
 		rootgit.Config{
-			Git: t.TempDir(), Space: &workspace.Workspace{}, Emit: func(workorder.Event) {},
+			Git: t.TempDir(), Space: &rootgit.Workspace{}, Emit: func(workorder.Event) {},
 		},
 	)
 	if err := p.Authenticate(); err != nil {

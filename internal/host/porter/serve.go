@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/host/endpoint"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 )
 
@@ -39,7 +38,7 @@ func Serve(ctx context.Context, dir string, sb Sandbox) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, reload)
 	defer signal.Stop(told)
-	k := &holder{dir: dir, sb: sb, on: map[Port]*endpoint.Endpoint{}}
+	k := &holder{dir: dir, sb: sb, on: map[Port]*Endpoint{}}
 	defer k.close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -73,7 +72,7 @@ type holder struct {
 	dir  string
 	sb   Sandbox
 	turn int64
-	on   map[Port]*endpoint.Endpoint // by what was wanted
+	on   map[Port]*Endpoint // by what was wanted
 }
 
 // follow makes what is held what is wanted, and says so. There is no more to do when nothing is wanted.
@@ -86,11 +85,11 @@ func (k *holder) follow(ctx context.Context) (more bool, err error) {
 		return true, nil
 	}
 	h := held{Process: statedir.ProcessOf(os.Getpid()), Turn: w.Turn, Ports: []Port{}, Errors: map[int]string{}}
-	now := map[Port]*endpoint.Endpoint{}
+	now := map[Port]*Endpoint{}
 	for _, p := range w.Ports {
 		e := k.held(p)
 		if e == nil {
-			if e, err = endpoint.Listen(ctx, p.Local, func(ctx context.Context) (net.Conn, error) { return k.sb.Reach(ctx, p.Port) }); err != nil {
+			if e, err = Listen(ctx, p.Local, func(ctx context.Context) (net.Conn, error) { return k.sb.Reach(ctx, p.Port) }); err != nil {
 				h.Errors[p.Port] = err.Error()
 				continue
 			}
@@ -112,7 +111,7 @@ func (k *holder) follow(ctx context.Context) (more bool, err error) {
 }
 
 // held is the endpoint that is what is wanted, if there is one.
-func (k *holder) held(p Port) *endpoint.Endpoint {
+func (k *holder) held(p Port) *Endpoint {
 	for at, e := range k.on {
 		if at.Port == p.Port && (p.Local == 0 || at.Local == p.Local) {
 			return e

@@ -1,9 +1,4 @@
-// Package workspace prepares the surroundings of the work tree: git's system configuration, the generated
-// .env and packages of the distribution.
-//
-// Files inside the work tree are only accessed as the agent's user: the repository decides what they are, for
-// example a symbolic link.
-package workspace
+package rootgit
 
 import (
 	"context"
@@ -19,7 +14,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Workspace is the directory that the task works in.
+// Workspace is the directory that the task works in, with its surroundings: git's system configuration and the
+// generated .env.
+//
+// Files inside it are only accessed as the agent's user: the repository decides what they are, for example a
+// symbolic link.
 type Workspace struct {
 	Dir  string
 	User *proc.Credential // nil means the current user
@@ -42,8 +41,8 @@ func (w *Workspace) Make() error {
 	return nil
 }
 
-// ours starts the part that ConfigureGit has written, up to the end of the file.
-const ours = "# written by sandbox-agent\n"
+// gitConfigMark starts the part that ConfigureGit has written, up to the end of the file.
+const gitConfigMark = "# written by sandbox-agent\n"
 
 // ConfigureGit writes to the end of the system-wide configuration, replacing what it wrote before: the given
 // directories are safe regardless of their owner, the identity of commits, and the actual server for reads of remote.
@@ -52,9 +51,9 @@ func (w *Workspace) ConfigureGit(id workorder.Identity, safe []string, remote, i
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("configure git: %w", err)
 	}
-	before, _, _ := strings.Cut(string(old), ours)
+	before, _, _ := strings.Cut(string(old), gitConfigMark)
 	var b strings.Builder
-	b.WriteString(before + ours + "[safe]\n")
+	b.WriteString(before + gitConfigMark + "[safe]\n")
 	for _, d := range safe {
 		fmt.Fprintf(&b, "\tdirectory = %s\n", quote(d))
 	}

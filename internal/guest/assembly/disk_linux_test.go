@@ -1,4 +1,4 @@
-package disk
+package assembly
 
 import (
 	"bytes"
@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-func TestUsed(t *testing.T) {
+func TestDiskUsage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	empty := used(t.Context(), []string{dir})
+	empty := diskUsage(t.Context(), []string{dir})
 	name := func(s string) string { return filepath.Join(dir, s) }
 	if err := os.WriteFile(name("a"), bytes.Repeat([]byte("x"), 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -29,13 +29,13 @@ func TestUsed(t *testing.T) {
 	if err := os.Truncate(name("sparse"), 1<<40); err != nil {
 		t.Fatal(err)
 	}
-	if got := used(t.Context(), []string{dir}) - empty; got < 1<<20 || got > 1<<20+64<<10 {
+	if got := diskUsage(t.Context(), []string{dir}) - empty; got < 1<<20 || got > 1<<20+64<<10 {
 		t.Errorf("%d bytes, want one MiB", got)
 	}
 }
 
 // Many names of files take no memory: each was remembered by its number before.
-func TestUsedWithManyNames(t *testing.T) {
+func TestDiskUsageWithManyNames(t *testing.T) {
 	dir := t.TempDir()
 	const n = 20_000
 	for i := range n / 2 {
@@ -52,19 +52,19 @@ func TestUsedWithManyNames(t *testing.T) {
 	}
 	before, most := heap(), uint64(0)
 	// Looked at in the middle of the walk, by the question whether it is to go on.
-	ctx := &asked{Context: t.Context(), every: n / 2, do: func() { now := heap(); most = max(most, now-min(before, now)) }}
-	if used(ctx, []string{dir}); ctx.times < n || most > 20*n {
+	ctx := &countingContext{Context: t.Context(), every: n / 2, do: func() { now := heap(); most = max(most, now-min(before, now)) }}
+	if diskUsage(ctx, []string{dir}); ctx.times < n || most > 20*n {
 		t.Errorf("%d bytes after %d questions", most, ctx.times)
 	}
 }
 
-type asked struct {
+type countingContext struct {
 	context.Context
 	times, every int
 	do           func()
 }
 
-func (a *asked) Err() error {
+func (a *countingContext) Err() error {
 	if a.times++; a.times%a.every == 0 {
 		a.do()
 	}
@@ -72,7 +72,7 @@ func (a *asked) Err() error {
 }
 
 // Earlier contents do not count, and going beyond the limit is reported once.
-func TestWatch(t *testing.T) {
+func TestWatchDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "before"), bytes.Repeat([]byte("x"), 4<<20), 0o600); err != nil {
@@ -83,7 +83,7 @@ func TestWatch(t *testing.T) {
 	said := make(chan string, 2) // closed when the watch has ended: what it said is read first
 	go func() {
 		defer close(said)
-		Watch(ctx, []string{dir}, 1<<20, func(text string) { said <- text })
+		watchDisk(ctx, []string{dir}, 1<<20, func(text string) { said <- text })
 	}()
 	select {
 	case text := <-said:

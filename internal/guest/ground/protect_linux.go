@@ -1,10 +1,4 @@
-// Package kernelfs hides the settings of the machine's kernel from the box: a box shares the kernel with the
-// host, and root in it could otherwise change the host with one write (for example, the program that runs at
-// a crash). It also sets the parameters of the box's own network as checks need them.
-//
-// It protects against writes, but not against root that mounts /proc again: preventing that takes a user
-// namespace for the box, which an OCI runtime such as sysbox provides.
-package kernelfs
+package ground
 
 import (
 	"errors"
@@ -41,14 +35,20 @@ var masked = append([]string{"/sys/devices/virtual/powercap", "/sys/firmware"}, 
 // can reach these: an empty directory is mounted over their parent.
 const spare = "/var/lib/sandbox-agent/spare"
 
-// Hold covers these paths. PID 1 calls it once, before anything else runs; it lasts as long as the box.
-func Hold() error {
+// protectKernel hides the settings of the machine's kernel from the box: a box shares the kernel with the
+// host, and root in it could otherwise change the host with one write (for example, the program that runs at
+// a crash). It also sets the parameters of the box's own network as checks need them. PID 1 calls it once,
+// before anything else runs; it lasts as long as the box.
+//
+// It protects against writes, but not against root that mounts /proc again: preventing that takes a user
+// namespace for the box, which an OCI runtime such as sysbox provides.
+func protectKernel() error {
 	if err := mountSpare(); err != nil {
-		return fmt.Errorf("hold kernel settings: %w", err)
+		return fmt.Errorf("protect kernel settings: %w", err)
 	}
 	for _, p := range writable { // first, while its parent is writable
 		if err := bind(p, 0); err != nil {
-			return fmt.Errorf("hold kernel settings: %w", err)
+			return fmt.Errorf("protect kernel settings: %w", err)
 		}
 	}
 	for p, value := range settings {
@@ -58,12 +58,12 @@ func Hold() error {
 	}
 	for _, p := range readOnly {
 		if err := bind(p, unix.MS_RDONLY); err != nil {
-			return fmt.Errorf("hold kernel settings: %w", err)
+			return fmt.Errorf("protect kernel settings: %w", err)
 		}
 	}
 	for _, p := range masked {
 		if err := mask(p); err != nil {
-			return fmt.Errorf("hold kernel settings: %w", err)
+			return fmt.Errorf("protect kernel settings: %w", err)
 		}
 	}
 	return nil

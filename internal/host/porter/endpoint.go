@@ -1,5 +1,4 @@
-// Package endpoint serves a port of this machine's loopback by connections that its caller makes, one for each that comes.
-package endpoint
+package porter
 
 import (
 	"context"
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// Endpoint is a port of this machine's loopback that is served.
+// Endpoint is a served port of this machine's loopback. It joins each connection to one that its caller makes.
 type Endpoint struct {
 	dial func(context.Context) (net.Conn, error)
 	l    net.Listener

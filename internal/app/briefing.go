@@ -1,0 +1,72 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// briefing describes a sandbox to the agent in it.
+type briefing struct {
+	sandbox  string
+	runtime  string
+	workdir  string
+	branch   string   // of the user's repository, such as "sandbox/dev"; empty if changes are not committed automatically
+	network  string   // full, restricted or none
+	allow    []string // rules of a restricted network
+	services []string // names
+	ports    []string // that the user sees
+	checks   []workorder.Command
+	docker   bool   // the sandbox has an engine of its own
+	project  string // text of the project
+}
+
+// markdown returns the briefing's text.
+func (f briefing) markdown() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, "- "+format+"\n", args...) }
+	fmt.Fprintf(&b, "# About this sandbox\n\nYou are in the sandbox `%s` (%s). "+
+		"It has nothing of the user's machine except what is named here.\n\n", f.sandbox, f.runtime)
+	line("**Work in `%s`.** Paths of the user's machine do not exist here.", f.workdir)
+	if f.branch != "" {
+		line("**Git.** It is a clone. The host commits changes automatically to the user's branch `%s`; "+
+			"you may commit, but you need not. There is no remote to push to. Ignored files are not committed.", f.branch)
+	}
+	switch f.network {
+	case "none":
+		line("**Network: none.** Only this sandbox itself is reachable: do not try to install or download anything.")
+	case "restricted":
+		allow := slices.Clone(f.allow)
+		slices.Sort(allow)
+		if len(allow) == 0 {
+			allow = []string{"nothing"}
+		}
+		line("**Network: restricted.** It reaches: %s. All other connections are refused at once: do not retry, and do not look for a workaround.",
+			strings.Join(allow, ", "))
+	default:
+		line("**Network: full.**")
+	}
+	if f.docker {
+		line("**Docker** is available, with an engine of this sandbox's own. Root in a container is your user outside of it: " +
+			"files that it writes to a bound directory are yours. Other users in a container cannot write there; " +
+			"do not pass `--user` (in a container, your own id means root).")
+	}
+	if len(f.services) > 0 {
+		line("**Services** are running, each reachable by its name: %s. `docker compose up` works beside them: "+
+			"it creates containers of its own. While these run, the ports that they publish lead to them.",
+			strings.Join(f.services, ", "))
+	}
+	if len(f.ports) > 0 {
+		line("**Ports** that the user sees: %s. A server may listen on the loopback address.", strings.Join(f.ports, ", "))
+	}
+	for _, c := range f.checks {
+		line("**Check `%s`:** `%s`", c.Name, strings.ReplaceAll(strings.TrimSpace(c.Run), "\n", "; "))
+	}
+	line("**Persistence.** Files survive a stop of the sandbox, processes do not. Only commits survive its removal.")
+	if text := strings.TrimSpace(f.project); text != "" {
+		b.WriteString("\n" + text + "\n")
+	}
+	return b.String()
+}
