@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/codecmd"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/sandboxcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/servecmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/setupcmd"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cli/taskcmd"
@@ -50,19 +51,23 @@ func newRootCmd(a *App) *cobra.Command {
 		return fault.New(workorder.ExitUsage, err, hint)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
+	f := a.Factory
 	root.AddCommand(
-		taskcmd.NewCmdCreate(a.Factory), taskcmd.NewCmdContinue(a.Factory), taskcmd.NewCmdRevise(a.Factory), taskcmd.NewCmdRebase(a.Factory),
-		taskcmd.NewCmdDemo(a.Factory), newPsCmd(a), newLogsCmd(a),
-		taskcmd.NewCmdResult(a.Factory), newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a),
-		newWatchCmd(a), newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newShellCmd(a), newUpCmd(a), setupcmd.NewCmdTemplates(a.Factory),
-		newMonitorCmd(a), newStartCmd(a), newExecCmd(a), newAttachCmd(a), newPortsCmd(a), newCpCmd(a), newNetworkCmd(a),
-		newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newSnapshotCmd(a), newForkCmd(a), newResetCmd(a), newDownCmd(a),
-		newRuntimeCmd(a), servecmd.NewCmdPool(a.Factory), codecmd.NewCmdRun(a.Factory), codecmd.NewCmdSession(a.Factory),
-		codecmd.NewCmdEnv(a.Factory), codecmd.NewCmdArtifact(a.Factory), codecmd.NewCmdNotebook(a.Factory),
-		newMCPCmd(a), newSSHCmd(a), newSSHCommandCmd(a), newSSHConfigCmd(a), newGatewayCmd(a), taskcmd.NewCmdPR(a.Factory), newStopCmd(a),
-		newRmCmd(a), setupcmd.NewCmdGC(a.Factory), setupcmd.NewCmdCache(a.Factory), setupcmd.NewCmdProject(a.Factory),
-		setupcmd.NewCmdPolicy(a.Factory), setupcmd.NewCmdDoctor(a.Factory), setupcmd.NewCmdImage(a.Factory),
-		newVersionCmd(a), newManCmd(), newCompanionCmd(a), newPorterCmd(a),
+		taskcmd.NewCmdCreate(f), taskcmd.NewCmdContinue(f), taskcmd.NewCmdRevise(f), taskcmd.NewCmdRebase(f),
+		taskcmd.NewCmdDemo(f), taskcmd.NewCmdResult(f), taskcmd.NewCmdPR(f), taskcmd.NewCmdCompanion(f),
+		sandboxcmd.NewCmdPs(f), sandboxcmd.NewCmdLogs(f), sandboxcmd.NewCmdShell(f), sandboxcmd.NewCmdUp(f),
+		sandboxcmd.NewCmdMonitor(f), sandboxcmd.NewCmdStart(f), sandboxcmd.NewCmdExec(f), sandboxcmd.NewCmdAttach(f),
+		sandboxcmd.NewCmdPorts(f), sandboxcmd.NewCmdCp(f), sandboxcmd.NewCmdNetwork(f), sandboxcmd.NewCmdSnapshot(f),
+		sandboxcmd.NewCmdFork(f), sandboxcmd.NewCmdReset(f), sandboxcmd.NewCmdDown(f), sandboxcmd.NewCmdSSH(f),
+		sandboxcmd.NewCmdSSHCommand(f), sandboxcmd.NewCmdSSHConfig(f), sandboxcmd.NewCmdGateway(f), sandboxcmd.NewCmdStop(f),
+		sandboxcmd.NewCmdPorter(f),
+		codecmd.NewCmdRun(f), codecmd.NewCmdSession(f), codecmd.NewCmdEnv(f), codecmd.NewCmdArtifact(f), codecmd.NewCmdNotebook(f),
+		servecmd.NewCmdPool(f), servecmd.NewCmdMCP(f),
+		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
+		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),
+		newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a),
+		newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newMCPCmd(a),
+		newRmCmd(a), newVersionCmd(a), newManCmd(),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.
 	root.InitDefaultHelpCmd()

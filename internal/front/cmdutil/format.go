@@ -75,6 +75,14 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
+// Megabytes shows a number of bytes; a negative one is unknown.
+func Megabytes(n int64) string {
+	if n < 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d MB", n>>20)
+}
+
 // PrintLog prints commits for people.
 func PrintLog(w io.Writer, all []branch.Entry) {
 	for _, e := range all {

@@ -1,0 +1,90 @@
+package sandboxcmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+)
+
+type logsOptions struct {
+	follow, json bool
+	attempt      int
+}
+
+// NewCmdLogs makes the command.
+func NewCmdLogs(f *cmdutil.Factory) *cobra.Command {
+	o := &logsOptions{}
+	cmd := &cobra.Command{
+		Use: "logs TASK | SANDBOX", Short: "Show the events of a task, or the log of a sandbox", Args: cmdutil.OneTask,
+		ValidArgsFunction: f.CompleteEither(false),
+		Long: `Shows the events of a task so far; with --follow also those to come. --follow
+collects the result when the task ends, and ends with the task's exit code, so
+that a script can wait for a detached task. An interrupt ends only the
+following, with exit code 130; 'stop' ends a task.
+
+Without a terminal only steps and failures are shown; --verbose shows all.
+
+For a standalone sandbox it shows with times what started and ended, what the
+network refused, and what its guest program reports, such as why it ended;
+--verbose also shows skipped steps. --json prints the guest's lines as they are,
+'inspect --history' what was done to the sandbox, 'attach' a command's output.`,
+		Example: "  sandbox-agent logs T-A1B2C3D4\n  sandbox-agent logs -f A1B2\n  sandbox-agent logs dev",
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), args[0], f) },
+	}
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow until the end, and collect the result")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "number of an earlier attempt (default: the last)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON lines")
+	return cmd
+}
+
+func (o *logsOptions) do(ctx context.Context, id string, f *cmdutil.Factory) error {
+	sb, done, err := f.Sandboxes().Either(ctx, id)
+	if err != nil {
+		return err
+	}
+	if sb != nil {
+		defer done()
+		return o.sandbox(ctx, f, sb)
+	}
+	st, rec, err := f.Tasks().Find(ctx, id)
+	if err == nil {
+		rec, err = app.Attempt(rec, o.attempt)
+	}
+	if err != nil {
+		return err
+	}
+	view := f.NewView(f.Stdout, o.json)
+	defer view.Close()
+	if rec.Collected {
+		err := outcome.Recorded(rec, view.Event)
+		if err == nil && o.follow {
+			return cmdutil.Ended(rec.Status, rec.EndedBy)
+		}
+		return err
+	}
+	be, err := f.Engine()
+	if err != nil {
+		return err
+	}
+	if o.follow {
+		return follow(ctx, f, be, st, rec, view)
+	}
+	err = f.Tasks().Launcher(be, st, view.Event).Replay(ctx, rec)
+	if err != nil && ctx.Err() != nil {
+		return cmdutil.Interrupted(ctx)
+	}
+	return err
+}
+
+// follow shows a run to its end and ends with its exit code.
+func follow(ctx context.Context, f *cmdutil.Factory, be *app.Backend, st *store.Store, rec *store.Record, view *cmdutil.View) error {
+	view.Told = true
+	res, err := f.Tasks().Launcher(be, st, view.Event).Watch(ctx, rec)
+	view.Close()
+	return f.Followed(ctx, rec, res, view.JSON, err)
+}

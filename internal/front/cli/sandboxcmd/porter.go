@@ -1,0 +1,17 @@
+package sandboxcmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+)
+
+// NewCmdPorter makes the command.
+func NewCmdPorter(f *cmdutil.Factory) *cobra.Command {
+	return &cobra.Command{
+		Use: app.EndpointsCommand + " SANDBOX", Hidden: true, Args: cmdutil.OneSandbox,
+		Short: "Serve a sandbox's endpoints (started by the command that publishes them)",
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.Endpoints().Serve(cmd.Context(), args[0]) },
+	}
+}

@@ -1,0 +1,260 @@
+package sandboxcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// NewCmdSnapshot makes the command.
+func NewCmdSnapshot(f *cmdutil.Factory) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "snapshot", Short: "Keep the files of sandboxes as snapshots", Args: cmdutil.NoArgs,
+		Long: `A snapshot is what a sandbox has in its own file system at some time: not folders of this machine, and not
+volumes that its image declares. It is an image of the engine, takes the room of what the sandbox has changed, and
+outlives its sandbox until it is removed.`,
+	}
+	cmd.AddCommand(newSnapshotCreateCmd(f), newSnapshotListCmd(f), newSnapshotRestoreCmd(f), newSnapshotRmCmd(f))
+	return cmd
+}
+
+// sandboxAndSnapshot accepts a sandbox's name and a snapshot's; the latter may be left out.
+func sandboxAndSnapshot(optional bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 2 || optional && len(args) == 1 {
+			return nil
+		}
+		return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a snapshot's", cmd.CommandPath()),
+			"`sandbox-agent snapshot list` lists snapshots")
+	}
+}
+
+// snapshotName is the form of default names.
+const snapshotName = "20060102-150405"
+
+func newSnapshotCreateCmd(f *cmdutil.Factory) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "create SANDBOX [SNAPSHOT]", Short: "Create a snapshot of a sandbox's files",
+		Long: `Keeps the files of a sandbox, running or stopped, as a snapshot. Its processes
+pause for that time. Without a name the snapshot is named by the time.`,
+		Example: "  sandbox-agent snapshot create dev before-upgrade",
+		Args:    sandboxAndSnapshot(true), ValidArgsFunction: f.CompleteSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, name := cmd.Context(), time.Now().UTC().Format(snapshotName)
+			if len(args) == 2 {
+				name = args[1]
+			}
+			sb, done, err := f.Sandboxes().Get(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer done()
+			s, err := sb.Snapshot(ctx, name)
+			if err != nil {
+				return app.SandboxError(err)
+			}
+			if asJSON {
+				return f.JSON(s)
+			}
+			fmt.Fprintf(f.Stdout, "%s of %s is kept (%s)\n", s.Name, s.Sandbox, cmdutil.Megabytes(s.Bytes))
+			if len(s.Omitted) > 0 {
+				fmt.Fprintf(f.Stderr, "note: not in it, as they are mounts or volumes: %s\n", text.Clean(strings.Join(s.Omitted, ", ")))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newSnapshotListCmd(f *cmdutil.Factory) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "list [SANDBOX]", Aliases: []string{"ls"}, Short: "List snapshots with their size",
+		Example: "  sandbox-agent snapshot list\n  sandbox-agent snapshot list dev --json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return cmdutil.OneSandbox(cmd, args)
+		},
+		ValidArgsFunction: f.CompleteSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := f.Manager(false)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			var all []sandbox.Snapshot
+			if len(args) == 0 {
+				all, err = m.Snapshots().List(cmd.Context())
+			} else {
+				all, err = m.Snapshots().ListOf(cmd.Context(), args[0])
+				err = f.UnknownName(cmd.Context(), args[0], err)
+			}
+			if err != nil {
+				return app.SandboxError(err)
+			}
+			if asJSON {
+				return f.JSON(all)
+			}
+			if len(all) == 0 {
+				fmt.Fprintln(f.Stdout, "no snapshots: `sandbox-agent snapshot create --help` tells how to make one")
+				return nil
+			}
+			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "SANDBOX\tSNAPSHOT\tAGE\tSIZE")
+			for _, s := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Clean(s.Sandbox), text.Clean(s.Name),
+					cmdutil.Age(time.Since(s.Created)), cmdutil.Megabytes(s.Bytes))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newSnapshotRestoreCmd(f *cmdutil.Factory) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "restore SANDBOX SNAPSHOT", Short: "Recreate a sandbox from a snapshot",
+		Long: `Recreates a sandbox with the files of a snapshot. Its limits, network and
+published ports stay; its processes end. Its present files are kept first, as
+the snapshot before-restore. A sandbox that was removed comes back.`,
+		Example: "  sandbox-agent snapshot restore dev before-upgrade",
+		Args:    sandboxAndSnapshot(false), ValidArgsFunction: completeSnapshots(f),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			m, err := f.Manager(false)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			sb, err := m.Snapshots().Restore(ctx, args[0], args[1])
+			if err != nil {
+				return app.SandboxError(err)
+			}
+			defer sb.Close()
+			f.Endpoints().Ensure(ctx, sb.Name())
+			return f.Done(asJSON, sb.Info(), "%s is as it was in %s", args[0], args[1])
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newSnapshotRmCmd(f *cmdutil.Factory) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "rm SANDBOX SNAPSHOT...", Short: "Remove snapshots of a sandbox",
+		Long: `Removes snapshots. A snapshot that a sandbox was restored to stays until that
+sandbox is removed or reset.`,
+		Example: "  sandbox-agent snapshot rm dev before-upgrade",
+		Args: cmdutil.Each(func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return nil
+			}
+			return sandboxAndSnapshot(false)(cmd, args)
+		}, app.CheckSandbox),
+		ValidArgsFunction: completeSnapshots(f),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := f.Manager(false)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			var errs []error
+			for _, name := range args[1:] {
+				if err := m.Snapshots().Remove(cmd.Context(), args[0], name); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				errs = append(errs, f.Done(asJSON, map[string]string{"removed": name}, "%s", name))
+			}
+			return app.SandboxError(errors.Join(errs...))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each removed one as JSON")
+	return cmd
+}
+
+// NewCmdFork makes the command.
+func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "fork SANDBOX NEW", Short: "Copy a sandbox with its files and limits",
+		Long: `Creates another sandbox with the present files, the limits and the network of a
+sandbox. Its processes pause for a moment and are not copied. Mounted
+directories are shared by both; published ports stay with the first.`,
+		Example: "  sandbox-agent fork dev dev-2",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs a sandbox's name and a new one", cmd.CommandPath()),
+				"for example: sandbox-agent fork dev dev-2")
+		},
+		ValidArgsFunction: f.CompleteSandboxes(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			sb, done, err := f.Sandboxes().Get(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer done()
+			fork, err := sb.Fork(ctx, args[1])
+			if err != nil {
+				return app.SandboxError(err)
+			}
+			defer fork.Close()
+			return f.Done(asJSON, fork.Info(), "%s is up, with the files of %s", args[1], args[0])
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// completeSnapshots completes a sandbox that has some, and then one of its snapshots.
+func completeSnapshots(f *cmdutil.Factory) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), app.EngineWait)
+		defer cancel()
+		m, err := f.Manager(false)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer m.Close()
+		all, err := m.Snapshots().List(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, s := range all {
+			name := s.Sandbox
+			if len(args) > 0 {
+				if name != args[0] {
+					continue
+				}
+				name = s.Name
+			}
+			if strings.HasPrefix(name, begun) {
+				names = append(names, name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

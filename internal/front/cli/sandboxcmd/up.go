@@ -1,0 +1,286 @@
+// Package sandboxcmd has the commands that create, use and remove sandboxes, and list them beside tasks.
+package sandboxcmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/branch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
+	"github.com/sandbox-agent/sandbox-agent/sandbox"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+type upOptions struct {
+	spec               sandbox.Spec
+	network            string
+	memory, cpus, pids string
+	runtime            string
+	mounts, workspaces []string
+	allow              cmdutil.RuleList
+	repo, ref, project string
+	title              string
+	json               bool
+	idle, life         time.Duration
+	env, ports         []string
+}
+
+// NewCmdUp makes the command.
+func NewCmdUp(f *cmdutil.Factory) *cobra.Command {
+	o := &upOptions{}
+	cmd := &cobra.Command{
+		Use: "up SANDBOX [--image IMAGE]", Short: "Create a sandbox to run commands in",
+		Long: `Creates a standalone sandbox. 'exec' runs commands in it until 'down' removes
+it.
+
+With --image, or with SANDBOX_AGENT_IMAGE set, it is a container; any image works,
+and nothing has to be installed in it. Without, it is a jail: processes of this machine in bubblewrap, with this
+machine's programs (/usr) and none of its files. A jail needs no engine. Its
+files in /workspace and in the home directory stay.
+
+With --repo it has a clone of a repository at /workspace. Each command that
+changes files makes a commit on the branch sandbox/NAME of that repository; see
+'log', 'diff' and 'merge'. Uncommitted files are not in the clone.
+
+With --idle or --ttl it stops after that time. Its files stay, and the next
+command starts it again.`,
+		Example: `  sandbox-agent up scratch
+  sandbox-agent up dev --image debian:trixie
+  sandbox-agent up fix --repo . --title 'Fix the login'
+  sandbox-agent up quiet --image python:3.13 --network none --memory 512m
+  sandbox-agent exec dev uname -a`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fault.New(workorder.ExitUsage, fmt.Errorf("%s needs one name, got %d", cmd.CommandPath(), len(args)),
+				"for example: sandbox-agent up dev --image debian:trixie")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.do(cmd.Context(), f, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.runtime, "runtime", "", "runtime: jail, container, box or host (default: the one that fits)")
+	flags.StringArrayVar(&o.workspaces, "workspace", nil, "directory to work in, at /workspace: `[NAME=]DIR[:ro]` (repeatable with names)")
+	flags.StringArrayVarP(&o.mounts, "mount", "v", nil, "directory to mount: `DIR:TARGET[:ro]` (repeatable)")
+	flags.StringVar(&o.spec.Image, "image", "", "image of the container (default: that of tasks)")
+	flags.StringVarP(&o.project, "project", "p", "", "project name, or path of a project file, for services, tools and setup")
+	flags.StringVar(&o.repo, "repo", "", "repository to clone at /workspace: a path, or for a box a URL")
+	flags.StringVar(&o.title, "title", "", "short description of the purpose")
+	flags.StringVar(&o.spec.Worktree, "git-worktree", "", "repository to make a git worktree of at /workspace")
+	flags.StringVar(&o.ref, "from-ref", "", "branch, tag or commit to start from (default: HEAD; of a URL, its default branch)")
+	flags.StringVarP(&o.spec.User, "user", "u", "", "user of commands: name, uid or uid:gid (default: the image's)")
+	flags.StringVarP(&o.spec.Dir, "workdir", "w", "", "directory in which commands start (default: the image's)")
+	flags.StringArrayVarP(&o.env, "env", "e", nil, "set a variable for all commands: `NAME=value` (repeatable)")
+	flags.StringVar(&o.network, "network", "", "network mode: full, restricted or none (default: the project's, or full)")
+	flags.Var(&o.allow, "allow", "allow a `RULE` in a restricted network: HOST, *.DOMAIN or ADDRESS, with :PORT (repeatable)")
+	flags.StringVar(&o.memory, "memory", "", "memory limit, such as 512m or 2g, or none (default 2g)")
+	flags.StringVar(&o.cpus, "cpus", "", "CPU limit, such as 0.5 or 2, or none (default 2)")
+	flags.StringVar(&o.pids, "pids", "", "limit of processes and threads, or none (default 4096)")
+	flags.StringVar(&o.spec.OCIRuntime, "oci-runtime", "", "OCI runtime of the engine, such as runsc or kata")
+	cmdutil.DurationVar(flags, &o.idle, "idle", 0, "stop after this long without use (files are kept)")
+	cmdutil.DurationVar(flags, &o.life, "ttl", 0, "stop after this long (files are kept)")
+	flags.StringArrayVar(&o.ports, "port", nil, "publish a port on this machine's loopback: `[LOCAL:]PORT` (repeatable)")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
+	f.CompleteProjectFlag(cmd)
+	var kinds []string
+	for _, k := range sandbox.AllRuntimes() {
+		kinds = append(kinds, string(k))
+	}
+	for flag, values := range map[string][]string{
+		"runtime": kinds, "network": {string(sandbox.NetworkFull), string(sandbox.NetworkRestricted), string(sandbox.NetworkNone)},
+	} {
+		// It can only fail for a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+// upResult is the document of up --json: the spec's fields and the endpoints.
+type upResult struct {
+	spec      sandbox.Spec
+	endpoints map[string]string
+}
+
+// MarshalJSON implements json.Marshaler. Embedding the spec would drop the endpoints, since the spec encodes itself.
+func (r upResult) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(r.spec)
+	if err != nil || len(r.endpoints) == 0 {
+		return b, err
+	}
+	endpoints, err := json.Marshal(r.endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(bytes.TrimSuffix(b, []byte("}")), []byte(`,"endpoints":`), endpoints, []byte("}")), nil
+}
+
+func (o *upOptions) do(ctx context.Context, f *cmdutil.Factory, name string) error {
+	s := o.spec
+	s.Name, s.Network, s.IdleTimeout, s.TTL, s.Env = name, sandbox.NetworkMode(o.network), o.idle, o.life, o.env
+	var errs []error
+	var err error
+	if s.Limits.MemoryBytes, err = cmdutil.ParseMemory(o.memory); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Limits.CPUs, err = cmdutil.ParseCPUs(o.cpus); err != nil {
+		errs = append(errs, err)
+	}
+	if s.Limits.PIDs, err = cmdutil.ParsePIDs(o.pids); err != nil {
+		errs = append(errs, err)
+	}
+	for _, t := range o.mounts {
+		m, err := f.ParseMount(t)
+		s.Mounts, errs = append(s.Mounts, m), append(errs, err)
+	}
+	work, err := parseWorkspaces(f, o.workspaces)
+	if errs = append(errs, err); len(work) > 0 {
+		s.Mounts, s.Dir = append(s.Mounts, work...), cmp.Or(s.Dir, sandbox.CloneDir)
+		s.Env = append([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+			s.Env...) // the files belong to the user, whichever user runs the command
+		if o.repo != "" {
+			errs = append(errs, errors.New("--workspace and --repo cannot be combined"))
+		}
+	}
+	ports, err := cmdutil.ParsePorts(o.ports)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return fault.New(workorder.ExitUsage, err, "")
+	}
+	if o.allow != "" {
+		s.Allow, s.Network = strings.Split(string(o.allow), ","), cmp.Or(s.Network, sandbox.NetworkRestricted)
+	}
+	s.Title = o.title
+	m, err := f.Manager(false)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if o.repo == "" && o.project == "" && s.Worktree == "" && o.ref == "" {
+		err = f.Sandboxes().ChooseRuntime(ctx, m, &s, o.runtime)
+	} else if s.Runtime, err = f.Runtime(o.runtime); err == nil {
+		err = o.of(ctx, f, &s)
+	}
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	sb, err := m.Create(ctx, s)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return app.NotFound(err, "list the engine's images with: docker images")
+	}
+	if err != nil {
+		return app.SandboxError(err)
+	}
+	defer sb.Close()
+	if len(ports) > 0 {
+		if ports, err = f.Endpoints().Add(ctx, name, ports); err != nil {
+			clean, cancel := app.Outlast(ctx) // it saves a worktree
+			defer cancel()
+			return errors.Join(err, sb.Remove(clean, sandbox.RemoveOptions{Discard: true}))
+		}
+	}
+	if err := f.Sandboxes().Settle(ctx, sb); err != nil {
+		f.Warn(err.Error())
+	}
+	warnOfRoots(f, sb)
+	f.Sandboxes().Save(ctx, sb, sandbox.CommandRecord{})
+	if o.json {
+		return f.JSON(upResult{sb.Spec(), app.Addresses(ports)})
+	}
+	fmt.Fprintf(f.Stdout, "%s is up (%s, %s)\n", name, app.RuntimeText(sb), time.Since(start).Round(time.Millisecond))
+	f.Sandboxes().NoteNetwork(sb)
+	tellEndpoints(f, ports)
+	if repo := sb.Spec().BranchOf(); repo != "" {
+		fmt.Fprintf(f.Stdout, "each command is a commit of %s/%s in %s: `sandbox-agent log %s`, `diff`, `merge`\n", branch.Remote, name, repo,
+			name)
+	}
+	return nil
+}
+
+// of completes a spec with the repository or project that it is made of.
+func (o *upOptions) of(ctx context.Context, f *cmdutil.Factory, s *sandbox.Spec) (err error) {
+	switch own := s.Runtime == sandbox.RuntimeContainer || s.Runtime == sandbox.RuntimeJail; {
+	case own && o.repo != "" && o.project == "" && s.Worktree == "":
+		s.Repo, s.Ref = o.repo, o.ref // nothing of it is looked at but its commits
+	case s.Worktree != "" && o.repo != "":
+		err = app.Usagef("--git-worktree and --repo each say what is at %s", sandbox.CloneDir)
+	case s.Worktree != "":
+		if o.project != "" {
+			err = f.Sandboxes().ApplyProject(ctx, s, o.project, "", "")
+		}
+		s.Ref = o.ref
+	case o.project != "" || o.repo != "":
+		err = f.Sandboxes().ApplyProject(ctx, s, o.project, o.repo, o.ref)
+	case o.ref != "":
+		err = app.Usagef("--from-ref without --repo or --project")
+	}
+	if err == nil && s.Runtime == sandbox.RuntimeContainer && s.Image == "" {
+		s.Image, err = f.Sandboxes().ContainerImage(ctx)
+	}
+	return err
+}
+
+var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// parseWorkspaces reads [NAME=]FOLDER[:ro].
+func parseWorkspaces(f *cmdutil.Factory, texts []string) (all []sandbox.Mount, err error) {
+	var errs []error
+	for _, t := range texts {
+		inside, folder := sandbox.CloneDir, t
+		if name, rest, ok := strings.Cut(t, "="); ok && workspaceName.MatchString(name) {
+			inside, folder = sandbox.CloneDir+"/"+name, rest
+		} else if len(texts) > 1 {
+			errs = append(errs, fmt.Errorf("--workspace %q: one of several needs a name, as src=%s", t, t))
+			continue
+		}
+		folder, ro := strings.CutSuffix(folder, ":ro")
+		m, err := f.ParseMount(folder + ":" + inside)
+		if err == nil {
+			if st, serr := os.Stat(m.Source); serr != nil {
+				err = fmt.Errorf("--workspace %q: %w", t, serr)
+			} else if !st.IsDir() {
+				err = fmt.Errorf("--workspace %q is not a directory", t)
+			}
+		}
+		m.ReadOnly = ro
+		all, errs = append(all, m), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// warnOfRoots warns of mounts that a jail cannot write to.
+func warnOfRoots(f *cmdutil.Factory, sb *sandbox.Sandbox) {
+	if sb.Spec().Runtime != sandbox.RuntimeJail || os.Geteuid() != 0 {
+		return
+	}
+	for _, m := range sb.Spec().Mounts {
+		if !m.ReadOnly && ownedByRoot(m.Source) {
+			f.Warn(fmt.Sprintf("%s belongs to root, and commands in a jail never run as root: they can only read it; "+
+				"`chown` it, or use --runtime container",
+				text.Clean(m.Source)))
+		}
+	}
+}
+
+func ownedByRoot(dir string) bool {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Uid == 0
+}

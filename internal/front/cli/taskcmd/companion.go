@@ -1,0 +1,35 @@
+package taskcmd
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/app"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/companion"
+)
+
+// NewCmdCompanion makes the command.
+func NewCmdCompanion(f *cmdutil.Factory) *cobra.Command {
+	return &cobra.Command{
+		Use: app.CompanionCommand, Hidden: true, Args: cmdutil.NoArgs,
+		Short: "Serve a run from this machine (started by create)",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runCompanion(cmd.Context(), f) },
+	}
+}
+
+func runCompanion(ctx context.Context, f *cmdutil.Factory) error {
+	log := slog.New(slog.NewTextHandler(f.Stderr, nil))
+	be, err := f.Engine()
+	if err != nil {
+		return err
+	}
+	out, ok := f.Stdout.(io.WriteCloser)
+	if !ok {
+		return app.Usagef("companion is started by create")
+	}
+	return companion.Serve(ctx, f.Stdin, out, be.Engine, log)
+}
