@@ -66,7 +66,7 @@ func newRootCmd(a *App) *cobra.Command {
 		setupcmd.NewCmdTemplates(f), setupcmd.NewCmdRuntime(f), setupcmd.NewCmdGC(f), setupcmd.NewCmdCache(f),
 		setupcmd.NewCmdProject(f), setupcmd.NewCmdPolicy(f), setupcmd.NewCmdDoctor(f), setupcmd.NewCmdImage(f),
 		newDiffCmd(a), newCheckoutCmd(a), newApplyCmd(a), newLogCmd(a), newMergeCmd(a), newListCmd(a), newWatchCmd(a),
-		newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a), newMCPCmd(a),
+		newDeleteCmd(a), newPruneCmd(a), newOpenCmd(a), newStatusCmd(a), newInspectCmd(a), newResumeCmd(a),
 		newRmCmd(a), newVersionCmd(a), newManCmd(),
 	)
 	// The library adds its own commands when the command line runs; refuseUnknown has to see them.

@@ -101,7 +101,7 @@ configuration of common agents.`,
 		Args: cmdutil.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.listens = cmd.Flags().Changed("listen")
-			return serveMCP(cmd.Context(), f, o)
+			return o.do(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
@@ -154,32 +154,32 @@ func (o *mcpOptions) check() error {
 	return fault.New(workorder.ExitUsage, errors.Join(errs...), "")
 }
 
-func serveMCP(ctx context.Context, f *cmdutil.Factory, opts *mcpOptions) (err error) {
-	if err := opts.check(); err != nil {
+func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
+	if err := o.check(); err != nil {
 		return err
 	}
-	log, done, err := mcpLog(f)
+	log, done, err := openMCPLog(f)
 	if err != nil {
 		return err
 	}
 	defer done()
-	o, err := f.Code().Options()
+	options, err := f.Code().Options()
 	if err != nil {
 		return err
 	}
-	o.Warm, o.Wait = warmPlaces, placeWait
+	options.Warm, options.Wait = warmPlaces, placeWait
 	known := servedEnvironments(f, log)
-	o.Environments = known.Environments
-	r, closeRunner, err := f.Code().Open(o)
+	options.Environments = known.Environments
+	r, closeRunner, err := f.Code().Open(options)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeRunner(ctx)) }()
-	serve, err := opts.way(ctx, f)
+	serve, err := o.way(ctx, f)
 	if err != nil {
 		return err
 	}
-	s := mcpserver.New(opts.offer(f, r, log))
+	s := mcpserver.New(o.offer(f, r, log))
 	defer keepUp(ctx, f, known, log, s.Changed)()
 	return serve(ctx, s)
 }
@@ -292,11 +292,11 @@ func (o *mcpOptions) token(f *cmdutil.Factory) (token, where string, err error) 
 	return token, where, err
 }
 
-// mcpLog opens the server's log: clients often hide standard error. If the user has named no file and the default one
+// openMCPLog opens the server's log: clients often hide standard error. If the user has named no file and the default one
 // cannot be opened, there is no log.
-func mcpLog(f *cmdutil.Factory) (log *slog.Logger, done func(), err error) {
+func openMCPLog(f *cmdutil.Factory) (log *slog.Logger, done func(), err error) {
 	named := f.Getenv(mcpLogVariable)
-	f, err := statedir.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(f.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
+	file, err := statedir.OpenLog(cmp.Or(named, filepath.Join(cmp.Or(f.Getenv("TMPDIR"), os.TempDir()), mcpLog)), maxMCPLog)
 	if err != nil && named != "" {
 		return nil, nil, fault.New(workorder.ExitUsage, err, mcpLogVariable+" names the file")
 	}
