@@ -91,7 +91,7 @@ func (b *codeBench) command(name string, argv ...string) {
 func (b *codeBench) run(name string, r *code.Runner, kind sandbox.Runtime) {
 	b.t.Helper()
 	b.timed(name, func() error {
-		res, err := r.Run(b.t.Context(), code.Request{Env: "python", Code: "pass", Backend: kind})
+		res, err := r.Run(b.t.Context(), code.Request{Preset: "python", Code: "pass", Runtime: kind})
 		if err == nil && res.ExitCode != 0 {
 			err = fmt.Errorf("exit code %d: %s", res.ExitCode, res.Stderr)
 		}

@@ -66,10 +66,10 @@ type RunResult struct {
 	Reason string
 }
 
-// Check validates the command. Its error is an ErrSpec with all mistakes.
+// Check validates the command. Its error is an ErrInvalidSpec with all mistakes.
 func (c Command) Check() error {
 	if err := c.wire().Check(); err != nil {
-		return fmt.Errorf("command is %w: %w", ErrSpec, err)
+		return fmt.Errorf("command is %w: %w", ErrInvalidSpec, err)
 	}
 	return nil
 }

@@ -26,10 +26,10 @@ const (
 type CopyResult struct {
 	Files int64 `json:"files"` // including links
 	Bytes int64 `json:"bytes"` // in files
-	// Left counts skipped entries: devices, pipes, sockets and, in CopyOut, links that lead out of the copied
+	// Skipped counts skipped entries: devices, pipes, sockets and, in CopyOut, links that lead out of the copied
 	// directory. FirstLeft is the name of one of them, if known.
-	Left      int64  `json:"left_out"`
-	FirstLeft string `json:"first_left_out,omitempty"`
+	Skipped      int64  `json:"left_out"`
+	FirstSkipped string `json:"first_left_out,omitempty"`
 }
 
 // target is the destination of a copy: an existing directory and a name in it; "." is the directory itself.
@@ -113,7 +113,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 	if err == nil {
 		err = hostError(perr)
 	}
-	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + e.Left, FirstLeft: sum.FirstLeft}, err
+	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left + e.Left, FirstSkipped: sum.FirstLeft}, err
 }
 
 func (f *Files) fileIn(ctx context.Context, local, path string) (CopyResult, error) {
@@ -174,7 +174,7 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, er
 		left = content.End().Left
 		return unpacked(err, src.err)
 	})
-	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left + left, FirstLeft: sum.FirstLeft}, err
+	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left + left, FirstSkipped: sum.FirstLeft}, err
 }
 
 // lookFor returns the type of a path in the sandbox; nil if it does not exist.

@@ -147,7 +147,7 @@ func (cr *creator) complete(ctx context.Context, name string) (*instance, error)
 			return nil, err
 		}
 	}
-	p := cr.all.place(s.Runtime)
+	p := cr.all.find(s.Runtime)
 	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", name, s.Runtime, ErrUnsupported)
 	}

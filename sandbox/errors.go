@@ -14,12 +14,12 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that a sandbox or file of that name exists.
 	ErrExists = errors.New("already exists")
-	// ErrName means that the name is not valid for a sandbox or snapshot. It is also an ErrSpec.
+	// ErrName means that the name is not valid for a sandbox or snapshot. It is also an ErrInvalidSpec.
 	ErrName = errors.New("not a valid name")
 	// ErrOtherOwner means that the sandbox belongs to another state directory and cannot be used. With Options.AllUsers
-	// it can be discarded.
+	// it can be removed.
 	ErrOtherOwner = errors.New("belongs to another state directory")
-	// ErrDamaged means that a sandbox's record cannot be read. Forget removes such a sandbox.
+	// ErrDamaged means that a record cannot be read. RemoveRecord removes such a sandbox.
 	ErrDamaged = errors.New("damaged record")
 	// ErrUnsaved means that the sandbox has files that could not be saved.
 	ErrUnsaved = errors.New("unsaved files")
@@ -27,12 +27,12 @@ var (
 	ErrUnavailable = errors.New("the engine does not answer")
 	// ErrUnsupported means that the runtime does not support a requirement of the Spec.
 	ErrUnsupported = errors.New("not supported by the runtime")
-	// ErrSpec means that a Spec or Command is invalid.
-	ErrSpec = errors.New("invalid")
-	// ErrLost means that the connection to the sandbox broke. Its commands may still run.
-	ErrLost = errors.New("the connection to the sandbox was lost")
-	// ErrRefused means that nothing listens at an address in the sandbox.
-	ErrRefused = errors.New("connection refused")
+	// ErrInvalidSpec means that a Spec or Command is invalid.
+	ErrInvalidSpec = errors.New("invalid")
+	// ErrConnectionLost means that the connection to the sandbox broke. Its commands may still run.
+	ErrConnectionLost = errors.New("the connection to the sandbox was lost")
+	// ErrConnectionRefused means that nothing listens at an address in the sandbox.
+	ErrConnectionRefused = errors.New("connection refused")
 )
 
 // public maps an internal error to one of this package.
@@ -48,8 +48,8 @@ func public(err error) error {
 		{runtime.ErrNotFound, ErrNotFound},
 		{runtime.ErrUnavailable, ErrUnavailable},
 		{wireclient.ErrNoLease, ErrUnsupported},
-		{wireclient.ErrLost, ErrLost},
-		{runtime.ErrEnded, ErrLost},
+		{wireclient.ErrLost, ErrConnectionLost},
+		{runtime.ErrEnded, ErrConnectionLost},
 		{wireclient.ErrMany, ErrTooLarge},
 	} {
 		if errors.Is(err, row.from) {
@@ -61,11 +61,11 @@ func public(err error) error {
 		case wire.CodeNotFound:
 			return &kindError{ErrNotFound, err}
 		case wire.CodeRefused:
-			return &kindError{ErrRefused, err}
+			return &kindError{ErrConnectionRefused, err}
 		case wire.CodeUnsupported:
 			return &kindError{ErrUnsupported, err}
 		case wire.CodeBadRequest:
-			return &kindError{ErrSpec, err}
+			return &kindError{ErrInvalidSpec, err}
 		case wire.CodeDenied:
 			return &kindError{ErrPermission, err}
 		case wire.CodeExists:

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Errors of files on which a caller branches, in addition to ErrNotFound, ErrExists and ErrLost.
+// Errors of files on which a caller branches, in addition to ErrNotFound, ErrExists and ErrConnectionLost.
 var (
 	// ErrPermission means that the sandbox's user may not access a file.
 	ErrPermission = errors.New("permission denied for the sandbox's user")

@@ -112,7 +112,7 @@ func TestCopy(t *testing.T) {
 			if row.err != nil && !slices.Equal(got, before) {
 				t.Errorf("%s, out %t: %q was made of %q", name, out, got, before)
 			}
-			if row.err == nil && (sum.Files != 1 && sum.Files != 2 || sum.Bytes != 1 && sum.Bytes != 2 || sum.Left != 0) {
+			if row.err == nil && (sum.Files != 1 && sum.Files != 2 || sum.Bytes != 1 && sum.Bytes != 2 || sum.Skipped != 0) {
 				t.Errorf("%s, out %t: %+v", name, out, sum)
 			}
 		}
@@ -122,10 +122,10 @@ func TestCopy(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must(os.Symlink("/etc/passwd", filepath.Join(source, "src/out")))
-	if sum, err := f.CopyOut(t.Context(), source+"/src", dir); err != nil || sum.Left != 1 || sum.FirstLeft != "src/out" {
+	if sum, err := f.CopyOut(t.Context(), source+"/src", dir); err != nil || sum.Skipped != 1 || sum.FirstSkipped != "src/out" {
 		t.Errorf("a link that leads out: %+v, %v", sum, err)
 	}
-	if sum, err := f.CopyIn(t.Context(), source+"/src", dir); err != nil || sum.Left != 0 || !slices.Contains(look(t, dir),
+	if sum, err := f.CopyIn(t.Context(), source+"/src", dir); err != nil || sum.Skipped != 0 || !slices.Contains(look(t, dir),
 		"src/out->/etc/passwd") {
 		t.Errorf("a link that leads out: %+v, %v", sum, err)
 	}
@@ -185,12 +185,12 @@ func TestFiles(t *testing.T) {
 	h.cut()
 	if _, err := w.Next(); err == nil {
 		t.Error("a lost watch goes on")
-	} else if !errors.Is(err, ErrLost) {
+	} else if !errors.Is(err, ErrConnectionLost) {
 		t.Errorf("a lost watch: %v", err)
 	}
 	for want, err := range map[error]error{
 		ErrNotFound: f.Remove(ctx, dir+"/none"), ErrExists: f.Remove(ctx, dir+"/a"), ErrFileType: f.Write(ctx, dir, strings.NewReader(""),
-			WriteOptions{}), ErrSpec: f.RemoveAll(ctx, "/"),
+			WriteOptions{}), ErrInvalidSpec: f.RemoveAll(ctx, "/"),
 	} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
@@ -230,8 +230,8 @@ func TestHostileCopy(t *testing.T) {
 			tar.Header{Typeflag: tar.TypeReg, Name: "x/l/evil"}), whole, nil, true},
 		"a link to the home":      {archive(tar.Header{Typeflag: tar.TypeSymlink, Name: "x", Linkname: "/root"}), whole, nil, true},
 		"more than may be":        {huge, whole, ErrTooLarge, false},
-		"cut":                     {archive(folder), "", ErrLost, false},
-		"cut in a file":           {append(archive(tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: 1000}), "half"...), "", ErrLost, false},
+		"cut":                     {archive(folder), "", ErrConnectionLost, false},
+		"cut in a file":           {append(archive(tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: 1000}), "half"...), "", ErrConnectionLost, false},
 		"half of one, well ended": {append(archive(tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: 1000}), "half"...), whole, nil, false},
 		"noise":                   {bytes.Repeat([]byte("noise"), 1000), whole, nil, false},
 	} {

@@ -54,7 +54,7 @@ func TestGone(t *testing.T) {
 	f.lose(t, "b")
 	for {
 		r, err := sb.Run(t.Context(), Command{Argv: []string{"true"}})
-		if errors.Is(err, ErrLost) { // the connection's end was not seen yet
+		if errors.Is(err, ErrConnectionLost) { // the connection's end was not seen yet
 			continue
 		}
 		if err != nil || r.ExitCode != 0 || !sb.Recreated() {
@@ -241,7 +241,7 @@ func TestInvalidNames(t *testing.T) {
 			get, peek, created, fork, list, restore, again, snapshot, m.RemoveRecord(t.Context(), name),
 			m.Snapshots().Remove(t.Context(), name, "s"), m.Snapshots().Remove(t.Context(), "a", name),
 		} {
-			if !errors.Is(err, ErrName) || !errors.Is(err, ErrSpec) {
+			if !errors.Is(err, ErrName) || !errors.Is(err, ErrInvalidSpec) {
 				t.Errorf("%q: %d: %v", name, i, err)
 			}
 		}
@@ -393,8 +393,8 @@ func TestSetNetwork(t *testing.T) {
 		want  error
 	}{
 		{NetworkRestricted, nil, ErrUnsupported},
-		{"x", nil, ErrSpec},
-		{NetworkNone, []string{"a"}, ErrSpec},
+		{"x", nil, ErrInvalidSpec},
+		{NetworkNone, []string{"a"}, ErrInvalidSpec},
 		{NetworkNone, nil, nil},
 		{NetworkNone, nil, nil},
 	} {
@@ -434,7 +434,7 @@ func TestSnapshots(t *testing.T) {
 	if _, err := find(t, m, "a").Snapshot(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]error{"s": ErrSnapshotExists, "../evil": ErrSpec, "": ErrSpec, "A": ErrSpec} {
+	for name, want := range map[string]error{"s": ErrSnapshotExists, "../evil": ErrInvalidSpec, "": ErrInvalidSpec, "A": ErrInvalidSpec} {
 		if _, err := find(t, m, "a").Snapshot(t.Context(), name); !errors.Is(err, want) {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -469,7 +469,7 @@ func TestSnapshots(t *testing.T) {
 	if err != nil || read("b") != "one" || fork.Spec().Name != "b" || len(fork.Spec().Env) != 1 {
 		t.Fatalf("%v", err)
 	}
-	for name, want := range map[string]error{"a": ErrExists, "b": ErrExists, "B": ErrSpec} {
+	for name, want := range map[string]error{"a": ErrExists, "b": ErrExists, "B": ErrInvalidSpec} {
 		if _, err := find(t, m, "a").Fork(t.Context(), name); !errors.Is(err, want) {
 			t.Errorf("%q: %v", name, err)
 		}

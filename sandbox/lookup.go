@@ -42,7 +42,7 @@ func checkName(what, name string) error {
 		return nil
 	}
 	return &kindError{ErrName, fmt.Errorf("%s name %.80q is %w: use at most 63 letters a–z, digits, - and _, not - or _ first",
-		what, name, ErrSpec)}
+		what, name, ErrInvalidSpec)}
 }
 
 // lookup finds sandboxes in all runtimes and in the records.

@@ -55,7 +55,7 @@ func TestMountSwapped(t *testing.T) {
 		"a reset":   func() error { _, err := sb.Reset(t.Context()); return err },
 		"a fork":    func() error { _, err := sb.Fork(t.Context(), "b"); return err },
 	} {
-		if err := use(); !errors.Is(err, ErrSpec) || !errors.Is(err, runtime.ErrMount) {
+		if err := use(); !errors.Is(err, ErrInvalidSpec) || !errors.Is(err, runtime.ErrMount) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestAtOnce(t *testing.T) {
 		func() error { _ = sb.Info(); return nil },
 	} {
 		all.Go(func() {
-			if err := use(); err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrLost) {
+			if err := use(); err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConnectionLost) {
 				t.Error(err)
 			}
 		})

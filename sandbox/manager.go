@@ -211,7 +211,7 @@ func (m *Manager) Healthy(ctx context.Context) error {
 
 // ImageID returns the id of an image of the engine. The image's name may move to another image later.
 func (m *Manager) ImageID(ctx context.Context, image string) (string, error) {
-	r, err := m.creator.all.place(RuntimeContainer).open()
+	r, err := m.creator.all.find(RuntimeContainer).open()
 	if err != nil {
 		return "", err
 	}
@@ -298,7 +298,7 @@ func (cr *creator) make(ctx context.Context, r runtime.Stander, s Spec, snapshot
 	}
 	stand := cr.guestOf(s)
 	stand.Bundle = file
-	stand.Name, stand.Image = cr.all.place(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
+	stand.Name, stand.Image = cr.all.find(s.Runtime).prefix+s.Name, cmp.Or(snapshot, s.Image)
 	stand.Labels = map[string]string{labelName: s.Name, labelSpec: string(spec), labelOwner: owner, labelImage: snapshot}
 	stand.Root, stand.NetworkNone, stand.OCIRuntime = s.Root, s.Network == NetworkNone, s.OCIRuntime
 	stand.Throwaway = s.Lifetime == LifetimeEphemeral

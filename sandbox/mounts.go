@@ -146,7 +146,7 @@ func (s *Spec) guard(ctx context.Context) error {
 	own := s.named()
 	all, err := guarded(ctx, own)
 	if err != nil {
-		return fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
+		return fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrInvalidSpec, err)
 	}
 	s.Mounts = append(s.Mounts, all[len(own):]...)
 	return nil
@@ -179,7 +179,7 @@ func stillGuarded(ctx context.Context, all []Mount) error {
 		return nil
 	}
 	if err := gitguard.Check(ctx, writable(all), protected(all)); err != nil {
-		return &kindError{ErrSpec, fmt.Errorf("%w: %w", runtime.ErrMount, err)}
+		return &kindError{ErrInvalidSpec, fmt.Errorf("%w: %w", runtime.ErrMount, err)}
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func sameMounts(all []Mount) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return &kindError{ErrSpec, err}
+		return &kindError{ErrInvalidSpec, err}
 	}
 	return nil
 }

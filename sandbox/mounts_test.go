@@ -110,7 +110,7 @@ func TestParseKind(t *testing.T) {
 		err  error
 	}{
 		"auto": {RuntimeAuto, nil}, "container": {RuntimeContainer, nil}, "docker": {RuntimeContainer, nil},
-		"nope": {"", ErrSpec}, "": {"", ErrSpec}, "nspawn": {"", ErrUnsupported}, "podman": {"", ErrUnsupported},
+		"nope": {"", ErrInvalidSpec}, "": {"", ErrInvalidSpec}, "nspawn": {"", ErrUnsupported}, "podman": {"", ErrUnsupported},
 	} {
 		if got, err := ParseRuntime(name); got != want.kind || !errors.Is(err, want.err) {
 			t.Errorf("%q: %q, %v", name, got, err)
@@ -123,11 +123,11 @@ func TestWishes(t *testing.T) {
 	t.Parallel()
 	has := []Capability{CapNetworkNone, CapPIDs}
 	var unsupported *UnsupportedError
-	err := lacks("k", has, Spec{Network: NetworkNone, User: "u", Limits: Limits{PIDs: 100, CPUs: NoLimit, MemoryBytes: 1 << 30}}.wishes())
+	err := lacks("k", has, Spec{Network: NetworkNone, User: "u", Limits: Limits{PIDs: 100, CPUs: NoLimit, MemoryBytes: 1 << 30}}.required())
 	if !errors.As(err, &unsupported) || !errors.Is(err, ErrUnsupported) || len(unsupported.Missing) != 2 {
 		t.Errorf("%v", err)
 	}
-	if err := lacks("k", has, Spec{Network: NetworkNone}.wishes()); err != nil {
+	if err := lacks("k", has, Spec{Network: NetworkNone}.required()); err != nil {
 		t.Error(err)
 	}
 	l := Limits{MemoryBytes: DefaultMemoryBytes, CPUs: DefaultCPUs, PIDs: DefaultPIDs}

@@ -45,16 +45,16 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...strin
 		err = errors.Join(err, fmt.Errorf("rules for network %s: only %s has rules", n, NetworkRestricted))
 	}
 	if err != nil {
-		return fmt.Errorf("sandbox %s: %w: %w", in.spec.Name, ErrSpec, err)
+		return fmt.Errorf("sandbox %s: %w: %w", in.spec.Name, ErrInvalidSpec, err)
 	}
 	// Reject an unsupported runtime before anything is changed.
-	p := in.c.all.place(in.spec.Runtime)
+	p := in.c.all.find(in.spec.Runtime)
 	if p == nil {
 		return fmt.Errorf("sandbox %s: runtime %s: %w", in.spec.Name, in.spec.Runtime, ErrUnsupported)
 	}
 	has, err := p.capabilities(ctx)
 	if err == nil {
-		err = lacks(in.spec.Runtime, has, []Capability{CapNetworkSwitch, networks[n]})
+		err = lacks(in.spec.Runtime, has, []Capability{CapNetworkUpdate, networks[n]})
 	}
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", in.spec.Name, err)

@@ -127,7 +127,7 @@ func TestReconnect(t *testing.T) {
 		h.cut()
 		_, _ = io.Copy(io.Discard, r)
 	}()
-	if _, err := p.Wait(t.Context(), w, nil); !errors.Is(err, ErrLost) {
+	if _, err := p.Wait(t.Context(), w, nil); !errors.Is(err, ErrConnectionLost) {
 		t.Errorf("cut in the middle: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ var refused = map[string]string{
 }
 
 // ParseRuntime parses a runtime or an alias. The error is an ErrUnsupported for a known name without support, otherwise an
-// ErrSpec.
+// ErrInvalidSpec.
 func ParseRuntime(name string) (Runtime, error) {
 	if k, ok := aliases[name]; ok {
 		return k, nil
@@ -56,7 +56,7 @@ func ParseRuntime(name string) (Runtime, error) {
 	if why, ok := refused[name]; ok {
 		return "", fmt.Errorf("runtime %s: %w: %s", name, ErrUnsupported, why)
 	}
-	return "", fmt.Errorf("runtime %q is %w: use %s", name, ErrSpec, strings.Join(runtimeNames(), ", "))
+	return "", fmt.Errorf("runtime %q is %w: use %s", name, ErrInvalidSpec, strings.Join(runtimeNames(), ", "))
 }
 
 // kinds are all kinds in the order in which Auto tries them; the last must be named.
@@ -78,14 +78,14 @@ type Capability string
 
 // Capabilities.
 const (
-	CapAnyImage          = Capability(runtime.CapAnyImage)          // any image of the engine
-	CapAnyRoot           = Capability(runtime.CapAnyRoot)           // Spec.Root
-	CapUsers             = Capability(runtime.CapUsers)             // commands as another user than the caller
+	CapImage             = Capability(runtime.CapAnyImage)          // any image of the engine
+	CapRootFS            = Capability(runtime.CapAnyRoot)           // Spec.Root
+	CapUser              = Capability(runtime.CapUsers)             // commands as another user than the caller
 	CapPersistent        = Capability(runtime.CapPersistent)        // files outside of mounts survive a stop
 	CapNetworkNone       = Capability(runtime.CapNetworkNone)       // only the loopback
 	CapNetworkFull       = Capability(runtime.CapNetworkFull)       // everything that the machine reaches
 	CapNetworkRestricted = Capability(runtime.CapNetworkRestricted) // only listed hosts
-	CapNetworkSwitch     = Capability(runtime.CapNetworkSwitch)     // change of the network policy of a running sandbox
+	CapNetworkUpdate     = Capability(runtime.CapNetworkSwitch)     // change of the network policy of a running sandbox
 	CapMemory            = Capability(runtime.CapMemory)            // Limits.MemoryBytes
 	CapCPUs              = Capability(runtime.CapCPUs)              // Limits.CPUs
 	CapPIDs              = Capability(runtime.CapPIDs)              // Limits.PIDs
@@ -95,7 +95,7 @@ const (
 	CapServices          = Capability(runtime.CapServices)          // Spec.Box: services such as databases
 	CapDocker            = Capability(runtime.CapDocker)            // a Docker engine inside
 	CapRepository        = Capability(runtime.CapRepository)        // Spec.Repo on this machine
-	CapRemote            = Capability(runtime.CapRemote)            // Spec.Repo on another machine
+	CapRemoteRepository  = Capability(runtime.CapRemote)            // Spec.Repo on another machine
 	CapNested            = Capability(runtime.CapLeases)            // Spec.Leases
 )
 
@@ -139,7 +139,7 @@ func (m *Manager) Runtimes(ctx context.Context, some ...Runtime) []RuntimeInfo {
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			caps, err := m.creator.all.place(all[i].Runtime).capabilities(ctx)
+			caps, err := m.creator.all.find(all[i].Runtime).capabilities(ctx)
 			if err != nil {
 				all[i].Reason = err.Error()
 				return
@@ -182,7 +182,7 @@ func (p *backend) capabilities(ctx context.Context) ([]Capability, error) {
 // that meets the spec.
 func (bs backends) choose(ctx context.Context, s Spec) (*backend, []Capability, error) {
 	var errs []error
-	wishes := s.wishes()
+	wishes := s.required()
 	for _, p := range bs {
 		if s.Runtime != p.kind && (s.Runtime != RuntimeAuto || p.kind == RuntimeHost) {
 			continue
@@ -193,7 +193,7 @@ func (bs backends) choose(ctx context.Context, s Spec) (*backend, []Capability, 
 		}
 		// An image in the spec means a container: a box has its own image.
 		if s.Image != "" && s.Runtime == RuntimeAuto && p.kind == RuntimeBox && !s.wantsBox() {
-			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapAnyImage}})
+			errs = append(errs, &UnsupportedError{p.kind, []Capability{CapImage}})
 			continue
 		}
 		has, err := p.capabilities(ctx)
@@ -229,7 +229,7 @@ func (p *backend) imageError(s Spec) error {
 	boxless := s.Runtime == RuntimeAuto && !s.wantsBox() && s.Repo == ""
 	switch {
 	case p.kind == RuntimeContainer && s.Image == "":
-		return fmt.Errorf("runtime %s: %w spec: no image", p.kind, ErrSpec)
+		return fmt.Errorf("runtime %s: %w spec: no image", p.kind, ErrInvalidSpec)
 	case p.kind == RuntimeBox && boxless && s.Image != "":
 		return fmt.Errorf("runtime %s: %w: name the runtime if %s is the image of a box", p.kind, ErrUnsupported, s.Image)
 	case p.kind == RuntimeBox && boxless && s.Network != NetworkRestricted:
@@ -246,8 +246,8 @@ func lacks(k Runtime, has, wishes []Capability) error {
 	return &UnsupportedError{k, wishes}
 }
 
-// place returns the backend of a runtime; nil if the kind is not available.
-func (bs backends) place(k Runtime) *backend {
+// find returns the backend of a runtime; nil if the kind is not available.
+func (bs backends) find(k Runtime) *backend {
 	if i := slices.IndexFunc(bs, func(p *backend) bool { return p.kind == k }); i >= 0 {
 		return bs[i]
 	}

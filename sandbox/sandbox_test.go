@@ -31,16 +31,16 @@ func TestSpec(t *testing.T) {
 		Name: "A b", Runtime: RuntimeContainer, Network: "some", Lifetime: "x", Dir: "tmp", Env: []string{"A"}, IdleTimeout: -1,
 		Limits: Limits{MemoryBytes: 512, CPUs: math.NaN(), PIDs: 1},
 	}.complete()
-	if !errors.Is(err, ErrSpec) || strings.Count(err.Error(), "\n") != 9 {
+	if !errors.Is(err, ErrInvalidSpec) || strings.Count(err.Error(), "\n") != 9 {
 		t.Errorf("%v", err)
 	}
 	for _, n := range []float64{0.001, 1e300, math.Inf(1)} {
-		if _, err := (Spec{Image: "i", Limits: Limits{CPUs: n}}).complete(); !errors.Is(err, ErrSpec) {
+		if _, err := (Spec{Image: "i", Limits: Limits{CPUs: n}}).complete(); !errors.Is(err, ErrInvalidSpec) {
 			t.Errorf("%g CPUs: %v", n, err)
 		}
 	}
 	for _, name := range []string{"", "-a", "_a", "Ab", "a b", "a/b", "é", strings.Repeat("a", 64), "T-A1B2C3D4"} {
-		if _, err := (Spec{Name: name, Image: "i"}).complete(); !errors.Is(err, ErrSpec) {
+		if _, err := (Spec{Name: name, Image: "i"}).complete(); !errors.Is(err, ErrInvalidSpec) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
@@ -59,12 +59,12 @@ func TestPublicErrors(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{
 		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable,
-		runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrLost,
-		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrRefused,
-		&wire.Error{Code: wire.CodeBadRequest}: ErrSpec,
+		runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrConnectionLost,
+		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrConnectionRefused,
+		&wire.Error{Code: wire.CodeBadRequest}: ErrInvalidSpec,
 		&wire.Error{Code: wire.CodeDenied}:     ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists,
 		&wire.Error{Code: wire.CodeKind}: ErrFileType, &wire.Error{Code: wire.CodeExhausted}: ErrLimitReached,
-		wireclient.ErrMany: ErrTooLarge, runtime.ErrEnded: ErrLost,
+		wireclient.ErrMany: ErrTooLarge, runtime.ErrEnded: ErrConnectionLost,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v is %v, want %v", from, err, to)

@@ -61,7 +61,7 @@ func openSession(ctx context.Context, in *instance, o SessionOptions) (*Session,
 	}
 	spec := wire.SessionSpec{ID: o.ID, Driver: string(o.Driver), Argv: o.Argv, Kernel: o.Kernel, Dir: o.Dir, Env: o.Env}
 	if err := spec.Check(); err != nil {
-		return nil, &kindError{ErrSpec, err}
+		return nil, &kindError{ErrInvalidSpec, err}
 	}
 	s := &Session{in: in}
 	err := in.use(ctx, func(c *wireclient.Client) (err error) {

@@ -248,11 +248,11 @@ func TestSessionIDs(t *testing.T) {
 	t.Parallel()
 	sb := create(t, newFake(t).newManager(t.TempDir()), Spec{Name: "a"})
 	for _, id := range []string{"../x", "a/b", "-a", strings.Repeat("a", 65), "a b"} {
-		if _, err := sb.OpenSession(t.Context(), SessionOptions{ID: id, Driver: DriverBash}); !errors.Is(err, ErrSpec) {
+		if _, err := sb.OpenSession(t.Context(), SessionOptions{ID: id, Driver: DriverBash}); !errors.Is(err, ErrInvalidSpec) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	if _, err := sb.OpenSession(t.Context(), SessionOptions{Driver: "cobol"}); !errors.Is(err, ErrSpec) {
+	if _, err := sb.OpenSession(t.Context(), SessionOptions{Driver: "cobol"}); !errors.Is(err, ErrInvalidSpec) {
 		t.Error(err)
 	}
 	if _, err := sb.OpenSession(t.Context(), SessionOptions{Driver: DriverBash, Argv: []string{"no-such-program"}}); err == nil {

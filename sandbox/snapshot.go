@@ -293,7 +293,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 	if err := in.c.abandon(ctx, name); err != nil {
 		return nil, err
 	}
-	if err := in.c.taken(ctx, in.c.all.place(s.Runtime), name); err != nil {
+	if err := in.c.taken(ctx, in.c.all.find(s.Runtime), name); err != nil {
 		return nil, err
 	}
 	if repo := s.BranchOf(); repo != "" {
@@ -326,7 +326,7 @@ func (sb *Sandbox) Fork(ctx context.Context, name string) (*Sandbox, error) {
 
 // of creates a named sandbox from a complete spec and the creation's snapshot. The caller holds the lock of its name.
 func (cr *creator) of(ctx context.Context, s Spec, c registry.Creation) (*instance, error) {
-	p := cr.all.place(s.Runtime)
+	p := cr.all.find(s.Runtime)
 	if p == nil {
 		return nil, fmt.Errorf("sandbox %s: runtime %s: %w", s.Name, s.Runtime, ErrUnsupported)
 	}
@@ -340,7 +340,7 @@ func (cr *creator) of(ctx context.Context, s Spec, c registry.Creation) (*instan
 // removeVolumes removes volumes of a sandbox whose container was removed without them. The caller holds the name's
 // lock.
 func (bs backends) removeVolumes(ctx context.Context, k Runtime, name, owner string) error {
-	if p := bs.place(k); p == nil || !p.onEngine() {
+	if p := bs.find(k); p == nil || !p.onEngine() {
 		return nil
 	}
 	v, err := bs.volumes()
@@ -357,7 +357,7 @@ func (bs backends) removeVolumes(ctx context.Context, k Runtime, name, owner str
 
 // volumes returns the engine's volumes; nil if there is no engine.
 func (bs backends) volumes() (runtime.Volumes, error) {
-	p := bs.place(RuntimeContainer)
+	p := bs.find(RuntimeContainer)
 	if p == nil {
 		return nil, nil
 	}

@@ -175,23 +175,23 @@ func durationText(d time.Duration) string {
 	return s
 }
 
-// wishes returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce
+// required returns the capabilities that a spec without defaults requires. Default limits that a runtime cannot enforce
 // are dropped.
-func (s Spec) wishes() []Capability {
+func (s Spec) required() []Capability {
 	var all []Capability
 	want := func(c Capability, when bool) {
 		if when {
 			all = append(all, c)
 		}
 	}
-	want(CapAnyImage, s.Image != "")
-	want(CapAnyRoot, s.Root != "")
-	want(CapUsers, s.User != "")
+	want(CapImage, s.Image != "")
+	want(CapRootFS, s.Root != "")
+	want(CapUser, s.User != "")
 	if c, ok := networks[cmp.Or(s.Network, NetworkFull)]; ok {
 		all = append(all, c)
 	}
 	want(CapRepository, s.Repo != "" && s.local())
-	want(CapRemote, s.Repo != "" && !s.local())
+	want(CapRemoteRepository, s.Repo != "" && !s.local())
 	want(CapServices, s.Box != nil)
 	want(CapMounts, len(s.Mounts) > 0 || s.Worktree != "")
 	want(CapOCIRuntime, s.OCIRuntime != "")
@@ -202,7 +202,7 @@ func (s Spec) wishes() []Capability {
 	return all
 }
 
-// Check validates the spec as Create does. Its error is an ErrSpec with all mistakes.
+// Check validates the spec as Create does. Its error is an ErrInvalidSpec with all mistakes.
 func (s Spec) Check() error {
 	_, err := s.complete()
 	return err
@@ -249,7 +249,7 @@ func (s Spec) complete() (Spec, error) {
 	}
 	errs = append(errs, s.Limits.complete(), checkMounts(s.Mounts))
 	if err := errors.Join(errs...); err != nil {
-		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrSpec, err)
+		return Spec{}, fmt.Errorf("sandbox %s is %w: %w", s.Name, ErrInvalidSpec, err)
 	}
 	s.Mounts = resolved(s.Mounts)
 	return s, nil

@@ -51,7 +51,7 @@ func (c Code) Presets(warn func(string)) (*environments.Registry, error) {
 }
 
 // Preset returns the presets for a command that uses one of them, and its name. ref is a name, or the path of an artifact.
-func (c Code) Preset(ref string) (all func() []code.Environment, name string, err error) {
+func (c Code) Preset(ref string) (all func() []code.Preset, name string, err error) {
 	r, err := c.Presets(nil)
 	if err != nil {
 		return nil, "", err
@@ -70,7 +70,7 @@ func (c Code) Preset(ref string) (all func() []code.Environment, name string, er
 	if e.Source, err = filepath.Abs(ref); err != nil {
 		return nil, "", err
 	}
-	return func() []code.Environment { return []code.Environment{e} }, e.Name, nil
+	return func() []code.Preset { return []code.Preset{e} }, e.Name, nil
 }
 
 // Variables that say when sessions end, in seconds.
@@ -83,7 +83,7 @@ const (
 func (c Code) Options() (code.Options, error) {
 	o := code.Options{Image: c.SmallImage, Getenv: c.Getenv}
 	var errs []error
-	for name, to := range map[string]*time.Duration{SessionIdle: &o.Idle, SessionLife: &o.Life} {
+	for name, to := range map[string]*time.Duration{SessionIdle: &o.IdleTimeout, SessionLife: &o.TTL} {
 		text := c.Getenv(name)
 		if text == "" {
 			continue
@@ -99,14 +99,14 @@ func (c Code) Options() (code.Options, error) {
 }
 
 // Runner opens a runner for one command, with the presets that it may use. Its sessions outlive it. done closes it.
-func (c Code) Runner(presets func() []code.Environment) (r *code.Runner, done func(context.Context) error, err error) {
+func (c Code) Runner(presets func() []code.Preset) (r *code.Runner, done func(context.Context) error, err error) {
 	o, err := c.Options()
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Kept, o.Environments = true, presets
+	o.PersistSessions, o.Presets = true, presets
 	if dir, err := c.StateDir(); err == nil {
-		o.Noted = filepath.Join(dir, "sessions")
+		o.PersistedDir = filepath.Join(dir, "sessions")
 	}
 	return c.Open(o)
 }
@@ -121,7 +121,7 @@ func (c Code) Open(o code.Options) (r *code.Runner, done func(context.Context) e
 		return nil, nil, err
 	}
 	// Artifacts of others are programs of this machine that the user has chosen.
-	if o.Hosts, err = c.OpenSandboxes(sandbox.Options{Getenv: c.Getenv, Log: c.Log(), AllowHost: true}); err != nil {
+	if o.HostManager, err = c.OpenSandboxes(sandbox.Options{Getenv: c.Getenv, Log: c.Log(), AllowHost: true}); err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
 	r = code.NewRunner(m, o)
@@ -132,16 +132,16 @@ func (c Code) Open(o code.Options) (r *code.Runner, done func(context.Context) e
 			clean, cancel = context.WithTimeout(clean, abandonedTime)
 			defer cancel()
 		}
-		return errors.Join(r.Close(clean), m.Close(), o.Hosts.Close())
+		return errors.Join(r.Close(clean), m.Close(), o.HostManager.Close())
 	}, nil
 }
 
 // CodeError gives an error of package code its exit code and hint.
 func CodeError(err error) error {
-	if e, ok := errors.AsType[*code.UnknownError](err); ok {
+	if e, ok := errors.AsType[*code.UnknownPresetError](err); ok {
 		return NotFound(e, DidYouMean(diag.Nearest(e.Name, e.Available), "list presets with: sandbox-agent env list"))
 	}
-	if e, ok := errors.AsType[*code.BoundError](err); ok {
+	if e, ok := errors.AsType[*code.SessionPresetError](err); ok {
 		return fault.New(workorder.ExitUsage, e, "take another session, or end it with `sandbox-agent session rm`")
 	}
 	if errors.Is(err, code.ErrNoSessions) {

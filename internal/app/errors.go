@@ -49,11 +49,11 @@ func SandboxError(err error) error {
 		return fault.New(workorder.ExitBox, err, "start the Docker engine, or point DOCKER_HOST at one that runs")
 	case errors.Is(err, sandbox.ErrUnsupported):
 		return fault.New(workorder.ExitInvalid, err, "`sandbox-agent runtime list` says what each runtime can give here")
-	case errors.Is(err, sandbox.ErrSpec): // it comes from the command line: project files are checked before
+	case errors.Is(err, sandbox.ErrInvalidSpec): // it comes from the command line: project files are checked before
 		return fault.New(workorder.ExitUsage, err, "")
 	case errors.Is(err, sandbox.ErrPortUnavailable), errors.Is(err, porter.ErrPort):
 		return fault.New(workorder.ExitPort, err, "take another port of this machine, or none for any that is free")
-	case errors.Is(err, sandbox.ErrLost):
+	case errors.Is(err, sandbox.ErrConnectionLost):
 		return fault.New(workorder.ExitBox, err, "`sandbox-agent logs NAME` says why it ended, if it did; the next command starts it again")
 	}
 	return err

@@ -53,7 +53,7 @@ func (e *Env) WithPool(ctx context.Context, o pool.Options, image string, serve 
 	o.Image = func(context.Context) (string, error) { return image, nil }
 	o.Log, o.Name = e.Log(), poolName
 	p := pool.New(m, o)
-	if err := p.Reap(ctx); err != nil {
+	if err := p.RemoveOrphans(ctx); err != nil {
 		o.Log.Warn("sandboxes of a killed pool are left", "error", err)
 	}
 	served := serve(dir, p)

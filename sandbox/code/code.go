@@ -1,8 +1,8 @@
-// Package code runs code in environments: in a fresh sandbox for each call, or in a session that keeps its state.
+// Package code runs code in presets: in a fresh sandbox for each call, or in a session that keeps its state.
 //
-// A fresh sandbox has an empty directory /workspace, no network, no files of the host, and its environment's limits;
+// A fresh sandbox has an empty directory /workspace, no network, no files of the host, and its preset's limits;
 // nothing of it remains after the call. A session is an interpreter in a sandbox of its own, and belongs to one
-// environment. Methods may be called concurrently.
+// preset. Methods may be called concurrently.
 package code
 
 import (
@@ -27,59 +27,60 @@ import (
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// UnknownError means that no environment has the name.
-type UnknownError struct {
+// UnknownPresetError means that no preset has the name.
+type UnknownPresetError struct {
 	Name      string
 	Available []string // sorted
 }
 
-func (e *UnknownError) Error() string {
+func (e *UnknownPresetError) Error() string {
 	return fmt.Sprintf("Unknown environment: '%s'. Available: [%s]", text.Runes(text.Clean(e.Name), 80), strings.Join(e.Available, ", "))
 }
 
-// BoundError means that a session belongs to another environment.
-type BoundError struct{ Session, Env string }
+// SessionPresetError means that a session belongs to another preset.
+type SessionPresetError struct{ Session, Preset string }
 
-func (e *BoundError) Error() string {
-	return fmt.Sprintf("session %s is bound to environment %s", e.Session, e.Env)
+func (e *SessionPresetError) Error() string {
+	return fmt.Sprintf("session %s is bound to environment %s", e.Session, e.Preset)
 }
 
-// ErrNoSessions means that the environment does not support sessions.
+// ErrNoSessions means that the preset does not support sessions.
 var ErrNoSessions = errors.New("environment without sessions")
 
 // Options configure a Runner.
 type Options struct {
-	// Environments returns the available environments; it is called at each use. nil means Presets.
-	Environments func() []Environment
-	// Image returns the image of containers whose environment names none; nil means that each must name one.
+	// Presets returns the available presets; it is called at each use. nil means BuiltinPresets.
+	Presets func() []Preset
+	// Image returns the image of containers whose preset names none; nil means that each must name one.
 	Image func(ctx context.Context) (string, error)
-	// Getenv reads the variables that environments inherit; nil inherits none.
+	// Getenv reads the variables that presets inherit; nil inherits none.
 	Getenv func(string) string
-	// Warm is the number of idle sandboxes kept ready for each used environment.
+	// Warm is the number of idle sandboxes kept ready for each used preset.
 	Warm int
 	// Max limits the number of sandboxes; 0 means DefaultMax. Wait is how long a call waits for a free one.
 	Max  int
 	Wait time.Duration
-	// Idle ends a session after so long without use, Life after so long in total; 0 means DefaultIdle and DefaultLife.
-	Idle, Life time.Duration
-	// Kept keeps sessions after this program ends, until Idle or Life. Other programs find them by ID.
-	Kept bool
-	// Noted is a directory with a file for each kept session, by which a call knows that the session had ended; ""
+	// IdleTimeout ends a session after so long without use, TTL after so long in total; 0 means DefaultIdleTimeout and
+	// DefaultTTL.
+	IdleTimeout, TTL time.Duration
+	// PersistSessions keeps sessions after this program ends, until IdleTimeout or TTL. Other programs find them by ID.
+	PersistSessions bool
+	// PersistedDir is a directory with a file for each kept session, by which a call knows that the session had ended; ""
 	// means none.
-	Noted string
-	// Hosts creates sandboxes for programs of the host that isolate code themselves (Environment.Program); nil
+	PersistedDir string
+	// HostManager creates sandboxes for programs of the host that isolate code themselves (Preset.Program); nil
 	// disallows them.
-	Hosts *sandbox.Manager
+	HostManager *sandbox.Manager
 }
 
 // Default options.
 const (
-	DefaultMax  = 100
-	DefaultIdle = 5 * time.Minute
-	DefaultLife = time.Hour
+	DefaultMax         = 100
+	DefaultIdleTimeout = 5 * time.Minute
+	DefaultTTL         = time.Hour
 )
 
-// launcher finds environments and gives each its sandboxes.
+// launcher finds presets and gives each its sandboxes.
 type launcher struct {
 	m    *sandbox.Manager
 	o    Options
@@ -100,10 +101,10 @@ type Runner struct {
 
 // NewRunner returns a Runner. It contacts nothing.
 func NewRunner(m *sandbox.Manager, o Options) *Runner {
-	if o.Environments == nil {
-		o.Environments = Presets
+	if o.Presets == nil {
+		o.Presets = BuiltinPresets
 	}
-	o.Max, o.Idle, o.Life = cmp.Or(o.Max, DefaultMax), cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Life, DefaultLife)
+	o.Max, o.IdleTimeout, o.TTL = cmp.Or(o.Max, DefaultMax), cmp.Or(o.IdleTimeout, DefaultIdleTimeout), cmp.Or(o.TTL, DefaultTTL)
 	l := &launcher{m: m, o: o, pool: pool.New(m, pool.Options{Max: o.Max, Wait: o.Wait, Warm: o.Warm})}
 	return &Runner{
 		launcher: l, kept: &keptSessions{l},
@@ -116,19 +117,19 @@ const MaxCode = wire.MaxCode
 
 // Request is code to run.
 type Request struct {
-	Env  string
-	Code string // at most MaxCode bytes
+	Preset string
+	Code   string // at most MaxCode bytes
 	// Session is the ID of the session to use: at most 64 letters, digits, dots, - and _. "" means a fresh sandbox.
 	Session string
 	// Client owns the session. Clients do not share sessions, even with the same ID. Kept sessions have no client.
 	Client string
-	// Variables are additional variables of the code, as NAME=value. A session has those of its first call.
-	Variables []string
-	// Timeout and MemoryBytes override the environment's unless 0. A session keeps the memory limit of its first call.
+	// Env are additional variables of the code, as NAME=value. A session has those of its first call.
+	Env []string
+	// Timeout and MemoryBytes override the preset's unless 0. A session keeps the memory limit of its first call.
 	Timeout     time.Duration
 	MemoryBytes int64
-	// Backend overrides the environment's unless it is sandbox.Auto.
-	Backend sandbox.Runtime
+	// Runtime overrides the preset's unless it is sandbox.RuntimeAuto.
+	Runtime sandbox.Runtime
 	// MaxOutput limits each stream of the Result, in bytes; 0 means sandbox.DefaultMaxOutput.
 	MaxOutput int
 	// Stdout and Stderr, if non-nil, receive output as it arrives; the Result does not contain it then.
@@ -139,11 +140,11 @@ type Request struct {
 
 // Result is the outcome of a run. Failing code is not an error.
 type Result struct {
-	Env     string          `json:"env"`
+	Preset  string          `json:"env"`
 	Session string          `json:"session,omitempty"`
 	Runtime sandbox.Runtime `json:"runtime"`
-	// Fresh reports that the session was started by this call and has no earlier state.
-	Fresh bool `json:"fresh,omitempty"`
+	// Created reports that the session was started by this call and has no earlier state.
+	Created bool `json:"fresh,omitempty"`
 	// Lost reports that the session had ended since an earlier call, and that this call restarted it.
 	Lost   bool   `json:"lost,omitempty"`
 	Stdout string `json:"stdout"`
@@ -215,33 +216,33 @@ func (r Result) LostNote() string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }
 
-// Environments returns the available environments, sorted by name.
-func (r *launcher) Environments() []Environment {
-	all := r.o.Environments()
-	slices.SortFunc(all, func(a, b Environment) int { return strings.Compare(a.Name, b.Name) })
+// Presets returns the available presets, sorted by name.
+func (r *launcher) Presets() []Preset {
+	all := r.o.Presets()
+	slices.SortFunc(all, func(a, b Preset) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// environment returns a request's environment, with the request's overrides.
-func (r *launcher) environment(q Request) (Environment, error) {
-	all := r.Environments()
-	i := slices.IndexFunc(all, func(e Environment) bool { return e.Name == q.Env })
+// preset returns a request's preset, with the request's overrides.
+func (r *launcher) preset(q Request) (Preset, error) {
+	all := r.Presets()
+	i := slices.IndexFunc(all, func(e Preset) bool { return e.Name == q.Preset })
 	if i < 0 {
-		u := &UnknownError{Name: q.Env, Available: []string{}}
+		u := &UnknownPresetError{Name: q.Preset, Available: []string{}}
 		for _, e := range all {
 			u.Available = append(u.Available, e.Name)
 		}
-		return Environment{}, u
+		return Preset{}, u
 	}
 	e := all[i]
-	e.Env = slices.Concat(e.Env, q.Variables)
-	e.Timeout, e.Backend = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.Backend, e.Backend)
+	e.Env = slices.Concat(e.Env, q.Env)
+	e.Timeout, e.Runtime = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.Runtime, e.Runtime)
 	e.MemoryBytes = cmp.Or(q.MemoryBytes, e.MemoryBytes)
 	if err := e.Check(); err != nil {
-		return e, fmt.Errorf("environment %s is %w: %w", e.Name, sandbox.ErrSpec, err)
+		return e, fmt.Errorf("environment %s is %w: %w", e.Name, sandbox.ErrInvalidSpec, err)
 	}
 	if len(q.Code) > MaxCode {
-		return e, fmt.Errorf("%w code: %d bytes exceed the limit of %d", sandbox.ErrSpec, len(q.Code), MaxCode)
+		return e, fmt.Errorf("%w code: %d bytes exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)
 	}
 	if q.Session != "" {
 		return e, CheckSession(q.Session)
@@ -249,25 +250,25 @@ func (r *launcher) environment(q Request) (Environment, error) {
 	return e, nil
 }
 
-// CheckSession returns a sandbox.ErrSpec unless the name is valid for a session.
+// CheckSession returns a sandbox.ErrInvalidSpec unless the name is valid for a session.
 func CheckSession(name string) error {
 	if validName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("session %.80q is %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name, sandbox.ErrSpec)
+	return fmt.Errorf("session %.80q is %w: use at most 64 letters, digits, dots, - and _, a letter or digit first", name, sandbox.ErrInvalidSpec)
 }
 
-// Run runs code to its end. It returns UnknownError, BoundError or sandbox.ErrSpec for an invalid request, and errors
+// Run runs code to its end. It returns UnknownPresetError, SessionPresetError or sandbox.ErrInvalidSpec for an invalid request, and errors
 // of the sandbox.
 func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
-	e, err := r.environment(q)
+	e, err := r.preset(q)
 	if err != nil {
 		return Result{}, err
 	}
 	if q.Session != "" {
 		return r.inSession(ctx, e, q)
 	}
-	room, kind, done, err := r.place(ctx, e)
+	room, kind, done, err := r.acquire(ctx, e)
 	if err != nil {
 		return Result{}, err
 	}
@@ -277,8 +278,8 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 }
 
 // once runs a request's code in a fresh sandbox.
-func (r *launcher) once(ctx context.Context, e Environment, in sandbox.Executor, q Request) (Result, error) {
-	res := Result{Env: e.Name, Limit: e.Timeout}
+func (r *launcher) once(ctx context.Context, e Preset, in sandbox.Executor, q Request) (Result, error) {
+	res := Result{Preset: e.Name, Limit: e.Timeout}
 	argv, err := e.Argv(len(q.Code))
 	if e.Program != "" {
 		argv, err = []string{e.Program}, nil
@@ -303,7 +304,7 @@ func (r *launcher) once(ctx context.Context, e Environment, in sandbox.Executor,
 	began := time.Now()
 	end, err := p.Wait(ctx, to, errTo)
 	// Code that starts processes endlessly can keep the guest from ending it and from answering.
-	if errors.Is(err, sandbox.ErrLost) && ctx.Err() == nil && time.Since(began) > e.Timeout {
+	if errors.Is(err, sandbox.ErrConnectionLost) && ctx.Err() == nil && time.Since(began) > e.Timeout {
 		end, err = sandbox.RunResult{TimedOut: true, Duration: time.Since(began)}, nil
 	}
 	if err != nil {
@@ -326,7 +327,7 @@ const timedOut = 124
 
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-// Close ends all sessions and removes all sandboxes, except Kept ones.
+// Close ends all sessions and removes all sandboxes, except persistent sessions.
 func (r *Runner) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.stop != nil {

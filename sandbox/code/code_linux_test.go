@@ -43,12 +43,12 @@ func TestCommand(t *testing.T) {
 		"awk -e": `sh -c exec "$@" "$(cat)" sh awk -e`,
 	} {
 		words := strings.Fields(interpreter)
-		got, err := Environment{Interpreter: words, Argument: ArgumentOf(words)}.Argv(10)
+		got, err := Preset{Interpreter: words, CodeArgument: TakesCodeArgument(words)}.Argv(10)
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %q, %v", interpreter, got, err)
 		}
 	}
-	if _, err := (Environment{Interpreter: []string{"awk", "-e"}, Argument: true}).Argv(200 << 10); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := (Preset{Interpreter: []string{"awk", "-e"}, CodeArgument: true}).Argv(200 << 10); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
 }
@@ -75,18 +75,18 @@ func TestWrong(t *testing.T) {
 	t.Parallel()
 	r := NewRunner(nil, Options{})
 	defer r.Close(t.Context())
-	_, err := r.Run(t.Context(), Request{Env: "cobol"})
-	u, ok := errors.AsType[*UnknownError](err)
+	_, err := r.Run(t.Context(), Request{Preset: "cobol"})
+	u, ok := errors.AsType[*UnknownPresetError](err)
 	if !ok || strings.Join(u.Available, " ") != "node python shell" {
 		t.Error(err)
 	}
-	if _, err := r.Run(t.Context(), Request{Env: "python", Session: "a/b"}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := r.Run(t.Context(), Request{Preset: "python", Session: "a/b"}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
-	if _, err := r.Run(t.Context(), Request{Env: "python", Code: strings.Repeat("#", MaxCode+1)}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := r.Run(t.Context(), Request{Preset: "python", Code: strings.Repeat("#", MaxCode+1)}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
-	if _, err := r.Run(t.Context(), Request{Env: "python", Backend: "microvm"}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := r.Run(t.Context(), Request{Preset: "python", Runtime: "microvm"}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
 }
@@ -105,31 +105,31 @@ func TestFresh(t *testing.T) {
 		exit   int
 		check  func(Result) bool
 	}{
-		"python":       {q: Request{Env: "python", Code: "print(6 * 7)"}, stdout: "42\n"},
-		"node":         {q: Request{Env: "node", Code: "console.log(6 * 7)"}, stdout: "42\n"},
-		"shell":        {q: Request{Env: "shell", Code: "pwd; ls -A; echo $HOME; cat; exit 3"}, stdout: "/workspace\n/workspace\n", exit: 3},
-		"300 KB":       {q: Request{Env: "python", Code: strings.Repeat("# comment\n", 30000) + "print(1)"}, stdout: "1\n"},
-		"300 KB shell": {q: Request{Env: "shell", Code: strings.Repeat("# comment\n", 30000) + "echo 1"}, stdout: "1\n"},
-		"the folder":   {q: Request{Env: "python", Code: "import os; print(os.environ['PWD'], os.getcwd())"}, stdout: "/workspace /workspace\n"},
-		"nothing":      {q: Request{Env: "python"}},
+		"python":       {q: Request{Preset: "python", Code: "print(6 * 7)"}, stdout: "42\n"},
+		"node":         {q: Request{Preset: "node", Code: "console.log(6 * 7)"}, stdout: "42\n"},
+		"shell":        {q: Request{Preset: "shell", Code: "pwd; ls -A; echo $HOME; cat; exit 3"}, stdout: "/workspace\n/workspace\n", exit: 3},
+		"300 KB":       {q: Request{Preset: "python", Code: strings.Repeat("# comment\n", 30000) + "print(1)"}, stdout: "1\n"},
+		"300 KB shell": {q: Request{Preset: "shell", Code: strings.Repeat("# comment\n", 30000) + "echo 1"}, stdout: "1\n"},
+		"the folder":   {q: Request{Preset: "python", Code: "import os; print(os.environ['PWD'], os.getcwd())"}, stdout: "/workspace /workspace\n"},
+		"nothing":      {q: Request{Preset: "python"}},
 		"full folders": {q: Request{
-			Env:  "shell",
-			Code: "for d in /tmp /dev/shm; do head -c 2G /dev/zero >$d/f; done 2>/dev/null; head -c 9 /dev/zero | wc -c",
+			Preset: "shell",
+			Code:   "for d in /tmp /dev/shm; do head -c 2G /dev/zero >$d/f; done 2>/dev/null; head -c 9 /dev/zero | wc -c",
 		}, stdout: "9\n"},
-		"the host": {q: Request{Env: "shell", Code: "test ! -e " + canary +
+		"the host": {q: Request{Preset: "shell", Code: "test ! -e " + canary +
 			" && test $(wc -l </etc/passwd) -le 3 && ! ls /home | grep -v sandbox"}},
 		"no network": {q: Request{
-			Env: "python",
+			Preset: "python",
 			Code: "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('own loopback')\n" +
 				"print([n for _, n in socket.if_nameindex()])",
 		}, stdout: "own loopback\n['lo']\n"},
 		"a timeout": {
-			q: Request{Env: "shell", Code: "setsid sleep 987.5 & sleep 987.5", Timeout: 300 * time.Millisecond}, exit: -1,
+			q: Request{Preset: "shell", Code: "setsid sleep 987.5 & sleep 987.5", Timeout: 300 * time.Millisecond}, exit: -1,
 			check: func(r Result) bool {
 				return r.TimedOut && exec.CommandContext(context.WithoutCancel(t.Context()), "pgrep", "-f", "sleep 987.5").Run() != nil
 			},
 		},
-		"much output": {q: Request{Env: "python", Code: "print('é' * 2_000_000)"}, exit: 0, check: func(r Result) bool {
+		"much output": {q: Request{Preset: "python", Code: "print('é' * 2_000_000)"}, exit: 0, check: func(r Result) bool {
 			return r.Truncated && len(r.Stdout) < sandbox.DefaultMaxOutput+200 && !strings.ContainsRune(r.Stdout, '\uFFFD')
 		}},
 	} {
@@ -149,24 +149,24 @@ func TestFresh(t *testing.T) {
 
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	r := open(t, Options{Idle: 2 * time.Second})
+	r := open(t, Options{IdleTimeout: 2 * time.Second})
 	do := func(session, env, code string) Result {
 		t.Helper()
-		res, err := r.Run(t.Context(), Request{Env: env, Code: code, Session: session})
+		res, err := r.Run(t.Context(), Request{Preset: env, Code: code, Session: session})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res
 	}
-	if res := do("a", "python", "x = 1"); !res.Fresh || res.Lost {
+	if res := do("a", "python", "x = 1"); !res.Created || res.Lost {
 		t.Errorf("%+v", res)
 	}
 	do("b", "python", "x = 2")
-	if a, b := do("a", "python", "print(x)"), do("b", "python", "print(x)"); a.Stdout != "1\n" || b.Stdout != "2\n" || a.Fresh {
+	if a, b := do("a", "python", "print(x)"), do("b", "python", "print(x)"); a.Stdout != "1\n" || b.Stdout != "2\n" || a.Created {
 		t.Errorf("%+v, %+v", a, b)
 	}
-	_, err := r.Run(t.Context(), Request{Env: "node", Session: "a"})
-	if e, ok := errors.AsType[*BoundError](err); !ok || e.Env != "python" {
+	_, err := r.Run(t.Context(), Request{Preset: "node", Session: "a"})
+	if e, ok := errors.AsType[*SessionPresetError](err); !ok || e.Preset != "python" {
 		t.Error(err)
 	}
 	if res := do("a", "python", "import os; print(os.environ['PWD'], os.getcwd())"); res.Stdout != "/workspace /workspace\n" {
@@ -175,7 +175,7 @@ func TestSessions(t *testing.T) {
 	if res := do("a", "python", "import sys; sys.exit(4)"); !res.Ended || res.ExitCode != 4 {
 		t.Errorf("%+v", res)
 	}
-	if res := do("a", "python", "print('x' in globals())"); !res.Fresh || !res.Lost || res.Stdout != "False\n" {
+	if res := do("a", "python", "print('x' in globals())"); !res.Created || !res.Lost || res.Stdout != "False\n" {
 		t.Errorf("%+v", res)
 	}
 	if err := r.EndSession(t.Context(), "b"); err != nil {
@@ -214,20 +214,20 @@ func TestClients(t *testing.T) {
 	r := open(t, Options{})
 	do := func(client, code string) Result {
 		t.Helper()
-		res, err := r.Run(t.Context(), Request{Env: "python", Code: code, Session: "s", Client: client})
+		res, err := r.Run(t.Context(), Request{Preset: "python", Code: code, Session: "s", Client: client})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res
 	}
 	do("a", "x = 1")
-	if b := do("b", "x = 2"); !b.Fresh {
+	if b := do("b", "x = 2"); !b.Created {
 		t.Errorf("%+v", b)
 	}
 	busy := make(chan Result, 1)
 	go func() {
 		res, _ := r.Run(t.Context(), Request{
-			Env: "python", Code: "import time\nfor _ in range(200): time.sleep(.1)", Session: "busy",
+			Preset: "python", Code: "import time\nfor _ in range(200): time.sleep(.1)", Session: "busy",
 			Client: "a",
 		})
 		busy <- res
@@ -244,7 +244,7 @@ func TestClients(t *testing.T) {
 	// One whose time to end its sessions is over leaves none of their places either.
 	over, cancel := context.WithCancel(t.Context())
 	go func() {
-		res, _ := r.Run(t.Context(), Request{Env: "shell", Code: "sleep 1", Session: "s", Client: "c"})
+		res, _ := r.Run(t.Context(), Request{Preset: "shell", Code: "sleep 1", Session: "s", Client: "c"})
 		busy <- res
 	}()
 	for deadline := time.Now().Add(20 * time.Second); !r.runs(key{"c", "s"}) && time.Now().Before(deadline); {
@@ -265,24 +265,24 @@ func TestClients(t *testing.T) {
 func TestKept(t *testing.T) {
 	t.Parallel()
 	noted := t.TempDir()
-	first := open(t, Options{Kept: true, Noted: noted})
-	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Fresh || res.Lost {
+	first := open(t, Options{PersistSessions: true, PersistedDir: noted})
+	if res, err := first.Run(t.Context(), Request{Preset: "shell", Code: "x=5", Session: "Kept.1"}); err != nil || !res.Created || res.Lost {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	broken := Environment{Name: "broken", Interpreter: []string{"/nowhere/python3", "-"}, Driver: sandbox.DriverPython}
-	second := NewRunner(first.m, Options{Kept: true, Noted: noted, Environments: func() []Environment { return append(Presets(), broken) }})
-	if _, err := second.Run(t.Context(), Request{Env: "broken", Session: "b"}); err == nil {
+	broken := Preset{Name: "broken", Interpreter: []string{"/nowhere/python3", "-"}, Driver: sandbox.DriverPython}
+	second := NewRunner(first.m, Options{PersistSessions: true, PersistedDir: noted, Presets: func() []Preset { return append(BuiltinPresets(), broken) }})
+	if _, err := second.Run(t.Context(), Request{Preset: "broken", Session: "b"}); err == nil {
 		t.Error("there is no such interpreter")
 	}
-	if res, err := second.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil ||
-		res.Stdout != "5\n" || res.Fresh {
+	if res, err := second.Run(t.Context(), Request{Preset: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil ||
+		res.Stdout != "5\n" || res.Created {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if _, err := second.Run(t.Context(), Request{Env: "python", Session: "Kept.1"}); err == nil {
+	if _, err := second.Run(t.Context(), Request{Preset: "python", Session: "Kept.1"}); err == nil {
 		t.Error("it is bound to another environment")
 	}
 	all, err := second.Sessions(t.Context())
-	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) || len(all) != 1 || all[0].ID != "Kept.1" || all[0].Env != "shell" {
+	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) || len(all) != 1 || all[0].ID != "Kept.1" || all[0].Preset != "shell" {
 		t.Errorf("%+v, %v", all, err)
 	}
 	place, err := second.m.Get(t.Context(), keptName("Kept.1"))
@@ -292,7 +292,7 @@ func TestKept(t *testing.T) {
 	if err := place.Stop(t.Context()); err != nil { // as after its idle time
 		t.Fatal(err)
 	}
-	if res, err := first.Run(t.Context(), Request{Env: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || !res.Fresh || !res.Lost {
+	if res, err := first.Run(t.Context(), Request{Preset: "shell", Code: "echo $x", Session: "Kept.1"}); err != nil || !res.Created || !res.Lost {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if err := second.EndSession(t.Context(), "Kept.1"); err != nil {
@@ -317,8 +317,8 @@ func TestEnvironments(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho read: $(cat); exit 4\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	shell := Environment{Interpreter: []string{"sh", "-c"}, Argument: true, Driver: ""}
-	named := func(name string, change func(*Environment)) Environment {
+	shell := Preset{Interpreter: []string{"sh", "-c"}, CodeArgument: true, Driver: ""}
+	named := func(name string, change func(*Preset)) Preset {
 		e := shell
 		e.Name = name
 		change(&e)
@@ -330,15 +330,15 @@ func TestEnvironments(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = hosts.Close() })
 	r := open(t, Options{
-		Hosts: hosts, Getenv: func(name string) string { return "value of " + name },
-		Environments: func() []Environment {
-			return []Environment{
-				named("project", func(e *Environment) { e.Project = project }),
-				named("nowhere", func(e *Environment) { e.Project = program }),
-				named("variables", func(e *Environment) { e.Env, e.Inherit = []string{"A=b"}, []string{"INHERITED"} }),
-				named("short", func(e *Environment) { e.Timeout = 300 * time.Millisecond }),
-				named("theirs", func(e *Environment) { e.Interpreter, e.Program = nil, program }),
-				named("nothing", func(e *Environment) { e.Interpreter = nil }),
+		HostManager: hosts, Getenv: func(name string) string { return "value of " + name },
+		Presets: func() []Preset {
+			return []Preset{
+				named("project", func(e *Preset) { e.Project = project }),
+				named("nowhere", func(e *Preset) { e.Project = program }),
+				named("variables", func(e *Preset) { e.Env, e.Inherit = []string{"A=b"}, []string{"INHERITED"} }),
+				named("short", func(e *Preset) { e.Timeout = 300 * time.Millisecond }),
+				named("theirs", func(e *Preset) { e.Interpreter, e.Program = nil, program }),
+				named("nothing", func(e *Preset) { e.Interpreter = nil }),
 			}
 		},
 	})
@@ -351,12 +351,12 @@ func TestEnvironments(t *testing.T) {
 		"variables": {code: "echo $A, $INHERITED", stdout: "b, value of INHERITED\n"},
 		"short":     {code: "sleep 60", exit: 143},
 		"theirs":    {code: "the code", stdout: "read: the code\n", exit: 4},
-		"nowhere":   {wrong: sandbox.ErrSpec},
-		"nothing":   {wrong: sandbox.ErrSpec},
+		"nowhere":   {wrong: sandbox.ErrInvalidSpec},
+		"nothing":   {wrong: sandbox.ErrInvalidSpec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res, err := r.Run(t.Context(), Request{Env: name, Code: row.code})
+			res, err := r.Run(t.Context(), Request{Preset: name, Code: row.code})
 			if !errors.Is(err, row.wrong) || row.wrong == nil && err != nil {
 				t.Fatal(err)
 			}
@@ -365,7 +365,7 @@ func TestEnvironments(t *testing.T) {
 			}
 		})
 	}
-	if _, err := r.Run(t.Context(), Request{Env: "variables", Session: "s"}); !errors.Is(err, ErrNoSessions) {
+	if _, err := r.Run(t.Context(), Request{Preset: "variables", Session: "s"}); !errors.Is(err, ErrNoSessions) {
 		t.Error(err)
 	}
 }
@@ -380,7 +380,7 @@ func TestStarved(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
-	res, err := r.Run(t.Context(), Request{Env: "shell", Code: "echo begun; " + program, Timeout: 2 * time.Second})
+	res, err := r.Run(t.Context(), Request{Preset: "shell", Code: "echo begun; " + program, Timeout: 2 * time.Second})
 	if err != nil || !res.TimedOut || res.ExitCode != timedOut || res.Stdout != "begun\n" || res.DurationMS > 60_000 ||
 		res.DurationMS < 4_000 {
 		t.Errorf("%+v, %v", res, err)

@@ -20,10 +20,10 @@ type key struct{ client, id string }
 // session is a session of this program.
 type session struct {
 	key
-	env  string
-	turn chan struct{} // its holder uses the fields below
-	end  func() error
-	lost bool // an earlier session of this key ended, not yet reported
+	preset string
+	lock   chan struct{} // its holder uses the fields below
+	end    func() error
+	lost   bool // an earlier session of this key ended, not yet reported
 
 	mu      sync.Mutex
 	in      *sandbox.Session // set once by the holder of the turn
@@ -36,7 +36,7 @@ type session struct {
 // SessionInfo describes a session.
 type SessionInfo struct {
 	ID      string          `json:"id"`
-	Env     string          `json:"env"`
+	Preset  string          `json:"env"`
 	Runtime sandbox.Runtime `json:"runtime"`
 	Started time.Time       `json:"started"`
 	Used    time.Time       `json:"used,omitzero"`
@@ -45,11 +45,11 @@ type SessionInfo struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-func (r *Runner) inSession(ctx context.Context, e Environment, q Request) (Result, error) {
+func (r *Runner) inSession(ctx context.Context, e Preset, q Request) (Result, error) {
 	if e.Driver == "" || e.Program != "" {
 		return Result{}, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
 	}
-	if r.o.Kept {
+	if r.o.PersistSessions {
 		return r.kept.run(ctx, e, q)
 	}
 	for {
@@ -76,12 +76,12 @@ func (r *Runner) take(ctx context.Context, k key, env string) (*session, error) 
 	s := r.sessions[k]
 	if s == nil {
 		now := time.Now()
-		s = &session{key: k, env: env, turn: make(chan struct{}, 1), started: now, used: now, lost: r.lost[k]}
+		s = &session{key: k, preset: env, lock: make(chan struct{}, 1), started: now, used: now, lost: r.lost[k]}
 		r.sessions[k] = s
 		delete(r.lost, k)
 	}
-	if s.env != env {
-		return nil, &BoundError{k.id, s.env}
+	if s.preset != env {
+		return nil, &SessionPresetError{k.id, s.preset}
 	}
 	s.use(1)
 	return s, nil
@@ -95,14 +95,14 @@ func (s *session) use(n int) {
 }
 
 // cell runs code in a session and opens a new one first. again reports that the session had ended before.
-func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request) (res Result, again bool, err error) {
+func (r *Runner) cell(ctx context.Context, s *session, e Preset, q Request) (res Result, again bool, err error) {
 	defer s.use(-1)
 	select {
-	case s.turn <- struct{}{}:
+	case s.lock <- struct{}{}:
 	case <-ctx.Done():
 		return res, false, context.Cause(ctx)
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.lock }()
 	if !r.has(s) {
 		return res, true, nil
 	}
@@ -117,9 +117,9 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 		}
 	}
 	res, err = runCell(ctx, e, s.in, q)
-	res.Runtime, res.Fresh, res.Lost = s.kind, fresh, s.lost
+	res.Runtime, res.Created, res.Lost = s.kind, fresh, s.lost
 	s.lost = false
-	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrLost)
+	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrConnectionLost)
 	if res.Ended || gone || !r.has(s) { // it may have been ended meanwhile without waiting for this turn
 		r.forget(s)
 		err = errors.Join(err, s.close())
@@ -130,8 +130,8 @@ func (r *Runner) cell(ctx context.Context, s *session, e Environment, q Request)
 	return res, false, err
 }
 
-func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
-	in, kind, done, err := r.place(ctx, e)
+func (r *Runner) open(ctx context.Context, s *session, e Preset) error {
+	in, kind, done, err := r.acquire(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -145,10 +145,10 @@ func (r *Runner) open(ctx context.Context, s *session, e Environment) error {
 	return nil
 }
 
-// options returns the options of an environment's interpreter.
-func (r *launcher) options(e Environment) sandbox.SessionOptions {
+// options returns the options of a preset's interpreter.
+func (r *launcher) options(e Preset) sandbox.SessionOptions {
 	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Kernel: e.Kernel, Env: r.variables(e)}
-	if DriverOf(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
+	if InferDriver(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
 		o.Argv = e.Interpreter[:1]
 	}
 	return o
@@ -191,12 +191,12 @@ func (r *Runner) markLost(s *session) {
 }
 
 // runCell runs a request's code in an interpreter.
-func runCell(ctx context.Context, e Environment, in *sandbox.Session, q Request) (Result, error) {
+func runCell(ctx context.Context, e Preset, in *sandbox.Session, q Request) (Result, error) {
 	c, err := in.Run(ctx, sandbox.Cell{
 		Code: q.Code, Timeout: e.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display,
 	})
 	res := Result{
-		Env: e.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr),
+		Preset: e.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr),
 		Value: c.Value, ExitCode: c.ExitCode, TimedOut: c.TimedOut, Ended: c.Ended, OutOfMemory: c.OutOfMemory,
 		Truncated: c.Truncated, DurationMS: c.Duration.Milliseconds(), Limit: e.Timeout,
 	}
@@ -221,7 +221,7 @@ func (r *Runner) sweep(ctx context.Context) {
 		var old []*session
 		for k, s := range r.sessions {
 			s.mu.Lock()
-			over := s.users == 0 && time.Since(s.used) > r.o.Idle || time.Since(s.started) > r.o.Life
+			over := s.users == 0 && time.Since(s.used) > r.o.IdleTimeout || time.Since(s.started) > r.o.TTL
 			s.mu.Unlock()
 			if over {
 				old = append(old, s)
@@ -239,7 +239,7 @@ func (r *Runner) sweep(ctx context.Context) {
 // finish ends a session that was removed from the map, with its running cell.
 func (s *session) finish(ctx context.Context) {
 	select {
-	case s.turn <- struct{}{}:
+	case s.lock <- struct{}{}:
 	default:
 		s.mu.Lock()
 		in := s.in
@@ -248,18 +248,18 @@ func (s *session) finish(ctx context.Context) {
 			_ = in.Close(ctx) // ends its cell
 		}
 		select {
-		case s.turn <- struct{}{}:
+		case s.lock <- struct{}{}:
 		case <-ctx.Done():
 			return // Close removes its sandbox
 		}
 	}
 	_ = s.close() // a leftover sandbox ends without keep-alive signals
-	<-s.turn
+	<-s.lock
 }
 
 // Sessions lists the sessions of this program, or the kept ones.
 func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
-	if r.o.Kept {
+	if r.o.PersistSessions {
 		return r.kept.list(ctx)
 	}
 	r.mu.Lock()
@@ -267,7 +267,7 @@ func (r *Runner) Sessions(ctx context.Context) ([]SessionInfo, error) {
 	all := []SessionInfo{}
 	for _, s := range r.sessions {
 		s.mu.Lock()
-		all = append(all, SessionInfo{ID: s.id, Env: s.env, Runtime: s.kind, Started: s.started, Used: s.used, Busy: s.users > 0})
+		all = append(all, SessionInfo{ID: s.id, Preset: s.preset, Runtime: s.kind, Started: s.started, Used: s.used, Busy: s.users > 0})
 		s.mu.Unlock()
 	}
 	return all, nil
@@ -278,7 +278,7 @@ func (r *Runner) EndSession(ctx context.Context, id string) error {
 	if id == "" {
 		return fmt.Errorf("empty session name: %w", sandbox.ErrName)
 	}
-	if r.o.Kept {
+	if r.o.PersistSessions {
 		return r.kept.end(ctx, id)
 	}
 	r.mu.Lock()
@@ -315,16 +315,16 @@ func (r *Runner) sessionsOf(client string) (all []*session) {
 	return all
 }
 
-// Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.Kept.
+// Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.PersistSessions.
 func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Session, error) {
-	e, err := r.environment(Request{Env: env, Session: session})
+	e, err := r.preset(Request{Preset: env, Session: session})
 	switch {
 	case err != nil:
 		return nil, err
 	case e.Driver == "" || e.Program != "":
 		return nil, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
-	case !r.o.Kept || session == "":
-		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrSpec)
+	case !r.o.PersistSessions || session == "":
+		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrInvalidSpec)
 	}
 	var in *sandbox.Session
 	_, err = r.kept.with(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {

@@ -17,11 +17,11 @@ const DefaultTimeout = 5 * time.Minute
 type Lease struct {
 	p    *Pool
 	slot *slot
-	turn turn
+	use  use
 	id   string
 
 	mu    sync.Mutex
-	over  bool
+	ended bool
 	dirty bool // processes may be left
 }
 
@@ -29,22 +29,22 @@ type Lease struct {
 func (l *Lease) ID() string { return l.id }
 
 // Sandbox returns the name of the leased sandbox.
-func (l *Lease) Sandbox() string { return l.slot.place.Name() }
+func (l *Lease) Sandbox() string { return l.slot.sandbox.Name() }
 
 // Executor returns access to the sandbox. It fails after the end of the lease.
-func (l *Lease) Executor() sandbox.Executor { return l.turn }
+func (l *Lease) Executor() sandbox.Executor { return l.use }
 
 // Run runs a command in the lease, as sandbox.Sandbox.Run does. Its working directory is the empty /workspace unless
 // Dir names another. Its timeout is DefaultTimeout unless the command has one; sandbox.NoLimit means none. A command
 // that times out or exceeds the memory limit prevents reuse of the sandbox.
 func (l *Lease) Run(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error) {
-	return l.timed(ctx, c, l.turn.Run)
+	return l.timed(ctx, c, l.use.Run)
 }
 
 // RunTo is Run with all output written to stdout and stderr as it arrives. The Result has none.
 func (l *Lease) RunTo(ctx context.Context, c sandbox.Command, stdout, stderr io.Writer) (sandbox.RunResult, error) {
 	return l.timed(ctx, c, func(ctx context.Context, c sandbox.Command) (sandbox.RunResult, error) {
-		p, err := l.turn.Start(ctx, c)
+		p, err := l.use.Start(ctx, c)
 		if err != nil {
 			return sandbox.RunResult{}, err
 		}
@@ -56,10 +56,10 @@ func (l *Lease) timed(
 	ctx context.Context, c sandbox.Command, run func(context.Context, sandbox.Command) (sandbox.RunResult, error),
 ) (sandbox.RunResult, error) {
 	l.mu.Lock()
-	over := l.over
+	ended := l.ended
 	l.mu.Unlock()
-	if over {
-		return sandbox.RunResult{}, ErrOver
+	if ended {
+		return sandbox.RunResult{}, ErrReleased
 	}
 	switch c.Timeout {
 	case 0:
@@ -68,7 +68,7 @@ func (l *Lease) timed(
 		c.Timeout = 0
 	}
 	r, err := run(ctx, c)
-	if r.TimedOut || r.OutOfMemory || errors.Is(err, sandbox.ErrLost) {
+	if r.TimedOut || r.OutOfMemory || errors.Is(err, sandbox.ErrConnectionLost) {
 		l.mu.Lock()
 		l.dirty = true
 		l.mu.Unlock()
@@ -80,8 +80,8 @@ func (l *Lease) timed(
 func (l *Lease) finish() (clean, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first = !l.over
-	l.over = true
+	first = !l.ended
+	l.ended = true
 	return !l.dirty, first
 }
 
@@ -98,7 +98,7 @@ func (l *Lease) end(ctx context.Context, reuse bool) error {
 		return nil
 	}
 	done := make(chan error, 1)
-	go func() { done <- l.p.giveBack(context.WithoutCancel(ctx), l.slot, l.turn, clean && reuse) }()
+	go func() { done <- l.p.giveBack(context.WithoutCancel(ctx), l.slot, l.use, clean && reuse) }()
 	select {
 	case err := <-done:
 		return err

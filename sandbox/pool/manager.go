@@ -16,7 +16,7 @@ func (m *manager) ImageID(ctx context.Context, image string) (string, error) {
 	return m.m.ImageID(ctx, image)
 }
 
-func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) (place, error) {
+func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) (pooled, error) {
 	sp := s.Sandbox()
 	sp.Name = name
 	if sp.Nested && !leases {
@@ -27,10 +27,10 @@ func (m *manager) Create(ctx context.Context, s Spec, name string, leases bool) 
 	if err != nil {
 		return nil, err
 	}
-	return &made{sb}, nil
+	return &managed{sb}, nil
 }
 
-func (m *manager) Left(ctx context.Context, name string) (all []place, err error) {
+func (m *manager) orphans(ctx context.Context, name string) (all []pooled, err error) {
 	there, err := m.m.List(ctx)
 	for _, i := range there {
 		if !i.Own || i.Spec.Lifetime != sandbox.LifetimeEphemeral || !strings.HasPrefix(i.Name, name) {
@@ -39,7 +39,7 @@ func (m *manager) Left(ctx context.Context, name string) (all []place, err error
 		sb, gerr := m.m.Get(ctx, i.Name)
 		switch {
 		case gerr == nil:
-			all = append(all, &made{sb})
+			all = append(all, &managed{sb})
 		case !errors.Is(gerr, sandbox.ErrNotFound): // it has ended meanwhile
 			err = errors.Join(err, gerr)
 		}
@@ -75,12 +75,12 @@ func Create(ctx context.Context, m *sandbox.Manager, s sandbox.Spec, asked sandb
 	return m.Create(ctx, s)
 }
 
-// made is a sandbox of this program.
-type made struct{ *sandbox.Sandbox }
+// managed is a sandbox of this program.
+type managed struct{ *sandbox.Sandbox }
 
-func (m *made) Lease(ctx context.Context) (turn, error) {
+func (m *managed) use(ctx context.Context) (use, error) {
 	if !m.Spec().Nested {
-		return whole{m.Sandbox}, nil
+		return singleUse{m.Sandbox}, nil
 	}
 	l, err := m.NewNested(ctx)
 	if err != nil {
@@ -89,14 +89,14 @@ func (m *made) Lease(ctx context.Context) (turn, error) {
 	return l, nil
 }
 
-// whole leases a sandbox without nested sandboxes as a whole, once.
-type whole struct{ *sandbox.Sandbox }
+// singleUse leases a sandbox without nested sandboxes as a singleUse, once.
+type singleUse struct{ *sandbox.Sandbox }
 
 // errUsed means that a sandbox was used without a nested sandbox, and is never clean again.
 var errUsed = errors.New("cannot be reused")
 
-func (whole) End(context.Context) error { return errUsed }
+func (singleUse) End(context.Context) error { return errUsed }
 
-func (m *made) Remove(ctx context.Context) error {
+func (m *managed) Remove(ctx context.Context) error {
 	return m.Sandbox.Remove(ctx, sandbox.RemoveOptions{})
 }

@@ -1,7 +1,7 @@
 // Package pool keeps sandboxes ready and leases each to one user at a time, clean.
 //
 // A Pool creates sandboxes on demand up to a limit, and keeps released ones. In a container a lease is a nested sandbox
-// (sandbox.Lease), which leaves nothing behind; a sandbox that may not be clean is removed. A jail, and a Spec that is
+// (sandbox.Nested), which leaves nothing behind; a sandbox that may not be clean is removed. A jail, and a Spec that is
 // never reused, has a sandbox for each lease. A sandbox is reused only for an identical Spec.
 //
 // All sandboxes of a pool end with the program that owns it. If the program is killed, they end after a minute without
@@ -27,10 +27,10 @@ const DefaultMax = 3
 
 // Errors on which a caller branches.
 var (
-	// ErrLimit means that the limit of leased sandboxes is reached.
-	ErrLimit = errors.New("pool limit reached")
-	// ErrOver means that the lease was released or destroyed.
-	ErrOver = errors.New("lease ended")
+	// ErrPoolFull means that the limit of leased sandboxes is reached.
+	ErrPoolFull = errors.New("pool limit reached")
+	// ErrReleased means that the lease was released or destroyed.
+	ErrReleased = errors.New("lease ended")
 	// ErrClosed means that the pool is closed.
 	ErrClosed = errors.New("pool closed")
 )
@@ -47,7 +47,7 @@ type Options struct {
 	// name one.
 	Image func(ctx context.Context) (string, error)
 	// Name is the prefix of the names of the pool's sandboxes. It must be unique among the pools of the manager's state
-	// directory: see Reap. "" means none.
+	// directory: see RemoveOrphans. "" means none.
 	Name string
 	// Log receives debug messages; nil discards them.
 	Log *slog.Logger
@@ -58,43 +58,43 @@ type Pool struct {
 	m maker
 	o Options
 
-	mu      sync.Mutex
-	slots   map[*slot]bool
-	never   map[string]error // by key: why its containers cannot nest sandboxes
-	closed  bool
-	changed chan struct{} // closed when capacity may have become free
-	work    sync.WaitGroup
+	mu        sync.Mutex
+	slots     map[*slot]bool
+	noNesting map[string]error // by key: why its containers cannot nest sandboxes
+	closed    bool
+	changed   chan struct{} // closed when capacity may have become free
+	work      sync.WaitGroup
 }
 
 type maker interface {
 	// Create creates a sandbox of a complete spec. Without leases, or if it cannot nest, it is leased only once.
-	Create(ctx context.Context, s Spec, name string, leases bool) (place, error)
+	Create(ctx context.Context, s Spec, name string, leases bool) (pooled, error)
 	// ImageID returns the current id of an image name.
 	ImageID(ctx context.Context, image string) (string, error)
-	// Left lists sandboxes whose names have the prefix. On error the list is incomplete.
-	Left(ctx context.Context, name string) ([]place, error)
+	// orphans lists sandboxes whose names have the prefix. On error the list is incomplete.
+	orphans(ctx context.Context, name string) ([]pooled, error)
 }
 
-type place interface {
+type pooled interface {
 	Name() string
-	// Lease starts a lease in it.
-	Lease(ctx context.Context) (turn, error)
+	// use starts a lease in it.
+	use(ctx context.Context) (use, error)
 	Remove(ctx context.Context) error
 }
 
-// turn is one lease of a place.
-type turn interface {
+// use is one lease of a pooled sandbox.
+type use interface {
 	sandbox.Executor
-	// End returns nil if nothing remains of the turn and the place can be reused.
+	// End returns nil if nothing remains of the use and the sandbox can be reused.
 	End(ctx context.Context) error
 }
 
 // slot is capacity for one sandbox.
 type slot struct {
-	key   string
-	spec  Spec
-	place place
-	// leases reports that the place can nest sandboxes and be reused.
+	key     string
+	spec    Spec
+	sandbox pooled
+	// leases reports that the sandbox can nest sandboxes and be reused.
 	leases bool
 	state  state
 	used   time.Time
@@ -103,7 +103,7 @@ type slot struct {
 type state int
 
 const (
-	making state = iota // or removing
+	changing state = iota // or removing
 	idle
 	busy
 )
@@ -116,7 +116,7 @@ func newPool(m maker, o Options) *Pool {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pool{m: m, o: o, slots: map[*slot]bool{}, never: map[string]error{}, changed: make(chan struct{})}
+	return &Pool{m: m, o: o, slots: map[*slot]bool{}, noNesting: map[string]error{}, changed: make(chan struct{})}
 }
 
 // Stats are counters of a pool.
@@ -135,8 +135,8 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{Max: p.o.Max, Total: len(p.slots), Reuse: ReuseClean}
-	for _, why := range p.never {
-		s.Reuse, s.Reason = ReuseNever, why.Error()
+	for _, err := range p.noNesting {
+		s.Reuse, s.Reason = ReuseNever, err.Error()
 	}
 	for sl := range p.slots {
 		switch sl.state {
@@ -144,14 +144,14 @@ func (p *Pool) Stats() Stats {
 			s.Idle++
 		case busy:
 			s.Busy++
-		case making:
+		case changing:
 		}
 	}
 	return s
 }
 
-// turnTime bounds the start of a lease, which takes milliseconds. A paused sandbox does not answer at all.
-const turnTime = 10 * time.Second
+// useTimeout bounds the start of a lease, which takes milliseconds. A paused sandbox does not answer at all.
+const useTimeout = 10 * time.Second
 
 // Acquire leases a sandbox of the spec: an idle one, or a new one within the limit. If necessary it removes the least
 // recently used idle sandbox of another spec. ctx bounds the call, not the lease.
@@ -166,21 +166,21 @@ func (p *Pool) Acquire(ctx context.Context, s Spec) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		had := sl.place != nil
+		had := sl.sandbox != nil
 		t, err := p.begin(ctx, sl)
-		if err == nil && !p.set(sl, making, busy) {
+		if err == nil && !p.set(sl, changing, busy) {
 			err = errors.Join(ErrClosed, t.End(context.WithoutCancel(ctx)))
 		}
 		if err == nil {
 			p.warm(context.WithoutCancel(ctx), key, s)
-			return &Lease{p: p, slot: sl, turn: t, id: "L-" + strings.ToLower(rand.Text()[:leaseID])}, nil
+			return &Lease{p: p, slot: sl, use: t, id: "L-" + strings.ToLower(rand.Text()[:leaseID])}, nil
 		}
 		rerr := p.remove(ctx, sl)
 		if !had || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return nil, errors.Join(err, rerr)
 		}
 		// An idle sandbox was removed or paused: use another.
-		p.o.Log.Warn("idle sandbox not usable", "sandbox", sl.place.Name(), "error", errors.Join(err, rerr))
+		p.o.Log.Warn("idle sandbox not usable", "sandbox", sl.sandbox.Name(), "error", errors.Join(err, rerr))
 	}
 }
 
@@ -188,8 +188,8 @@ func (p *Pool) Acquire(ctx context.Context, s Spec) (*Lease, error) {
 const leaseID = 10
 
 // begin creates the slot's sandbox if there is none, and starts a lease in it.
-func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
-	fresh := sl.place == nil
+func (p *Pool) begin(ctx context.Context, sl *slot) (use, error) {
+	fresh := sl.sandbox == nil
 	if fresh {
 		if err := p.create(ctx, sl); err != nil {
 			return nil, err
@@ -201,16 +201,16 @@ func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 	}
 	// The engine does not let containers mount, or its storage does not support overlays.
 	p.mu.Lock()
-	first := len(p.never) == 0
-	p.never[sl.key] = err
+	first := len(p.noNesting) == 0
+	p.noNesting[sl.key] = err
 	p.mu.Unlock()
 	if first {
 		p.o.Log.Warn("containers cannot be reused here: each is leased once and removed", "error", err)
 	}
-	if err := removePlace(ctx, sl.place); err != nil {
+	if err := removeSandbox(ctx, sl.sandbox); err != nil {
 		return nil, err
 	}
-	sl.place = nil
+	sl.sandbox = nil
 	if err := p.create(ctx, sl); err != nil {
 		return nil, err
 	}
@@ -219,26 +219,26 @@ func (p *Pool) begin(ctx context.Context, sl *slot) (turn, error) {
 
 func (p *Pool) create(ctx context.Context, sl *slot) error {
 	p.mu.Lock()
-	leases := sl.spec.Runtime == sandbox.RuntimeContainer && p.never[sl.key] == nil
+	leases := sl.spec.Runtime == sandbox.RuntimeContainer && p.noNesting[sl.key] == nil
 	p.mu.Unlock()
 	name := ""
 	if p.o.Name != "" {
 		name = p.o.Name + strings.ToLower(rand.Text())
 	}
-	made, err := p.m.Create(ctx, sl.spec, name, leases)
+	sb, err := p.m.Create(ctx, sl.spec, name, leases)
 	if err == nil {
-		sl.place, sl.leases = made, leases
+		sl.sandbox, sl.leases = sb, leases
 	}
 	return err
 }
 
 // lend starts a lease in the slot's sandbox.
-func lend(ctx context.Context, sl *slot) (turn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, turnTime, fmt.Errorf("sandbox %s did not answer within %s", sl.place.Name(), turnTime))
+func lend(ctx context.Context, sl *slot) (use, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, useTimeout, fmt.Errorf("sandbox %s did not answer within %s", sl.sandbox.Name(), useTimeout))
 	defer cancel()
-	t, err := sl.place.Lease(ctx)
+	t, err := sl.sandbox.use(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("lease sandbox %s: %w", sl.place.Name(), err)
+		return nil, fmt.Errorf("lease sandbox %s: %w", sl.sandbox.Name(), err)
 	}
 	return t, nil
 }
@@ -247,7 +247,7 @@ func lend(ctx context.Context, sl *slot) (turn, error) {
 func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 	if p.o.Wait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.o.Wait, fmt.Errorf("%w: %d sandboxes, none released within %s", ErrLimit, p.o.Max,
+		ctx, cancel = context.WithTimeoutCause(ctx, p.o.Wait, fmt.Errorf("%w: %d sandboxes, none released within %s", ErrPoolFull, p.o.Max,
 			p.o.Wait))
 		defer cancel()
 	}
@@ -258,7 +258,7 @@ func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 			return nil, err
 		case evict != nil:
 			// The slot stays taken until its sandbox is removed, so that the limit is never exceeded.
-			if err := removePlace(ctx, evict); err != nil {
+			if err := removeSandbox(ctx, evict); err != nil {
 				p.drop(sl)
 				return nil, fmt.Errorf("remove an idle sandbox: %w", err)
 			}
@@ -266,7 +266,7 @@ func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 		case sl != nil:
 			return sl, nil
 		case p.o.Wait == 0:
-			return nil, fmt.Errorf("%w: %d", ErrLimit, p.o.Max)
+			return nil, fmt.Errorf("%w: %d", ErrPoolFull, p.o.Max)
 		}
 		select {
 		case <-changed:
@@ -276,8 +276,8 @@ func (p *Pool) take(ctx context.Context, key string, s Spec) (*slot, error) {
 	}
 }
 
-// tryTake takes a slot without waiting. The caller removes an evicted place.
-func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict place, changed <-chan struct{}, err error) {
+// tryTake takes a slot without waiting. The caller removes an evicted sandbox.
+func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict pooled, changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -289,7 +289,7 @@ func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict place, changed <-cha
 			continue
 		}
 		if c.key == key {
-			c.state = making
+			c.state = changing
 			return c, nil, nil, nil
 		}
 		if oldest == nil || c.used.Before(oldest.used) {
@@ -297,15 +297,15 @@ func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict place, changed <-cha
 		}
 	}
 	if len(p.slots) < p.o.Max {
-		sl := &slot{key: key, spec: s, state: making}
+		sl := &slot{key: key, spec: s, state: changing}
 		p.slots[sl] = true
 		return sl, nil, nil, nil
 	}
 	if oldest != nil {
 		delete(p.slots, oldest)
-		sl := &slot{key: key, spec: s, state: making}
+		sl := &slot{key: key, spec: s, state: changing}
 		p.slots[sl] = true
-		return sl, oldest.place, nil, nil
+		return sl, oldest.sandbox, nil, nil
 	}
 	return nil, nil, p.changed, nil
 }
@@ -315,15 +315,15 @@ func (p *Pool) tryTake(key string, s Spec) (sl *slot, evict place, changed <-cha
 func (p *Pool) set(sl *slot, from, to state) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.slots[sl] || sl.state != from || p.closed && to != making {
+	if !p.slots[sl] || sl.state != from || p.closed && to != changing {
 		return false
 	}
 	sl.state, sl.used = to, time.Now()
-	p.tell()
+	p.notify()
 	return true
 }
 
-func (p *Pool) tell() {
+func (p *Pool) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -332,35 +332,35 @@ func (p *Pool) drop(sl *slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.slots, sl)
-	p.tell()
+	p.notify()
 }
 
-// removeTime bounds the removal of a sandbox: an engine under load takes seconds.
-const removeTime = 30 * time.Second
+// removeTimeout bounds the removal of a sandbox: an engine under load takes seconds.
+const removeTimeout = 30 * time.Second
 
 // remove removes a slot with its sandbox. If the removal fails, the sandbox ends without keep-alive signals; its slot
 // is free.
 func (p *Pool) remove(ctx context.Context, sl *slot) error {
-	p.set(sl, busy, making)
+	p.set(sl, busy, changing)
 	defer p.drop(sl)
-	if sl.place == nil {
+	if sl.sandbox == nil {
 		return nil
 	}
-	return removePlace(ctx, sl.place)
+	return removeSandbox(ctx, sl.sandbox)
 }
 
-// removePlace removes a sandbox of the pool, even if ctx has ended.
-func removePlace(ctx context.Context, place place) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), removeTime, fmt.Errorf("not removed within %s", removeTime))
+// removeSandbox removes a sandbox of the pool, even if ctx has ended.
+func removeSandbox(ctx context.Context, sb pooled) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), removeTimeout, fmt.Errorf("not removed within %s", removeTimeout))
 	defer cancel()
-	if err := place.Remove(ctx); err != nil {
-		return fmt.Errorf("remove sandbox %s of the pool: %w", place.Name(), err)
+	if err := sb.Remove(ctx); err != nil {
+		return fmt.Errorf("remove sandbox %s of the pool: %w", sb.Name(), err)
 	}
 	return nil
 }
 
-// giveBack returns a turn's sandbox to the pool: it becomes idle if it is clean and reusable, and is removed otherwise.
-func (p *Pool) giveBack(ctx context.Context, sl *slot, t turn, clean bool) error {
+// giveBack returns the sandbox of a lease to the pool: it becomes idle if it is clean and reusable, and is removed otherwise.
+func (p *Pool) giveBack(ctx context.Context, sl *slot, t use, clean bool) error {
 	err := t.End(ctx)
 	if clean = clean && err == nil && sl.leases && sl.spec.Reuse != ReuseNever; clean && p.set(sl, busy, idle) {
 		return nil
@@ -373,8 +373,8 @@ func (p *Pool) giveBack(ctx context.Context, sl *slot, t turn, clean bool) error
 	return nil // leftovers are gone with the sandbox
 }
 
-// makeTime bounds the creation of an idle sandbox.
-const makeTime = time.Minute
+// createTimeout bounds the creation of an idle sandbox.
+const createTimeout = time.Minute
 
 // warm creates idle sandboxes of a spec, up to Warm and Max.
 func (p *Pool) warm(ctx context.Context, key string, s Spec) {
@@ -390,17 +390,17 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 			p.mu.Unlock()
 			return
 		}
-		sl := &slot{key: key, spec: s, state: making}
+		sl := &slot{key: key, spec: s, state: changing}
 		p.slots[sl] = true
 		p.work.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, makeTime)
+			ctx, cancel := context.WithTimeout(ctx, createTimeout)
 			defer cancel()
 			if err := p.create(ctx, sl); err != nil {
 				p.o.Log.Warn("could not create an idle sandbox", "error", err)
 				p.drop(sl)
 				return
 			}
-			if !p.set(sl, making, idle) {
+			if !p.set(sl, changing, idle) {
 				if err := p.remove(ctx, sl); err != nil {
 					p.o.Log.Warn("could not remove a sandbox", "error", err)
 				}
@@ -410,18 +410,18 @@ func (p *Pool) warm(ctx context.Context, key string, s Spec) {
 	}
 }
 
-// Reap removes the sandboxes of a killed program that had a pool of the same Options.Name, which would otherwise end
+// RemoveOrphans removes the sandboxes of a killed program that had a pool of the same Options.Name, which would otherwise end
 // after a minute. Call it before any Acquire, and only if no other such pool exists. The error has each sandbox that
 // could not be removed; the others are removed.
-func (p *Pool) Reap(ctx context.Context) error {
+func (p *Pool) RemoveOrphans(ctx context.Context) error {
 	if p.o.Name == "" {
 		return nil
 	}
-	left, err := p.m.Left(ctx, p.o.Name)
+	left, err := p.m.orphans(ctx, p.o.Name)
 	errs := make([]error, len(left))
 	var wg sync.WaitGroup
 	for i, l := range left {
-		wg.Go(func() { errs[i] = removePlace(ctx, l) })
+		wg.Go(func() { errs[i] = removeSandbox(ctx, l) })
 	}
 	wg.Wait()
 	return errors.Join(append(errs, err)...)
@@ -433,12 +433,12 @@ func (p *Pool) DestroyAll(ctx context.Context) error {
 	p.mu.Lock()
 	var all []*slot
 	for sl := range p.slots {
-		if sl.state != making {
+		if sl.state != changing {
 			all = append(all, sl)
 		}
 	}
 	for _, sl := range all {
-		sl.state = making
+		sl.state = changing
 	}
 	p.mu.Unlock()
 	errs := make([]error, len(all))
@@ -454,7 +454,7 @@ func (p *Pool) DestroyAll(ctx context.Context) error {
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
-	p.tell()
+	p.notify()
 	p.mu.Unlock()
 	err := p.DestroyAll(ctx)
 	p.work.Wait()

@@ -52,7 +52,7 @@ func (r *rooms) ImageID(_ context.Context, image string) (string, error) {
 	return fmt.Sprint(image, r.moved), nil
 }
 
-func (r *rooms) Left(_ context.Context, name string) (all []place, err error) {
+func (r *rooms) orphans(_ context.Context, name string) (all []pooled, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, p := range r.there {
@@ -63,7 +63,7 @@ func (r *rooms) Left(_ context.Context, name string) (all []place, err error) {
 	return all, nil
 }
 
-func (r *rooms) Create(ctx context.Context, asked Spec, name string, leases bool) (place, error) {
+func (r *rooms) Create(ctx context.Context, asked Spec, name string, leases bool) (pooled, error) {
 	s := asked.Sandbox()
 	s.Nested = s.Nested && leases
 	r.mu.Lock()
@@ -86,9 +86,9 @@ func (r *rooms) Create(ctx context.Context, asked Spec, name string, leases bool
 
 func (p *room) Name() string { return p.name }
 
-func (p *room) Lease(context.Context) (turn, error) {
+func (p *room) use(context.Context) (use, error) {
 	if p.gone.Load() {
-		return nil, sandbox.ErrLost
+		return nil, sandbox.ErrConnectionLost
 	}
 	if p.all.plain && p.spec.Nested {
 		return nil, sandbox.ErrUnsupported
@@ -152,7 +152,7 @@ func acquire(t *testing.T, p *Pool, s Spec) *Lease {
 
 func (l *Lease) room(t *testing.T) *room {
 	t.Helper()
-	return l.slot.place.(*room)
+	return l.slot.sandbox.(*room)
 }
 
 var plain = Spec{Image: "i"}
@@ -198,7 +198,7 @@ func TestReuse(t *testing.T) {
 			if err := l.Release(t.Context()); err != nil {
 				t.Errorf("a second time: %v", err)
 			}
-			if _, err := l.Run(t.Context(), sandbox.Command{}); !errors.Is(err, ErrOver) {
+			if _, err := l.Run(t.Context(), sandbox.Command{}); !errors.Is(err, ErrReleased) {
 				t.Errorf("after its end: %v", err)
 			}
 			if got := acquire(t, p, row.next).room(t); (got == first) != row.again {
@@ -265,13 +265,13 @@ func TestPoolsImage(t *testing.T) {
 		asked++
 		return "own", nil
 	}})
-	if _, err := p.Acquire(t.Context(), Spec{User: "root"}); !errors.Is(err, sandbox.ErrSpec) || asked != 0 {
+	if _, err := p.Acquire(t.Context(), Spec{User: "root"}); !errors.Is(err, sandbox.ErrInvalidSpec) || asked != 0 {
 		t.Errorf("%v, asked %d times", err, asked)
 	}
 	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" || asked != 1 {
 		t.Errorf("%s, asked %d times", l.room(t).spec.Image, asked)
 	}
-	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
 }
@@ -298,7 +298,7 @@ func TestOwnImage(t *testing.T) {
 	if l := acquire(t, p, Spec{}); l.room(t).spec.Image != "own0" {
 		t.Error(l.room(t).spec.Image)
 	}
-	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := newPool(newRooms(), Options{}).Acquire(t.Context(), Spec{}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
 }
@@ -312,7 +312,7 @@ func TestReap(t *testing.T) {
 		killed := acquire(t, newPool(m, Options{Name: "pool-"}), plain)
 		killed.room(t).stuck.Store(len(m.there) == 3)
 	}
-	if err := newPool(m, Options{Name: "pool-"}).Reap(t.Context()); err == nil || len(m.there) != 2 {
+	if err := newPool(m, Options{Name: "pool-"}).RemoveOrphans(t.Context()); err == nil || len(m.there) != 2 {
 		t.Errorf("%v, %v", m.there, err)
 	}
 }
@@ -331,7 +331,7 @@ func TestLimit(t *testing.T) {
 				switch _, err := p.Acquire(t.Context(), plain); {
 				case err == nil:
 					lent.Add(1)
-				case errors.Is(err, ErrLimit):
+				case errors.Is(err, ErrPoolFull):
 					refused.Add(1)
 				}
 			})
@@ -359,7 +359,7 @@ func TestEvict(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := p.Acquire(t.Context(), Spec{Image: "i", User: "root"}); !errors.Is(err, sandbox.ErrSpec) {
+		if _, err := p.Acquire(t.Context(), Spec{Image: "i", User: "root"}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 			t.Error(err)
 		}
 		stats(t, p, 3, 0)
@@ -382,7 +382,7 @@ func TestWait(t *testing.T) {
 		if waited := time.Since(began); waited != 30*time.Second {
 			t.Errorf("it waited %s", waited)
 		}
-		if _, err := p.Acquire(t.Context(), plain); !errors.Is(err, ErrLimit) || time.Since(began) != 90*time.Second {
+		if _, err := p.Acquire(t.Context(), plain); !errors.Is(err, ErrPoolFull) || time.Since(began) != 90*time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -460,7 +460,7 @@ func TestFails(t *testing.T) {
 		t.Error(err)
 	}
 	stats(t, p, 0, 0)
-	if _, err := p.Acquire(t.Context(), Spec{Access: "some", Runtime: "box", Reuse: "ever"}); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := p.Acquire(t.Context(), Spec{Access: "some", Runtime: "box", Reuse: "ever"}); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Error(err)
 	}
 }

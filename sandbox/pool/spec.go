@@ -87,7 +87,7 @@ func (p *Pool) complete(ctx context.Context, s Spec) (Spec, error) {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Spec{}, fmt.Errorf("%w pool spec: %w", sandbox.ErrSpec, err)
+		return Spec{}, fmt.Errorf("%w pool spec: %w", sandbox.ErrInvalidSpec, err)
 	}
 	// Validate first: an invalid spec must not evict an idle sandbox.
 	checked := s.Sandbox()

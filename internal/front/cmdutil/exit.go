@@ -88,7 +88,7 @@ func UnknownEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return Interrupted(ctx)
 	}
-	if errors.Is(err, sandbox.ErrLost) {
+	if errors.Is(err, sandbox.ErrConnectionLost) {
 		return fault.New(ExitLost, err, "whether the command has ended is not known: `sandbox-agent ps` shows whether the sandbox runs")
 	}
 	return app.SandboxError(err)

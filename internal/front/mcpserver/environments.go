@@ -268,7 +268,7 @@ func answer(err error) (*mcp.CallToolResult, error) {
 	if _, already := errors.AsType[*jsonrpc.Error](err); already {
 		return nil, err
 	}
-	if _, wrong := errors.AsType[*WrongError](err); wrong || errors.Is(err, sandbox.ErrSpec) && !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, wrong := errors.AsType[*WrongError](err); wrong || errors.Is(err, sandbox.ErrInvalidSpec) && !errors.Is(err, sandbox.ErrUnavailable) {
 		return nil, invalid(err)
 	}
 	return failed(err), nil

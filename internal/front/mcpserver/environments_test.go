@@ -97,7 +97,7 @@ func (e *deskEnvironment) List(context.Context, string) ([]EnvironmentFile, erro
 
 func (e *deskEnvironment) Write(_ context.Context, path string, content []byte, subject string) (EnvironmentChange, error) {
 	if path == "\x00" {
-		return EnvironmentChange{}, fmt.Errorf("path: %w", sandbox.ErrSpec)
+		return EnvironmentChange{}, fmt.Errorf("path: %w", sandbox.ErrInvalidSpec)
 	}
 	e.files[path] = string(content)
 	return EnvironmentChange{Commit: subject}, nil

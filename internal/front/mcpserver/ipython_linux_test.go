@@ -23,8 +23,8 @@ func TestIPython(t *testing.T) {
 	if i := m.Runtimes(t.Context(), sandbox.RuntimeJail); !i[0].Healthy {
 		t.Skipf("no jail can be made here: %s", i[0].Reason)
 	}
-	r := code.NewRunner(m, code.Options{Environments: func() []code.Environment {
-		return []code.Environment{{Name: "notebook", Interpreter: []string{"python3", "-"}, Driver: sandbox.DriverIPython, Backend: sandbox.RuntimeJail}}
+	r := code.NewRunner(m, code.Options{Presets: func() []code.Preset {
+		return []code.Preset{{Name: "notebook", Interpreter: []string{"python3", "-"}, Driver: sandbox.DriverIPython, Runtime: sandbox.RuntimeJail}}
 	}})
 	t.Cleanup(func() {
 		if err := errors.Join(r.Close(context.WithoutCancel(t.Context())), m.Close()); err != nil {

@@ -30,7 +30,7 @@ type arguments struct {
 // Runner runs code.
 type Runner interface {
 	Run(ctx context.Context, q code.Request) (code.Result, error)
-	Environments() []code.Environment
+	Presets() []code.Preset
 	// EndClient ends the sessions of a client that is gone.
 	EndClient(ctx context.Context, client string)
 }
@@ -90,7 +90,7 @@ func (s *Server) Changed() {
 		return
 	}
 	var names []string
-	for _, e := range s.o.Runner.Environments() {
+	for _, e := range s.o.Runner.Presets() {
 		names = append(names, e.Name)
 	}
 	description := "Run code in an isolated sandbox and return its output. Without session every call starts clean; " +
@@ -159,10 +159,10 @@ func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.Cal
 	shown := pictures{text: most / 2} // the other half is for printed text
 	out, errOut := text.NewEnds(most), text.NewEnds(most)
 	res, err := s.o.Runner.Run(ctx, code.Request{
-		Env: a.Env, Code: a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut,
+		Preset: a.Env, Code: a.Code, Session: a.Session, Client: client, Stdout: out, Stderr: errOut,
 		Display: shown.add,
 	})
-	if _, unknown := errors.AsType[*code.UnknownError](err); unknown || errors.Is(err, sandbox.ErrSpec) {
+	if _, unknown := errors.AsType[*code.UnknownPresetError](err); unknown || errors.Is(err, sandbox.ErrInvalidSpec) {
 		return nil, invalid(err)
 	}
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Server) run(ctx context.Context, client string, a *arguments) (*mcp.Cal
 	}
 	bound(&res, out, errOut, most-(most/2-shown.text))
 	said := res.Text()
-	if res.Fresh && res.Session != "" && said == "" && len(shown.all) == 0 {
+	if res.Created && res.Session != "" && said == "" && len(shown.all) == 0 {
 		said = fmt.Sprintf("Session %s is new.", res.Session)
 	}
 	return &mcp.CallToolResult{IsError: res.ExitCode != 0, Content: shown.content(said)}, nil

@@ -21,10 +21,10 @@ import (
 // echo is a runner that answers with the request.
 type echo struct{ more int }
 
-func (e echo) Environments() []code.Environment {
-	all := code.Presets()
+func (e echo) Presets() []code.Preset {
+	all := code.BuiltinPresets()
 	for range e.more {
-		all = append(all, code.Environment{Name: "e"})
+		all = append(all, code.Preset{Name: "e"})
 	}
 	return all
 }
@@ -32,7 +32,7 @@ func (e echo) Environments() []code.Environment {
 func (echo) EndClient(context.Context, string) {}
 
 func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
-	switch q.Env {
+	switch q.Preset {
 	case "python":
 		fmt.Fprint(q.Stdout, q.Code+q.Session)
 		return code.Result{}, nil
@@ -45,7 +45,7 @@ func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
 		fmt.Fprint(q.Stderr, "no")
 		return code.Result{ExitCode: 3}, nil
 	case "wrong":
-		return code.Result{}, sandbox.ErrSpec
+		return code.Result{}, sandbox.ErrInvalidSpec
 	case "shows":
 		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"image/png": picture("\x89PNG\x0d\x0a\x1a\x0a"), "text/html": picture("<b>"), "text/plain": json.RawMessage(`"<Figure>"`)}})
 		q.Display(sandbox.Display{Data: map[string]json.RawMessage{"text/html": json.RawMessage(`"<b>"`), "text/latex": json.RawMessage(`"$x$"`), "text/plain": json.RawMessage(`"x"`)}})
@@ -56,7 +56,7 @@ func (echo) Run(_ context.Context, q code.Request) (code.Result, error) {
 	case "broken":
 		return code.Result{}, sandbox.ErrUnavailable
 	}
-	return code.Result{}, &code.UnknownError{Name: q.Env, Available: []string{"python"}}
+	return code.Result{}, &code.UnknownPresetError{Name: q.Preset, Available: []string{"python"}}
 }
 
 func picture(data string) json.RawMessage {
@@ -226,7 +226,7 @@ type changing struct {
 	more *atomic.Int32
 }
 
-func (c changing) Environments() []code.Environment { return echo{int(c.more.Load())}.Environments() }
+func (c changing) Presets() []code.Preset { return echo{int(c.more.Load())}.Presets() }
 
 // Clients hear of other environments, and of nothing else.
 func TestChanged(t *testing.T) {

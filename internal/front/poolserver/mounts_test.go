@@ -46,11 +46,11 @@ func TestPermit(t *testing.T) {
 		{"/", true, ""},
 	} {
 		got, err := permit(pool.Spec{Mounts: []sandbox.Mount{{Source: row.host, Target: "/x", ReadOnly: row.readOnly}}}, sources)
-		if row.want == "" && !errors.Is(err, sandbox.ErrSpec) || row.want != "" && (err != nil || got.Mounts[0].Source != row.want) {
+		if row.want == "" && !errors.Is(err, sandbox.ErrInvalidSpec) || row.want != "" && (err != nil || got.Mounts[0].Source != row.want) {
 			t.Errorf("%+v: %+v, %v", row, got.Mounts, err)
 		}
 	}
-	if _, err := permit(pool.Spec{Root: at("workshop")}, sources); !errors.Is(err, sandbox.ErrSpec) {
+	if _, err := permit(pool.Spec{Root: at("workshop")}, sources); !errors.Is(err, sandbox.ErrInvalidSpec) {
 		t.Errorf("a root: %v", err)
 	}
 	if _, err := permit(pool.Spec{}, nil); err != nil {

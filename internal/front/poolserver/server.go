@@ -185,11 +185,11 @@ func errorOf(err error) (e *Error, status int) {
 		kind   Kind
 		status int
 	}{
-		{pool.ErrLimit, KindLimit, http.StatusTooManyRequests},
-		{pool.ErrOver, KindNotFound, http.StatusNotFound},
+		{pool.ErrPoolFull, KindLimit, http.StatusTooManyRequests},
+		{pool.ErrReleased, KindNotFound, http.StatusNotFound},
 		{pool.ErrClosed, KindUnavailable, http.StatusServiceUnavailable},
 		{sandbox.ErrNotFound, KindNotFound, http.StatusNotFound},
-		{sandbox.ErrSpec, KindInvalid, http.StatusBadRequest},
+		{sandbox.ErrInvalidSpec, KindInvalid, http.StatusBadRequest},
 		{sandbox.ErrUnavailable, KindUnavailable, http.StatusServiceUnavailable},
 		{sandbox.ErrUnsupported, KindUnsupported, http.StatusNotImplemented},
 	} {
@@ -209,7 +209,7 @@ func read(w http.ResponseWriter, r *http.Request, document any) error {
 		err = errors.New("there is more than one document")
 	}
 	if err != nil {
-		return fmt.Errorf("the request's document is %w: %w", sandbox.ErrSpec, err)
+		return fmt.Errorf("the request's document is %w: %w", sandbox.ErrInvalidSpec, err)
 	}
 	return nil
 }
@@ -295,13 +295,13 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	switch {
 	case e.Command != "" && len(e.Argv) > 0 || e.Command == "" && len(e.Argv) == 0:
-		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrSpec)
+		return nil, fmt.Errorf("the command is %w: name either argv or command", sandbox.ErrInvalidSpec)
 	case e.Stdin != "" && len(e.StdinBytes) > 0:
-		return nil, fmt.Errorf("the command is %w: name either stdin or stdin_base64", sandbox.ErrSpec)
+		return nil, fmt.Errorf("the command is %w: name either stdin or stdin_base64", sandbox.ErrInvalidSpec)
 	case e.TimeoutSeconds < 0 || e.TimeoutSeconds > maxTimeout.Seconds():
-		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrSpec, e.TimeoutSeconds, maxTimeout.Seconds())
+		return nil, fmt.Errorf("the command is %w: timeout_seconds %g: use 0 to %g", sandbox.ErrInvalidSpec, e.TimeoutSeconds, maxTimeout.Seconds())
 	case e.MaxOutput < 0 || e.MaxOutput > maxOutput:
-		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrSpec, e.MaxOutput, maxOutput)
+		return nil, fmt.Errorf("the command is %w: max_output %d: use 0 to %d", sandbox.ErrInvalidSpec, e.MaxOutput, maxOutput)
 	}
 	if e.Command != "" {
 		e.Argv = []string{"sh", "-c", e.Command}

@@ -95,7 +95,7 @@ func TestStdinMode(t *testing.T) {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, MetadataFile), metadata, 0o644)
 		put(t, filepath.Join(dir, "bin", "run"), "", 0o755)
-		if e, err := Read(dir); err != nil || e.Argument != argument {
+		if e, err := Read(dir); err != nil || e.CodeArgument != argument {
 			t.Errorf("%s: %+v, %v", metadata, e, err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestReplace(t *testing.T) {
 		}
 	}
 	e, err := Read(dir)
-	if err != nil || e.Backend != sandbox.RuntimeBox || e.Program != "" || e.Timeout != 30*time.Second {
+	if err != nil || e.Runtime != sandbox.RuntimeBox || e.Program != "" || e.Timeout != 30*time.Second {
 		t.Errorf("%+v, %v", e, err)
 	}
 	if list, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(list) != 1 {

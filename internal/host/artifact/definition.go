@@ -88,7 +88,7 @@ func ReadDefinition(file string) (Definition, error) {
 func (d *Definition) check() error {
 	words, _ := Words(d.Interpreter) // its error is reported with the others
 	d.Own.Image = d.Image
-	d.StdinMode = cmp.Or(d.StdinMode, map[bool]string{true: modeArgument, false: modePipe}[code.ArgumentOf(words)])
+	d.StdinMode = cmp.Or(d.StdinMode, map[bool]string{true: modeArgument, false: modePipe}[code.TakesCodeArgument(words)])
 	errs := []error{d.Metadata.check()}
 	for _, p := range d.Packages {
 		if !projects.ValidPackage(p) {

@@ -73,14 +73,14 @@ type Own struct {
 }
 
 // Read reads an artifact as an environment. The error is all that is wrong with it.
-func Read(dir string) (code.Environment, error) {
+func Read(dir string) (code.Preset, error) {
 	dir, err := filepath.Abs(dir) // its program begins elsewhere
 	if err != nil {
-		return code.Environment{}, err
+		return code.Preset{}, err
 	}
 	b, err := readMetadata(filepath.Join(dir, MetadataFile))
 	if err != nil {
-		return code.Environment{}, err
+		return code.Preset{}, err
 	}
 	var m Metadata
 	errs := []error{m.decode(b), m.check()}
@@ -98,21 +98,21 @@ func Read(dir string) (code.Environment, error) {
 	}
 	e, err := m.environment(dir)
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return code.Environment{}, err
+		return code.Preset{}, err
 	}
 	if m.Own == nil {
 		e.Program, e.Driver = run, ""
 		return e, nil
 	}
-	if e.Backend == sandbox.RuntimeJail {
+	if e.Runtime == sandbox.RuntimeJail {
 		switch root, err := filepath.EvalSymlinks(filepath.Join(dir, rootLink)); {
 		case err == nil:
 			e.Root = root
 		case !errors.Is(err, fs.ErrNotExist):
-			return code.Environment{}, fmt.Errorf("its root folder: %w", err)
+			return code.Preset{}, fmt.Errorf("its root folder: %w", err)
 		default:
 			if _, err := os.Lstat(filepath.Join(dir, rootLink)); err == nil {
-				return code.Environment{}, errors.New("its root folder is gone: build it again")
+				return code.Preset{}, errors.New("its root folder is gone: build it again")
 			}
 		}
 	}
@@ -263,9 +263,9 @@ func (m Metadata) check() error {
 	return errors.Join(errs...)
 }
 
-func (m Metadata) environment(source string) (code.Environment, error) {
-	e := code.Environment{
-		Name: m.Name, Source: source, Description: m.Description, Backend: sandbox.Runtime(cmp.Or(m.Backend, string(sandbox.RuntimeJail))),
+func (m Metadata) environment(source string) (code.Preset, error) {
+	e := code.Preset{
+		Name: m.Name, Source: source, Description: m.Description, Runtime: sandbox.Runtime(cmp.Or(m.Backend, string(sandbox.RuntimeJail))),
 		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,
 	}
 	if m.Own != nil {
@@ -273,11 +273,11 @@ func (m Metadata) environment(source string) (code.Environment, error) {
 	}
 	var err error
 	if e.Interpreter, err = Words(cmp.Or(m.Interpreter, defaultInterpreter)); err != nil {
-		return code.Environment{}, err
+		return code.Preset{}, err
 	}
-	e.Driver, e.Argument = code.DriverOf(e.Interpreter), code.ArgumentOf(e.Interpreter)
+	e.Driver, e.CodeArgument = code.InferDriver(e.Interpreter), code.TakesCodeArgument(e.Interpreter)
 	if m.StdinMode != "" && m.Interpreter != "" {
-		e.Argument = m.StdinMode == modeArgument
+		e.CodeArgument = m.StdinMode == modeArgument
 	}
 	return e, e.Check()
 }

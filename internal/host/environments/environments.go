@@ -50,7 +50,7 @@ type Registry struct {
 	o Options
 
 	mu       sync.Mutex
-	all      []code.Environment
+	all      []code.Preset
 	problems []Problem
 	seen     map[string]seen
 	looked   time.Time
@@ -64,7 +64,7 @@ func Open(o Options) (*Registry, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	r := &Registry{o: o, all: code.Presets()}
+	r := &Registry{o: o, all: code.BuiltinPresets()}
 	_, err := r.Reload()
 	return r, err
 }
@@ -77,8 +77,8 @@ func (r *Registry) Reload() (changed bool, err error) {
 }
 
 func (r *Registry) reload() (changed bool, err error) {
-	l := loader{o: r.o, names: map[string]code.Environment{}, seen: map[string]seen{}}
-	for _, e := range code.Presets() {
+	l := loader{o: r.o, names: map[string]code.Preset{}, seen: map[string]seen{}}
+	for _, e := range code.BuiltinPresets() {
 		l.names[e.Name] = e
 	}
 	l.scan()
@@ -96,7 +96,7 @@ func (r *Registry) reload() (changed bool, err error) {
 	return changed, nil
 }
 
-func equal(a, b code.Environment) bool { return fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b) }
+func equal(a, b code.Preset) bool { return fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b) }
 
 // Refresh reloads the presets if one of their files has changed, and reports whether they changed. After an
 // error, which Refresh returns once per change, the former ones stay.
@@ -118,7 +118,7 @@ func (r *Registry) Refresh() (changed bool, err error) {
 }
 
 // Environments are those that there are, by name.
-func (r *Registry) Environments() []code.Environment {
+func (r *Registry) Environments() []code.Preset {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
@@ -144,7 +144,7 @@ func (r *Registry) Problem(name string) error {
 // loader reads once.
 type loader struct {
 	o        Options
-	names    map[string]code.Environment
+	names    map[string]code.Preset
 	problems []Problem
 	warnings []string
 	seen     map[string]seen
@@ -165,7 +165,7 @@ func (l *loader) problem(name, source string, err error) {
 }
 
 // add adds an environment; the later one of a name counts.
-func (l *loader) add(e code.Environment) {
+func (l *loader) add(e code.Preset) {
 	if old, ok := l.names[e.Name]; ok {
 		l.warnings = append(l.warnings, fmt.Sprintf("environment %s of %s takes the place of that of %s", e.Name, e.Source, old.Source))
 	}
@@ -178,14 +178,14 @@ func (l *loader) add(e code.Environment) {
 }
 
 // Scan reads the artifacts of a folder alone.
-func Scan(dir string) ([]code.Environment, []Problem) {
-	l := loader{o: Options{Dir: dir}, names: map[string]code.Environment{}, seen: map[string]seen{}}
+func Scan(dir string) ([]code.Preset, []Problem) {
+	l := loader{o: Options{Dir: dir}, names: map[string]code.Preset{}, seen: map[string]seen{}}
 	l.scan()
 	return byName(l.names), l.problems
 }
 
-func byName(names map[string]code.Environment) []code.Environment {
-	return slices.SortedFunc(maps.Values(names), func(a, b code.Environment) int { return strings.Compare(a.Name, b.Name) })
+func byName(names map[string]code.Preset) []code.Preset {
+	return slices.SortedFunc(maps.Values(names), func(a, b code.Preset) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // scan reads the artifacts of the folder.

@@ -29,7 +29,7 @@ func good(t *testing.T, dir, name string) {
 	put(t, filepath.Join(dir, "metadata.json"), `{"name":"`+name+`","backend":"jail","timeout_seconds":30,"other":[1]}`, 0o644)
 }
 
-func names(all []code.Environment) string {
+func names(all []code.Preset) string {
 	var s []string
 	for _, e := range all {
 		s = append(s, e.Name)
@@ -37,7 +37,7 @@ func names(all []code.Environment) string {
 	return strings.Join(s, " ")
 }
 
-func find(t *testing.T, r *Registry, name string) code.Environment {
+func find(t *testing.T, r *Registry, name string) code.Preset {
 	t.Helper()
 	for _, e := range r.Environments() {
 		if e.Name == name {
@@ -45,7 +45,7 @@ func find(t *testing.T, r *Registry, name string) code.Environment {
 		}
 	}
 	t.Fatalf("there is no %s", name)
-	return code.Environment{}
+	return code.Preset{}
 }
 
 func TestFile(t *testing.T) {
@@ -96,7 +96,7 @@ environments:
 		t.Errorf("%+v", e)
 	}
 	e := find(t, r, "b")
-	if strings.Join(e.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !e.Network || !e.Argument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Backend != sandbox.RuntimeContainer || e.Driver != "" {
+	if strings.Join(e.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !e.Network || !e.CodeArgument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Runtime != sandbox.RuntimeContainer || e.Driver != "" {
 		t.Errorf("%+v", e)
 	}
 	if e := find(t, r, "jpy"); e.Driver != sandbox.DriverJupyter || e.Kernel != "ir" {

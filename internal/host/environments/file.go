@@ -153,14 +153,14 @@ func (e *entry) expand(s string) string {
 	})
 }
 
-func (l *loader) environment(e *entry, name, file string) (code.Environment, error) {
+func (l *loader) environment(e *entry, name, file string) (code.Preset, error) {
 	from, image, project, descr := e.expand(e.text("sandbox")), e.expand(e.text("image")), e.expand(e.text("project")),
 		e.expand(e.text("description"))
 	var env []string
 	for _, f := range e.v.Get("env").Entries() {
 		env = append(env, f.Name+"="+e.expand(f.Text))
 	}
-	made := code.Environment{}
+	made := code.Preset{}
 	if len(e.unset) > 0 {
 		slices.Sort(e.unset)
 		return made, fmt.Errorf("not set: %s", strings.Join(slices.Compact(e.unset), ", "))
@@ -170,8 +170,8 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 	case flake != "":
 		return made, fmt.Errorf("flake %s: Nix references are not supported: build it, and set `sandbox` to its directory", flake)
 	case preset != "":
-		all := code.Presets()
-		i := slices.IndexFunc(all, func(p code.Environment) bool { return p.Name == preset })
+		all := code.BuiltinPresets()
+		i := slices.IndexFunc(all, func(p code.Preset) bool { return p.Name == preset })
 		if i < 0 {
 			return made, fmt.Errorf("unknown preset %s: use node, python or shell", preset)
 		}
@@ -191,7 +191,7 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 		if interpreter.Str() != "" {
 			made.Interpreter, _ = artifact.Words(interpreter.Str()) // checkWords has seen it
 		}
-		made.Argument, made.Driver = code.ArgumentOf(made.Interpreter), code.DriverOf(made.Interpreter)
+		made.CodeArgument, made.Driver = code.TakesCodeArgument(made.Interpreter), code.InferDriver(made.Interpreter)
 	}
 	if made.Program != "" && (backend != "" || image != "" || stdin != "" || e.text("network") != "" || session != "") {
 		return made, fmt.Errorf("artifact %s isolates by itself: backend, image, stdin_mode, network and session are not asked of it", from)
@@ -199,14 +199,14 @@ func (l *loader) environment(e *entry, name, file string) (code.Environment, err
 	number := func(key string) float64 { return e.v.Get(key).Number() }
 	made.Name, made.Source = name, file
 	made.Description = cmp.Or(descr, made.Description)
-	made.Backend, made.Image = cmp.Or(sandbox.Runtime(backend), made.Backend), cmp.Or(image, made.Image)
+	made.Runtime, made.Image = cmp.Or(sandbox.Runtime(backend), made.Runtime), cmp.Or(image, made.Image)
 	made.Timeout = cmp.Or(artifact.Seconds(number("timeout_seconds")), made.Timeout)
 	made.MemoryBytes, made.CPUs, made.PIDs = cmp.Or(int64(number("memory_mb"))<<20, made.MemoryBytes), cmp.Or(number("cpus"), made.CPUs),
 		cmp.Or(int64(number("pids")), made.PIDs)
 	made.Env, made.Inherit = append(made.Env, env...), append(made.Inherit, e.v.Get("inherit_vars").Strs()...)
 	made.Network = e.text("network") == "full"
 	if stdin != "" {
-		made.Argument = stdin == "arg"
+		made.CodeArgument = stdin == "arg"
 	}
 	switch session {
 	case "":

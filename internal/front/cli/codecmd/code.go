@@ -55,13 +55,13 @@ artifact.`,
   sandbox-agent run python --session s 'x = 1'
   sandbox-agent run python --session s 'x + 1'`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if o.q.Env, o.q.Variables = presetIn(o.env); o.q.Env == "" && len(args) > 0 {
-				o.q.Env, args = args[0], args[1:]
+			if o.q.Preset, o.q.Env = presetIn(o.env); o.q.Preset == "" && len(args) > 0 {
+				o.q.Preset, args = args[0], args[1:]
 			} else if len(args) > 1 {
-				return fault.New(workorder.ExitUsage, fmt.Errorf("--env %q is not NAME=value", o.q.Env), runExample)
+				return fault.New(workorder.ExitUsage, fmt.Errorf("--env %q is not NAME=value", o.q.Preset), runExample)
 			}
 			switch rest = args; {
-			case o.q.Env == "":
+			case o.q.Preset == "":
 				return fault.New(workorder.ExitUsage, errors.New("no preset given"), runExample+"; list presets with: sandbox-agent env list")
 			case len(rest) > 1, len(rest) == 1 && o.file != "":
 				return fault.New(workorder.ExitUsage, errors.New("give the code once: as one argument, with -f, or on standard input"), runExample)
@@ -156,7 +156,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 		errs = append(errs, code.CheckSession(o.q.Session))
 	}
 	if o.runtime != "" {
-		o.q.Backend, err = sandbox.ParseRuntime(o.runtime)
+		o.q.Runtime, err = sandbox.ParseRuntime(o.runtime)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -165,11 +165,11 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 	if !o.json {
 		o.q.Stdout, o.q.Stderr = f.Stdout, f.Stderr
 	}
-	all, name, err := f.Code().Preset(o.q.Env)
+	all, name, err := f.Code().Preset(o.q.Preset)
 	if err != nil {
 		return err
 	}
-	o.q.Env = name
+	o.q.Preset = name
 	r, done, err := f.Code().Runner(all)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (o *codeOptions) do(ctx context.Context, f *cmdutil.Factory, text string) (
 
 // runError gives an error of package code its exit code and hint.
 func runError(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, sandbox.ErrLost) {
+	if ctx.Err() != nil || errors.Is(err, sandbox.ErrConnectionLost) {
 		return cmdutil.UnknownEnd(ctx, err)
 	}
 	return app.CodeError(err)
@@ -236,7 +236,7 @@ func newSessionListCmd(f *cmdutil.Factory) *cobra.Command {
 			w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "SESSION\tENVIRONMENT\tRUNTIME\tAGE\tSANDBOX")
 			for _, s := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Env, s.Runtime, cmdutil.Age(time.Since(s.Started)), s.Sandbox)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Preset, s.Runtime, cmdutil.Age(time.Since(s.Started)), s.Sandbox)
 			}
 			return w.Flush()
 		},

@@ -24,7 +24,7 @@ func completePresets(f *cmdutil.Factory) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		r, _ := f.Code().Presets(nil) // those that can be read
 		var names []string
-		for _, e := range r.Environments() {
+		for _, e := range r.Presets() {
 			names = append(names, cobra.CompletionWithDesc(e.Name, e.Description))
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
@@ -54,21 +54,21 @@ func newEnvListCmd(f *cmdutil.Factory) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listPresets(f, r.Environments(), asJSON)
+			return listPresets(f, r.Presets(), asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func listPresets(f *cmdutil.Factory, all []code.Environment, asJSON bool) error {
+func listPresets(f *cmdutil.Factory, all []code.Preset, asJSON bool) error {
 	if asJSON {
 		return f.JSON(all)
 	}
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENVIRONMENT\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
 	for _, e := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Backend), "auto"), cmp.Or(string(e.Driver), "-"),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Runtime), "auto"), cmp.Or(string(e.Driver), "-"),
 			text.Clean(e.Source), text.Clean(e.Description))
 	}
 	return w.Flush()
@@ -99,7 +99,7 @@ func newEnvValidateCmd(f *cmdutil.Factory) *cobra.Command {
 			if err := errors.Join(errs...); err != nil {
 				return fault.New(workorder.ExitInvalid, err, "")
 			}
-			n := len(r.Environments())
+			n := len(r.Presets())
 			return f.Done(asJSON, map[string]int{"valid": n}, "%d environments can be used", n)
 		},
 	}

@@ -282,7 +282,7 @@ func (o *notebookOptions) environment(ctx context.Context, f *cmdutil.Factory, i
 		in.open = func(ctx context.Context) (*sandbox.Session, error) { return r.Interpreter(ctx, name, o.session) }
 		return in, done, nil
 	}
-	room, e, leave, err := r.Place(ctx, name)
+	room, e, leave, err := r.Acquire(ctx, name)
 	if err != nil {
 		done()
 		return nil, nil, runError(ctx, err)

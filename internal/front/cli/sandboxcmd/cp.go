@@ -138,7 +138,7 @@ func (o *cpOptions) do(ctx context.Context, f *cmdutil.Factory, from, to string)
 	if ctx.Err() != nil {
 		return cmdutil.Interrupted(ctx)
 	}
-	if sum.Left > 0 {
+	if sum.Skipped > 0 {
 		fmt.Fprintln(f.Stderr, "warning: "+leftOut(sum))
 	}
 	if err != nil || tarred {
@@ -152,9 +152,9 @@ func (o *cpOptions) do(ctx context.Context, f *cmdutil.Factory, from, to string)
 }
 
 func leftOut(sum sandbox.CopyResult) string {
-	s := fmt.Sprintf("left out: %d devices, pipes, sockets, or links that lead out of the copy", sum.Left)
-	if sum.FirstLeft != "" {
-		s += ", among them " + text.Clean(sum.FirstLeft)
+	s := fmt.Sprintf("left out: %d devices, pipes, sockets, or links that lead out of the copy", sum.Skipped)
+	if sum.FirstSkipped != "" {
+		s += ", among them " + text.Clean(sum.FirstSkipped)
 	}
 	return s
 }

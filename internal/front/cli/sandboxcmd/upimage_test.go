@@ -19,7 +19,7 @@ func TestUpWithoutAnImage(t *testing.T) {
 	a := cmdutil.New(cmdutil.IO{Stdout: io.Discard, Stderr: io.Discard}, app.Env{Getenv: func(name string) string { return vars[name] }, OpenSandboxes: sandbox.NewManager})
 	for name, o := range map[string]*upOptions{"clone": {repo: dir}, "worktree": {spec: sandbox.Spec{Worktree: dir}}, "workspace": {workspaces: []string{dir}}, "nothing": {}} {
 		o.runtime = string(sandbox.RuntimeContainer)
-		if err := o.do(t.Context(), a, "dev"); errors.Is(err, sandbox.ErrSpec) || !errors.Is(err, sandbox.ErrUnavailable) {
+		if err := o.do(t.Context(), a, "dev"); errors.Is(err, sandbox.ErrInvalidSpec) || !errors.Is(err, sandbox.ErrUnavailable) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -169,7 +169,7 @@ func (o *mcpOptions) do(ctx context.Context, f *cmdutil.Factory) (err error) {
 	}
 	options.Warm, options.Wait = warmPlaces, placeWait
 	known := servedEnvironments(f, log)
-	options.Environments = known.Environments
+	options.Presets = known.Presets
 	r, closeRunner, err := f.Code().Open(options)
 	if err != nil {
 		return err

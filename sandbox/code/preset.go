@@ -11,24 +11,24 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 )
 
-// Environment is a named configuration for running code.
-type Environment struct {
+// Preset is a named configuration for running code.
+type Preset struct {
 	Name string `json:"name"`
 	// Description is for people.
 	Description string `json:"description,omitempty"`
-	// Source is "preset" or the path from which the environment was read.
+	// Source is "preset" or the path from which the preset was read.
 	Source string `json:"source"`
-	// Backend is the runtime; sandbox.Auto is a jail if available, otherwise a container.
-	Backend sandbox.Runtime `json:"backend,omitempty"`
+	// Runtime is the runtime; sandbox.RuntimeAuto is a jail if available, otherwise a container.
+	Runtime sandbox.Runtime `json:"backend,omitempty"`
 	// Image is the image of a container; "" means Options.Image.
 	Image string `json:"image,omitempty"`
 	// Root is a directory from which a jail takes its programs instead of the host's.
 	Root string `json:"root,omitempty"`
-	// Interpreter runs code from its standard input, or from its last argument: see Argument.
+	// Interpreter runs code from its standard input, or from its last argument: see CodeArgument.
 	Interpreter []string `json:"interpreter,omitempty"`
-	// Argument passes code as the interpreter's last argument. Known interpreters still read it from standard input,
+	// CodeArgument passes code as the interpreter's last argument. Known interpreters still read it from standard input,
 	// since Linux limits an argument to 128 KiB.
-	Argument bool `json:"argument,omitempty"`
+	CodeArgument bool `json:"argument,omitempty"`
 	// Driver is the type of sessions; "" means no sessions.
 	Driver sandbox.Driver `json:"driver,omitempty"`
 	// Kernel is sandbox.SessionOptions.Kernel.
@@ -51,7 +51,7 @@ type Environment struct {
 	Program string `json:"program,omitempty"`
 }
 
-// Default limits of an environment.
+// Default limits of a preset.
 const (
 	DefaultTimeout     = 30 * time.Second
 	DefaultMemoryBytes = 512 << 20
@@ -59,17 +59,17 @@ const (
 	DefaultPIDs        = 512
 )
 
-// Presets returns the environments that need no configuration: node, python and shell.
-func Presets() []Environment {
-	return []Environment{
+// BuiltinPresets returns the presets that need no configuration: node, python and shell.
+func BuiltinPresets() []Preset {
+	return []Preset{
 		{Name: "node", Source: "preset", Description: "JavaScript, by Node.js", Interpreter: []string{"node", "-"}, Driver: sandbox.DriverNode},
 		{Name: "python", Source: "preset", Description: "Python 3", Interpreter: []string{"python3", "-"}, Driver: sandbox.DriverPython},
-		{Name: "shell", Source: "preset", Description: "bash", Interpreter: []string{"bash", "-c"}, Argument: true, Driver: sandbox.DriverBash},
+		{Name: "shell", Source: "preset", Description: "bash", Interpreter: []string{"bash", "-c"}, CodeArgument: true, Driver: sandbox.DriverBash},
 	}
 }
 
-// DriverOf returns the session driver for a known interpreter; "" for others.
-func DriverOf(interpreter []string) sandbox.Driver {
+// InferDriver returns the session driver for a known interpreter; "" for others.
+func InferDriver(interpreter []string) sandbox.Driver {
 	if len(interpreter) == 0 {
 		return ""
 	}
@@ -84,8 +84,8 @@ func DriverOf(interpreter []string) sandbox.Driver {
 	return ""
 }
 
-// ArgumentOf reports whether an interpreter takes code as its last argument: its own last argument is -c or -e.
-func ArgumentOf(interpreter []string) bool {
+// TakesCodeArgument reports whether an interpreter takes code as its last argument: its own last argument is -c or -e.
+func TakesCodeArgument(interpreter []string) bool {
 	return len(interpreter) > 0 && slices.Contains([]string{"-c", "-e"}, interpreter[len(interpreter)-1])
 }
 
@@ -93,8 +93,8 @@ func ArgumentOf(interpreter []string) bool {
 const maxArgument = 128<<10 - 1
 
 // Argv returns the command that reads the code, of size bytes, from its standard input.
-func (e Environment) Argv(size int) ([]string, error) {
-	if !e.Argument || len(e.Interpreter) == 0 {
+func (e Preset) Argv(size int) ([]string, error) {
+	if !e.CodeArgument || len(e.Interpreter) == 0 {
 		return e.Interpreter, nil
 	}
 	before, last := e.Interpreter[:len(e.Interpreter)-1], e.Interpreter[len(e.Interpreter)-1]
@@ -105,13 +105,13 @@ func (e Environment) Argv(size int) ([]string, error) {
 		return append(slices.Clone(e.Interpreter), `eval "$(cat)"`), nil
 	case size > maxArgument:
 		return nil, fmt.Errorf("environment %s takes code as an argument of at most %d bytes, not %d: %w",
-			e.Name, maxArgument, size, sandbox.ErrSpec)
+			e.Name, maxArgument, size, sandbox.ErrInvalidSpec)
 	}
 	return append([]string{"sh", "-c", `exec "$@" "$(cat)"`, "sh"}, e.Interpreter...), nil
 }
 
-// Check validates the environment. Its error has all mistakes.
-func (e Environment) Check() error {
+// Check validates the preset. Its error has all mistakes.
+func (e Preset) Check() error {
 	var errs []error
 	if !validName.MatchString(e.Name) {
 		errs = append(errs, fmt.Errorf("name %.80q: use at most 64 letters, digits, dots, - and _, a letter or digit first", e.Name))
@@ -119,13 +119,13 @@ func (e Environment) Check() error {
 	if e.Program == "" && len(e.Interpreter) == 0 {
 		errs = append(errs, errors.New("no interpreter"))
 	}
-	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeAuto, sandbox.RuntimeJail, sandbox.RuntimeContainer, sandbox.RuntimeBox}, e.Backend) {
-		errs = append(errs, fmt.Errorf("Unknown backend: %s", e.Backend)) //nolint:staticcheck // other programs look for these words
+	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeAuto, sandbox.RuntimeJail, sandbox.RuntimeContainer, sandbox.RuntimeBox}, e.Runtime) {
+		errs = append(errs, fmt.Errorf("Unknown backend: %s", e.Runtime)) //nolint:staticcheck // other programs look for these words
 	}
-	if e.Backend == sandbox.RuntimeJail && e.Image != "" {
+	if e.Runtime == sandbox.RuntimeJail && e.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
-	if e.Backend != sandbox.RuntimeJail && e.Root != "" {
+	if e.Runtime != sandbox.RuntimeJail && e.Root != "" {
 		errs = append(errs, errors.New("only a jail has a root directory"))
 	}
 	if e.Timeout < 0 || e.MemoryBytes < 0 || e.CPUs < 0 || e.PIDs < 0 {

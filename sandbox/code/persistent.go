@@ -34,7 +34,7 @@ func keptName(id string) string {
 	return "run-" + hex.EncodeToString(h[:8])
 }
 
-// kept returns the session and environment in the spec of a kept session's sandbox; "" for another sandbox.
+// kept returns the session and preset in the spec of a kept session's sandbox; "" for another sandbox.
 func kept(s sandbox.Spec) (id, env string) {
 	for _, kv := range s.Env {
 		if v, ok := strings.CutPrefix(kv, variableSession); ok {
@@ -48,11 +48,11 @@ func kept(s sandbox.Spec) (id, env string) {
 }
 
 // inKept runs code in a kept session.
-func (k *keptSessions) run(ctx context.Context, e Environment, q Request) (Result, error) {
+func (k *keptSessions) run(ctx context.Context, e Preset, q Request) (Result, error) {
 	return k.with(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
 		res, err := runCell(ctx, e, i, q)
-		res.Runtime, res.Fresh = sb.Spec().Runtime, i.Created()
-		res.Lost = res.Fresh && lost
+		res.Runtime, res.Created = sb.Spec().Runtime, i.Created()
+		res.Lost = res.Created && lost
 		if res.Ended {
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
 		}
@@ -63,7 +63,7 @@ func (k *keptSessions) run(ctx context.Context, e Environment, q Request) (Resul
 // withKept calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
 // that the sandbox existed before.
 func (k *keptSessions) with(
-	ctx context.Context, e Environment, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
+	ctx context.Context, e Preset, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
 ) (Result, error) {
 	const tries = 3 // it may end meanwhile
 	lost := false
@@ -83,7 +83,7 @@ func (k *keptSessions) with(
 		if made { // it has no state yet
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
 		}
-		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrLost) {
+		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrConnectionLost) {
 			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)
 		}
 		if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
@@ -98,32 +98,32 @@ const notedFor = 30 * 24 * time.Hour
 // note records a kept session, and reports whether it was recorded already. If recording fails, a later call cannot
 // report that the session was lost.
 func (k *keptSessions) note(id string) (before bool) {
-	if k.o.Noted == "" || os.MkdirAll(k.o.Noted, 0o700) != nil {
+	if k.o.PersistedDir == "" || os.MkdirAll(k.o.PersistedDir, 0o700) != nil {
 		return false
 	}
-	path := filepath.Join(k.o.Noted, keptName(id))
+	path := filepath.Join(k.o.PersistedDir, keptName(id))
 	st, err := os.Stat(path)
 	before = err == nil && time.Since(st.ModTime()) < notedFor
 	if os.WriteFile(path, nil, 0o600) == nil {
 		_ = os.Chtimes(path, time.Time{}, time.Now()) // the age of a note is the time since its last use
 	}
-	old, _ := os.ReadDir(k.o.Noted)
+	old, _ := os.ReadDir(k.o.PersistedDir)
 	for _, f := range old {
 		if i, err := f.Info(); err == nil && time.Since(i.ModTime()) >= notedFor {
-			_ = os.Remove(filepath.Join(k.o.Noted, f.Name()))
+			_ = os.Remove(filepath.Join(k.o.PersistedDir, f.Name()))
 		}
 	}
 	return before
 }
 
 func (k *keptSessions) forgetNote(id string) {
-	if k.o.Noted != "" {
-		_ = os.Remove(filepath.Join(k.o.Noted, keptName(id)))
+	if k.o.PersistedDir != "" {
+		_ = os.Remove(filepath.Join(k.o.PersistedDir, keptName(id)))
 	}
 }
 
 // kept returns the sandbox of a session and creates it if it does not exist.
-func (k *keptSessions) sandbox(ctx context.Context, e Environment, id string) (sb *sandbox.Sandbox, made bool, err error) {
+func (k *keptSessions) sandbox(ctx context.Context, e Preset, id string) (sb *sandbox.Sandbox, made bool, err error) {
 	name := keptName(id)
 	found := func() (*sandbox.Sandbox, error) {
 		sb, err := k.find(ctx, name)
@@ -133,7 +133,7 @@ func (k *keptSessions) sandbox(ctx context.Context, e Environment, id string) (s
 		if have, env := kept(sb.Spec()); have != id {
 			return nil, fmt.Errorf("session %s: %w: sandbox %s is not a session", id, sandbox.ErrExists, name)
 		} else if env != e.Name {
-			return nil, &BoundError{id, env}
+			return nil, &SessionPresetError{id, env}
 		}
 		return sb, nil
 	}
@@ -145,7 +145,7 @@ func (k *keptSessions) sandbox(ctx context.Context, e Environment, id string) (s
 		return nil, false, err
 	}
 	s := p.Sandbox()
-	s.Name, s.OwnerTimeout, s.IdleTimeout, s.TTL = name, sandbox.NoLimit, k.o.Idle, k.o.Life
+	s.Name, s.OwnerTimeout, s.IdleTimeout, s.TTL = name, sandbox.NoLimit, k.o.IdleTimeout, k.o.TTL
 	s.Nested = false
 	s.Env = append(s.Env, variableSession+id, variableEnv+e.Name)
 	if s.Runtime == sandbox.RuntimeContainer {
@@ -173,7 +173,7 @@ func (k *keptSessions) list(ctx context.Context) ([]SessionInfo, error) {
 	all := []SessionInfo{}
 	for _, i := range list {
 		if id, env := kept(i.Spec); id != "" && i.State == sandbox.StateRunning {
-			all = append(all, SessionInfo{ID: id, Env: env, Runtime: i.Runtime, Started: i.Created, Sandbox: i.Name})
+			all = append(all, SessionInfo{ID: id, Preset: env, Runtime: i.Runtime, Started: i.Created, Sandbox: i.Name})
 		}
 	}
 	return all, err

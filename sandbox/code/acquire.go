@@ -12,11 +12,11 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/sandbox/pool"
 )
 
-// backend returns the runtime of an environment: a jail if one with its limits and network is available, otherwise a
+// runtime returns the runtime of a preset: a jail if one with its limits and network is available, otherwise a
 // container. noJail is why it is not a jail.
-func (r *launcher) backend(ctx context.Context, e Environment) (kind sandbox.Runtime, noJail string, err error) {
-	if e.Backend != sandbox.RuntimeAuto {
-		return e.Backend, "", nil
+func (r *launcher) runtime(ctx context.Context, e Preset) (kind sandbox.Runtime, noJail string, err error) {
+	if e.Runtime != sandbox.RuntimeAuto {
+		return e.Runtime, "", nil
 	}
 	if e.Image != "" {
 		return sandbox.RuntimeContainer, "", nil
@@ -36,13 +36,13 @@ func (r *launcher) backend(ctx context.Context, e Environment) (kind sandbox.Run
 	return sandbox.RuntimeContainer, noJail, nil
 }
 
-func limits(e Environment) sandbox.Limits {
+func limits(e Preset) sandbox.Limits {
 	return sandbox.Limits{MemoryBytes: e.MemoryBytes, CPUs: e.CPUs, PIDs: e.PIDs}
 }
 
-// spec returns the pool spec of an environment.
-func (r *launcher) spec(ctx context.Context, e Environment) (pool.Spec, error) {
-	kind, noJail, err := r.backend(ctx, e)
+// spec returns the pool spec of a preset.
+func (r *launcher) spec(ctx context.Context, e Preset) (pool.Spec, error) {
+	kind, noJail, err := r.runtime(ctx, e)
 	if err != nil {
 		return pool.Spec{}, err
 	}
@@ -59,13 +59,13 @@ func (r *launcher) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 			err = errors.New("not a directory")
 		}
 		if err != nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", e.Name, sandbox.ErrSpec, err)
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", e.Name, sandbox.ErrInvalidSpec, err)
 		}
 		s.Mounts = []sandbox.Mount{{Source: e.Project, Target: cmp.Or(e.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.RuntimeContainer && s.Image == "" {
 		if r.o.Image == nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", e.Name, sandbox.ErrSpec)
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", e.Name, sandbox.ErrInvalidSpec)
 		}
 		if s.Image, err = r.o.Image(ctx); err != nil {
 			if noJail != "" {
@@ -78,7 +78,7 @@ func (r *launcher) spec(ctx context.Context, e Environment) (pool.Spec, error) {
 }
 
 // variables returns the environment variables of the code.
-func (r *launcher) variables(e Environment) []string {
+func (r *launcher) variables(e Preset) []string {
 	env := append([]string{"HOME=" + sandbox.CloneDir}, e.Env...)
 	if e.Program != "" { // it has its own home and is asked to show the project
 		env = slices.Clone(e.Env)
@@ -97,22 +97,22 @@ func (r *launcher) variables(e Environment) []string {
 	return env
 }
 
-// Place returns a fresh sandbox of an environment. The caller must call done.
-func (r *Runner) Place(ctx context.Context, env string) (in sandbox.Executor, e Environment, done func() error, err error) {
-	if e, err = r.environment(Request{Env: env}); err != nil {
+// Acquire returns a fresh sandbox of a preset. The caller must call done.
+func (r *Runner) Acquire(ctx context.Context, env string) (in sandbox.Executor, e Preset, done func() error, err error) {
+	if e, err = r.preset(Request{Preset: env}); err != nil {
 		return nil, e, nil, err
 	}
-	if in, e.Backend, done, err = r.place(ctx, e); err != nil {
+	if in, e.Runtime, done, err = r.acquire(ctx, e); err != nil {
 		return nil, e, nil, err
 	}
 	e.Env, e.Inherit = r.variables(e), nil
 	return in, e, done, nil
 }
 
-// place returns a fresh sandbox of an environment. The caller must call done.
-func (r *launcher) place(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+// acquire returns a fresh sandbox of a preset. The caller must call done.
+func (r *launcher) acquire(ctx context.Context, e Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if e.Program != "" {
-		return r.own(ctx, e)
+		return r.hostProgram(ctx, e)
 	}
 	s, err := r.spec(ctx, e)
 	if err != nil {
@@ -127,18 +127,18 @@ func (r *launcher) place(ctx context.Context, e Environment) (in sandbox.Executo
 	return l.Executor(), s.Runtime, func() error { return l.Release(context.WithoutCancel(ctx)) }, nil
 }
 
-// own returns a sandbox for a program of the host.
-func (r *launcher) own(ctx context.Context, e Environment) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
-	if r.o.Hosts == nil {
+// hostProgram returns a sandbox for a program of the host.
+func (r *launcher) hostProgram(ctx context.Context, e Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+	if r.o.HostManager == nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", e.Name, sandbox.ErrUnsupported)
 	}
-	sb, err := r.o.Hosts.Create(ctx, sandbox.Spec{
+	sb, err := r.o.HostManager.Create(ctx, sandbox.Spec{
 		Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(e),
 	})
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
 	}
-	return sb, cmp.Or(e.Backend, sandbox.RuntimeHost), func() error {
+	return sb, cmp.Or(e.Runtime, sandbox.RuntimeHost), func() error {
 		return sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{})
 	}, nil
 }

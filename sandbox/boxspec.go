@@ -128,7 +128,7 @@ func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorde
 	}
 	env.Order.LeaveOut(gone)
 	if err := env.Order.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
+		return nil, fmt.Errorf("%w: %w", ErrInvalidSpec, err)
 	}
 	return env, nil
 }
@@ -144,7 +144,7 @@ func (s Spec) local() bool {
 func (s *Spec) bundle(ctx context.Context) (file, base string, remove func(), err error) {
 	t, err := git.RepoTransport(s.Repo)
 	if bad, ok := errors.AsType[*git.RepoURLError](err); ok {
-		return "", "", nil, fault.New(workorder.ExitUsage, fmt.Errorf("repository: %w: repo: %w", ErrSpec, err), bad.Hint)
+		return "", "", nil, fault.New(workorder.ExitUsage, fmt.Errorf("repository: %w: repo: %w", ErrInvalidSpec, err), bad.Hint)
 	}
 	if t != git.TransportLocal {
 		return "", "", func() {}, nil
