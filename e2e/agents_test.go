@@ -149,18 +149,18 @@ func TestAgentsThatMisbehave(t *testing.T) {
 	}{
 		{
 			name: "crash", nightly: true, script: "kill -SEGV $$", code: workorder.ExitTaskFailed,
-			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent,
+			status: workorder.StatusFailed, by: workorder.EndedByAgent, reason: workorder.ReasonAgent,
 		},
 		{
 			// Everybody but itself, as kill(2) has it.
-			name: "kills all it can", nightly: true, script: "kill -9 -1", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "kills all it can", nightly: true, script: "kill -9 -1", status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 		{
-			name: "holds stdout open", nightly: true, status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "holds stdout open", nightly: true, status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 			script: "setsid sh -c 'trap \"\" TERM HUP INT; exec sleep 600' &\nsetsid -f sleep 600\nexit 0",
 		},
 		{
-			name: "zombies", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "zombies", status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 			// Children whose parent is gone at once: PID 1 inherits and reaps them.
 			head: "validate:\n  reaped: test \"$(cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ')\" -lt 20\n" +
 				"  swept: test -z \"$(pgrep -f '[s]leep 600')\"\n",
@@ -169,37 +169,37 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		{
 			name: "fork bomb", nightly: true, head: "timeout_minutes: 0.25\nlimits:\n  pids: 200\n", code: workorder.ExitTimeout,
 			script: bomb,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
+			status: workorder.StatusTimeout, by: workorder.EndedByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "memory", nightly: true, head: "limits:\n  memory: 400m\n", code: workorder.ExitTaskFailed,
 			script: "python3 -c 'x = bytearray(2 << 30)'",
-			status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonMemory,
+			status: workorder.StatusFailed, by: workorder.EndedByAgent, reason: workorder.ReasonMemory,
 		},
 		{
 			name: "deaf at its time limit", nightly: true, head: "timeout_minutes: 0.25\n", script: deaf, code: workorder.ExitTimeout,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
+			status: workorder.StatusTimeout, by: workorder.EndedByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "deaf over budget", nightly: true, head: "max_budget_usd: 1\n", code: workorder.ExitBudget,
 			script: `printf '{"type":"agent.usage","usage":{"cost_usd":0.5}}\n{"type":"agent.usage","usage":{"cost_usd":1.25,"input_tokens":10}}\n'` + deaf,
-			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget,
+			status: workorder.StatusBudgetExceeded, by: workorder.EndedByBudget, reason: workorder.ReasonBudget,
 		},
 		{
-			name: "hostile repository", nightly: true, script: hostile, status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "hostile repository", nightly: true, script: hostile, status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 		{
-			name: "tampers", nightly: true, script: tampers, status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "tampers", nightly: true, script: tampers, status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 		{
 			name: "validation beyond the time limit", head: "timeout_minutes: 0.25\nvalidate:\n  long: trap '' TERM; sleep 600; sleep 600\n", script: "true",
-			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
+			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.EndedByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
-			name: "locked index", nightly: true, script: locks, status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "locked index", nightly: true, script: locks, status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 		{
-			name: "all harm at once", script: hostile + locks + tampers + "kill -9 -1", status: workorder.StatusSuccess, by: workorder.ByAgent,
+			name: "all harm at once", script: hostile + locks + tampers + "kill -9 -1", status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 	} {
 		if a.nightly && !nightly {
@@ -215,7 +215,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				t.Errorf("exit code %d, %s by %s (%s), want %d, %s by %s with %q", c.code, r.Status, r.EndedBy, r.Reasons, a.code, a.status, a.by, a.reason)
 			}
 			for _, v := range r.Validation {
-				if !v.Passed && a.by != workorder.ByTimeout {
+				if !v.Passed && a.by != workorder.EndedByTimeout {
 					t.Errorf("validate %s: exit code %d %s", v.Name, v.ExitCode, v.Tail)
 				}
 			}

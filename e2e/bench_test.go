@@ -122,7 +122,7 @@ func (b *bench) create(name, project string) *workorder.Result {
 		services = max(services, time.Duration(s.ReadyMS)*time.Millisecond)
 	}
 	b.add(name+" services ready", services)
-	b.add(name+" D", time.Duration(first.result.Host.InnerReadyMS)*time.Millisecond)
+	b.add(name+" D", time.Duration(first.result.Platform.InnerReadyMS)*time.Millisecond)
 	return first.result
 }
 

@@ -92,7 +92,7 @@ func TestCacheKilled(t *testing.T) {
 		head += fmt.Sprintf("  s%d:\n    image: %s\n", i, name)
 	}
 	w := u.workOn(scripted(head, busy+"for i in 0 1 2 3; do docker run --rm --network none --entrypoint cat "+base+"$i /mark; done\n"))
-	w.end(0, workorder.StatusSuccess, workorder.ByAgent)
+	w.end(0, workorder.StatusSuccess, workorder.EndedByAgent)
 	for i := range tarballs {
 		if want := fmt.Sprint("mark-", i); !strings.Contains(w.out.String(), want) {
 			t.Errorf("the box printed no %q", want)

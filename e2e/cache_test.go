@@ -146,7 +146,7 @@ func withService(image string) string {
 
 func (w *working) seesMark(mark string) {
 	w.t.Helper()
-	w.end(0, workorder.StatusSuccess, workorder.ByAgent)
+	w.end(0, workorder.StatusSuccess, workorder.EndedByAgent)
 	if out := w.out.String(); !strings.Contains(out, mark) || !strings.Contains(out, "+PONG") {
 		w.t.Errorf("the box printed no %q or no +PONG", mark)
 	}

@@ -194,8 +194,8 @@ func TestTheWholeWay(t *testing.T) {
 	c := newChain(t)
 	first := c.good(c.run("", "create", "--task", demo.Task, "-p", c.project), workorder.ModeCreate)
 	check := first.Proof.Checks[0]
-	if check.Transition != workorder.Fixed || len(first.Proof.Flags) != 0 {
-		t.Errorf("%+v, flags %+v", check, first.Proof.Flags)
+	if check.Transition != workorder.TransitionFixed || len(first.Proof.TestFindings) != 0 {
+		t.Errorf("%+v, flags %+v", check, first.Proof.TestFindings)
 	}
 	for _, p := range first.Proof.Pages {
 		if p.Differs == nil || *p.Differs <= 0 || p.Diff == "" { // the number of the visitor

@@ -22,7 +22,7 @@ func TestCommitIsPushedAtOnce(t *testing.T) {
 		t.Fatalf("the box does not run: %+v", cs)
 	}
 	k.kill(t)
-	r := k.ended(u, s.wait(), workorder.StatusLost, workorder.ByHost)
+	r := k.ended(u, s.wait(), workorder.StatusLost, workorder.EndedByHost)
 	if got := k.show(t, k.branch(t), "one"); got != "1" {
 		t.Errorf("after the kill the branch has %q", got)
 	}

@@ -42,7 +42,7 @@ ref=$(grep -o 'refs/sandbox-agent/.*/heads/stash$' "$SANDBOX_AGENT_PROMPT_FILE")
 grep -q 'git stash apply FETCH_HEAD' "$SANDBOX_AGENT_PROMPT_FILE" || exit 11
 git fetch -q origin "$ref" && git stash apply -q FETCH_HEAD
 `))
-	r := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+	r := k.ended(u, c, workorder.StatusSuccess, workorder.EndedByAgent)
 	if got := k.show(t, r.Branch, "file"); got != "x\nchanged" {
 		t.Errorf("the branch has %q", got)
 	}
@@ -72,7 +72,7 @@ echo agent-is-busy
 	k.tell(t, "rebase")
 	k.at(t, "b last")
 	k.tell(t, "end")
-	r := k.ended(u, s.wait(), workorder.StatusSuccess, workorder.ByAgent)
+	r := k.ended(u, s.wait(), workorder.StatusSuccess, workorder.EndedByAgent)
 	var subjects []string
 	for _, c := range r.Commits {
 		subjects = append(subjects, c.Subject)
@@ -108,7 +108,7 @@ func TestForeignPushIsNotOverwritten(t *testing.T) {
 	c := s.wait()
 	r := u.result(k.id)
 	k.valid(u, r)
-	if r.Status != workorder.StatusError || r.EndedBy != workorder.ByGit || c.code != workorder.ExitGit || !r.Reasons.Has(workorder.ReasonPush) {
+	if r.Status != workorder.StatusError || r.EndedBy != workorder.EndedByGit || c.code != workorder.ExitGit || !r.Reasons.Has(workorder.ReasonPush) {
 		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	if got := k.ref(t, workorder.BranchRef(branch)); got != foreign {
@@ -121,14 +121,14 @@ func TestForeignPushIsNotOverwritten(t *testing.T) {
 	if !strings.Contains(strings.Join(r.Warnings, "\n"), beside) {
 		t.Errorf("no warning says where the commits are: %q", r.Warnings)
 	}
-	if st := k.state(t); st.Lease != nil || st.Last().Status != workorder.StatusError || st.Last().EndedBy != workorder.ByGit {
+	if st := k.state(t); st.Lease != nil || st.Last().Status != workorder.StatusError || st.Last().EndedBy != workorder.EndedByGit {
 		t.Errorf("the remote says %+v, lease %+v", st.Last(), st.Lease)
 	}
 
 	// The next box begins with theirs, and is told of the rest.
 	c = u.run("", "continue", k.id, "-p", k.project(u, "", `grep -q "heads/" "$SANDBOX_AGENT_PROMPT_FILE" && echo "print told"
 git merge-base --is-ancestor `+foreign+` HEAD && echo 4 >four`))
-	k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+	k.ended(u, c, workorder.StatusSuccess, workorder.EndedByAgent)
 	if len(c.printed("print")) != 1 {
 		t.Error("the prompt does not name the work that was kept beside the branch")
 	}
@@ -207,14 +207,14 @@ func TestCheckpointOfNastyNames(t *testing.T) {
 	s.waitFor("agent-is-untouched")
 	k.kill(t)
 	before := s.wait()
-	lost := k.ended(u, before, workorder.StatusLost, workorder.ByHost)
+	lost := k.ended(u, before, workorder.StatusLost, workorder.EndedByHost)
 	if lost.Checkpoint == nil || lost.Checkpoint.SHA != k.ref(t, workorder.CheckpointRef(k.id)) {
 		t.Errorf("the lost run's result has the checkpoint %+v", lost.Checkpoint)
 	}
 	tree := gittest.Git(t, k.bare, "rev-parse", workorder.CheckpointRef(k.id)+"^{tree}")
 
 	after := u.run("", "continue", k.id, "-p", k.project(u, "", "rm zz-first zz-last && exec bash ./agent.sh"))
-	r := k.ended(u, after, workorder.StatusSuccess, workorder.ByAgent)
+	r := k.ended(u, after, workorder.StatusSuccess, workorder.EndedByAgent)
 	if r.Restored == nil || !r.Restored.Verified || r.Restored.Tree != tree || r.Attempt != 2 {
 		t.Errorf("attempt %d restored %+v, want %s", r.Attempt, r.Restored, tree)
 	}

@@ -39,11 +39,11 @@ func TestTwoMachinesBeginOneTask(t *testing.T) {
 		if c.code != workorder.ExitCode(r.Status, r.EndedBy) {
 			t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 		}
-		if r.EndedBy == workorder.ByAgent {
+		if r.EndedBy == workorder.EndedByAgent {
 			landed(t, k.bare, r)
 		}
 	}
-	if st := k.state(t); byStatus[workorder.ByAgent] == 0 || len(st.Attempts) != 1 || st.Lease != nil {
+	if st := k.state(t); byStatus[workorder.EndedByAgent] == 0 || len(st.Attempts) != 1 || st.Lease != nil {
 		t.Errorf("ended by %v; the remote says %+v", byStatus, st.Attempts)
 	}
 }

@@ -63,13 +63,13 @@ func TestContinueOnAnotherMachine(t *testing.T) {
 			branch := k.branch(t)
 			s.waitFor("push " + branch + ": ok") // what the box did not tell, the lost run's result cannot say
 			k.kill(t)
-			lost := k.ended(here, s.wait(), workorder.StatusLost, workorder.ByHost)
+			lost := k.ended(here, s.wait(), workorder.StatusLost, workorder.EndedByHost)
 			if !lost.Pushed || lost.Branch != branch || lost.HeadSHA != k.ref(t, workorder.BranchRef(branch)) {
 				t.Errorf("the result of the lost run names branch %q at %q, pushed %v", lost.Branch, lost.HeadSHA, lost.Pushed)
 			}
 
 			c := there.run("", append([]string{"continue", "--project", project}, args(k, branch)...)...)
-			r := k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent)
+			r := k.ended(there, c, workorder.StatusSuccess, workorder.EndedByAgent)
 			k.finished(t, r)
 			if got := c.printed("print"); !slices.Equal(got, []string{"restored: ?? uncommitted"}) {
 				t.Errorf("the second agent saw %q", got)
@@ -105,7 +105,7 @@ func TestSecondBoxIsRefused(t *testing.T) {
 	c := there.run("", "continue", "--project", project, "--task-id", k.id)
 	r := k.read(there)
 	k.valid(there, r)
-	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.ByLease {
+	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.EndedByLease {
 		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	if r.Pushed || len(c.printed("print")) != 0 || r.Reasons.Code() != workorder.ReasonLease {
@@ -115,7 +115,7 @@ func TestSecondBoxIsRefused(t *testing.T) {
 		t.Errorf("the remote says %+v, lease %+v", st.Attempts, st.Lease)
 	}
 	k.tell(t, "end")
-	first := k.ended(here, s.wait(), workorder.StatusSuccess, workorder.ByAgent)
+	first := k.ended(here, s.wait(), workorder.StatusSuccess, workorder.EndedByAgent)
 	landed(t, k.bare, first)
 	if len(first.Warnings) != 0 {
 		t.Errorf("warnings %q", first.Warnings)
@@ -136,9 +136,9 @@ func TestAtLeastOnce(t *testing.T) {
 			k := newKept(t, nil)
 			u := k.machine(t)
 			command := k.create(k.project(u, "validate: {check: \""+validate+"\"}\n", busy+"head -c 16 /dev/urandom >random; sleep 2"), "--if-exists", "continue")
-			status, by := workorder.StatusSuccess, workorder.ByAgent
+			status, by := workorder.StatusSuccess, workorder.EndedByAgent
 			if validate == "false" {
-				status, by = workorder.StatusUnproven, workorder.ByValidation
+				status, by = workorder.StatusUnproven, workorder.EndedByValidation
 			}
 			var wait sync.WaitGroup
 			var runs [3]*started
@@ -171,7 +171,7 @@ func TestToldFromAnotherFolder(t *testing.T) {
 	k := newKept(t, nil)
 	here, there := k.machine(t), k.machine(t)
 	head := "validate: {check: \"false\"}\n"
-	r := k.ended(here, here.run("", k.create(k.project(here, head, "echo 1 >one"), "--if-exists", "tell")...), workorder.StatusUnproven, workorder.ByValidation)
+	r := k.ended(here, here.run("", k.create(k.project(here, head, "echo 1 >one"), "--if-exists", "tell")...), workorder.StatusUnproven, workorder.EndedByValidation)
 	recorded, err := workorder.DecodeResult([]byte(k.show(t, workorder.ResultRef(k.id), workorder.ResultFile)))
 	if err != nil || recorded.AttemptID != r.AttemptID || recorded.Status != r.Status || recorded.HeadSHA != r.HeadSHA {
 		t.Errorf("the remote has %+v, %v; want %+v", recorded, err, r)
@@ -217,7 +217,7 @@ func TestStopInEveryStepGivesTheLeaseBack(t *testing.T) {
 				c := s.wait()
 				r := here.result(k.id)
 				k.valid(here, r)
-				if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.BySignal {
+				if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.EndedBySignal {
 					t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 				}
 				if k.ref(t, workorder.StateRef(k.id)) != "" {
@@ -229,7 +229,7 @@ func TestStopInEveryStepGivesTheLeaseBack(t *testing.T) {
 				}
 				// A machine that knows nothing of the first box.
 				c = there.run("", append(k.create(k.project(there, "", "echo 1 >one")), "--if-exists", "continue", "--json")...)
-				k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent)
+				k.ended(there, c, workorder.StatusSuccess, workorder.EndedByAgent)
 				if strings.Contains(c.stdout, `"status":"waiting"`) {
 					t.Error("it had to wait for the lease")
 				}
@@ -252,11 +252,11 @@ func TestContinueAfterTheSecondInterrupt(t *testing.T) {
 	c := s.wait()
 	r := u.result(k.id)
 	k.valid(u, r)
-	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.BySignal {
+	if c.code != workorder.ExitInterrupted || r.Status != workorder.StatusInterrupted || r.EndedBy != workorder.EndedBySignal {
 		t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 	}
 	c = u.run("", "continue", k.id, "--json")
-	k.finished(t, k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent))
+	k.finished(t, k.ended(u, c, workorder.StatusSuccess, workorder.EndedByAgent))
 	if strings.Contains(c.stdout, `"status":"waiting"`) {
 		t.Error("it had to wait for the lease of a box that this machine killed")
 	}
@@ -274,7 +274,7 @@ func TestBundleComesHome(t *testing.T) {
 	c := s.wait()
 	r := u.result(k.id)
 	k.valid(u, r)
-	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.ByGit || r.Pushed || r.Branch != "" {
+	if c.code != workorder.ExitGit || r.Status != workorder.StatusError || r.EndedBy != workorder.EndedByGit || r.Pushed || r.Branch != "" {
 		t.Errorf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reasons)
 	}
 	i := slices.IndexFunc(r.Evidence, func(e workorder.Evidence) bool { return e.Kind == "git-bundle" })
@@ -294,7 +294,7 @@ func TestBundleComesHome(t *testing.T) {
 	}
 	k.remote.Down.Store(false)
 	c = u.run("", "continue", k.id)
-	end := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+	end := k.ended(u, c, workorder.StatusSuccess, workorder.EndedByAgent)
 	k.finished(t, end)
 	gittest.Git(t, k.bare, "merge-base", "--is-ancestor", r.HeadSHA, end.Branch)
 	k.boxes(t, 2)

@@ -81,7 +81,7 @@ harness:
 	c := u.run(task, "create", "--project", project, "--repo", repo, "--task", "-")
 	id := c.task(t)
 	r := u.result(id)
-	if c.code != workorder.ExitTaskFailed || r.Status != workorder.StatusFailed || r.EndedBy != workorder.ByValidation {
+	if c.code != workorder.ExitTaskFailed || r.Status != workorder.StatusFailed || r.EndedBy != workorder.EndedByValidation {
 		t.Fatalf("exit code %d, status %s by %s; want the failing validate command to decide", c.code, r.Status, r.EndedBy)
 	}
 	if len(r.Validation) != 3 || !r.Validation[0].Passed || !r.Validation[1].Passed || r.Validation[2].Passed || r.Validation[2].ExitCode != 3 {
@@ -126,8 +126,8 @@ harness:
 			t.Errorf("the output lacks %s", want)
 		}
 	}
-	if r.Host.StorageDriver != "overlay2" || r.Host.Isolation != "confined" || r.Image.ID == "" {
-		t.Errorf("host %+v, image %+v", r.Host, r.Image)
+	if r.Platform.StorageDriver != "overlay2" || r.Platform.Isolation != "confined" || r.Image.ID == "" {
+		t.Errorf("host %+v, image %+v", r.Platform, r.Image)
 	}
 }
 

@@ -181,7 +181,7 @@ func TestDevStopped(t *testing.T) {
 	if err := eng.ContainerStop(t.Context(), box, container.StopOptions{Timeout: &grace}); err != nil {
 		t.Fatal(err)
 	}
-	r := w.end(workorder.ExitOK, workorder.StatusSuccess, workorder.ByAgent)
+	r := w.end(workorder.ExitOK, workorder.StatusSuccess, workorder.EndedByAgent)
 	landed(t, w.repo, r)
 	if r.Proof == nil || len(r.Proof.Pages) > 0 || len(r.Proof.Reasons) == 0 {
 		t.Errorf("%+v", r.Proof)

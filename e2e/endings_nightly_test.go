@@ -15,7 +15,7 @@ func TestParkedTaskGoesOnOnce(t *testing.T) {
 	k := newKept(t, nil)
 	u := k.machine(t)
 	project := k.project(u, "", twice+`echo "{\"type\":\"limit\",\"resume_at\":\"$(date -u -d '+6 seconds' +%FT%TZ)\"}"`+deaf)
-	r := k.ended(u, u.run("", k.create(project)...), workorder.StatusParked, workorder.ByLimit)
+	r := k.ended(u, u.run("", k.create(project)...), workorder.StatusParked, workorder.EndedByLimit)
 	if r.ResumeAt == nil || r.NextCommand != "sandbox-agent continue "+k.id+" --wait" {
 		t.Fatalf("it can go on at %v by %q", r.ResumeAt, r.NextCommand)
 	}
@@ -24,7 +24,7 @@ func TestParkedTaskGoesOnOnce(t *testing.T) {
 	if calls[0].code != 0 {
 		slices.Reverse(calls)
 	}
-	end := k.ended(u, calls[0], workorder.StatusSuccess, workorder.ByAgent)
+	end := k.ended(u, calls[0], workorder.StatusSuccess, workorder.EndedByAgent)
 	k.finished(t, end)
 	k.boxes(t, 2)
 	if started := end.StartedAt; started.Before(*r.ResumeAt) {

@@ -36,42 +36,42 @@ func TestEndings(t *testing.T) {
 	}{
 		{
 			name: "time", nightly: true, head: "timeout_minutes: 0.4\n", script: deaf,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
+			status: workorder.StatusTimeout, by: workorder.EndedByTimeout, reason: workorder.ReasonTimeout,
 		},
 		{
 			name: "budget", nightly: true, head: "max_budget_usd: 1\n", script: `echo '{"type":"agent.usage","usage":{"cost_usd":1.25}}'` + deaf, more: []string{"--max-budget-usd", "5"},
-			status: workorder.StatusBudgetExceeded, by: workorder.ByBudget, reason: workorder.ReasonBudget, names: "1.25",
+			status: workorder.StatusBudgetExceeded, by: workorder.EndedByBudget, reason: workorder.ReasonBudget, names: "1.25",
 		},
 		{
 			name: "validation", goesOn: true, head: "validate: {check: test -e finished}\n", script: "true",
-			status: workorder.StatusUnproven, by: workorder.ByValidation, reason: workorder.ReasonAsBefore, names: "check",
+			status: workorder.StatusUnproven, by: workorder.EndedByValidation, reason: workorder.ReasonAsBefore, names: "check",
 		},
-		{name: "agent's error", nightly: true, script: "exit 3", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "3"},
-		{name: "agent killed", nightly: true, script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonAgent, names: "SIGKILL"},
+		{name: "agent's error", nightly: true, script: "exit 3", status: workorder.StatusFailed, by: workorder.EndedByAgent, reason: workorder.ReasonAgent, names: "3"},
+		{name: "agent killed", nightly: true, script: "kill -9 $$", status: workorder.StatusFailed, by: workorder.EndedByAgent, reason: workorder.ReasonAgent, names: "SIGKILL"},
 		{
 			name: "limit of unknown length", nightly: true, script: `echo '{"type":"limit","text":"come back later"}'` + deaf,
-			status: workorder.StatusParked, by: workorder.ByLimit, reason: workorder.ReasonProviderLimit, names: "come back later",
+			status: workorder.StatusParked, by: workorder.EndedByLimit, reason: workorder.ReasonProviderLimit, names: "come back later",
 		},
 		{
 			name: "hang", goesOn: true, head: healthy + "hang_timeout: 3s\n", script: "sleep 600",
-			status: workorder.StatusFailed, by: workorder.ByHang, reason: workorder.ReasonHang, names: "sleep 600",
+			status: workorder.StatusFailed, by: workorder.EndedByHang, reason: workorder.ReasonHang, names: "sleep 600",
 		},
 		{
 			name: "hang in a container", nightly: true, head: healthy + "hang_timeout: 4s\n", script: "docker run --rm " + redisImage + " sleep 600",
-			status: workorder.StatusFailed, by: workorder.ByHang, reason: workorder.ReasonHang,
+			status: workorder.StatusFailed, by: workorder.EndedByHang, reason: workorder.ReasonHang,
 		},
 		{
 			name: "children and stdout held open", head: "hang_timeout: 3s\n", script: "sh -c 'trap \"\" TERM HUP INT; exec sleep 600' &\nsetsid -f sleep 600\nexit 0",
-			status: workorder.StatusSuccess, by: workorder.ByAgent,
+			status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 		{
 			name: "a silent child at work", nightly: true, head: healthy + "hang_timeout: 3s\n", script: burn,
-			status: workorder.StatusSuccess, by: workorder.ByAgent,
+			status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 		{
 			// An engine that is still at making the container is no sign of life of the agent's.
 			name: "a silent container at work", head: healthy + "hang_timeout: 10s\n", script: "docker run --rm " + redisImage + " " + burn,
-			status: workorder.StatusSuccess, by: workorder.ByAgent,
+			status: workorder.StatusSuccess, by: workorder.EndedByAgent,
 		},
 	} {
 		if e.nightly && !nightly {
@@ -90,7 +90,7 @@ func TestEndings(t *testing.T) {
 			if k.ref(t, workorder.CheckpointRef(k.id)) != "" || r.Checkpoint != nil {
 				t.Errorf("all is in the branch, and there is the checkpoint %+v", r.Checkpoint)
 			}
-			if e.by == workorder.ByHang {
+			if e.by == workorder.EndedByHang {
 				k.evidence(u, r)
 			}
 			if e.status == workorder.StatusSuccess || !e.goesOn && !nightly {
@@ -100,7 +100,7 @@ func TestEndings(t *testing.T) {
 			if r.Resumable {
 				args = append(strings.Fields(r.NextCommand)[1:], e.more...)
 			}
-			k.finished(t, k.ended(u, u.run("", args...), workorder.StatusSuccess, workorder.ByAgent))
+			k.finished(t, k.ended(u, u.run("", args...), workorder.StatusSuccess, workorder.EndedByAgent))
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestParked(t *testing.T) {
 	here, there := k.machine(t), k.machine(t)
 	project := k.project(here, "", twice+`echo "{\"type\":\"limit\",\"resume_at\":\"$(date -u -d '+1 hour' +%FT%TZ)\",\"text\":\"session limit\"}"`+deaf)
 	before := time.Now()
-	r := k.ended(here, here.run("", k.create(project)...), workorder.StatusParked, workorder.ByLimit)
+	r := k.ended(here, here.run("", k.create(project)...), workorder.StatusParked, workorder.EndedByLimit)
 	landed(t, k.bare, r)
 	if at := r.ResumeAt; at == nil || at.Before(before.Add(59*time.Minute)) || at.After(time.Now().Add(61*time.Minute)) {
 		t.Errorf("it can go on at %v", r.ResumeAt)
@@ -151,7 +151,7 @@ func TestParked(t *testing.T) {
 	}
 	k.boxes(t, 1)
 	c := there.run("", "continue", "--now", "--task-id", k.id, "--project", project)
-	k.finished(t, k.ended(there, c, workorder.StatusSuccess, workorder.ByAgent))
+	k.finished(t, k.ended(there, c, workorder.StatusSuccess, workorder.EndedByAgent))
 }
 
 // The engine in the box dies under the agent's work, which lands as ever.
@@ -173,7 +173,7 @@ func TestInnerEngineKilled(t *testing.T) {
 			if end == "exit 3" {
 				status = workorder.StatusFailed
 			}
-			landed(t, k.bare, k.ended(u, s.wait(), status, workorder.ByAgent))
+			landed(t, k.bare, k.ended(u, s.wait(), status, workorder.EndedByAgent))
 		})
 	}
 }
@@ -195,7 +195,7 @@ func TestNotice(t *testing.T) {
 			u := k.machine(t)
 			c := u.run("", k.create(k.project(u, n.head, "test -e \"$SANDBOX_AGENT_NOTICE_FILE\" && exit 9\n"+n.before+
 				"\nuntil test -e \"$SANDBOX_AGENT_NOTICE_FILE\"; do sleep 0.1; done\ncat \"$SANDBOX_AGENT_NOTICE_FILE\" >told"), "--json")...)
-			r := k.ended(u, c, workorder.StatusSuccess, workorder.ByAgent)
+			r := k.ended(u, c, workorder.StatusSuccess, workorder.EndedByAgent)
 			if got := k.show(t, r.Branch, "told"); !strings.Contains(got, n.text) {
 				t.Errorf("the agent was told %q", got)
 			}

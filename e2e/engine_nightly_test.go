@@ -20,7 +20,7 @@ func TestEngineAwayForGood(t *testing.T) {
 	if end.code != workorder.ExitBox {
 		t.Errorf("exit code %d", end.code)
 	}
-	if r := w.u.plainResult(w.id); r.Status != workorder.StatusLost || r.EndedBy != workorder.ByHost {
+	if r := w.u.plainResult(w.id); r.Status != workorder.StatusLost || r.EndedBy != workorder.EndedByHost {
 		t.Errorf("%s by %s: %s", r.Status, r.EndedBy, r.Reasons)
 	}
 	var rows []psRow

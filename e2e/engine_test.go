@@ -122,7 +122,7 @@ func TestEngineAwayForAMoment(t *testing.T) {
 	w.waitFor("stopped answering")
 	tell(t, w.box(), "the-cut")
 	c.join(t)
-	landed(t, w.repo, w.end(0, workorder.StatusSuccess, workorder.ByAgent))
+	landed(t, w.repo, w.end(0, workorder.StatusSuccess, workorder.EndedByAgent))
 	if got := w.out.String(); strings.Count(got, "agent-is-busy") != 1 || strings.Count(got, "after-the-cut") != 1 {
 		t.Errorf("events are lost or doubled:\n%s", got)
 	}
@@ -355,7 +355,7 @@ func TestFullDisk(t *testing.T) {
 			c := u.run("", "create", "--image", ownBox, "--task", "x", "--repo", repo, "-p", u.project(scripted("", busy+
 				"dd bs=1M if="+f.from+" of="+f.to+" 2>&1 | tail -n 3\ncat "+f.from+" >>"+f.to+"\nexit 3")))
 			r := u.plainResult(c.task(t))
-			if c.code != workorder.ExitTaskFailed || r.Status != workorder.StatusFailed || r.EndedBy != workorder.ByAgent {
+			if c.code != workorder.ExitTaskFailed || r.Status != workorder.StatusFailed || r.EndedBy != workorder.EndedByAgent {
 				t.Errorf("exit code %d, %s by %s: %s", c.code, r.Status, r.EndedBy, r.Reasons)
 			}
 			if f.from == "/dev/urandom" {

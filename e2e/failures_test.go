@@ -211,20 +211,20 @@ func TestServicesThatFail(t *testing.T) {
 	for _, f := range []failure{
 		{
 			name: "exits at once", head: service("    image: " + redisImage + "\n    command: [sh, -c, echo boom-42; exit 3]\n    ports: [6379]\n"),
-			code: workorder.ExitBox, says: []string{"boom-42", "store"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("exited", "boom-42"),
+			code: workorder.ExitBox, says: []string{"boom-42", "store"}, status: workorder.StatusFailed, by: workorder.EndedByServices, check: failed("exited", "boom-42"),
 		},
 		{
 			name: "never healthy", nightly: true,
 			head: service("    image: " + redisImage + "\n    healthcheck:\n      test: \"false\"\n      interval: 500ms\n      retries: 2\n    start_timeout: 60s\n"),
-			code: workorder.ExitBox, says: []string{"store"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("unhealthy", "Ready to accept"),
+			code: workorder.ExitBox, says: []string{"store"}, status: workorder.StatusFailed, by: workorder.EndedByServices, check: failed("unhealthy", "Ready to accept"),
 		},
 		{
 			name: "never listens", nightly: true, head: service("    image: " + redisImage + "\n    command: [sh, -c, echo waiting-77; sleep 600]\n    ports: [6379]\n    start_timeout: 10s\n"),
-			code: workorder.ExitBox, says: []string{"store"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("failed", "waiting-77"),
+			code: workorder.ExitBox, says: []string{"store"}, status: workorder.StatusFailed, by: workorder.EndedByServices, check: failed("failed", "waiting-77"),
 		},
 		{
 			name: "missing image", head: service("    image: sandbox-agent-e2e.invalid/none:1\n"), code: workorder.ExitBox,
-			says: []string{"sandbox-agent-e2e.invalid/none:1"}, status: workorder.StatusFailed, by: workorder.ByServices, check: failed("failed", ""),
+			says: []string{"sandbox-agent-e2e.invalid/none:1"}, status: workorder.StatusFailed, by: workorder.EndedByServices, check: failed("failed", ""),
 		},
 	} {
 		if f.nightly && !nightly {
@@ -249,23 +249,23 @@ func TestCommandsThatFail(t *testing.T) {
 	for _, f := range []failure{
 		{
 			name: "setup", head: "lifecycle:\n  setup:\n    - \"true\"\n    - echo said-before; exit 7\n    - touch /tmp/third\n", code: workorder.ExitTaskFailed,
-			says: []string{"said-before", "7"}, status: workorder.StatusFailed, by: workorder.BySetup, reason: workorder.ReasonSetup, check: setupFails(7),
+			says: []string{"said-before", "7"}, status: workorder.StatusFailed, by: workorder.EndedBySetup, reason: workorder.ReasonSetup, check: setupFails(7),
 		},
 		{
 			name: "setup killed", nightly: true, head: "lifecycle:\n  setup: ['kill -9 $$']\n", code: workorder.ExitTaskFailed,
-			status: workorder.StatusFailed, by: workorder.BySetup, check: setupFails(137),
+			status: workorder.StatusFailed, by: workorder.EndedBySetup, check: setupFails(137),
 		},
 		{
 			name: "missing package", head: "packages: [sandbox-agent-no-such-package]\n", code: workorder.ExitTaskFailed,
-			says: []string{"sandbox-agent-no-such-package"}, status: workorder.StatusFailed, by: workorder.BySetup,
+			says: []string{"sandbox-agent-no-such-package"}, status: workorder.StatusFailed, by: workorder.EndedBySetup,
 		},
 		{
 			name: "agent that is not there", yaml: "name: e2e\nharness:\n  name: command\n  command: [no-such-agent, run]\n", code: workorder.ExitTaskFailed,
-			says: []string{"no-such-agent"}, status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonNoAgent,
+			says: []string{"no-such-agent"}, status: workorder.StatusFailed, by: workorder.EndedByAgent, reason: workorder.ReasonNoAgent,
 		},
 		{
 			name: "setup beyond the time limit", head: "timeout_minutes: 0.03\nlifecycle:\n  setup: [sleep 600]\n", code: workorder.ExitTimeout,
-			status: workorder.StatusTimeout, by: workorder.ByTimeout, reason: workorder.ReasonTimeout,
+			status: workorder.StatusTimeout, by: workorder.EndedByTimeout, reason: workorder.ReasonTimeout,
 		},
 	} {
 		if f.nightly && !nightly {

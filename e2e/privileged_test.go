@@ -79,8 +79,8 @@ stat -c %U inside >>inside
 	if got := gittest.Git(t, repo, "show", r.Branch+":inside"); got != "0\nof-a-container\nsandbox" {
 		t.Errorf("the container wrote %q", got)
 	}
-	if r.Host.StorageDriver == "" {
-		t.Errorf("host %+v", r.Host)
+	if r.Platform.StorageDriver == "" {
+		t.Errorf("host %+v", r.Platform)
 	}
 	u.noneLeft(e.Client)
 }

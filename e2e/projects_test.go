@@ -101,7 +101,7 @@ func TestRealProjects(t *testing.T) {
 				t.Fatalf("proof %+v", r.Proof)
 			}
 			for _, p := range r.Proof.Checks {
-				if p.Transition != workorder.StillPasses && p.Transition != workorder.StillFails {
+				if p.Transition != workorder.TransitionStillPasses && p.Transition != workorder.TransitionStillFails {
 					t.Errorf("%s: %s", p.Name, p.Transition)
 				}
 			}

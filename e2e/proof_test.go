@@ -26,11 +26,11 @@ func TestProof(t *testing.T) {
 		flag       string
 		nightly    bool // runner/proof has a test of each: one shows that it comes to the reader; TestTheWholeWay has no flags
 	}{
-		"mended":   {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.Fixed, "", true},
-		"deleted":  {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.Fixed, workorder.FlagBaseTests, false},
-		"skipped":  {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.Fixed, workorder.FlagBaseTests, true},
-		"weakened": {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.Fixed, workorder.FlagBaseTests, true},
-		"edited":   {"echo true >check.sh", workorder.Fixed, workorder.FlagCheckEdited, true},
+		"mended":   {"printf 'def add(a, b):\\n    return a + b\\n' >sum.py", workorder.TransitionFixed, "", true},
+		"deleted":  {"printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_true(self):\\n        self.assertTrue(True)\\n' >test_sum.py", workorder.TransitionFixed, workorder.FindingBaseTests, false},
+		"skipped":  {"sed -i 's/^    def test/    @unittest.skip(\"later\")\\n    def test/' test_sum.py", workorder.TransitionFixed, workorder.FindingBaseTests, true},
+		"weakened": {"sed -i 's/assertEqual(\\(.*\\), [0-9]*)/assertIsNotNone(\\1)/' test_sum.py", workorder.TransitionFixed, workorder.FindingBaseTests, true},
+		"edited":   {"echo true >check.sh", workorder.TransitionFixed, workorder.FindingCheckEdited, true},
 	} {
 		if c.nightly && !nightly {
 			continue
@@ -47,11 +47,11 @@ func TestProof(t *testing.T) {
 			if check.Transition != c.transition || check.Base == nil || check.Base.Passed || check.Head == nil || !check.Head.Passed {
 				t.Errorf("%+v; %s", check, r.Proof.Reasons)
 			}
-			if tests := c.flag == workorder.FlagBaseTests; (check.BaseTests != nil) != tests || tests && (check.BaseTests.Passed || r.Proof.Flags[0].Kind != workorder.FlagTestEdited) {
-				t.Errorf("base's tests on head's code: %+v, flags %+v", check.BaseTests, r.Proof.Flags)
+			if tests := c.flag == workorder.FindingBaseTests; (check.BaseTests != nil) != tests || tests && (check.BaseTests.Passed || r.Proof.TestFindings[0].Kind != workorder.FindingTestEdited) {
+				t.Errorf("base's tests on head's code: %+v, flags %+v", check.BaseTests, r.Proof.TestFindings)
 			}
-			if got := slices.ContainsFunc(r.Proof.Flags, func(f workorder.Flag) bool { return f.Kind == c.flag }); got != (c.flag != "") {
-				t.Errorf("flags %+v", r.Proof.Flags)
+			if got := slices.ContainsFunc(r.Proof.TestFindings, func(f workorder.TestFinding) bool { return f.Kind == c.flag }); got != (c.flag != "") {
+				t.Errorf("flags %+v", r.Proof.TestFindings)
 			}
 			b, err := os.ReadFile(filepath.Join(u.state, r.TaskID, workorder.ReportMarkdown))
 			if err != nil || strings.Contains(string(b), "Look closely") != (c.flag != "") {
@@ -71,7 +71,7 @@ func TestRedBefore(t *testing.T) {
 	if c.code != workorder.ExitUnproven || r.Status != workorder.StatusUnproven || r.Reasons.Code() != workorder.ReasonAsBefore {
 		t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
 	}
-	if counts := r.Proof.Checks[0].Counts; counts[workorder.StillFails] != 1 || counts[workorder.NewPasses] != 1 {
+	if counts := r.Proof.Checks[0].Counts; counts[workorder.TransitionStillFails] != 1 || counts[workorder.TransitionNewPasses] != 1 {
 		t.Errorf("%v", counts)
 	}
 }

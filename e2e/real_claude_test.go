@@ -204,7 +204,7 @@ func TestRealClaudeCode(t *testing.T) {
 			{Text: "Finished: it greets in the evening.", Usage: modelUsage{90, 40, 2500, 0}},
 		}
 		r := runClaude(t, claudeKey, task, "", replies...)
-		if r.code != 0 || r.result.Status != workorder.StatusSuccess || r.result.EndedBy != workorder.ByAgent || !r.result.Pushed {
+		if r.code != 0 || r.result.Status != workorder.StatusSuccess || r.result.EndedBy != workorder.EndedByAgent || !r.result.Pushed {
 			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
 		show := func(path string) string { return gittest.Git(t, r.repo, "show", r.result.Branch+":"+path) }
@@ -285,7 +285,7 @@ func TestRealClaudeCode(t *testing.T) {
 			reply{Tool: "Read", Input: map[string]string{"file_path": "/workspace/committed"}, Usage: dear},
 			reply{Text: "This must not be paid for.", Usage: cheap},
 		)
-		if r.code != workorder.ExitBudget || r.result.Status != workorder.StatusBudgetExceeded || r.result.EndedBy != workorder.ByBudget {
+		if r.code != workorder.ExitBudget || r.result.Status != workorder.StatusBudgetExceeded || r.result.EndedBy != workorder.EndedByBudget {
 			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
 		if !r.result.Resumable || !r.result.Pushed || r.result.Reasons.Code() != workorder.ReasonBudget {
@@ -308,7 +308,7 @@ func TestRealClaudeCode(t *testing.T) {
 
 	t.Run("wrong key", func(t *testing.T) {
 		r := runClaude(t, "sk-wrong-987654321-of-the-e2e-test", "work", "", reply{Text: "never said", Usage: modelUsage{1, 1, 0, 0}})
-		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent {
+		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.EndedByAgent {
 			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
 		if r.result.Reasons.Code() != workorder.ReasonModelKey || !strings.Contains(r.stdout+r.stderr, r.result.Reasons.String()) {

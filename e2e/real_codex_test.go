@@ -135,7 +135,7 @@ timeout_minutes: 3
 // model gave, counted by the gateway, and all events are of the one schema.
 func (r *openaiRun) succeeded(t *testing.T, c realCLI, tools ...string) {
 	t.Helper()
-	if r.code != 0 || r.result.Status != workorder.StatusSuccess || r.result.EndedBy != workorder.ByAgent || !r.result.Pushed {
+	if r.code != 0 || r.result.Status != workorder.StatusSuccess || r.result.EndedBy != workorder.EndedByAgent || !r.result.Pushed {
 		t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 	}
 	var script modelUsage
@@ -201,7 +201,7 @@ func checkEnds(t *testing.T, harness string, work reply) {
 		r := realCLI{harness: harness, task: "spend it all", more: "max_budget_usd: 0.02\n", replies: []reply{
 			work, again, {Text: "This must not be paid for.", Usage: cheap},
 		}}.run(t)
-		if r.code != workorder.ExitBudget || r.result.Status != workorder.StatusBudgetExceeded || r.result.EndedBy != workorder.ByBudget {
+		if r.code != workorder.ExitBudget || r.result.Status != workorder.StatusBudgetExceeded || r.result.EndedBy != workorder.EndedByBudget {
 			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
 		if !r.result.Resumable || !r.result.Pushed || r.result.Reasons.Code() != workorder.ReasonBudget {
@@ -223,7 +223,7 @@ func checkEnds(t *testing.T, harness string, work reply) {
 
 	t.Run("wrong key", func(t *testing.T) {
 		r := realCLI{harness: harness, key: "sk-wrong-987654321-of-the-e2e-test", task: "work", replies: []reply{{Text: "never said", Usage: cheap}}}.run(t)
-		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent {
+		if r.code != workorder.ExitTaskFailed || r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.EndedByAgent {
 			t.Fatalf("exit code %d, %s by %s: %s", r.code, r.result.Status, r.result.EndedBy, r.result.Reasons)
 		}
 		if r.result.Reasons.Code() != workorder.ReasonModelKey || !strings.Contains(r.stdout+r.stderr, r.result.Reasons.String()) {

@@ -119,7 +119,7 @@ harness:
 `)
 	c := u.run("", "create", "-p", project, "--task", "Make the tests' Redis address configurable by REDIS_ADDR")
 	r := u.result(c.task(t))
-	if c.code != 0 || r.Status != workorder.StatusSuccess || r.EndedBy != workorder.ByAgent || !r.Pushed {
+	if c.code != 0 || r.Status != workorder.StatusSuccess || r.EndedBy != workorder.EndedByAgent || !r.Pushed {
 		t.Fatalf("exit code %d, %s by %s, pushed %v: %s", c.code, r.Status, r.EndedBy, r.Pushed, r.Reasons)
 	}
 
@@ -169,7 +169,7 @@ harness:
 			t.Errorf("step %s: %s %s", name, s.Status, s.Error)
 		}
 	}
-	if r.Agent.ExitCode == nil || *r.Agent.ExitCode != 0 || r.Repo != url || r.BaseBranch != "main" || r.Host.StorageDriver == "" {
+	if r.Agent.ExitCode == nil || *r.Agent.ExitCode != 0 || r.Repo != url || r.BaseBranch != "main" || r.Platform.StorageDriver == "" {
 		t.Errorf("result %+v", r)
 	}
 	nowhere(t, u, c, token)

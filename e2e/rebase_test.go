@@ -56,7 +56,7 @@ func newMoving(t *testing.T, resolve string) *moving {
 	state, err := (&workorder.State{
 		TaskID: id, Project: "pulled", Task: "Change two", TargetBranch: m.first.Branch, BaseBranch: "main", BaseSHA: base, CreatedAt: began,
 		Attempts: []workorder.Attempt{{
-			ID: "00000000000000aa", Number: 1, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent,
+			ID: "00000000000000aa", Number: 1, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent,
 			StartedAt: began, EndedAt: began.Add(time.Minute), HeadSHA: m.first.HeadSHA,
 		}},
 	}).Encode()
@@ -234,13 +234,13 @@ func TestRebaseBreaksTests(t *testing.T) {
 	tip := m.push("main", "Rename", map[string]string{"lib.sh": "salute() { echo hello; }\n"})
 	c, r := m.rebase()
 	m.unmoved(c, r, workorder.ExitTaskFailed, workorder.StatusFailed, true)
-	if r.EndedBy != workorder.ByValidation || r.Reasons.Code() != workorder.ReasonWorse {
+	if r.EndedBy != workorder.EndedByValidation || r.Reasons.Code() != workorder.ReasonWorse {
 		t.Errorf("%s: %s", r.EndedBy, r.Reasons)
 	}
 	if m.bare("merge-base", tip, m.ref(r.Rebased.Kept)) != tip {
 		t.Error("what is kept is not on the new base")
 	}
-	if p := r.Proof; p == nil || p.Base != tip || len(p.Checks) != 1 || p.Checks[0].Transition != workorder.Broken {
+	if p := r.Proof; p == nil || p.Base != tip || len(p.Checks) != 1 || p.Checks[0].Transition != workorder.TransitionBroken {
 		t.Errorf("proof %+v", r.Proof)
 	}
 }

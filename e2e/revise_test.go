@@ -211,7 +211,7 @@ func TestRevise(t *testing.T) {
 	c = r.run("- Just look\n- From a file: write more\n", "revise", r.id, "--feedback-file", "-")
 	res = r.plainResult(r.id)
 	after, _ := r.replies()
-	if c.code != 0 || len(res.Review) != 2 || res.Review[0].Answer != workorder.NotAnswered || res.Review[1].Answer != workorder.AnsweredByCommit || !slices.Equal(res.Review[1].Commits, []string{res.HeadSHA}) || res.Review[1].Replied || len(slices.Concat(after...)) != len(slices.Concat(before...)) {
+	if c.code != 0 || len(res.Review) != 2 || res.Review[0].Answer != workorder.AnswerNone || res.Review[1].Answer != workorder.AnswerCommit || !slices.Equal(res.Review[1].Commits, []string{res.HeadSHA}) || res.Review[1].Replied || len(slices.Concat(after...)) != len(slices.Concat(before...)) {
 		t.Errorf("exit code %d, %+v", c.code, res.Review)
 	}
 }
@@ -233,7 +233,7 @@ func TestReviseGoesOn(t *testing.T) {
 	c := r.revise()
 	res := r.plainResult(r.id)
 	bodies, resolved := r.replies()
-	if c.code != workorder.ExitTaskFailed || res.EndedBy != workorder.ByValidation || resolved[0] || len(bodies[0]) != 1 || !strings.Contains(bodies[0][0], "`there`") {
+	if c.code != workorder.ExitTaskFailed || res.EndedBy != workorder.EndedByValidation || resolved[0] || len(bodies[0]) != 1 || !strings.Contains(bodies[0][0], "`there`") {
 		t.Fatalf("exit code %d, %s, %q, resolved %v", c.code, res.Reasons, bodies, resolved)
 	}
 	if st := r.remoteState(); st.Review == nil || len(st.Review.Items) != 1 {

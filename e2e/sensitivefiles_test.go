@@ -28,7 +28,7 @@ echo export A=1 >.envrc
 		t.Fatalf("exit code %d, %s: %s", c.code, r.Status, r.Reasons)
 	}
 	for _, path := range []string{".github/workflows/ci.yml", ".envrc"} {
-		if !slices.ContainsFunc(r.Surface, func(f workorder.SurfaceFinding) bool { return f.Path == path && f.Grave }) {
+		if !slices.ContainsFunc(r.Surface, func(f workorder.SurfaceFinding) bool { return f.Path == path && f.Severe }) {
 			t.Errorf("nothing grave about %s: %+v", path, r.Surface)
 		}
 		if !strings.Contains(c.stdout, path) {

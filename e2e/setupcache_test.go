@@ -32,7 +32,7 @@ validate: {test: 'date +%N; cat deps/dep $HOME/setups && [ ! -e deps/evil ] || [
 		t.Helper()
 		c := u.run("", "create", "--task", "x", "--repo", repo, "-p", file)
 		r := u.plainResult(c.task(t))
-		if c.code != 0 || r.Status != workorder.StatusSuccess || r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
+		if c.code != 0 || r.Status != workorder.StatusSuccess || r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.TransitionStillPasses {
 			t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
 		}
 		if got := gittest.Git(t, repo, "show", r.Branch+":seen"); got != "dep\n?? seen\n/workspace" {
@@ -110,7 +110,7 @@ func TestSetupThatCannotRunTwice(t *testing.T) {
 	for range 2 {
 		c := u.run("", "create", "--task", "x", "--repo", repo, "-p", file)
 		r := u.plainResult(c.task(t))
-		if c.code != 0 || r.Status != workorder.StatusSuccess || r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
+		if c.code != 0 || r.Status != workorder.StatusSuccess || r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.TransitionStillPasses {
 			t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
 		}
 		if got := gittest.Git(t, repo, "show", r.Branch+":seen"); got != "x\nx\nA=b\n?? seen" {
@@ -153,7 +153,7 @@ func TestServicesAreAnewAfterTheChecks(t *testing.T) {
 				c := u.run("", "create", "--task", "x", "--repo", repo, "-p", file)
 				r := u.plainResult(c.task(t))
 				// The check beside the agent finds what the agent counted, and fails; the proof does not.
-				if r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.StillPasses {
+				if r.Proof == nil || len(r.Proof.Reasons) > 0 || r.Proof.Checks[0].Transition != workorder.TransitionStillPasses {
 					t.Fatalf("exit code %d, %s, %+v; %+v", c.code, r.Status, r.Reasons, r.Proof)
 				}
 				cache, counted, _ := strings.Cut(gittest.Git(t, repo, "show", r.Branch+":seen"), "\n")

@@ -109,7 +109,7 @@ validate: {alone: "! pgrep -u sandbox sleep"}
 	if c := left.wait(); c.code != 128+9 {
 		t.Errorf("a shell that outlives the agent: exit code %d", c.code)
 	}
-	r := w.end(0, workorder.StatusSuccess, workorder.ByAgent)
+	r := w.end(0, workorder.StatusSuccess, workorder.EndedByAgent)
 	if len(r.Validation) != 1 || !r.Validation[0].Passed {
 		t.Errorf("%+v", r.Validation)
 	}

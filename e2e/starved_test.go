@@ -28,27 +28,27 @@ func TestStarvedBoxLands(t *testing.T) {
 	}{
 		"fork bomb": {
 			head: "limits: {memory: 3g, cpus: 1, pids: 2000}\ntimeout_minutes: 0.5\n", script: bomb,
-			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.ByTimeout,
+			code: workorder.ExitTimeout, status: workorder.StatusTimeout, by: workorder.EndedByTimeout,
 		},
 		"memory bomb": {
 			head: "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n", script: "exec python3 -c 'b = bytearray(8 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1'",
-			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent, reason: workorder.ReasonMemory,
+			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.EndedByAgent, reason: workorder.ReasonMemory,
 		},
 		"memory bomb in a container": {
 			nightly: true, // it takes more than a minute to fill
 			head:    "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n",
 			script:  "docker run --rm " + redisImage + " sh -c 'x=$(tail -c 4000000000 /dev/zero)'; exit 3",
-			code:    workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
+			code:    workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.EndedByAgent,
 		},
 		"more of the disk than it may": {
 			nightly: true,
 			head:    "limits: {disk: 200m}\ntimeout_minutes: 3\n", script: "head -c 400000000 /dev/zero >/tmp/full; exec sleep 600",
-			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
+			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.EndedByAgent,
 		},
 		"full shared memory": {
 			nightly: true,
 			head:    "limits: {memory: 1g, cpus: 1}\ntimeout_minutes: 3\n", script: "cat /dev/zero >/dev/shm/full; cat /dev/zero >/dev/shm/full; exit 3",
-			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.ByAgent,
+			code: workorder.ExitTaskFailed, status: workorder.StatusFailed, by: workorder.EndedByAgent,
 		},
 	} {
 		if c.nightly && !nightly {
@@ -117,7 +117,7 @@ func TestRootInTheBoxWritesNoKnob(t *testing.T) {
 	if c := w.u.run("", "stop", w.id); c.code != 0 {
 		t.Errorf("stop: exit code %d, %s", c.code, c.stderr)
 	}
-	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 }
 
 // asRoot runs a script in the box as its root and returns what it printed.
@@ -148,7 +148,7 @@ func TestKilledBoxLosesNoCommit(t *testing.T) {
 	if err := eng.ContainerKill(t.Context(), w.box(), "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.EndedByHost)
 	if got := gittest.Git(t, w.repo, "cat-file", "-s", r.Branch+":big"); got != "80000000" {
 		t.Errorf("the last commit is not on %s: %s, %q", r.Branch, got, r.Warnings)
 	}

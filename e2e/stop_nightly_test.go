@@ -23,7 +23,7 @@ func TestTimeoutCommand(t *testing.T) {
 	if err := syscall.Kill(w.PID(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal))
 }
 
 // The box is removed under the CLI.
@@ -33,7 +33,7 @@ func TestBoxRemoved(t *testing.T) {
 	if err := eng.ContainerRemove(t.Context(), w.box(), container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 		t.Fatal(err)
 	}
-	w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+	w.end(workorder.ExitBox, workorder.StatusLost, workorder.EndedByHost)
 }
 
 // Somebody else stops the box, with the engine's own means.
@@ -43,7 +43,7 @@ func TestBoxStoppedFromOutside(t *testing.T) {
 	if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+	landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal))
 }
 
 // Who insists is obeyed at once; what was committed is not promised then.
@@ -53,7 +53,7 @@ func TestInterruptTwice(t *testing.T) {
 	u.terminal = true
 	w := u.work(deaf)
 	w.insist()
-	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 }
 
 // Boot dies in the middle of the agent's work: rescue saves it.
@@ -63,7 +63,7 @@ func TestBootKilled(t *testing.T) {
 	if err := syscall.Kill(w.boot(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
+	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.EndedByBox)
 	landed(t, w.repo, r)
 	if r.Reasons.Code() != workorder.ReasonBoot {
 		t.Errorf("reason %q", r.Reasons)

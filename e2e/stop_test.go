@@ -64,7 +64,7 @@ func TestStopInTenSeconds(t *testing.T) {
 			if err := eng.ContainerStop(t.Context(), w.box(), container.StopOptions{Timeout: &grace}); err != nil {
 				t.Fatal(err)
 			}
-			r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+			r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 			landed(t, w.repo, r)
 			if names := gittest.Git(t, w.repo, "ls-tree", "--name-only", r.Branch); strings.Count(names, "big") != files {
 				t.Errorf("on the branch: %s", names)
@@ -90,7 +90,7 @@ func TestStop(t *testing.T) {
 			if c := w.u.run("", "stop", w.id); c.code != 0 {
 				t.Errorf("stop: exit code %d, %s", c.code, c.stdout)
 			}
-			landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal))
+			landed(t, w.repo, w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal))
 		})
 	}
 }
@@ -99,7 +99,7 @@ func TestInterruptOnce(t *testing.T) {
 	t.Parallel()
 	w := work(t, deaf)
 	w.Signal(syscall.SIGINT)
-	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 	landed(t, w.repo, r)
 	if r.Reasons.Code() != workorder.ReasonByUser || len(r.Reasons) != 1 {
 		t.Errorf("reason %q", r.Reasons)
@@ -136,7 +136,7 @@ func TestBoxKilled(t *testing.T) {
 	if err := eng.ContainerKill(t.Context(), w.box(), "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.ByHost)
+	r := w.end(workorder.ExitBox, workorder.StatusLost, workorder.EndedByHost)
 	if !r.Resumable || r.Reasons.Code() != workorder.ReasonVanished || step(t, r, "agent").Status != workorder.StepRunning {
 		t.Errorf("the result does not say where it was: %+v", r)
 	}
@@ -169,7 +169,7 @@ func TestStopAtOnce(t *testing.T) {
 	if c := w.u.run("", "stop", "--timeout", "0", w.id); c.code != 0 {
 		t.Errorf("stop: exit code %d", c.code)
 	}
-	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	r := w.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 	if r.Reasons.Code() != workorder.ReasonKilled {
 		t.Errorf("reason %q", r.Reasons)
 	}
@@ -190,7 +190,7 @@ func TestBootKilledUnderAForkBomb(t *testing.T) {
 	if err := syscall.Kill(boot, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.ByBox)
+	r := w.end(workorder.ExitBox, workorder.StatusError, workorder.EndedByBox)
 	landed(t, w.repo, r)
 	if r.Reasons.Code() != workorder.ReasonBoot {
 		t.Errorf("reason %q", r.Reasons)

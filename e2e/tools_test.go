@@ -80,7 +80,7 @@ tools: {pnpm: "999", node: "1000"}
 harness: {name: command, command: "true"}
 `))
 		r := u.result(c.task(t))
-		if c.code != workorder.ExitTaskFailed || r.EndedBy != workorder.BySetup || r.Reached(workorder.StepAgent) {
+		if c.code != workorder.ExitTaskFailed || r.EndedBy != workorder.EndedBySetup || r.Reached(workorder.StepAgent) {
 			t.Fatalf("exit code %d, ended by %s (%s)", c.code, r.EndedBy, r.Reasons)
 		}
 		s := r.Step(workorder.StepTools)

@@ -100,10 +100,10 @@ func TestUpgrade(t *testing.T) {
 	lease := u.acquire()
 	ok("pool", "exec", lease.ID, "--", "sh", "-c", "echo leased >f")
 	done := u.work("exit 0")
-	finished := done.end(workorder.ExitOK, workorder.StatusSuccess, workorder.ByAgent)
+	finished := done.end(workorder.ExitOK, workorder.StatusSuccess, workorder.EndedByAgent)
 	cut := u.work("[ -e second ] || sleep 600", "--if-exists", "continue")
 	cut.Signal(syscall.SIGTERM)
-	cut.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	cut.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 	running := u.work("exec sleep 600")
 
 	u.program = ""
@@ -163,7 +163,7 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("the continued task has %q", got)
 	}
 	ok("stop", running.id)
-	running.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.BySignal)
+	running.end(workorder.ExitInterrupted, workorder.StatusInterrupted, workorder.EndedBySignal)
 	// Removed, with all work on the branches.
 	ok(append([]string{"down"}, all...)...)
 	if got := gittest.Git(t, repo, "show", "sandbox/"+clone+":made-after"); got != "new" {

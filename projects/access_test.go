@@ -107,17 +107,17 @@ func TestNetworkOverride(t *testing.T) {
 	for name, c := range map[string]struct {
 		yaml  string
 		flags [][2]string
-		want  workorder.Network
+		want  workorder.NetworkPolicy
 	}{
-		"none": {file, [][2]string{{"network", "none"}}, workorder.Network{Mode: "none", DNS: []string{"192.0.2.1"}}},
-		"the same mode": {file, [][2]string{{"network", "restricted"}}, workorder.Network{
+		"none": {file, [][2]string{{"network", "none"}}, workorder.NetworkPolicy{Mode: "none", DNS: []string{"192.0.2.1"}}},
+		"the same mode": {file, [][2]string{{"network", "restricted"}}, workorder.NetworkPolicy{
 			Mode:  "restricted",
 			Allow: []string{"a.example"}, Learn: true, DNS: []string{"192.0.2.1"},
 		}},
 		"more rules": {
 			file,
 			[][2]string{{projects.KeyAllow, "B.example, a.example,c.example:22"}},
-			workorder.Network{
+			workorder.NetworkPolicy{
 				Mode: "restricted", Allow: []string{"a.example", "b.example", "c.example:22"}, Learn: true,
 				DNS: []string{"192.0.2.1"},
 			},
@@ -125,14 +125,14 @@ func TestNetworkOverride(t *testing.T) {
 		"rules of a new": {
 			"",
 			[][2]string{{"network", "restricted"}, {projects.KeyAllow, "*.b.example"}},
-			workorder.Network{Mode: "restricted", Allow: []string{"*.b.example"}},
+			workorder.NetworkPolicy{Mode: "restricted", Allow: []string{"*.b.example"}},
 		},
 		"rules of short": {
 			"network: restricted",
 			[][2]string{{projects.KeyAllow, "bücher.example"}},
-			workorder.Network{Mode: "restricted", Allow: []string{"xn--bcher-kva.example"}},
+			workorder.NetworkPolicy{Mode: "restricted", Allow: []string{"xn--bcher-kva.example"}},
 		},
-		"and back": {"", [][2]string{{"network", "none"}, {"network", "full"}}, workorder.Network{Mode: "full"}},
+		"and back": {"", [][2]string{{"network", "none"}, {"network", "full"}}, workorder.NetworkPolicy{Mode: "full"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := parse(t, c.yaml)

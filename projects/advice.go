@@ -56,7 +56,7 @@ func (p *Project) LacksKey() bool {
 
 // agents reports whether the agent has the value in its environment.
 func (s Secret) agents() bool {
-	return s.Use == workorder.ForAgent || s.Use == workorder.ForCommands
+	return s.Use == workorder.SecretForAgent || s.Use == workorder.SecretForCommands
 }
 
 // Advice is what is no mistake in a project file and may surprise.

@@ -27,7 +27,7 @@ func bind(p *Project) {
 	p.Setup = r.Get("lifecycle").Get("setup").Strs()
 	p.Validate = nil
 	for _, f := range either(r, "validate").Entries() {
-		p.Validate = append(p.Validate, workorder.Command{Name: f.Name, Run: f.Text})
+		p.Validate = append(p.Validate, workorder.Check{Name: f.Name, Run: f.Text})
 	}
 	p.Dev = nil
 	if d := either(r, "dev"); d != nil {

@@ -110,7 +110,7 @@ func TestEverything(t *testing.T) {
 		Version: workorder.Version, TaskID: "T-A1B2C3D4", Mode: workorder.ModeCreate, Project: "everything", Task: "-x\n$(id) é",
 		Repo: "git@github.com:myorg/app.git", CloneURL: "git@github.com:myorg/app.git", Branch: "release/1.10",
 		TargetBranch: "agent/T-A1B2C3D4-x-id",
-		Spec: workorder.Spec{Image: "my/image:1", Isolation: "privileged", OCIRuntime: "sysbox-runc", Services: []workorder.Service{
+		BoxSpec: workorder.BoxSpec{Image: "my/image:1", Isolation: "privileged", OCIRuntime: "sysbox-runc", Services: []workorder.Service{
 			{
 				Name: "postgres", Image: "postgres:16", Command: []string{"postgres", "-c", "fsync=off"},
 				Env:   map[string]string{"POSTGRES_PASSWORD": "postgres", "LANG": "C.UTF-8", "LEVEL": "0777"},
@@ -136,7 +136,7 @@ func TestEverything(t *testing.T) {
 		}, Packages: []string{"libpq-dev", "jq=1.7-1"}, Tools: map[string]string{
 			"node": "22",
 			"go":   ">=1.26 <1.28", "python": "3.10",
-		}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.Network{
+		}, Setup: []string{"npm ci", "set -e\nnpm run migrate\n"}, Network: workorder.NetworkPolicy{
 			Mode: workorder.NetworkRestricted, Learn: true, DNS: []string{"192.0.2.53", "2001:db8::53"},
 			Allow: []string{"example.com", "*.xn--bcher-kva.example", "192.0.2.7:5432", "[2001:db8::1]:8443"},
 		}, Gateway: workorder.Gateway{
@@ -147,7 +147,7 @@ func TestEverything(t *testing.T) {
 				{API: workorder.APIOpenAI, BaseURL: "https://models.example/v1"},
 			},
 		}, Limits: workorder.Limits{MemoryBytes: 3 << 29, CPUs: 1.5, PIDs: 4096, DiskBytes: 20 << 30}},
-		Validate: []workorder.Command{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
+		Validate: []workorder.Check{{Name: "zeta", Run: "make z"}, {Name: "alpha", Run: "make a"}, {Name: "mid", Run: "make m"}},
 		Dev: &workorder.Dev{
 			Command: "npm run dev", Port: 3000, ReadyPath: "/health", Pages: []string{"/", "/login?next=/"},
 			StartTimeoutSeconds: 120,
@@ -188,16 +188,16 @@ func TestEverything(t *testing.T) {
 		t.Errorf("%s%+v", d, p)
 	}
 	secrets := []projects.Secret{
-		{Name: "STRIPE_KEY", From: []projects.Ref{{Scheme: "env", Target: "STRIPE_TEST_KEY"}}, Use: workorder.ForCommands},
-		{Name: "LICENCE", From: []projects.Ref{{Scheme: "file", Target: "/src/licence.txt"}}, Use: workorder.ForCommands},
-		{Name: "OTHER", From: []projects.Ref{{Scheme: "cmd", Target: "pass show other"}}, Use: workorder.ForCommands},
-		{Name: "ANTHROPIC_API_KEY", From: []projects.Ref{{Scheme: "env", Target: "THE_KEY"}}, Use: workorder.ForGateway},
-		{Name: "LITELLM_KEY", From: []projects.Ref{{Scheme: "env", Target: "LITELLM_KEY"}}, Use: workorder.ForGateway},
+		{Name: "STRIPE_KEY", From: []projects.Ref{{Scheme: "env", Target: "STRIPE_TEST_KEY"}}, Use: workorder.SecretForCommands},
+		{Name: "LICENCE", From: []projects.Ref{{Scheme: "file", Target: "/src/licence.txt"}}, Use: workorder.SecretForCommands},
+		{Name: "OTHER", From: []projects.Ref{{Scheme: "cmd", Target: "pass show other"}}, Use: workorder.SecretForCommands},
+		{Name: "ANTHROPIC_API_KEY", From: []projects.Ref{{Scheme: "env", Target: "THE_KEY"}}, Use: workorder.SecretForGateway},
+		{Name: "LITELLM_KEY", From: []projects.Ref{{Scheme: "env", Target: "LITELLM_KEY"}}, Use: workorder.SecretForGateway},
 		{
 			Name: "SENTRY_TOKEN", From: []projects.Ref{{Scheme: "env", Target: "SENTRY"}, {Scheme: "file", Target: "/home/me/.sentry"}},
-			Optional: true, Use: workorder.ForCommands,
+			Optional: true, Use: workorder.SecretForCommands,
 		},
-		{Name: "DEPLOY_KEY", From: []projects.Ref{{Scheme: "file", Target: "/home/me/deploy.key"}}, Use: workorder.ForValidate},
+		{Name: "DEPLOY_KEY", From: []projects.Ref{{Scheme: "file", Target: "/home/me/deploy.key"}}, Use: workorder.SecretForValidate},
 	}
 	if d := cmp.Diff(secrets, p.Secrets); d != "" {
 		t.Error(d)

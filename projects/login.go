@@ -40,7 +40,7 @@ func checkLogin(d *decoder, v *value, name, harness string) {
 // checkLoginUse makes sure that nothing but the gateway gets a login.
 func checkLoginUse(d *decoder, secret field, use workorder.SecretUse) {
 	for _, from := range placesOf(secret.Value) {
-		if strings.HasPrefix(from.Text, SecretLogin+"://") && use != workorder.ForGateway {
+		if strings.HasPrefix(from.Text, SecretLogin+"://") && use != workorder.SecretForGateway {
 			d.Report(secret.Key, codeConflict, "remove `for`: a login goes to the gateway alone", "secret %s is a login, and for %s",
 				secret.Name, use)
 		}

@@ -18,9 +18,9 @@ func (p *Project) KeyNames() (names []string) {
 // IsKey reports whether a secret is one of those of which the harness needs any one.
 func (p *Project) IsKey(s Secret) bool {
 	switch s.Use {
-	case workorder.ForAgent:
+	case workorder.SecretForAgent:
 		return slices.Contains(p.KeyNames(), s.Name)
-	case workorder.ForGateway:
+	case workorder.SecretForGateway:
 		apis := p.keyAPIs()
 		return p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
 	}
@@ -30,7 +30,7 @@ func (p *Project) IsKey(s Secret) bool {
 // IsIdle reports whether a secret is only a key of models that the chosen harness does not use.
 func (p *Project) IsIdle(s Secret) bool {
 	apis := p.keyAPIs()
-	return len(apis) > 0 && s.Use == workorder.ForGateway && !p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
+	return len(apis) > 0 && s.Use == workorder.SecretForGateway && !p.opens(s, func(a workorder.ModelAPI) bool { return slices.Contains(apis, a) })
 }
 
 // opens reports whether the secret is a key of such an API.
@@ -50,6 +50,6 @@ func (p *Project) TakeKey(name string, from Ref, baseURL string) {
 	if baseURL == "" {
 		baseURL = api.DefaultBaseURL()
 	}
-	p.Secrets = append(slices.Clone(p.Secrets), Secret{Name: name, From: []Ref{from}, Use: workorder.ForGateway})
+	p.Secrets = append(slices.Clone(p.Secrets), Secret{Name: name, From: []Ref{from}, Use: workorder.SecretForGateway})
 	p.Gateway.Routes = append(slices.Clone(p.Gateway.Routes), workorder.ModelRoute{API: api, BaseURL: baseURL, Keys: []string{name}})
 }

@@ -33,7 +33,7 @@ type Project struct {
 	// Tools are the versions that are asked for, by tool.
 	Tools    map[string]string
 	Setup    []string
-	Validate []workorder.Command
+	Validate []workorder.Check
 	Dev      *workorder.Dev
 	Repair   workorder.Repair
 	Harness  workorder.Harness
@@ -48,7 +48,7 @@ type Project struct {
 	MaxBudgetUSD   *float64
 	TimeoutMinutes float64
 	PR             *workorder.PullRequest
-	Network        workorder.Network
+	Network        workorder.NetworkPolicy
 	Gateway        workorder.Gateway
 	Limits         workorder.Limits
 	// PushSecrets is workorder.PushSecretsAllow or empty.
@@ -139,7 +139,7 @@ func (p *Project) SecretNames() []string {
 func (p *Project) secretUses() map[string]workorder.SecretUse {
 	var uses map[string]workorder.SecretUse
 	for _, s := range p.Secrets {
-		if s.Use == workorder.ForCommands {
+		if s.Use == workorder.SecretForCommands {
 			continue
 		}
 		if uses == nil {
@@ -196,9 +196,9 @@ type OrderInput struct {
 }
 
 // Spec is the box that the project wants.
-func (p *Project) Spec() workorder.Spec {
+func (p *Project) Spec() workorder.BoxSpec {
 	env, imageEnv := text.SplitReferences(p.Env)
-	return workorder.Spec{
+	return workorder.BoxSpec{
 		Image: p.Image, Isolation: p.Isolation, OCIRuntime: p.OCIRuntime,
 		Supabase: p.Supabase, Services: slices.Clone(p.Services), Env: env, ImageEnv: imageEnv, SecretNames: p.SecretNames(),
 		SecretUses: p.secretUses(),
@@ -213,7 +213,7 @@ func (p *Project) Order(in OrderInput) (workorder.Order, error) {
 	o := workorder.Order{
 		Version: workorder.Version, TaskID: in.TaskID, Mode: in.Mode, Project: p.Name, Task: in.Task,
 		Repo: p.Repo, Branch: p.Branch, TargetBranch: in.TargetBranch,
-		Spec: p.Spec(), Validate: slices.Clone(p.Validate),
+		BoxSpec: p.Spec(), Validate: slices.Clone(p.Validate),
 		Dev: p.Dev, Repair: p.Repair, Harness: p.Harness, MaxBudgetUSD: p.MaxBudgetUSD, TimeoutMinutes: p.TimeoutMinutes,
 		PR: p.PR, TrustBranchConfig: p.TrustBranchConfig, NoProof: p.NoProof, Strict: p.Strict, PushSecrets: p.PushSecrets,
 		PushIntervalSeconds: p.PushIntervalSeconds, CheckpointIntervalSeconds: p.CheckpointIntervalSeconds,

@@ -142,7 +142,7 @@ func checkAccess(d *decoder, root *value) {
 			case s == nil:
 				d.Report(k.Node, yamlkeys.CodeMissing, fmt.Sprintf("add it under secrets: `%s: env://%s`", k.Text, k.Text),
 					"%s names %s, which is no secret of this project", k.Path, k.Text)
-			case use != nil && use.Text != string(workorder.ForGateway):
+			case use != nil && use.Text != string(workorder.SecretForGateway):
 				d.Report(use.Node, codeConflict, "remove it here, or from "+k.Path, "secret %s is for %s, and a key of the gateway (line %d)",
 					k.Text, use.Text, k.Node.Line)
 			}
@@ -151,7 +151,7 @@ func checkAccess(d *decoder, root *value) {
 	for _, s := range secrets.Entries() {
 		checkLoginUse(d, s, secretUse(s.Name, s.Value, named))
 		use := s.Get("for")
-		if use.Str() == string(workorder.ForGateway) && !named[s.Name] && workorder.ModelAPIOfKey(s.Name) == "" {
+		if use.Str() == string(workorder.SecretForGateway) && !named[s.Name] && workorder.ModelAPIOfKey(s.Name) == "" {
 			d.Report(use.Node, codeConflict, fmt.Sprintf("name it where it belongs: `gateway: {anthropic: {keys: [%s]}}`, or openai", s.Name),
 				"secret %s is for the gateway, and no route uses it", s.Name)
 		}
@@ -197,7 +197,7 @@ func routeOf(root *value, a workorder.ModelAPI, named map[string]bool) (workorde
 		s := root.Get("secrets").Get(k)
 		switch {
 		case s == nil || named[k]:
-		case secretUse(k, s, named) == workorder.ForGateway:
+		case secretUse(k, s, named) == workorder.SecretForGateway:
 			r.Keys = append(r.Keys, k)
 		default:
 			held = true
@@ -222,9 +222,9 @@ func secretUse(name string, s *value, named map[string]bool) workorder.SecretUse
 	case use != nil:
 		return workorder.SecretUse(use.Text)
 	case named[name], workorder.ModelAPIOfKey(name) != "":
-		return workorder.ForGateway
+		return workorder.SecretForGateway
 	}
-	return workorder.ForCommands
+	return workorder.SecretForCommands
 }
 
 // keysNamed are the secrets that the file calls keys of an API.
@@ -238,8 +238,8 @@ func keysNamed(root *value) map[string]bool {
 	return named
 }
 
-func bindNetwork(v *value) workorder.Network {
-	n := workorder.Network{Mode: workorder.NetworkMode(v.Str()), Learn: v.Get("learn").Bool(), DNS: v.Get("dns").Strs()}
+func bindNetwork(v *value) workorder.NetworkPolicy {
+	n := workorder.NetworkPolicy{Mode: workorder.NetworkMode(v.Str()), Learn: v.Get("learn").Bool(), DNS: v.Get("dns").Strs()}
 	if m := v.Get("mode"); m != nil {
 		n.Mode = workorder.NetworkMode(m.Text)
 	}

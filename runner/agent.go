@@ -88,7 +88,7 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	began := time.Now()
 	h, err := harness.For(c.Order.Harness.Name)
 	if err != nil {
-		return c.notStarted(workorder.ByOrder, err)
+		return c.notStarted(workorder.EndedByOrder, err)
 	}
 	text := c.Prompt
 	if text == "" {
@@ -99,12 +99,12 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	}
 	prompt, remove, err := writePrompt(harness.Prompted(h, c.Order, text), c.User)
 	if err != nil {
-		return c.notStarted(workorder.ByBox, err)
+		return c.notStarted(workorder.EndedByBox, err)
 	}
 	defer remove()
 	n, err := newNotices()
 	if err != nil {
-		return c.notStarted(workorder.ByBox, err)
+		return c.notStarted(workorder.EndedByBox, err)
 	}
 	defer n.remove()
 	run := harness.Run{
@@ -113,11 +113,11 @@ func Agent(ctx context.Context, c Config) AgentOutcome {
 	}
 	cmd, err := h.Command(run)
 	if err != nil {
-		return c.notStarted(workorder.ByOrder, err)
+		return c.notStarted(workorder.EndedByOrder, err)
 	}
 	wire := newWire(c.Meter, c.Order.MaxBudgetUSD)
 	if err := c.checkVersion(ctx, h); err != nil {
-		return c.notStarted(workorder.ByOrder, err)
+		return c.notStarted(workorder.EndedByOrder, err)
 	}
 	c.emit(workorder.Event{Type: workorder.EventAgentStarted, Name: h.Name(), Text: c.Order.Harness.Version})
 
@@ -169,7 +169,7 @@ type processEnd struct {
 // work runs the agent, and resumes it once after a hang if possible.
 func (a *agentRun) work(ctx context.Context) AgentOutcome {
 	if err := a.openLogs(); err != nil {
-		return a.notStarted(workorder.ByBox, err)
+		return a.notStarted(workorder.EndedByBox, err)
 	}
 	if a.User != nil {
 		a.others = proc.LookAround(a.User.UID, nil)
@@ -187,7 +187,7 @@ func (a *agentRun) work(ctx context.Context) AgentOutcome {
 		out.Warnings = append(out.Warnings, a.text("the agent's logs are incomplete: "+err.Error()))
 	}
 	if end.startErr != nil {
-		failed := a.notStarted(workorder.ByAgent, end.startErr)
+		failed := a.notStarted(workorder.EndedByAgent, end.startErr)
 		failed.Status = workorder.StatusFailed // the program that the task names does not exist: this is not an internal error
 		failed.Warnings = out.Warnings
 		return failed

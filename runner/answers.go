@@ -121,7 +121,7 @@ func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]str
 		it := &r.Items[i]
 		a := workorder.ReviewAnswer{
 			Number: it.Number, Source: it.Source, Thread: it.Thread, Path: it.Path, Line: it.Line, URL: it.URL,
-			Commits: commits[it.Number], Reason: clean(reasons[it.Number]), Answer: workorder.NotAnswered,
+			Commits: commits[it.Number], Reason: clean(reasons[it.Number]), Answer: workorder.AnswerNone,
 		}
 		if a.Commits == nil {
 			a.Commits = []string{}
@@ -132,13 +132,13 @@ func Answered(r *workorder.Review, commits map[int][]string, reasons map[int]str
 		}
 		switch {
 		case slices.Contains(left, it.Number):
-			a.Answer, a.Commits, a.Reason = workorder.LeftForLater, []string{}, "" // the agent never saw the item, so its answer does not count
+			a.Answer, a.Commits, a.Reason = workorder.AnswerDeferred, []string{}, "" // the agent never saw the item, so its answer does not count
 		case !it.Command:
-			a.Answer = workorder.NotCommanded
+			a.Answer = workorder.AnswerQuoted
 		case len(a.Commits) > 0:
-			a.Answer = workorder.AnsweredByCommit
+			a.Answer = workorder.AnswerCommit
 		case a.Reason != "":
-			a.Answer = workorder.AnsweredByReason
+			a.Answer = workorder.AnswerReason
 		}
 		all = append(all, a)
 	}

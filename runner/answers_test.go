@@ -21,7 +21,7 @@ func TestAnswersInAnotherForm(t *testing.T) {
 until grep -q '2: ' "$SANDBOX_AGENT_NOTICE_FILE" 2>/dev/null; do sleep 0.05; done
 echo '2: It needs no change.' > `+a.File)
 	b.Answers = a
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	if n := b.of(workorder.EventNotice); len(n) != 1 || !strings.Contains(n[0].Text, "Item two needs") {
 		t.Errorf("it received %+v", n)
 	}

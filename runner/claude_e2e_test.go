@@ -173,7 +173,7 @@ func TestRealClaude(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := Agent(t.Context(), b.Config)
-		check(t, got, workorder.StatusSuccess, workorder.ByAgent, "")
+		check(t, got, workorder.StatusSuccess, workorder.EndedByAgent, "")
 		if b.read(t, filepath.Join(b.Workspace, "hello.txt")) != "hello\n" {
 			t.Error("nothing was written")
 		}
@@ -201,14 +201,14 @@ func TestRealClaude(t *testing.T) {
 		budget := 0.0001
 		b.Order.MaxBudgetUSD = &budget
 		got := Agent(t.Context(), b.Config)
-		check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "max_budget_usd")
+		check(t, got, workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, "max_budget_usd")
 		if exists(filepath.Join(b.Workspace, "ran")) {
 			t.Error("the tool ran after the budget was spent")
 		}
 	})
 	t.Run("wrong key", func(t *testing.T) {
 		b := claudeBox(t, &model{status: 401})
-		check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, workorder.ReasonModelKey)
+		check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonModelKey)
 	})
 	t.Run("timeout during a tool", func(t *testing.T) {
 		b := claudeBox(t, &model{replies: []reply{{command: "touch ran; tail -f /dev/null"}}})
@@ -218,7 +218,7 @@ func TestRealClaude(t *testing.T) {
 			cancel(ErrTimeout)
 		}()
 		got := Agent(ctx, b.Config)
-		check(t, got, workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout)
+		check(t, got, workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout)
 		if got.Usage.CostUSD == nil || *got.Usage.CostUSD <= 0 {
 			t.Errorf("the cost was lost: %+v", got.Usage)
 		}

@@ -33,10 +33,10 @@ func TestRealClaudeMeetsALimit(t *testing.T) {
 			b.Env = append(b.Env, name+"=sk-test-0123456789")
 			got := Agent(t.Context(), b.Config)
 			if !limited { // the same refusal is somebody's decision with a key, and does not end by waiting
-				check(t, got, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent, "429")
+				check(t, got, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent, "429")
 				return
 			}
-			check(t, got, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, "5-hour limit")
+			check(t, got, workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit, "5-hour limit")
 			if got.ResumeAt == nil || !got.ResumeAt.Equal(limitReset) {
 				t.Errorf("resume at %v, want %s", got.ResumeAt, limitReset)
 			}
@@ -64,7 +64,7 @@ func TestRealClaudeIsToldOfTime(t *testing.T) {
 		waitFor(t, "notice", func() bool { return len(b.of(workorder.EventNotice)) > 0 })
 		b.write(t, filepath.Join(b.Workspace, "go"), "")
 	}()
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	ev := b.of(workorder.EventNotice)
 	if len(ev) != 1 || ev[0].Status != "ok" {
 		t.Fatalf("events %+v", ev)
@@ -88,7 +88,7 @@ func TestRealClaudeIsToldOfMoney(t *testing.T) {
 		b.write(t, filepath.Join(b.Workspace, "go"), "")
 	}()
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget)
+	check(t, got, workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget)
 	if !strings.Contains(m.asked(t, 6), "80 %") || strings.Contains(m.asked(t, 5), "80 %") {
 		t.Error("the notice did not arrive with the call after it")
 	}
@@ -101,7 +101,7 @@ func TestRealClaudeHangs(t *testing.T) {
 	// Longer than the CLI is busy with itself after it began.
 	b.Hang = 15 * time.Second
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, got, workorder.StatusSuccess, workorder.EndedByAgent, "")
 	ev := b.of(workorder.EventHang)
 	if len(ev) != 1 || ev[0].Status != "resumed" || !exists(filepath.Join(b.OutDir, ev[0].Path)) {
 		t.Fatalf("events %+v", ev)

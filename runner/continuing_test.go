@@ -17,9 +17,9 @@ func history() History {
 		Restored: &workorder.Restored{Head: strings.Repeat("c", 40), Checkpoint: strings.Repeat("e", 40), Verified: true},
 		Changed:  []string{"src/half done.go", "new"},
 		Attempts: []workorder.Attempt{
-			{Number: 1, Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reasons: workorder.Because(workorder.ReasonTimeout, "timeout_minutes ran out")},
+			{Number: 1, Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout, Reasons: workorder.Because(workorder.ReasonTimeout, "timeout_minutes ran out")},
 			{
-				Number: 2, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "validation failed: unit (exit 1)"), Validation: []string{"unit"},
+				Number: 2, Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "validation failed: unit (exit 1)"), Validation: []string{"unit"},
 				EndedAt: now.Add(-70 * time.Minute), Agent: workorder.Agent{Final: "I fixed one half.\nThe other is in half done.go."},
 			},
 		},
@@ -167,7 +167,7 @@ func TestThePastIsBounded(t *testing.T) {
 			h.Changed = append(h.Changed, fmt.Sprint(i, long))
 			h.Elsewhere = append(h.Elsewhere, strings.Repeat("語", 300)[:3*230]+fmt.Sprint(i))
 			h.Attempts = append(h.Attempts, workorder.Attempt{
-				Number: i + 1, Status: workorder.StatusBudgetExceeded, EndedBy: workorder.ByValidation, Reasons: workorder.Because("", "reason%s", long),
+				Number: i + 1, Status: workorder.StatusBudgetExceeded, EndedBy: workorder.EndedByValidation, Reasons: workorder.Because("", "reason%s", long),
 				Validation: []string{long, long, long, long, long, long}, Agent: workorder.Agent{Final: "final" + long},
 			})
 		}

@@ -15,7 +15,7 @@ func TestNoticeOfTime(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, `[ -e "$SANDBOX_AGENT_NOTICE_FILE" ] && echo too early; `+untilNoticed)
 	b.Deadline = time.Now().Add(2 * time.Second)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	told := b.read(t, filepath.Join(b.Workspace, "../told"))
 	ev := b.of(workorder.EventNotice)
 	if len(ev) != 1 || ev[0].Status != "ok" || ev[0].Text+"\n" != told {
@@ -40,7 +40,7 @@ func TestNoticeOfMoney(t *testing.T) {
 	b := newBox(t, spend("3.9")+"sleep 0.1; "+`[ -e "$SANDBOX_AGENT_NOTICE_FILE" ] && echo too early; `+spend("4.1")+spend("4.2")+untilNoticed)
 	budget := 5.0
 	b.Order.MaxBudgetUSD, b.SpentUSD = &budget, 7
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	ev := b.of(workorder.EventNotice)
 	if len(ev) != 1 || ev[0].Status != "ok" {
 		t.Fatalf("events %+v", ev)
@@ -62,7 +62,7 @@ func TestBothNotices(t *testing.T) {
 		while ! grep -qs '[$]1.00' "$SANDBOX_AGENT_NOTICE_FILE"; do sleep 0.02; done; grep -c '80 %' "$SANDBOX_AGENT_NOTICE_FILE"`)
 	b.Order.MaxBudgetUSD = new(1.0)
 	b.Deadline = time.Now().Add(time.Second)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	if ev := b.of(workorder.EventNotice); len(ev) != 2 {
 		t.Errorf("events %+v", ev)
 	}
@@ -80,7 +80,7 @@ func TestAgentThatCannotBeTold(t *testing.T) {
 		waitFor(t, "notice", func() bool { return len(b.of(workorder.EventNotice)) > 0 })
 		b.write(t, filepath.Join(b.Workspace, "go"), "")
 	}()
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	if ev := b.of(workorder.EventNotice); len(ev) != 1 || ev[0].Status != "error" || !strings.Contains(ev[0].Text, "--settings") {
 		t.Errorf("events %+v", ev)
 	}

@@ -39,7 +39,7 @@ func TestRepairing(t *testing.T) {
 // a check pass.
 func TestRepairingARevision(t *testing.T) {
 	t.Parallel()
-	r := feedbackOf(workorder.ReviewItem{Source: workorder.FromThread, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: "Off by one."}, {Author: "eve", Text: "No."}}})
+	r := feedbackOf(workorder.ReviewItem{Source: workorder.ReviewFromThread, Command: true, Notes: []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: "Off by one."}, {Author: "eve", Text: "No."}}})
 	got := Repairing(Asked{Task: "Do it", Added: "Be quick.", Review: r, Answers: "/x/answers"}, 1, 2, []workorder.Validation{{Name: "test", ExitCode: 1}})
 	for _, want := range []string{"# The task, as it was given\n\nDo it\n\n# What the user adds now", "Be quick.", "## Item 1: ", "\n\nOff by one.\n", "\n> No.\n", "\n   Addresses: ", "(/x/answers)"} {
 		if !strings.Contains(got, want) {

@@ -47,7 +47,7 @@ func TestRestlessStartsAgain(t *testing.T) {
 	b.Order.Harness = workorder.Harness{Name: "opencode"}
 	b.Hang = time.Second
 	got := Agent(t.Context(), b.Config)
-	if hangs := b.of(workorder.EventHang); len(hangs) != 1 || hangs[0].Status != "resumed" || got.EndedBy != workorder.ByAgent {
+	if hangs := b.of(workorder.EventHang); len(hangs) != 1 || hangs[0].Status != "resumed" || got.EndedBy != workorder.EndedByAgent {
 		t.Errorf("hangs %+v, %+v", hangs, got)
 	}
 }

@@ -65,15 +65,15 @@ func TestHangIsResumedOnce(t *testing.T) {
 		turns         int
 		hangs         []string
 	}{
-		"goes on":                            {interrupted, done, workorder.StatusSuccess, workorder.ByAgent, "", 0.75, 70, 5, []string{"resumed"}},
-		"cost from the record, then goes on": {"cost 0.25; " + hangs, done, workorder.StatusSuccess, workorder.ByAgent, "", 0.75, 70, 2, []string{"resumed"}},
-		"hangs again":                        {"cost 0.25; " + interrupted, "cost 0.25; cost 0.5; " + hangs, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, 0.5, 40, 3, []string{"resumed", "ended"}},
-		"hangs twice, cost of the session":   {"cost 0.25; " + hangs, "cost 0.75; " + hangs, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, 0.75, 0, 0, []string{"resumed", "ended"}},
-		"hangs twice, the cost was lost":     {"cost 0.25; " + hangs, "cost 0.125; " + hangs, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, 0.375, 0, 0, []string{"resumed", "ended"}},
-		"fails then":                         {interrupted, "exit 3", workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent, 0.25, 40, 3, []string{"resumed"}},
+		"goes on":                            {interrupted, done, workorder.StatusSuccess, workorder.EndedByAgent, "", 0.75, 70, 5, []string{"resumed"}},
+		"cost from the record, then goes on": {"cost 0.25; " + hangs, done, workorder.StatusSuccess, workorder.EndedByAgent, "", 0.75, 70, 2, []string{"resumed"}},
+		"hangs again":                        {"cost 0.25; " + interrupted, "cost 0.25; cost 0.5; " + hangs, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang, 0.5, 40, 3, []string{"resumed", "ended"}},
+		"hangs twice, cost of the session":   {"cost 0.25; " + hangs, "cost 0.75; " + hangs, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang, 0.75, 0, 0, []string{"resumed", "ended"}},
+		"hangs twice, the cost was lost":     {"cost 0.25; " + hangs, "cost 0.125; " + hangs, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang, 0.375, 0, 0, []string{"resumed", "ended"}},
+		"fails then":                         {interrupted, "exit 3", workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent, 0.25, 40, 3, []string{"resumed"}},
 		"meets a limit then": {
 			interrupted, `say '"type":"result","is_error":true,"api_error":"usage_limit_reached","result":"limit"'; exit 1`,
-			workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, 0.25, 40, 3,
+			workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit, 0.25, 40, 3,
 			[]string{"resumed"},
 		},
 	} {
@@ -136,7 +136,7 @@ func TestStopDuringAHang(t *testing.T) {
 			cancel(ErrInterrupted)
 		}
 	}
-	check(t, Agent(ctx, b.Config), workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal)
+	check(t, Agent(ctx, b.Config), workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal)
 	if args := b.read(t, filepath.Join(b.Workspace, "../args")); strings.Contains(args, "--resume") {
 		t.Error("it was resumed after the stop")
 	}
@@ -148,7 +148,7 @@ func TestNoMoneyForAResume(t *testing.T) {
 	b.Hang = 5 * time.Second // longer than the time between two looks at the cost
 	b.Order.MaxBudgetUSD = new(1.0)
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang)
+	check(t, got, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang)
 	if ev := b.of(workorder.EventHang); len(ev) != 1 || ev[0].Status != "ended" {
 		t.Errorf("events %+v", ev)
 	}
@@ -174,7 +174,7 @@ func TestUsageLimitParks(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, fmt.Sprintf(`echo '{"type":"limit","resume_at":"%s","text":"come back"}'; sleep 3600`, c.at.Format(time.RFC3339)))
 			got := Agent(t.Context(), b.Config)
-			check(t, got, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, "come back")
+			check(t, got, workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit, "come back")
 			if (got.ResumeAt != nil) != c.believed || got.ResumeAt != nil && !got.ResumeAt.Equal(c.at) {
 				t.Errorf("resume at %v, want %s (%v)", got.ResumeAt, c.at, c.believed)
 			}
@@ -186,14 +186,14 @@ func TestBudgetOfSeveralAttempts(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, `echo '{"type":"agent.usage","usage":{"cost_usd":2.5}}'; sleep 3600`)
 	b.Order.MaxBudgetUSD, b.SpentUSD = new(2.0), 3
-	check(t, Agent(t.Context(), b.Config), workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "$2.5 ", "$3 ", "max_budget_usd", "$5")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, "$2.5 ", "$3 ", "max_budget_usd", "$5")
 }
 
 func TestPromptInsteadOfTheTask(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "cat")
 	b.Prompt = "go on"
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	if out := b.read(t, filepath.Join(b.OutDir, AgentStdout)); out != "go on" {
 		t.Errorf("the agent received %q", out)
 	}

@@ -145,11 +145,11 @@ func feedback(b *strings.Builder, it *workorder.ReviewItem) {
 
 func kindOf(it *workorder.ReviewItem) string {
 	switch it.Source {
-	case workorder.FromThread:
+	case workorder.ReviewFromThread:
 		return "a review thread"
-	case workorder.FromReview:
+	case workorder.ReviewFromReview:
 		return "a review"
-	case workorder.FromComment:
+	case workorder.ReviewFromComment:
 		return "a comment"
 	}
 	return "a remark"

@@ -115,7 +115,7 @@ func TestPromptArrivesByteForByte(t *testing.T) {
 			b := newBox(t, `cat >../stdin; cp "$SANDBOX_AGENT_PROMPT_FILE" ../file; stat -c %a "$SANDBOX_AGENT_PROMPT_FILE"
 				echo "$SANDBOX_AGENT_PROMPT_FILE" >../path; echo "$SANDBOX_AGENT_TASK_ID $SANDBOX_AGENT_MODE $SANDBOX_AGENT_WORKSPACE $HOME" >../env`)
 			b.Order.Task = task
-			check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+			check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 			dir := filepath.Dir(b.Workspace)
 			if b.read(t, dir+"/stdin") != task || b.read(t, dir+"/file") != task {
 				t.Error("the prompt was changed on its way")
@@ -141,7 +141,7 @@ func TestAgentThatNeverReadsItsPrompt(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "exit 0")
 	b.Order.Task = strings.Repeat("x", workorder.MaxTask)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 }
 
 func TestExitOfTheAgent(t *testing.T) {
@@ -165,7 +165,7 @@ func TestExitOfTheAgent(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, c.run...)
 			got := Agent(t.Context(), b.Config)
-			check(t, got, c.status, workorder.ByAgent, c.reason, c.named)
+			check(t, got, c.status, workorder.EndedByAgent, c.reason, c.named)
 			if got.Agent.ExitCode == nil || *got.Agent.ExitCode != c.code || got.Agent.Harness != "command" {
 				t.Errorf("agent %+v, want exit code %d", got.Agent, c.code)
 			}
@@ -181,7 +181,7 @@ func TestAgentThatCannotStart(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "no-such-agent", "x")
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent, "no-such-agent")
+	check(t, got, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonNoAgent, "no-such-agent")
 	if got.Agent.ExitCode != nil {
 		t.Error("an agent that never ran has no exit code")
 	}
@@ -210,12 +210,12 @@ func TestAgentThatCannotStart(t *testing.T) {
 	}
 	b = newBox(t, "x")
 	b.Order.Harness.Name = "nope"
-	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, workorder.ReasonNoAgent, workorder.Harnesses()...)
+	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.EndedByOrder, workorder.ReasonNoAgent, workorder.Harnesses()...)
 	if Check(b.Order, b.Env) == nil {
 		t.Error("the same must be found early")
 	}
 	b.Order.Harness = workorder.Harness{Name: "claude-code"}
-	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, workorder.ReasonNoAgent, "ANTHROPIC_API_KEY")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.EndedByOrder, workorder.ReasonNoAgent, "ANTHROPIC_API_KEY")
 	if err := Check(b.Order, append(b.Env, "ANTHROPIC_API_KEY=x")); err != nil {
 		t.Error(err)
 	}
@@ -226,7 +226,7 @@ func TestOOMIsToldApart(t *testing.T) {
 	b := newBox(t, `kill -KILL $$`)
 	kills := 1
 	b.OOMKills = func() int { kills++; return kills }
-	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory, "limits.memory")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonMemory, "limits.memory")
 }
 
 func TestEventsAndUsage(t *testing.T) {
@@ -237,7 +237,7 @@ func TestEventsAndUsage(t *testing.T) {
 		echo '{"type":"not an event"'
 		printf 'no newline'; echo warn >&2`)
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, got, workorder.StatusSuccess, workorder.EndedByAgent, "")
 	if got.Usage.CostUSD == nil || *got.Usage.CostUSD != 0.25 || got.Usage.InputTokens != 7 || got.Agent.Final != "hello" {
 		t.Errorf("got %+v", got)
 	}
@@ -264,9 +264,9 @@ func TestSecretsShowNowhere(t *testing.T) {
 		printf '{"type":"agent.text","text":"%s"}\n' "$K"; printf '{"type":"agent.tool","name":"%s","text":"x"}\n' "$K"; exit 1`)
 	b.Env = append(b.Env, "K="+canary)
 	b.Redact = redact.Named(map[string]string{"K": canary})
-	b.Order.Validate = []workorder.Command{{Name: "v", Run: `echo "$K"; exit 1 # ` + canary}}
+	b.Order.Validate = []workorder.Check{{Name: "v", Run: `echo "$K"; exit 1 # ` + canary}}
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent, "[redacted:K]")
+	check(t, got, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent, "[redacted:K]")
 	for _, v := range Validate(t.Context(), b.Config) {
 		if strings.Contains(v.Command+v.Tail, canary) {
 			t.Errorf("validation %+v", v)
@@ -293,15 +293,15 @@ func TestBudgetStopsTheAgent(t *testing.T) {
 	budget := 1.0
 	b.Order.MaxBudgetUSD = &budget
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "$1.2,", "max_budget_usd", "$1")
+	check(t, got, workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, "$1.2,", "max_budget_usd", "$1")
 	if *got.Usage.CostUSD != 1.2 {
 		t.Errorf("usage %+v", got.Usage)
 	}
 	// Even when it is over before it can be stopped.
 	b.Order.Harness.Command = []string{`echo '{"type":"agent.usage","usage":{"cost_usd":1.5}}'`}
-	check(t, Agent(t.Context(), b.Config), workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "$1.5")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, "$1.5")
 	b.Order.Harness.Command = []string{`echo '{"type":"agent.usage","usage":{"cost_usd":1}}'`}
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	b.Order.Harness.Command = []string{`true`}
 	got = Agent(t.Context(), b.Config)
 	if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "max_budget_usd") {
@@ -318,10 +318,10 @@ func TestStopping(t *testing.T) {
 		by     workorder.EndedBy
 		reason workorder.ReasonCode
 	}{
-		"timeout":             {ErrTimeout, "touch ../up; sleep 600", workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout},
-		"ignores TERM":        {ErrTimeout, "trap '' TERM; touch ../up; while :; do sleep 1; done", workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout},
-		"exits 0 on TERM":     {ErrInterrupted, "trap 'exit 0' TERM; touch ../up; while :; do sleep 0.02; done", workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal},
-		"someone else's word": {errors.New("x"), "touch ../up; sleep 600", workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal},
+		"timeout":             {ErrTimeout, "touch ../up; sleep 600", workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout},
+		"ignores TERM":        {ErrTimeout, "trap '' TERM; touch ../up; while :; do sleep 1; done", workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout},
+		"exits 0 on TERM":     {ErrInterrupted, "trap 'exit 0' TERM; touch ../up; while :; do sleep 0.02; done", workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal},
+		"someone else's word": {errors.New("x"), "touch ../up; sleep 600", workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -338,7 +338,7 @@ func TestStopping(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		check(t, Agent(ctx, newBox(t, "sleep 600").Config), workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes")
+		check(t, Agent(ctx, newBox(t, "sleep 600").Config), workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "timeout_minutes")
 	})
 }
 
@@ -372,7 +372,7 @@ func TestClaudeIsInterruptedFirst(t *testing.T) {
 		cancel(ErrTimeout)
 	}()
 	got := Agent(ctx, b.Config)
-	check(t, got, workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout)
+	check(t, got, workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout)
 	if got.Usage.CostUSD == nil || *got.Usage.CostUSD != 0.5 || got.Agent.Turns != 2 {
 		t.Errorf("the result after the interrupt was not read: %+v", got)
 	}
@@ -392,7 +392,7 @@ func TestClaudeIsTerminatedNext(t *testing.T) {
 		cancel(ErrInterrupted)
 	}()
 	got := Agent(ctx, b.Config)
-	check(t, got, workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal)
+	check(t, got, workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal)
 	if !exists(filepath.Join(filepath.Dir(b.Workspace), "term")) {
 		t.Error("it was killed without SIGTERM")
 	}
@@ -424,7 +424,7 @@ func TestClaudeWithAWrongKeyIsStopped(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	fakeClaude(t, b, `echo '{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"error_status":401,"error":"authentication_failed","session_id":"s"}'; sleep 600`)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, workorder.ReasonModelKey)
+	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonModelKey)
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
@@ -434,7 +434,7 @@ func TestChildrenThatHoldTheOutputOpen(t *testing.T) {
 	// One stays in the agent's group, one in a session of its own.
 	b := newBox(t, `sleep 600 & echo $! >../same; setsid sh -c 'echo $$ >../own; exec sleep 600' & 
 		while ! [ -s ../own ]; do sleep 0.01; done; for i in 1 2 3 4 5 6 7 8 9; do (exit 0) & done; echo done; exit 0`)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	dir := filepath.Dir(b.Workspace)
 	pid := func(name string) int {
 		n, err := strconv.Atoi(strings.TrimSpace(b.read(t, dir+"/"+name)))
@@ -466,7 +466,7 @@ func TestFloodIsBounded(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent, "3")
+			check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent, "3")
 			runtime.ReadMemStats(&after)
 			if grown := int64(after.Sys) - int64(before.Sys); grown > 64<<20 {
 				t.Errorf("memory grew by %d MiB", grown>>20)
@@ -500,7 +500,7 @@ func TestFloodIsBounded(t *testing.T) {
 func TestHugeLine(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, `head -c 20000000 /dev/zero | tr '\0' x; echo; echo '{"type":"agent.text","text":"still here"}'`)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	out := b.of(workorder.EventAgentOutput)
 	if len(out) != 1 || !strings.Contains(out[0].Text, "20000000") || !strings.Contains(out[0].Text, " xxx") || len(b.of(workorder.EventAgentText)) != 1 {
 		t.Errorf("%d output events", len(out))

@@ -112,7 +112,7 @@ func Validate(ctx context.Context, c Config) []workorder.Validation {
 	return out
 }
 
-func (c *Config) validate(ctx context.Context, v workorder.Command, log string) workorder.Validation {
+func (c *Config) validate(ctx context.Context, v workorder.Check, log string) workorder.Validation {
 	res := workorder.Validation{Name: v.Name, Command: c.Redact.String(v.Run), Log: log}
 	if ctx.Err() != nil {
 		res.ExitCode, res.Log, res.Tail = exitNotRun, "", "not run: "+context.Cause(ctx).Error()

@@ -57,7 +57,7 @@ func TestShellLeavesServersAlone(t *testing.T) {
 func TestValidateRunsAll(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.Order.Validate = []workorder.Command{
+	b.Order.Validate = []workorder.Check{
 		{Name: "lint", Run: "echo fine"},
 		{Name: "test", Run: "echo wrong; exit 3"},
 		{Name: "a/b ../c", Run: "kill -KILL $$"},
@@ -91,7 +91,7 @@ func TestValidateCommandThatHangs(t *testing.T) {
 	lim := b.limits()
 	lim.commandTimeout = 50 * time.Millisecond
 	b.bounds = &lim
-	b.Order.Validate = []workorder.Command{{Name: "hangs", Run: "echo before; sleep 600"}, {Name: "next", Run: "true"}}
+	b.Order.Validate = []workorder.Check{{Name: "hangs", Run: "echo before; sleep 600"}, {Name: "next", Run: "true"}}
 	got := Validate(t.Context(), b.Config)
 	if got[0].Passed || got[0].ExitCode != exitTimeout || !strings.Contains(got[0].Tail, "50ms") {
 		t.Errorf("got %+v", got[0])
@@ -104,7 +104,7 @@ func TestValidateCommandThatHangs(t *testing.T) {
 func TestValidateWhenTheRunEnds(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.Order.Validate = []workorder.Command{{Name: "cut", Run: "touch ../up; sleep 600"}, {Name: "never", Run: "touch ../never"}}
+	b.Order.Validate = []workorder.Check{{Name: "cut", Run: "touch ../up; sleep 600"}, {Name: "never", Run: "touch ../never"}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		waitFor(t, "start", func() bool { return exists(filepath.Join(filepath.Dir(b.Workspace), "up")) })
@@ -141,22 +141,22 @@ func TestVerdict(t *testing.T) {
 		by     workorder.EndedBy
 		reason []workorder.ReasonCode
 	}{
-		"success":                {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}}, workorder.StatusSuccess, workorder.ByAgent, nil},
-		"no repository":          {Facts{Agent: good}, workorder.StatusSuccess, workorder.ByAgent, nil},
-		"no changes":             {Facts{Agent: good, HasRepo: true}, workorder.StatusNoChanges, workorder.ByAgent, because(workorder.ReasonUnchanged)},
-		"denied, nothing done":   {Facts{Agent: denied, HasRepo: true}, workorder.StatusFailed, workorder.ByAgent, because(workorder.ReasonDenied)},
-		"denied, something done": {Facts{Agent: denied, HasRepo: true, Commits: 1}, workorder.StatusSuccess, workorder.ByAgent, nil},
-		"validation":             {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass, fail}}, workorder.StatusFailed, workorder.ByValidation, because(workorder.ReasonValidation)},
-		"validation, lost":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{fail}, Lost: []string{"service db failed"}}, workorder.StatusFailed, workorder.ByValidation, because(workorder.ReasonValidation, workorder.ReasonServiceLost)},
-		"success, lost":          {Facts{Agent: good, HasRepo: true, Commits: 1, Lost: []string{"service db failed"}}, workorder.StatusSuccess, workorder.ByAgent, nil},
-		"validation and nothing": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}}, workorder.StatusFailed, workorder.ByValidation, because(workorder.ReasonValidation)},
-		"timeout in validation":  {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: ErrTimeout}, workorder.StatusTimeout, workorder.ByTimeout, because(workorder.ReasonTimeout)},
-		"deadline in validation": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: context.DeadlineExceeded}, workorder.StatusTimeout, workorder.ByTimeout, because(workorder.ReasonTimeout)},
-		"signal in validation":   {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: errors.New("x")}, workorder.StatusInterrupted, workorder.BySignal, because(workorder.ReasonSignal)},
-		"signal after all":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}, Cause: ErrInterrupted}, workorder.StatusSuccess, workorder.ByAgent, nil},
+		"success":                {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}}, workorder.StatusSuccess, workorder.EndedByAgent, nil},
+		"no repository":          {Facts{Agent: good}, workorder.StatusSuccess, workorder.EndedByAgent, nil},
+		"no changes":             {Facts{Agent: good, HasRepo: true}, workorder.StatusNoChanges, workorder.EndedByAgent, because(workorder.ReasonUnchanged)},
+		"denied, nothing done":   {Facts{Agent: denied, HasRepo: true}, workorder.StatusFailed, workorder.EndedByAgent, because(workorder.ReasonDenied)},
+		"denied, something done": {Facts{Agent: denied, HasRepo: true, Commits: 1}, workorder.StatusSuccess, workorder.EndedByAgent, nil},
+		"validation":             {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass, fail}}, workorder.StatusFailed, workorder.EndedByValidation, because(workorder.ReasonValidation)},
+		"validation, lost":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{fail}, Lost: []string{"service db failed"}}, workorder.StatusFailed, workorder.EndedByValidation, because(workorder.ReasonValidation, workorder.ReasonServiceLost)},
+		"success, lost":          {Facts{Agent: good, HasRepo: true, Commits: 1, Lost: []string{"service db failed"}}, workorder.StatusSuccess, workorder.EndedByAgent, nil},
+		"validation and nothing": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}}, workorder.StatusFailed, workorder.EndedByValidation, because(workorder.ReasonValidation)},
+		"timeout in validation":  {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: ErrTimeout}, workorder.StatusTimeout, workorder.EndedByTimeout, because(workorder.ReasonTimeout)},
+		"deadline in validation": {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: context.DeadlineExceeded}, workorder.StatusTimeout, workorder.EndedByTimeout, because(workorder.ReasonTimeout)},
+		"signal in validation":   {Facts{Agent: good, HasRepo: true, Validation: []workorder.Validation{fail}, Cause: errors.New("x")}, workorder.StatusInterrupted, workorder.EndedBySignal, because(workorder.ReasonSignal)},
+		"signal after all":       {Facts{Agent: good, HasRepo: true, Commits: 1, Validation: []workorder.Validation{pass}, Cause: ErrInterrupted}, workorder.StatusSuccess, workorder.EndedByAgent, nil},
 		"agent first": {
-			Facts{Agent: AgentOutcome{Ending: ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "spent")}, Validation: []workorder.Validation{fail}},
-			workorder.StatusBudgetExceeded, workorder.ByBudget, because(workorder.ReasonBudget),
+			Facts{Agent: AgentOutcome{Ending: ending(workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, "spent")}, Validation: []workorder.Validation{fail}},
+			workorder.StatusBudgetExceeded, workorder.EndedByBudget, because(workorder.ReasonBudget),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func TestSweepSparesServersOfSetup(t *testing.T) {
 		return n
 	}
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, got, workorder.StatusSuccess, workorder.EndedByAgent, "")
 	if out := b.read(t, filepath.Join(b.OutDir, AgentStdout)); out != "64321\nread-only\nNoNewPrivs:\t1\n" {
 		t.Errorf("output %q, %v", out, got.Warnings)
 	}
@@ -62,7 +62,7 @@ func TestSweepSparesServersOfSetup(t *testing.T) {
 	if !alive(pid("server.pid")) {
 		t.Error("the server of setup was killed")
 	}
-	b.Order.Validate = []workorder.Command{{Name: "v", Run: "kill -0 $(cat server.pid); echo $? $(id -u); setsid sleep 600 >/dev/null 2>&1 &"}}
+	b.Order.Validate = []workorder.Check{{Name: "v", Run: "kill -0 $(cat server.pid); echo $? $(id -u); setsid sleep 600 >/dev/null 2>&1 &"}}
 	if v := Validate(t.Context(), b.Config); !v[0].Passed || v[0].Tail != "0 64321\n" {
 		t.Errorf("validation %+v", v)
 	}

@@ -38,36 +38,36 @@ func agentEnding(f agentFacts) workorder.Ending {
 	switch {
 	case errors.Is(f.cause, ErrInterrupted):
 		return ending(
-			workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside while the agent worked",
+			workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal, "the run was stopped from outside while the agent worked",
 		)
 	case errors.Is(f.cause, ErrTimeout):
-		return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out while the agent worked")
+		return ending(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out while the agent worked")
 	case errors.Is(f.cause, errBudget), overBudget, f.refused && f.budget != nil:
 		reason := overspent(spent, *f.budget, f.earlier)
 		if f.refused && spent < *f.budget {
 			reason += "; commands before the agent used the rest"
 		}
-		return ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, reason)
+		return ending(workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, reason)
 	case f.outcome.Verdict == harness.Budget:
 		reason := f.outcome.Reason
 		if f.earlier > 0 {
 			reason += fmt.Sprintf(" (left by earlier attempts, which cost $%.4g)", f.earlier)
 		}
-		return ending(workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, reason)
+		return ending(workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, reason)
 	case f.outcome.Verdict == harness.Limited:
-		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, f.outcome.Reason)
+		return ending(workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit, f.outcome.Reason)
 	case f.oom && f.cause == nil && f.outcome.Verdict != harness.Succeeded && (f.exit.Signal == "SIGKILL" || f.exit.Code == 137):
 		return ending(
-			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory,
+			workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonMemory,
 			"the kernel killed the agent because the sandbox ran out of memory: raise limits.memory",
 		)
 	case f.limit != nil && f.outcome.Verdict != harness.Succeeded && !errors.Is(f.cause, errHalt) && !crashed(f), errors.Is(f.cause, errLimit):
 		// The agent's own report does not count: no model is available until then.
-		return ending(workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
+		return ending(workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit, limitReason(f.limit))
 	case errors.Is(f.cause, errRoute), f.route != "" && f.outcome.Verdict != harness.Succeeded && f.cause == nil && !crashed(f):
 		// The agent only reports a lost server.
 		return ending(
-			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute,
+			workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonRoute,
 			cmp.Or(f.route, errRoute.Error())+": check the name server and the routes of this machine, and the address of the model's server",
 		)
 	case errors.Is(f.cause, errHang):
@@ -75,25 +75,25 @@ func agentEnding(f agentFacts) workorder.Ending {
 		if f.hangs > 1 {
 			reason += " (it had hung before and was resumed)"
 		}
-		return ending(workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, reason)
+		return ending(workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang, reason)
 	case errors.Is(f.cause, errHalt):
-		return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.halt)
+		return ending(workorder.StatusFailed, workorder.EndedByAgent, f.outcome.Code, f.halt)
 	case f.outcome.Verdict == harness.Succeeded:
 		return workorder.Succeeded()
 	case f.oom:
 		return ending(
-			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonMemory,
+			workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonMemory,
 			f.outcome.Reason+" (the sandbox ran out of memory meanwhile: raise limits.memory)",
 		)
 	}
 	if f.cause == nil && notStarted(f.exit) && f.outcome.Turns == 0 && f.outcome.Usage.Tokens() == 0 {
 		return ending(
-			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoAgent,
+			workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonNoAgent,
 			f.outcome.Reason+" (a shell's code for a program that is missing or not executable: is it in the image, or does a setup command "+
 				"install it?)",
 		)
 	}
-	return ending(workorder.StatusFailed, workorder.ByAgent, f.outcome.Code, f.outcome.Reason)
+	return ending(workorder.StatusFailed, workorder.EndedByAgent, f.outcome.Code, f.outcome.Reason)
 }
 
 // notStarted reports whether a shell could not start the agent's program, or its interpreter.
@@ -169,22 +169,22 @@ func judge(f Facts) workorder.Ending {
 	case len(failed) > 0 && f.Cause != nil:
 		// The end of the run may have made them fail.
 		if errors.Is(classify(f.Cause), ErrTimeout) {
-			return ending(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")
+			return ending(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "timeout_minutes ran out during validation")
 		}
 		return ending(
-			workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "the run was stopped from outside during validation",
+			workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal, "the run was stopped from outside during validation",
 		)
 	case len(failed) > 0:
 		return ending(
-			workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: "+strings.Join(failed, ", "),
+			workorder.StatusFailed, workorder.EndedByValidation, workorder.ReasonValidation, "validation failed: "+strings.Join(failed, ", "),
 		)
 	case f.HasRepo && f.Commits == 0 && f.Agent.Denials > 0:
 		return ending(
-			workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDenied,
+			workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonDenied,
 			fmt.Sprintf("the agent changed nothing: %d of its tool calls were denied", f.Agent.Denials),
 		)
 	case f.HasRepo && f.Commits == 0:
-		return ending(workorder.StatusNoChanges, workorder.ByAgent, workorder.ReasonUnchanged, "the agent finished and changed nothing")
+		return ending(workorder.StatusNoChanges, workorder.EndedByAgent, workorder.ReasonUnchanged, "the agent finished and changed nothing")
 	}
 	return workorder.Succeeded()
 }

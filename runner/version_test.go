@@ -27,16 +27,16 @@ func TestVersionThatMustBeUsed(t *testing.T) {
 		echo '{"type":"result","subtype":"success","session_id":"s","result":"done"}'`
 	b := claudeScript(t, script)
 	b.Order.Harness.Version = "2.1.4"
-	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.ByOrder, workorder.ReasonNoAgent, "2.1.4", "harness.version", "2.1.5")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusError, workorder.EndedByOrder, workorder.ReasonNoAgent, "2.1.4", "harness.version", "2.1.5")
 	if exists(filepath.Join(b.Workspace, "ran")) || len(b.of(workorder.EventAgentStarted)) > 0 {
 		t.Error("the agent of another version was started")
 	}
 	b.Order.Harness.Version = "2.1.5"
-	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+	check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 
 	broken := claudeScript(t, "echo no such luck >&2; exit 3")
 	broken.Order.Harness.Version = "2.1.5"
-	check(t, Agent(t.Context(), broken.Config), workorder.StatusError, workorder.ByOrder, workorder.ReasonNoAgent, "no such luck")
+	check(t, Agent(t.Context(), broken.Config), workorder.StatusError, workorder.EndedByOrder, workorder.ReasonNoAgent, "no such luck")
 
 	c := newBox(t, "true")
 	c.Order.Harness.Version = "1"
@@ -52,7 +52,7 @@ func TestStoppedAgentHasNoExitCode(t *testing.T) {
 	b := claudeScript(t, `trap 'exit 0' INT
 		echo '{"type":"system","subtype":"api_retry","error_status":401,"error":"authentication_failed","session_id":"s"}'
 		while :; do sleep 0.01; done`)
-	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.ByAgent, workorder.ReasonModelKey)
+	check(t, Agent(t.Context(), b.Config), workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonModelKey)
 	if ev := b.of(workorder.EventAgentFinished); len(ev) != 1 || ev[0].ExitCode != nil {
 		t.Errorf("got %+v", ev)
 	}

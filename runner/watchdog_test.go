@@ -137,7 +137,7 @@ func TestHang(t *testing.T) {
 			t.Parallel()
 			b := hangBox(t, c.run)
 			got := Agent(t.Context(), b.Config)
-			check(t, got, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, c.what)
+			check(t, got, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang, c.what)
 			ev := b.of(workorder.EventHang)
 			if len(ev) != 1 || ev[0].Status != "ended" || ev[0].Path != "evidence/hang-1.txt" || !strings.Contains(got.Reasons.String(), ev[0].Text) {
 				t.Fatalf("events %+v", ev)
@@ -174,7 +174,7 @@ func TestLongerThanAHang(t *testing.T) {
 			b := hangBox(t, run)
 			b.Hang = 2 * time.Second
 			b.Order.Harness.Command = []string{"bash", "-c", run}
-			check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+			check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 		})
 	}
 	t.Run("files", func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestLongerThanAHang(t *testing.T) {
 			}
 			return st.ModTime()
 		}
-		check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.ByAgent, "")
+		check(t, Agent(t.Context(), b.Config), workorder.StatusSuccess, workorder.EndedByAgent, "")
 	})
 }
 
@@ -204,7 +204,7 @@ func TestEndingIsNoHang(t *testing.T) {
 			t.Parallel()
 			b := hangBox(t, run)
 			got := Agent(t.Context(), b.Config)
-			check(t, got, workorder.StatusSuccess, workorder.ByAgent, "")
+			check(t, got, workorder.StatusSuccess, workorder.EndedByAgent, "")
 			if len(b.of(workorder.EventHang)) > 0 || len(got.Evidence) > 0 {
 				t.Errorf("taken for a hang: %+v", b.events)
 			}
@@ -221,7 +221,7 @@ func TestHangIsNotToldBeforeTheUsersStop(t *testing.T) {
 		waitFor(t, "the agent's start", func() bool { return len(b.of(workorder.EventAgentStarted)) > 0 })
 		cancel(ErrInterrupted)
 	}()
-	check(t, Agent(ctx, b.Config), workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal)
+	check(t, Agent(ctx, b.Config), workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal)
 }
 
 // TestWhoseProcess needs root, to run things as somebody else.
@@ -306,7 +306,7 @@ func TestOurOwnWorkIsNoSignOfLife(t *testing.T) {
 	defer ours.Wait()
 	defer cancel(nil)
 	got := Agent(t.Context(), b.Config)
-	check(t, got, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang, "sleep 360")
+	check(t, got, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang, "sleep 360")
 	for _, p := range procTable.all() {
 		if p.uid == uid && strings.HasPrefix(procTable.command(p.pid, 100), "sleep 36") {
 			t.Errorf("%d of the agent was left", p.pid)

@@ -115,7 +115,7 @@ func TestUsageOnTheWire(t *testing.T) {
 				m.set(c.asked, c.after)
 				touch(t, b.Workspace+"/../go")
 			})
-			check(t, out, workorder.StatusSuccess, workorder.ByAgent, "")
+			check(t, out, workorder.StatusSuccess, workorder.EndedByAgent, "")
 			got, want := out.Usage, c.want
 			if (got.CostUSD == nil) != (c.usd < 0) || got.CostUSD != nil && (*got.CostUSD-c.usd > 1e-9 || c.usd-*got.CostUSD > 1e-9) {
 				t.Errorf("cost %+v, want %v", got.CostUSD, c.usd)
@@ -148,7 +148,7 @@ func TestRefusedForTheBudget(t *testing.T) {
 			close(m.over)
 			touch(t, b.Workspace+"/../go")
 		})
-		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, overspent(0.5, 0.5, 0))
+		check(t, out, workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, overspent(0.5, 0.5, 0))
 		if got := b.of(workorder.EventAgentOutput); len(got) != 1 || got[0].Text != "my last word" {
 			t.Errorf("its last word: %+v", got)
 		}
@@ -162,7 +162,7 @@ func TestRefusedForTheBudget(t *testing.T) {
 		m := &fakeMeter{over: make(chan struct{})}
 		b.Meter, b.Order.MaxBudgetUSD = m, new(0.5)
 		out := whileWorking(t, b, func() { close(m.over) }) // setup spent it
-		check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, overspent(0, 0.5, 0))
+		check(t, out, workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, overspent(0, 0.5, 0))
 		if out.Reasons.String() == overspent(0, 0.5, 0) {
 			t.Errorf("it does not tell who spent the rest: %q", out.Reasons)
 		}
@@ -180,7 +180,7 @@ func TestWireIsWatched(t *testing.T) {
 		waitFor(t, "a usage event", func() bool { return len(b.of(workorder.EventAgentUsage)) > 0 })
 		m.set(2, usageOf(20, 5, 0.51))
 	})
-	check(t, out, workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget, "$0.51")
+	check(t, out, workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget, "$0.51")
 	u := b.of(workorder.EventAgentUsage)[0].Usage
 	if u.InputTokens != 10 || *u.CostUSD != 0.45 || u.CostSource != workorder.CostByGateway {
 		t.Errorf("event %+v", u)
@@ -202,7 +202,7 @@ func TestUnreachableModel(t *testing.T) {
 		defer m.mu.Unlock()
 		m.route = why
 	})
-	check(t, out, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonRoute, why)
+	check(t, out, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonRoute, why)
 	setups := newBox(t, "exit 1")
 	setups.Meter = &fakeMeter{over: make(chan struct{}), route: why, earlier: true}
 	if out := Agent(t.Context(), setups.Config); out.Reasons.Code() != workorder.ReasonAgent {
@@ -236,7 +236,7 @@ func TestResultAndEventsAgree(t *testing.T) {
 	m := &fakeMeter{over: make(chan struct{}), open: 2.5}
 	b.Meter = m
 	out := whileWorking(t, b, func() { m.set(1, usageOf(100, 20, 0.5)) })
-	check(t, out, workorder.StatusFailed, workorder.ByHang, workorder.ReasonHang)
+	check(t, out, workorder.StatusFailed, workorder.EndedByHang, workorder.ReasonHang)
 	events := b.of(workorder.EventAgentUsage)
 	if len(events) == 0 {
 		t.Fatal("no event tells of the usage")
@@ -260,13 +260,13 @@ func TestProviderLimit(t *testing.T) {
 		by     workorder.EndedBy
 		reason workorder.ReasonCode
 	}{
-		"an agent that waits without a word":   {"sleep 3600", time.Hour, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit},
-		"one that gives up":                    {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", time.Hour, workorder.StatusParked, workorder.ByLimit, workorder.ReasonProviderLimit},
-		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
-		"one that crashes":                     {"while ! [ -e ../go ]; do sleep 0.01; done; kill -SEGV $$", time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
-		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.ByAgent, ""},
-		"an implausible limit":                 {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.ByAgent, workorder.ReasonAgent},
+		"an agent that waits without a word":   {"sleep 3600", time.Hour, workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit},
+		"one that gives up":                    {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", time.Hour, workorder.StatusParked, workorder.EndedByLimit, workorder.ReasonProviderLimit},
+		"one that gives up at a short one":     {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 50 * time.Second, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent},
+		"one that crashes":                     {"while ! [ -e ../go ]; do sleep 0.01; done; kill -SEGV $$", time.Hour, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent},
+		"one that rides a short one out":       {"while ! [ -e ../go ]; do sleep 0.01; done", 50 * time.Second, workorder.StatusSuccess, workorder.EndedByAgent, ""},
+		"one that was done without more calls": {"while ! [ -e ../go ]; do sleep 0.01; done", time.Hour, workorder.StatusSuccess, workorder.EndedByAgent, ""},
+		"an implausible limit":                 {"while ! [ -e ../go ]; do sleep 0.01; done; exit 1", 365 * 24 * time.Hour, workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

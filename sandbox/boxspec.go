@@ -81,12 +81,12 @@ func progress(say func(string)) func(workorder.Event) {
 // envelope is the work order of a standalone box, with its secrets.
 func (cr *creator) envelope(ctx context.Context, s Spec, task string) (*workorder.Envelope, error) {
 	o := workorder.Order{
-		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStand,
+		Version: workorder.Version, TaskID: task, AttemptID: workorder.NewAttemptID(), Mode: workorder.ModeStandalone,
 		Project: s.Name, Author: git.DefaultAuthor(),
-		Stand: &workorder.Stand{IdleMS: s.IdleTimeout.Milliseconds(), LifeMS: s.TTL.Milliseconds(), SilenceMS: s.OwnerTimeout.Milliseconds()},
+		Standalone: &workorder.Standalone{IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(), OwnerTimeoutMS: s.OwnerTimeout.Milliseconds()},
 	}
 	if s.Box != nil {
-		o.Spec = *s.Box
+		o.BoxSpec = *s.Box
 	}
 	o.Image, o.OCIRuntime = s.Image, s.OCIRuntime
 	o.Env, o.ImageEnv = maps.Clone(o.Env), maps.Clone(o.ImageEnv)

@@ -138,7 +138,7 @@ func timeout(d time.Duration) int64 {
 
 // Commands lists running commands and the latest ended background commands, oldest first.
 func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
-	var list []wire.Execution
+	var list []wire.CommandStatus
 	err := sb.in.use(ctx, func(client *wireclient.Client) (err error) {
 		list, err = client.List(ctx)
 		return err
@@ -149,7 +149,7 @@ func (sb *Sandbox) Commands(ctx context.Context) ([]CommandInfo, error) {
 	return commandInfos(list), nil
 }
 
-func commandInfos(list []wire.Execution) []CommandInfo {
+func commandInfos(list []wire.CommandStatus) []CommandInfo {
 	all := make([]CommandInfo, 0, len(list))
 	for _, e := range list {
 		i := CommandInfo{ID: e.ID, Argv: e.Argv, Started: e.Started, Background: e.Background, Output: e.Output, Running: e.Exit == nil}

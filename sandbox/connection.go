@@ -60,7 +60,7 @@ func (c *connection) use(ctx context.Context, dial func() (*wireclient.Client, e
 	if err != nil {
 		return err
 	}
-	if err = f(now); !errors.Is(err, wireclient.ErrUnsent) {
+	if err = f(now); !errors.Is(err, wireclient.ErrNotSent) {
 		return public(err)
 	}
 	c.mu.Lock()

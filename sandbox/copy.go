@@ -113,7 +113,7 @@ func (f *Files) CopyIn(ctx context.Context, local, path string) (CopyResult, err
 	if err == nil {
 		err = hostError(perr)
 	}
-	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left + e.Left, FirstSkipped: sum.FirstLeft}, err
+	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left + e.Skipped, FirstSkipped: sum.FirstLeft}, err
 }
 
 func (f *Files) fileIn(ctx context.Context, local, path string) (CopyResult, error) {
@@ -164,14 +164,14 @@ func (f *Files) CopyOut(ctx context.Context, path, local string) (CopyResult, er
 	var sum tree.Sum
 	var left int64
 	err = f.use(ctx, func(c wireclient.Files) error {
-		content, err := c.TarOut(ctx, wireclient.Query{Path: path})
+		content, err := c.TarOut(ctx, wireclient.FileQuery{Path: path})
 		if err != nil {
 			return err
 		}
 		defer content.Close()
 		src := &source{r: content}
 		sum, err = tree.Unpack(to.dir, src, tree.Options{Top: to.name, Inside: true, MaxFiles: MaxCopyFiles, MaxBytes: MaxCopyBytes})
-		left = content.End().Left
+		left = content.End().Skipped
 		return unpacked(err, src.err)
 	})
 	return CopyResult{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left + left, FirstSkipped: sum.FirstLeft}, err

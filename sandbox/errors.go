@@ -47,10 +47,10 @@ func public(err error) error {
 		{runtime.ErrConflict, ErrExists},
 		{runtime.ErrNotFound, ErrNotFound},
 		{runtime.ErrUnavailable, ErrUnavailable},
-		{wireclient.ErrNoLease, ErrUnsupported},
-		{wireclient.ErrLost, ErrConnectionLost},
+		{wireclient.ErrNoNested, ErrUnsupported},
+		{wireclient.ErrConnectionLost, ErrConnectionLost},
 		{runtime.ErrEnded, ErrConnectionLost},
-		{wireclient.ErrMany, ErrTooLarge},
+		{wireclient.ErrTooManyEntries, ErrTooLarge},
 	} {
 		if errors.Is(err, row.from) {
 			return &kindError{row.to, err}
@@ -70,7 +70,7 @@ func public(err error) error {
 			return &kindError{ErrPermission, err}
 		case wire.CodeExists:
 			return &kindError{ErrExists, err}
-		case wire.CodeKind:
+		case wire.CodeFileType:
 			return &kindError{ErrFileType, err}
 		case wire.CodeExhausted:
 			return &kindError{ErrLimitReached, err}

@@ -274,7 +274,7 @@ func (f *fake) RemoveVolume(_ context.Context, name string) error {
 	return nil
 }
 
-func (f *fake) SetNetwork(_ context.Context, id string, n workorder.Network) error {
+func (f *fake) SetNetwork(_ context.Context, id string, n workorder.NetworkPolicy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b, err := f.get(id)

@@ -64,8 +64,8 @@ type WriteOptions struct {
 	Parents bool
 }
 
-func (o WriteOptions) query(path string) wireclient.Query {
-	q := wireclient.Query{Path: path, Parents: o.Parents}
+func (o WriteOptions) query(path string) wireclient.FileQuery {
+	q := wireclient.FileQuery{Path: path, Parents: o.Parents}
 	if o.Mode != nil {
 		m := uint32(o.Mode.Perm())
 		for flag, bit := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
@@ -90,9 +90,9 @@ func (f *Files) use(ctx context.Context, call func(wireclient.Files) error) erro
 // Open returns the content of a regular file. It returns io.EOF only after all of it was read. The caller must close
 // it.
 func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	var content *wireclient.Content
+	var content *wireclient.FileReader
 	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		content, err = c.Open(ctx, wireclient.Query{Path: path})
+		content, err = c.Open(ctx, wireclient.FileQuery{Path: path})
 		return err
 	})
 	if err != nil {
@@ -102,10 +102,10 @@ func (f *Files) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 }
 
 // reader maps errors to those of this package.
-type reader struct{ *wireclient.Content }
+type reader struct{ *wireclient.FileReader }
 
 func (r reader) Read(p []byte) (int, error) {
-	n, err := r.Content.Read(p)
+	n, err := r.FileReader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = public(err)
 	}
@@ -120,15 +120,15 @@ func (f *Files) Write(ctx context.Context, path string, r io.Reader, o WriteOpti
 
 // Stat returns information about a file and follows a link at the path's end.
 func (f *Files) Stat(ctx context.Context, path string) (FileInfo, error) {
-	return f.stat(ctx, wireclient.Query{Path: path})
+	return f.stat(ctx, wireclient.FileQuery{Path: path})
 }
 
 // Lstat returns information about a file, or the link itself at the path's end.
 func (f *Files) Lstat(ctx context.Context, path string) (FileInfo, error) {
-	return f.stat(ctx, wireclient.Query{Path: path, Link: true})
+	return f.stat(ctx, wireclient.FileQuery{Path: path, Link: true})
 }
 
-func (f *Files) stat(ctx context.Context, q wireclient.Query) (FileInfo, error) {
+func (f *Files) stat(ctx context.Context, q wireclient.FileQuery) (FileInfo, error) {
 	var info wire.FileInfo
 	err := f.use(ctx, func(c wireclient.Files) (err error) {
 		info, err = c.Info(ctx, q)
@@ -142,7 +142,7 @@ func (f *Files) stat(ctx context.Context, q wireclient.Query) (FileInfo, error) 
 func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
 	var list []wire.FileInfo
 	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		list, err = c.List(ctx, wireclient.Query{Path: path}, MaxList)
+		list, err = c.List(ctx, wireclient.FileQuery{Path: path}, MaxList)
 		return err
 	})
 	if err != nil {
@@ -162,13 +162,13 @@ func (f *Files) Mkdir(ctx context.Context, path string, o WriteOptions) error {
 
 // Remove removes a file, a link itself or an empty directory. A directory that is not empty is an ErrExists.
 func (f *Files) Remove(ctx context.Context, path string) error {
-	return f.use(ctx, func(c wireclient.Files) error { return c.Remove(ctx, wireclient.Query{Path: path}) })
+	return f.use(ctx, func(c wireclient.Files) error { return c.Remove(ctx, wireclient.FileQuery{Path: path}) })
 }
 
 // RemoveAll removes a file, a link itself or a directory tree. A missing path is an ErrNotFound.
 func (f *Files) RemoveAll(ctx context.Context, path string) error {
 	return f.use(ctx, func(c wireclient.Files) error {
-		return c.Remove(ctx, wireclient.Query{Path: path, All: true})
+		return c.Remove(ctx, wireclient.FileQuery{Path: path, All: true})
 	})
 }
 
@@ -177,7 +177,7 @@ func (f *Files) RemoveAll(ctx context.Context, path string) error {
 // in the tar and make an error. Do not trust the tar when you unpack it; CopyOut does not.
 func (f *Files) TarOut(ctx context.Context, path string, w io.Writer) error {
 	return f.use(ctx, func(c wireclient.Files) error {
-		content, err := c.TarOut(ctx, wireclient.Query{Path: path})
+		content, err := c.TarOut(ctx, wireclient.FileQuery{Path: path})
 		if err != nil {
 			return err
 		}
@@ -195,10 +195,10 @@ func (f *Files) TarIn(ctx context.Context, path string, r io.Reader) error {
 	return err
 }
 
-func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.End, error) {
-	var e wire.End
+func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.TransferSummary, error) {
+	var e wire.TransferSummary
 	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		e, err = c.TarIn(ctx, wireclient.Query{Path: path}, r)
+		e, err = c.TarIn(ctx, wireclient.FileQuery{Path: path}, r)
 		return err
 	})
 	return e, err
@@ -209,7 +209,7 @@ func (f *Files) tarIn(ctx context.Context, path string, r io.Reader) (wire.End, 
 func (f *Files) SFTP(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
 	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		conn, err = c.SFTP(ctx, wireclient.Query{Path: "."})
+		conn, err = c.SFTP(ctx, wireclient.FileQuery{Path: "."})
 		return err
 	})
 	return conn, err
@@ -251,7 +251,7 @@ type WatchOptions struct {
 func (f *Files) Watch(ctx context.Context, path string, o WatchOptions) (*Watch, error) {
 	var w *wireclient.Watch
 	err := f.use(ctx, func(c wireclient.Files) (err error) {
-		w, err = c.Watch(ctx, wireclient.Query{Path: path, All: o.Recursive})
+		w, err = c.Watch(ctx, wireclient.FileQuery{Path: path, All: o.Recursive})
 		return err
 	})
 	if err != nil {

@@ -214,7 +214,7 @@ func TestHostileCopy(t *testing.T) {
 	}
 	folder := tar.Header{Typeflag: tar.TypeDir, Name: "x/"}
 	huge := archive(tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: MaxCopyBytes + 1})
-	whole, err := wire.End{}.Trailer()
+	whole, err := wire.TransferSummary{}.Trailer()
 	if err != nil {
 		t.Fatal(err)
 	}

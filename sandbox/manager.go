@@ -341,22 +341,22 @@ func (cr *creator) guestOf(s Spec) runtime.StandSpec {
 		},
 		Config: wire.Config{
 			User: s.User, Dir: s.Dir, OwnDir: s.OwnDir, Env: s.Env, ImageEnv: s.ImageEnv,
-			IdleMS: s.IdleTimeout.Milliseconds(), LifeMS: s.TTL.Milliseconds(),
+			IdleTimeoutMS: s.IdleTimeout.Milliseconds(), TTLMS: s.TTL.Milliseconds(),
 		},
 	}
 	for _, b := range s.Mounts {
 		stand.Mounts = append(stand.Mounts, runtime.Mount(b))
 	}
 	if s.Lifetime == LifetimeEphemeral {
-		stand.Config.SilenceMS = max(s.OwnerTimeout, 0).Milliseconds()
+		stand.Config.OwnerTimeoutMS = max(s.OwnerTimeout, 0).Milliseconds()
 	}
 	if s.Nested {
 		stand.Config.User = "" // the process that makes leases is root
-		l := &wire.Leases{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
+		l := &wire.NestedConfig{User: s.User, Dir: s.Dir, Bytes: limit(s.Limits.MemoryBytes), Network: s.Network != NetworkNone}
 		for _, b := range s.Mounts {
 			l.Mounts = append(l.Mounts, b.Target)
 		}
-		stand.Config.Dir, stand.Config.Leases = "", l
+		stand.Config.Dir, stand.Config.Nested = "", l
 	}
 	return stand
 }

@@ -11,7 +11,7 @@ import (
 // limits, with its own files, processes, shared memory and loopback. Its end discards them all. Methods are those of a
 // Sandbox and may be called concurrently.
 type Nested struct {
-	l  *wireclient.Lease
+	l  *wireclient.Nested
 	in *instance
 }
 
@@ -21,9 +21,9 @@ const nestedEndTime = 15 * time.Second
 // NewNested creates a nested sandbox in some milliseconds. It ends with End, with this program or with the connection. A
 // sandbox that cannot nest returns ErrUnsupported.
 func (sb *Sandbox) NewNested(ctx context.Context) (*Nested, error) {
-	var l *wireclient.Lease
+	var n *wireclient.Nested
 	err := sb.in.use(ctx, func(c *wireclient.Client) (err error) {
-		l, err = c.Lease(ctx)
+		n, err = c.NewNested(ctx)
 		return err
 	})
 	if err != nil {
@@ -32,7 +32,7 @@ func (sb *Sandbox) NewNested(ctx context.Context) (*Nested, error) {
 	spec := sb.Spec()
 	spec.Lifetime = LifetimeEphemeral // never restarted and not in the history
 	r, _ := sb.in.at()
-	return &Nested{l, &instance{c: sb.in.c, r: r, spec: spec, conn: connection{client: l.Client}}}, nil
+	return &Nested{n, &instance{c: sb.in.c, r: r, spec: spec, conn: connection{client: n.Client}}}, nil
 }
 
 // End ends the nested sandbox and all its processes. After an error remains may be left: remove the outer sandbox.

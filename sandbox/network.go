@@ -69,10 +69,10 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n NetworkMode, allow ...strin
 	}
 	at, id := in.at()
 	if r, ok := at.(runtime.Networker); ok {
-		err = public(r.SetNetwork(ctx, id, workorder.Network{Mode: workorder.NetworkMode(n), Allow: allow}))
+		err = public(r.SetNetwork(ctx, id, workorder.NetworkPolicy{Mode: workorder.NetworkMode(n), Allow: allow}))
 	} else {
 		err = in.use(ctx, func(c *wireclient.Client) error {
-			return c.SetNetwork(ctx, wire.Network{Mode: string(n), Allow: allow})
+			return c.SetNetwork(ctx, wire.NetworkPolicy{Mode: string(n), Allow: allow})
 		})
 	}
 	if err != nil {

@@ -59,12 +59,12 @@ func TestPublicErrors(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{
 		runtime.ErrNotFound: ErrNotFound, runtime.ErrConflict: ErrExists, runtime.ErrUnavailable: ErrUnavailable,
-		runtime.ErrIsolation: ErrUnsupported, wireclient.ErrLost: ErrConnectionLost,
+		runtime.ErrIsolation: ErrUnsupported, wireclient.ErrConnectionLost: ErrConnectionLost,
 		&wire.Error{Code: wire.CodeNotFound}: ErrNotFound, &wire.Error{Code: wire.CodeRefused}: ErrConnectionRefused,
 		&wire.Error{Code: wire.CodeBadRequest}: ErrInvalidSpec,
 		&wire.Error{Code: wire.CodeDenied}:     ErrPermission, &wire.Error{Code: wire.CodeExists}: ErrExists,
-		&wire.Error{Code: wire.CodeKind}: ErrFileType, &wire.Error{Code: wire.CodeExhausted}: ErrLimitReached,
-		wireclient.ErrMany: ErrTooLarge, runtime.ErrEnded: ErrConnectionLost,
+		&wire.Error{Code: wire.CodeFileType}: ErrFileType, &wire.Error{Code: wire.CodeExhausted}: ErrLimitReached,
+		wireclient.ErrTooManyEntries: ErrTooLarge, runtime.ErrEnded: ErrConnectionLost,
 	} {
 		if err := public(fmt.Errorf("do it: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v is %v, want %v", from, err, to)

@@ -94,7 +94,7 @@ type Spec struct {
 	Ref string `json:"ref,omitempty"`
 	// Box configures a box: services, packages, tools, setup commands, variables, the gateway to models. It omits the
 	// fields that Spec has itself (image, network mode, limits). nil means none.
-	Box *workorder.Spec `json:"box,omitempty"`
+	Box *workorder.BoxSpec `json:"box,omitempty"`
 	// Project is the name of the project file from which Box was made, for Options.Secrets.
 	Project string `json:"project,omitempty"`
 	Limits  Limits `json:"limits"`

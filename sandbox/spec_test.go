@@ -14,7 +14,7 @@ func TestSpecJSON(t *testing.T) {
 	t.Parallel()
 	full := Spec{
 		Name: "a", Runtime: RuntimeContainer, Image: "i", User: "u", Dir: "/d", OwnDir: true, Env: []string{"A=b"},
-		Network: NetworkRestricted, Allow: []string{"h"}, Title: "t", Repo: "/r", Ref: "main", Box: &workorder.Spec{}, Project: "p",
+		Network: NetworkRestricted, Allow: []string{"h"}, Title: "t", Repo: "/r", Ref: "main", Box: &workorder.BoxSpec{}, Project: "p",
 		Limits: Limits{MemoryBytes: 1 << 30, CPUs: 0.5, PIDs: NoLimit}, Mounts: []Mount{{Source: "/s", Target: "/t", ReadOnly: true}},
 		Nested: true, Lifetime: LifetimeEphemeral, OwnerTimeout: NoLimit, IdleTimeout: 30 * time.Minute, TTL: 36 * time.Hour,
 	}

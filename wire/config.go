@@ -33,35 +33,35 @@ type Config struct {
 	// ImageEnv has variables like Env. In their values $NAME and ${NAME} are variables of the guest's environment and
 	// $$ is a dollar sign.
 	ImageEnv map[string]string `json:"image_env,omitempty"`
-	// IdleMS ends the sandbox after so long without use, LifeMS after so long in total, SilenceMS after so long without
+	// IdleTimeoutMS ends the sandbox after so long without use, TTLMS after so long in total, OwnerTimeoutMS after so long without
 	// a keep-alive signal of its owner; in milliseconds, 0 means never.
-	IdleMS    int64 `json:"idle_ms,omitempty"`
-	LifeMS    int64 `json:"life_ms,omitempty"`
-	SilenceMS int64 `json:"silence_ms,omitempty"`
+	IdleTimeoutMS  int64 `json:"idle_ms,omitempty"`
+	TTLMS          int64 `json:"life_ms,omitempty"`
+	OwnerTimeoutMS int64 `json:"silence_ms,omitempty"`
 	// DataBytes limits the private memory of one process, and Processes the processes of the guest's user in its user
 	// namespace. They are for a guest without a control group; 0 means no limit.
 	DataBytes uint64 `json:"data_bytes,omitempty"`
 	Processes uint64 `json:"processes,omitempty"`
-	// Leases enables leases; nil disables them.
-	Leases *Leases `json:"leases,omitempty"`
+	// Nested enables leases; nil disables them.
+	Nested *NestedConfig `json:"leases,omitempty"`
 	// Mounts are the required mounts: the guest ends before it runs anything if one differs. Their ids are those of the
 	// kernel in Kernel.
 	Mounts []MountID `json:"mounts,omitempty"`
 	Kernel string    `json:"kernel,omitempty"`
-	// Machine means that the guest is not isolated from the machine: the machine's statistics are not the sandbox's.
-	Machine bool `json:"machine,omitempty"`
+	// Unisolated means that the guest is not isolated from the machine: the machine's statistics are not the sandbox's.
+	Unisolated bool `json:"machine,omitempty"`
 }
 
 // MountID identifies the mount at a path.
 type MountID struct {
-	Inside   string `json:"inside"`
+	Target   string `json:"inside"`
 	Device   uint64 `json:"device"`
 	Inode    uint64 `json:"inode"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// Leases configures leases, which are nested sandboxes: each sees the sandbox's files and writes to a layer of its own.
-type Leases struct {
+// NestedConfig configures leases, which are nested sandboxes: each sees the sandbox's files and writes to a layer of its own.
+type NestedConfig struct {
 	// User runs commands: uid:gid of the sandbox, never root.
 	User string `json:"user"`
 	// Dir is the home and default working directory. Each lease has it empty and owns it.

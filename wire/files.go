@@ -163,19 +163,19 @@ func (c Change) Check() error {
 	return fmt.Errorf("%q is not a type of change", c.Type)
 }
 
-// End is the document of TrailerEnd, and the answer to an unpacked tar.
-type End struct {
+// TransferSummary is the document of TrailerEnd, and the answer to an unpacked tar.
+type TransferSummary struct {
 	// Files counts files and links of a tar, Bytes the content of files.
 	Files int64 `json:"files,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
-	// Left counts skipped entries: neither file, directory nor link.
-	Left int64 `json:"left,omitempty"`
+	// Skipped counts skipped entries: neither file, directory nor link.
+	Skipped int64 `json:"left,omitempty"`
 	// Error is why the answer is incomplete. The rest of a tar is usable.
 	Error *Error `json:"error,omitempty"`
 }
 
 // Trailer encodes the document as the value of TrailerEnd.
-func (e End) Trailer() (string, error) {
+func (e TransferSummary) Trailer() (string, error) {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return "", fmt.Errorf("encode the end of an answer: %w", err)
@@ -183,17 +183,17 @@ func (e End) Trailer() (string, error) {
 	return url.QueryEscape(string(b)), nil // a header must not have control characters
 }
 
-// ParseEnd decodes the value of TrailerEnd.
-func ParseEnd(value string) (e End, err error) {
+// ParseTransferSummary decodes the value of TrailerEnd.
+func ParseTransferSummary(value string) (e TransferSummary, err error) {
 	doc, err := url.QueryUnescape(value)
 	if err == nil {
 		err = json.Unmarshal([]byte(doc), &e)
 	}
-	if err == nil && (e.Files < 0 || e.Bytes < 0 || e.Left < 0) {
+	if err == nil && (e.Files < 0 || e.Bytes < 0 || e.Skipped < 0) {
 		err = fmt.Errorf("negative count: %+v", e)
 	}
 	if err != nil {
-		return End{}, fmt.Errorf("%w: the end: %w", ErrFrame, err)
+		return TransferSummary{}, fmt.Errorf("%w: the end: %w", ErrFrame, err)
 	}
 	return e, nil
 }

@@ -59,7 +59,7 @@ func code(err error) wire.Code {
 	return ""
 }
 
-func at(path string) wireclient.Query { return wireclient.Query{Path: path} }
+func at(path string) wireclient.FileQuery { return wireclient.FileQuery{Path: path} }
 
 func content(t *testing.T, c *wireclient.Client, path string) (string, error) {
 	t.Helper()
@@ -72,7 +72,7 @@ func content(t *testing.T, c *wireclient.Client, path string) (string, error) {
 	return string(b), err
 }
 
-func write(t *testing.T, c *wireclient.Client, q wireclient.Query, what string) {
+func write(t *testing.T, c *wireclient.Client, q wireclient.FileQuery, what string) {
 	t.Helper()
 	if err := c.Files().Write(t.Context(), q, strings.NewReader(what)); err != nil {
 		t.Fatalf("write %s: %v", q.Path, err)
@@ -111,8 +111,8 @@ func TestFileContents(t *testing.T) {
 		os.Symlink("fresh", filepath.Join(dir, "dangling")), os.Symlink("loop", filepath.Join(dir, "loop")))
 	write(t, c, at("link"), "through")
 	write(t, c, at("dangling"), "made")
-	write(t, c, wireclient.Query{Path: "é", Mode: &mode}, "given")
-	write(t, c, wireclient.Query{Path: "a/b/c", Parents: true}, "parents")
+	write(t, c, wireclient.FileQuery{Path: "é", Mode: &mode}, "given")
+	write(t, c, wireclient.FileQuery{Path: "a/b/c", Parents: true}, "parents")
 	for name, want := range map[string]fs.FileMode{
 		"plain": 0o640, "link": fs.ModeSymlink | 0o777, "fresh": 0o644,
 		"é": fs.ModeSetuid | 0o751, "a/b/c": 0o644, "a/b": fs.ModeDir | 0o755,
@@ -146,13 +146,13 @@ func TestFileContents(t *testing.T) {
 	for name, row := range map[string]struct{ read, write wire.Code }{
 		"none":                   {wire.CodeNotFound, ""},
 		"no/where":               {wire.CodeNotFound, wire.CodeNotFound},
-		"a":                      {wire.CodeKind, wire.CodeKind},
-		".":                      {wire.CodeKind, wire.CodeKind},
-		"/":                      {wire.CodeKind, wire.CodeKind},
-		"plain/x":                {wire.CodeKind, wire.CodeKind},
-		"plain/":                 {wire.CodeKind, wire.CodeKind},
-		"pipe":                   {wire.CodeKind, wire.CodeKind},
-		"/dev/tty":               {wire.CodeKind, wire.CodeKind},
+		"a":                      {wire.CodeFileType, wire.CodeFileType},
+		".":                      {wire.CodeFileType, wire.CodeFileType},
+		"/":                      {wire.CodeFileType, wire.CodeFileType},
+		"plain/x":                {wire.CodeFileType, wire.CodeFileType},
+		"plain/":                 {wire.CodeFileType, wire.CodeFileType},
+		"pipe":                   {wire.CodeFileType, wire.CodeFileType},
+		"/dev/tty":               {wire.CodeFileType, wire.CodeFileType},
 		"loop":                   {wire.CodeBadRequest, wire.CodeBadRequest},
 		"":                       {wire.CodeBadRequest, wire.CodeBadRequest},
 		"a\x00b":                 {wire.CodeBadRequest, wire.CodeBadRequest},
@@ -176,32 +176,32 @@ func TestFolders(t *testing.T) {
 	c, dir := newFiles(t)
 	ctx := t.Context()
 	mode := uint32(0o700)
-	must(t, c.Files().MakeDir(ctx, at("a")), c.Files().MakeDir(ctx, wireclient.Query{Path: "p/q/r/", Parents: true, Mode: &mode}),
-		c.Files().MakeDir(ctx, wireclient.Query{Path: "p/q/r", Parents: true}))
+	must(t, c.Files().MakeDir(ctx, at("a")), c.Files().MakeDir(ctx, wireclient.FileQuery{Path: "p/q/r/", Parents: true, Mode: &mode}),
+		c.Files().MakeDir(ctx, wireclient.FileQuery{Path: "p/q/r", Parents: true}))
 	write(t, c, at("a/f"), "1234")
 	must(t, os.Symlink("f", filepath.Join(dir, "a/l")))
 	for name, err := range map[string]error{
 		string(wire.CodeExists) + " there already":    c.Files().MakeDir(ctx, at("a")),
-		string(wire.CodeExists) + " a file":           c.Files().MakeDir(ctx, wireclient.Query{Path: "a/f", Parents: true}),
+		string(wire.CodeExists) + " a file":           c.Files().MakeDir(ctx, wireclient.FileQuery{Path: "a/f", Parents: true}),
 		string(wire.CodeNotFound) + " no parent":      c.Files().MakeDir(ctx, at("x/y")),
 		string(wire.CodeExists) + " not empty":        c.Files().Remove(ctx, at("a")),
 		string(wire.CodeNotFound) + " nothing":        c.Files().Remove(ctx, at("none")),
-		string(wire.CodeNotFound) + " nothing below":  c.Files().Remove(ctx, wireclient.Query{Path: "none", All: true}),
-		string(wire.CodeBadRequest) + " everything":   c.Files().Remove(ctx, wireclient.Query{Path: "/", All: true}),
-		string(wire.CodeBadRequest) + " itself":       c.Files().Remove(ctx, wireclient.Query{Path: "a/.", All: true}),
-		string(wire.CodeBadRequest) + " a wrong mode": c.Files().MakeDir(ctx, wireclient.Query{Path: "m", Mode: new(uint32(0o10000))}),
+		string(wire.CodeNotFound) + " nothing below":  c.Files().Remove(ctx, wireclient.FileQuery{Path: "none", All: true}),
+		string(wire.CodeBadRequest) + " everything":   c.Files().Remove(ctx, wireclient.FileQuery{Path: "/", All: true}),
+		string(wire.CodeBadRequest) + " itself":       c.Files().Remove(ctx, wireclient.FileQuery{Path: "a/.", All: true}),
+		string(wire.CodeBadRequest) + " a wrong mode": c.Files().MakeDir(ctx, wireclient.FileQuery{Path: "m", Mode: new(uint32(0o10000))}),
 	} {
 		if want, _, _ := strings.Cut(name, " "); string(code(err)) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, row := range []struct {
-		q    wireclient.Query
+		q    wireclient.FileQuery
 		want wire.FileInfo
 	}{
 		{at("a/f"), wire.FileInfo{Name: "f", Type: wire.TypeFile, Mode: 0o644, Size: 4}},
 		{at("a/l"), wire.FileInfo{Name: "l", Type: wire.TypeFile, Mode: 0o644, Size: 4}},
-		{wireclient.Query{Path: "a/l", Link: true}, wire.FileInfo{Name: "l", Type: wire.TypeLink, Mode: 0o777, Size: 1, Target: "f"}},
+		{wireclient.FileQuery{Path: "a/l", Link: true}, wire.FileInfo{Name: "l", Type: wire.TypeLink, Mode: 0o777, Size: 1, Target: "f"}},
 		{at("/"), wire.FileInfo{Name: "/", Type: wire.TypeFolder}},
 		{at("/dev/null"), wire.FileInfo{Name: "null", Type: wire.TypeOther}},
 		{at("p/q/r"), wire.FileInfo{Name: "r", Type: wire.TypeFolder, Mode: 0o700}},
@@ -221,7 +221,7 @@ func TestFolders(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %+v", row.q.Path, got, err, row.want)
 		}
 	}
-	must(t, c.Files().Remove(ctx, at("a/l")), c.Files().Remove(ctx, wireclient.Query{Path: "a", All: true}), c.Files().Remove(ctx, at("p/q/r")))
+	must(t, c.Files().Remove(ctx, at("a/l")), c.Files().Remove(ctx, wireclient.FileQuery{Path: "a", All: true}), c.Files().Remove(ctx, at("p/q/r")))
 
 	// A list of any length, with names of any bytes, comes in order.
 	want := []string{"\xff", "new\nline", strings.Repeat("\x01", 255)}
@@ -241,13 +241,13 @@ func TestFolders(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%d names of %d, %v", len(got), len(want), err)
 	}
-	if _, err := c.Files().List(ctx, at("p"), len(want)-1); !errors.Is(err, wireclient.ErrMany) {
+	if _, err := c.Files().List(ctx, at("p"), len(want)-1); !errors.Is(err, wireclient.ErrTooManyEntries) {
 		t.Errorf("more than asked for: %v", err)
 	}
 	if _, err := c.Files().List(ctx, at("p/q/none"), 1); code(err) != wire.CodeNotFound {
 		t.Errorf("list nothing: %v", err)
 	}
-	if _, err := c.Files().List(ctx, at("/etc/passwd"), 1); code(err) != wire.CodeKind {
+	if _, err := c.Files().List(ctx, at("/etc/passwd"), 1); code(err) != wire.CodeFileType {
 		t.Errorf("list a file: %v", err)
 	}
 }
@@ -348,26 +348,26 @@ func TestTar(t *testing.T) {
 	t.Parallel()
 	c, dir := newFiles(t)
 	ctx := t.Context()
-	must(t, c.Files().MakeDir(ctx, wireclient.Query{Path: "src/in", Parents: true}), c.Files().MakeDir(ctx, at("dst")),
+	must(t, c.Files().MakeDir(ctx, wireclient.FileQuery{Path: "src/in", Parents: true}), c.Files().MakeDir(ctx, at("dst")),
 		c.Files().MakeDir(ctx, at("src/closed")))
 	write(t, c, at("src/in/f"), strings.Repeat("x", 3<<20))
 	write(t, c, at("src/closed/f"), "closed")
 	must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "src/out")), syscall.Mkfifo(filepath.Join(dir, "src/pipe"), 0o600))
-	tarball := func(name string) ([]byte, wire.End, error) {
+	tarball := func(name string) ([]byte, wire.TransferSummary, error) {
 		out, err := c.Files().TarOut(ctx, at(name))
 		if err != nil {
-			return nil, wire.End{}, err
+			return nil, wire.TransferSummary{}, err
 		}
 		defer out.Close()
 		b, err := io.ReadAll(out)
 		return b, out.End(), err
 	}
 	b, end, err := tarball("src")
-	want := wire.End{Files: 3, Bytes: 3<<20 + 6, Left: 1}
+	want := wire.TransferSummary{Files: 3, Bytes: 3<<20 + 6, Skipped: 1}
 	if err != nil || end != want {
 		t.Errorf("%+v, %v", end, err)
 	}
-	want.Left = 0
+	want.Skipped = 0
 	if end, err := c.Files().TarIn(ctx, at("dst"), bytes.NewReader(b)); err != nil || end != want {
 		t.Errorf("%+v, %v", end, err)
 	}
@@ -378,7 +378,7 @@ func TestTar(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	// What cannot be read costs itself alone, and is told.
-	must(t, os.Chmod(filepath.Join(dir, "src/closed"), 0), c.Files().Remove(ctx, wireclient.Query{Path: "dst/src", All: true}))
+	must(t, os.Chmod(filepath.Join(dir, "src/closed"), 0), c.Files().Remove(ctx, wireclient.FileQuery{Path: "dst/src", All: true}))
 	b, _, err = tarball("src")
 	if code(err) != wire.CodeDenied {
 		t.Errorf("%v", err)
@@ -393,7 +393,7 @@ func TestTar(t *testing.T) {
 		want wire.Code
 	}{
 		"no folder":  {"none", bytes.NewReader(b), wire.CodeNotFound},
-		"a file":     {"src/in/f", bytes.NewReader(b), wire.CodeKind},
+		"a file":     {"src/in/f", bytes.NewReader(b), wire.CodeFileType},
 		"no tar":     {"dst", strings.NewReader(strings.Repeat("noise", 1000)), wire.CodeBadRequest},
 		"half a tar": {"dst", bytes.NewReader(b[:1<<20]), wire.CodeBadRequest},
 	} {

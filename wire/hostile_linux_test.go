@@ -27,7 +27,7 @@ func TestHostileStream(t *testing.T) {
 			ours, theirs := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, theirs) }()
 			go func() { _, _ = io.WriteString(theirs, says); theirs.Close() }()
-			if _, err := wireclient.New(t.Context(), ours); !errors.Is(err, wireclient.ErrLost) {
+			if _, err := wireclient.New(t.Context(), ours); !errors.Is(err, wireclient.ErrConnectionLost) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -60,12 +60,12 @@ func TestHostileGuest(t *testing.T) {
 		want  error
 	}{
 		"another version":     {`{"version":2}`, nil, wireclient.ErrVersion},
-		"no document":         {`{`, nil, wireclient.ErrLost},
-		"an endless document": {`{"version":1,"dir":"` + strings.Repeat("x", wire.MaxDocument) + `"}`, nil, wireclient.ErrLost},
-		"no frames":           {hello, exec(), wireclient.ErrLost},
+		"no document":         {`{`, nil, wireclient.ErrConnectionLost},
+		"an endless document": {`{"version":1,"dir":"` + strings.Repeat("x", wire.MaxDocument) + `"}`, nil, wireclient.ErrConnectionLost},
+		"no frames":           {hello, exec(), wireclient.ErrConnectionLost},
 		"no beginning":        {hello, exec(wire.AppendFrame(nil, wire.FrameStdout, []byte("x"))), wire.ErrFrame},
-		"no end":              {hello, exec(started, wire.AppendFrame(nil, wire.FrameStdout, []byte("x"))), wireclient.ErrLost},
-		"half a frame":        {hello, exec(started, []byte{3, 0, 0}), wireclient.ErrLost},
+		"no end":              {hello, exec(started, wire.AppendFrame(nil, wire.FrameStdout, []byte("x"))), wireclient.ErrConnectionLost},
+		"half a frame":        {hello, exec(started, []byte{3, 0, 0}), wireclient.ErrConnectionLost},
 		"too large a frame":   {hello, exec(started, []byte{3, 255, 255, 255, 255}), wire.ErrFrame},
 		"no exit in the exit": {hello, exec(started, wire.AppendFrame(nil, wire.FrameExit, []byte("7"))), wire.ErrFrame},
 		"less than nothing":   {hello, exec(started, wire.LostFrame(-5)), wire.ErrFrame},
@@ -95,7 +95,7 @@ func TestHostileCommands(t *testing.T) {
 	t.Parallel()
 	for _, list := range []string{`[{"id":"../x"}]`, `[{"id":"a","output":-1}]`, `[{"id":"a","exit":{"code":-1}}]`, `{}`} {
 		c := hostile(t, wire.PathExec, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, list) })
-		if all, err := c.List(t.Context()); !errors.Is(err, wireclient.ErrLost) {
+		if all, err := c.List(t.Context()); !errors.Is(err, wireclient.ErrConnectionLost) {
 			t.Errorf("%s: %v, %v", list, all, err)
 		}
 	}
@@ -131,15 +131,15 @@ func TestHostileFiles(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"entries":[%s],"more":true}`, file(fmt.Sprintf("%09d", n)))
 	}
 	list := func(c *wireclient.Client) error {
-		_, err := c.Files().List(t.Context(), wireclient.Query{Path: "x"}, 100)
+		_, err := c.Files().List(t.Context(), wireclient.FileQuery{Path: "x"}, 100)
 		return err
 	}
 	info := func(c *wireclient.Client) error {
-		_, err := c.Files().Info(t.Context(), wireclient.Query{Path: "x"})
+		_, err := c.Files().Info(t.Context(), wireclient.FileQuery{Path: "x"})
 		return err
 	}
 	read := func(c *wireclient.Client) error {
-		f, err := c.Files().Open(t.Context(), wireclient.Query{Path: "x"})
+		f, err := c.Files().Open(t.Context(), wireclient.FileQuery{Path: "x"})
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func TestHostileFiles(t *testing.T) {
 		return err
 	}
 	watch := func(c *wireclient.Client) error {
-		w, err := c.Files().Watch(t.Context(), wireclient.Query{Path: "x"})
+		w, err := c.Files().Watch(t.Context(), wireclient.FileQuery{Path: "x"})
 		if err != nil {
 			return err
 		}
@@ -159,11 +159,11 @@ func TestHostileFiles(t *testing.T) {
 	change := func(doc string) http.HandlerFunc {
 		return says(string(wire.AppendFrame(nil, wire.FrameChange, []byte(doc))), "")
 	}
-	whole, err := wire.End{}.Trailer()
+	whole, err := wire.TransferSummary{}.Trailer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	unknown, err := wire.End{Error: &wire.Error{Code: "strange", Text: "\x1b[31mred\nline"}}.Trailer()
+	unknown, err := wire.TransferSummary{Error: &wire.Error{Code: "strange", Text: "\x1b[31mred\nline"}}.Trailer()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,23 +173,23 @@ func TestHostileFiles(t *testing.T) {
 		ask  func(*wireclient.Client) error
 		want error
 	}{
-		"an endless list":          {wire.PathFilesList, endless, list, wireclient.ErrMany},
-		"a list that goes nowhere": {wire.PathFilesList, says(`{"entries":[],"more":true}`, ""), list, wireclient.ErrLost},
-		"the same again":           {wire.PathFilesList, says(`{"entries":[`+file("a")+`],"more":true}`, ""), list, wireclient.ErrLost},
-		"a name that leads up":     {wire.PathFilesList, says(`{"entries":[`+file("..")+`]}`, ""), list, wireclient.ErrLost},
-		"a name that is a path":    {wire.PathFilesList, says(`{"entries":[`+file("a/b")+`]}`, ""), list, wireclient.ErrLost},
-		"a name with a zero byte":  {wire.PathFilesList, says(`{"entries":[`+file(`a\u0000`)+`]}`, ""), list, wireclient.ErrLost},
+		"an endless list":          {wire.PathFilesList, endless, list, wireclient.ErrTooManyEntries},
+		"a list that goes nowhere": {wire.PathFilesList, says(`{"entries":[],"more":true}`, ""), list, wireclient.ErrConnectionLost},
+		"the same again":           {wire.PathFilesList, says(`{"entries":[`+file("a")+`],"more":true}`, ""), list, wireclient.ErrConnectionLost},
+		"a name that leads up":     {wire.PathFilesList, says(`{"entries":[`+file("..")+`]}`, ""), list, wireclient.ErrConnectionLost},
+		"a name that is a path":    {wire.PathFilesList, says(`{"entries":[`+file("a/b")+`]}`, ""), list, wireclient.ErrConnectionLost},
+		"a name with a zero byte":  {wire.PathFilesList, says(`{"entries":[`+file(`a\u0000`)+`]}`, ""), list, wireclient.ErrConnectionLost},
 		"a list without an end": {
 			wire.PathFilesList, says(`{"entries":[`+strings.Repeat(file("a")+",", wire.MaxDocument/20), ""),
-			list, wireclient.ErrLost,
+			list, wireclient.ErrConnectionLost,
 		},
-		"no name":                      {wire.PathFilesInfo, says(`{"type":"file"}`, ""), info, wireclient.ErrLost},
-		"no type":                      {wire.PathFilesInfo, says(`{"name":"a"}`, ""), info, wireclient.ErrLost},
-		"less than nothing":            {wire.PathFilesInfo, says(`{"name":"a","type":"file","size":-1}`, ""), info, wireclient.ErrLost},
-		"content without an end":       {wire.PathFiles, says("x", ""), read, wireclient.ErrLost},
+		"no name":                      {wire.PathFilesInfo, says(`{"type":"file"}`, ""), info, wireclient.ErrConnectionLost},
+		"no type":                      {wire.PathFilesInfo, says(`{"name":"a"}`, ""), info, wireclient.ErrConnectionLost},
+		"less than nothing":            {wire.PathFilesInfo, says(`{"name":"a","type":"file","size":-1}`, ""), info, wireclient.ErrConnectionLost},
+		"content without an end":       {wire.PathFiles, says("x", ""), read, wireclient.ErrConnectionLost},
 		"content with an end of noise": {wire.PathFiles, says("x", "noise"), read, wire.ErrFrame},
 		"an end of less than nothing":  {wire.PathFiles, says("x", `{"files":-1}`), read, wire.ErrFrame},
-		"an end that is huge":          {wire.PathFiles, says("x", whole+strings.Repeat("+", 1<<20)), read, wireclient.ErrLost},
+		"an end that is huge":          {wire.PathFiles, says("x", whole+strings.Repeat("+", 1<<20)), read, wireclient.ErrConnectionLost},
 		"a change above":               {wire.PathWatch, change(`{"type":"made","path":"../x"}`), watch, wire.ErrFrame},
 		"a change elsewhere":           {wire.PathWatch, change(`{"type":"made","path":"/x"}`), watch, wire.ErrFrame},
 		"a change of no type":          {wire.PathWatch, change(`{"type":"eaten"}`), watch, wire.ErrFrame},
@@ -213,7 +213,7 @@ func TestHostileFiles(t *testing.T) {
 		_, _ = io.WriteString(w, "some of it")
 		panic(http.ErrAbortHandler)
 	})
-	if err := read(cut); !errors.Is(err, wireclient.ErrLost) {
+	if err := read(cut); !errors.Is(err, wireclient.ErrConnectionLost) {
 		t.Errorf("a stream that is cut: %v", err)
 	}
 }

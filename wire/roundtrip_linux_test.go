@@ -295,7 +295,7 @@ func TestClientGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Close()
-	if _, err := io.ReadAll(r); !errors.Is(err, wireclient.ErrLost) {
+	if _, err := io.ReadAll(r); !errors.Is(err, wireclient.ErrConnectionLost) {
 		t.Errorf("the end of a lost stream: %v", err)
 	}
 	second := g.client(t)
@@ -507,7 +507,7 @@ func TestStop(t *testing.T) {
 	if left := run(t, newGuest(t, nil).client(t), wire.Command{Argv: []string{"pgrep", "-fx", "sleep " + mark}}, ""); left.out != "" {
 		t.Errorf("left: %s", left.out)
 	}
-	if _, err := c.List(t.Context()); !errors.Is(err, wireclient.ErrLost) {
+	if _, err := c.List(t.Context()); !errors.Is(err, wireclient.ErrConnectionLost) {
 		t.Errorf("after the end: %v", err)
 	}
 }

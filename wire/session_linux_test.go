@@ -132,16 +132,16 @@ func TestHostileSessions(t *testing.T) {
 		says []byte
 		want error
 	}{
-		"nothing":                   {nil, wireclient.ErrLost},
-		"no end":                    {frame(wire.FrameStdout, "x"), wireclient.ErrLost},
-		"half an end":               {frame(wire.FrameCellEnd, "{}")[:6], wireclient.ErrLost},
+		"nothing":                   {nil, wireclient.ErrConnectionLost},
+		"no end":                    {frame(wire.FrameStdout, "x"), wireclient.ErrConnectionLost},
+		"half an end":               {frame(wire.FrameCellEnd, "{}")[:6], wireclient.ErrConnectionLost},
 		"an end of no document":     {frame(wire.FrameCellEnd, "7"), wire.ErrFrame},
 		"a code that is none":       {frame(wire.FrameCellEnd, `{"code":256}`), wire.ErrFrame},
 		"a display of no document":  {frame(wire.FrameDisplay, "{"), wire.ErrFrame},
 		"a display that is a list":  {frame(wire.FrameDisplay, `{"data":[]}`), wire.ErrFrame},
 		"a display without an end":  {wire.FrameHead(wire.FrameDisplay, 1<<31-1), wire.ErrFrame},
 		"output longer than can be": {wire.FrameHead(wire.FrameStdout, wire.MaxOutputFrame+1), wire.ErrFrame},
-		"another end":               {frame(wire.FrameExit, `{"code":0}`), wireclient.ErrLost},
+		"another end":               {frame(wire.FrameExit, `{"code":0}`), wireclient.ErrConnectionLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,13 +163,13 @@ func TestHostileSessions(t *testing.T) {
 		`[{"id":"a","driver":"bash","cells":-1}]`, `[` + strings.Repeat(`{"id":"a","driver":"bash"},`, wire.MaxDocument/20),
 	} {
 		c := hostile(t, wire.PathSessions, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, list) })
-		if all, err := c.Sessions(t.Context()); !errors.Is(err, wireclient.ErrLost) {
+		if all, err := c.Sessions(t.Context()); !errors.Is(err, wireclient.ErrConnectionLost) {
 			t.Errorf("%.80s: %v, %d", list, err, len(all))
 		}
 	}
 	for _, answer := range []string{``, `{}`, `[]`, `{"id":"b","driver":"bash"}`, `{"id":"a","driver":"node"}`} {
 		c := hostile(t, wire.PathSessions, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
-		if s, err := c.OpenSession(t.Context(), wire.SessionSpec{ID: "a", Driver: wire.DriverBash}); !errors.Is(err, wireclient.ErrLost) {
+		if s, err := c.OpenSession(t.Context(), wire.SessionSpec{ID: "a", Driver: wire.DriverBash}); !errors.Is(err, wireclient.ErrConnectionLost) {
 			t.Errorf("%s: %v, %+v", answer, err, s)
 		}
 	}

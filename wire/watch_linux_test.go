@@ -22,10 +22,10 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	c, dir := newFiles(t)
 	ctx := t.Context()
-	must(t, c.Files().MakeDir(ctx, wireclient.Query{Path: "w/sub", Parents: true}))
+	must(t, c.Files().MakeDir(ctx, wireclient.FileQuery{Path: "w/sub", Parents: true}))
 	flat, err := c.Files().Watch(ctx, at("w"))
 	must(t, err)
-	all, err := c.Files().Watch(ctx, wireclient.Query{Path: dir + "/./w", All: true})
+	all, err := c.Files().Watch(ctx, wireclient.FileQuery{Path: dir + "/./w", All: true})
 	must(t, err)
 	p := func(name string) string { return filepath.Join(dir, "w", name) }
 	// until reads changes until all of some were told, or what is watched is gone.
@@ -71,7 +71,7 @@ func TestWatch(t *testing.T) {
 	for i := range wire.MaxWatched {
 		must(t, os.MkdirAll(filepath.Join(dir, "many", strconv.Itoa(i)), 0o755))
 	}
-	many, err := c.Files().Watch(ctx, wireclient.Query{Path: "many", All: true})
+	many, err := c.Files().Watch(ctx, wireclient.FileQuery{Path: "many", All: true})
 	must(t, err)
 	defer many.Close()
 	if change, err := many.Next(); err != nil || change.Type != wire.ChangeOverflow {

@@ -46,10 +46,10 @@ const (
 	// PathNetwork, by GET, returns the current Network policy; PUT replaces it at once. A guest that does not enforce
 	// the network itself answers CodeUnsupported.
 	PathNetwork = "/v1/network"
-	// PathLease, by POST, creates a lease: the body goes to the guest of the lease and the answer comes from it, each
+	// PathNested, by POST, creates a lease: the body goes to the guest of the lease and the answer comes from it, each
 	// as a stream of this API. The end of the body ends the lease. When the answer ends, all processes and files of the
 	// lease are gone, unless TrailerError has an error. A guest without leases answers CodeUnsupported.
-	PathLease = "/v1/lease"
+	PathNested = "/v1/lease"
 	// PathAlive, by POST, is the owner's keep-alive signal. The sandbox ends itself without it.
 	PathAlive = "/v1/alive"
 	// PathStop, by POST, ends the sandbox and everything in it.
@@ -179,8 +179,8 @@ func (e Exit) Check() error {
 	return nil
 }
 
-// Execution is a running command or an ended background command.
-type Execution struct {
+// CommandStatus is a running command or an ended background command.
+type CommandStatus struct {
 	ID         string    `json:"id"`
 	Argv       []string  `json:"argv"`
 	Started    time.Time `json:"started"`
@@ -190,7 +190,7 @@ type Execution struct {
 }
 
 // Check returns an error for impossible values.
-func (e Execution) Check() error {
+func (e CommandStatus) Check() error {
 	err := checkID(e.ID)
 	if e.Exit != nil {
 		err = errors.Join(err, e.Exit.Check())
@@ -220,8 +220,8 @@ type Stats struct {
 	CPUMicros   int64 `json:"cpu_us"`
 }
 
-// Network is a network policy.
-type Network struct {
+// NetworkPolicy is a network policy.
+type NetworkPolicy struct {
 	Mode  string   `json:"mode"`            // full, restricted or none
 	Allow []string `json:"allow,omitempty"` // rules of mode restricted
 }
@@ -237,13 +237,13 @@ const (
 	CodeExhausted  Code = "exhausted" // a limit of the sandbox is reached
 	CodeDenied     Code = "denied"    // the sandbox's user may not access the file
 	CodeExists     Code = "exists"    // the file exists, or the directory is not empty
-	CodeKind       Code = "kind"      // wrong file type: a directory, not a directory, or a device
+	CodeFileType   Code = "kind"      // wrong file type: a directory, not a directory, or a device
 	// CodeUnsupported means that this guest does not support the request.
 	CodeUnsupported Code = "unsupported"
 	CodeFailed      Code = "failed"
 )
 
-var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeDenied, CodeExists, CodeKind, CodeUnsupported, CodeFailed}
+var codes = []Code{CodeBadRequest, CodeNotFound, CodeRefused, CodeExhausted, CodeDenied, CodeExists, CodeFileType, CodeUnsupported, CodeFailed}
 
 // Error is the document of every unsuccessful answer.
 type Error struct {

@@ -144,12 +144,12 @@ func TestName(t *testing.T) {
 			t.Errorf("%s is %q", wrong, got)
 		}
 	}
-	want := End{Files: 1, Left: 2, Error: &Error{Code: CodeDenied, Text: "é\x7f\n"}}
+	want := TransferSummary{Files: 1, Skipped: 2, Error: &Error{Code: CodeDenied, Text: "é\x7f\n"}}
 	value, err := want.Trailer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ParseEnd(value); err != nil || got.Files != 1 || got.Left != 2 || *got.Error != *want.Error ||
+	if got, err := ParseTransferSummary(value); err != nil || got.Files != 1 || got.Skipped != 2 || *got.Error != *want.Error ||
 		strings.ContainsAny(value, "\x7f\n") {
 		t.Errorf("%q is %+v, %v", value, got, err)
 	}

@@ -22,21 +22,21 @@ const (
 	ModeRebase Mode = "rebase"
 	// ModePlan starts a new task whose result is a plan. It never pushes the branch.
 	ModePlan Mode = "plan"
-	// ModeStand is a standalone sandbox without a task: the box serves clients until it is released; see Stand.
-	ModeStand Mode = "stand"
+	// ModeStandalone is a standalone sandbox without a task: the box serves clients until it is released; see Stand.
+	ModeStandalone Mode = "stand"
 )
 
 // Modes returns all modes.
 func Modes() []Mode {
-	return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan, ModeStand}
+	return []Mode{ModeCreate, ModeContinue, ModeRevise, ModeRebase, ModePlan, ModeStandalone}
 }
 
-// GoesOn reports whether the mode needs a task that exists on the remote.
-func (m Mode) GoesOn() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
+// Continues reports whether the mode needs a task that exists on the remote.
+func (m Mode) Continues() bool { return m == ModeContinue || m == ModeRevise || m == ModeRebase }
 
 // Resumable is workorder.Resumable for an attempt in this mode. A plan cannot be resumed.
 func (m Mode) Resumable(s Status, by EndedBy) bool {
-	return m != ModePlan && m != ModeStand && Resumable(s, by)
+	return m != ModePlan && m != ModeStandalone && Resumable(s, by)
 }
 
 // IfExists says what a box does if its order's task exists on the remote. The box decides after it has read the state,
@@ -46,28 +46,28 @@ type IfExists string
 
 // Values of IfExists.
 const (
-	// ExistsRefuse refuses an order whose mode does not resume a task.
-	ExistsRefuse IfExists = "refuse"
-	// ExistsContinue resumes the task as ModeContinue does, however it ended.
-	ExistsContinue IfExists = "continue"
-	// ExistsTell ends with the recorded result if the task is done, or parked until later; otherwise it is
-	// ExistsContinue.
-	ExistsTell IfExists = "tell"
+	// IfExistsRefuse refuses an order whose mode does not resume a task.
+	IfExistsRefuse IfExists = "refuse"
+	// IfExistsContinue resumes the task as ModeContinue does, however it ended.
+	IfExistsContinue IfExists = "continue"
+	// IfExistsReport ends with the recorded result if the task is done, or parked until later; otherwise it is
+	// IfExistsContinue.
+	IfExistsReport IfExists = "tell"
 )
 
 // ListIfExists returns the values of Order.IfExists other than "".
-func ListIfExists() []IfExists { return []IfExists{ExistsRefuse, ExistsContinue, ExistsTell} }
+func ListIfExists() []IfExists { return []IfExists{IfExistsRefuse, IfExistsContinue, IfExistsReport} }
 
-// MayGoOn reports whether the order may resume a task that exists on the remote.
-func (o *Order) MayGoOn() bool {
-	return o.Mode.GoesOn() || o.Mode == ModeCreate && (o.IfExists == ExistsContinue || o.IfExists == ExistsTell)
+// MayContinue reports whether the order may resume a task that exists on the remote.
+func (o *Order) MayContinue() bool {
+	return o.Mode.Continues() || o.Mode == ModeCreate && (o.IfExists == IfExistsContinue || o.IfExists == IfExistsReport)
 }
 
-// Tells reports whether ExistsTell returns the result of this attempt instead of resuming it. A refused order did
+// ReportsResult reports whether IfExistsReport returns the result of this attempt instead of resuming it. A refused order did
 // nothing, so the next one is tried.
-func Tells(a *Attempt, now time.Time) bool {
+func ReportsResult(a *Attempt, now time.Time) bool {
 	switch {
-	case a == nil || a.Status == "" || a.EndedBy == ByOrder:
+	case a == nil || a.Status == "" || a.EndedBy == EndedByOrder:
 		return false
 	case a.Status == StatusParked:
 		return a.ResumeAt != nil && a.ResumeAt.After(now)
@@ -75,7 +75,7 @@ func Tells(a *Attempt, now time.Time) bool {
 	return !a.Mode.Resumable(a.Status, a.EndedBy)
 }
 
-func (o *Order) checkIfExists(c *check) {
-	c.that(o.IfExists == "" || slices.Contains(ListIfExists(), o.IfExists), "if_exists %q is unknown (known: %q)", o.IfExists, ListIfExists())
-	c.that(o.IfExists == "" || o.Mode != ModeRevise && o.Mode != ModeRebase, "mode %s does not support if_exists", o.Mode)
+func (o *Order) checkIfExists(p *problems) {
+	p.require(o.IfExists == "" || slices.Contains(ListIfExists(), o.IfExists), "if_exists %q is unknown (known: %q)", o.IfExists, ListIfExists())
+	p.require(o.IfExists == "" || o.Mode != ModeRevise && o.Mode != ModeRebase, "mode %s does not support if_exists", o.Mode)
 }

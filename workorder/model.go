@@ -92,7 +92,7 @@ func (g Gateway) Without(keys []string) Gateway {
 }
 
 // LeaveOut removes secrets that have no value on the host.
-func (s *Spec) LeaveOut(names []string) {
+func (s *BoxSpec) LeaveOut(names []string) {
 	if len(names) == 0 {
 		return
 	}
@@ -139,54 +139,54 @@ type SecretUse string
 
 // Consumers of secrets.
 const (
-	// ForCommands: the environment of setup, agent and validate commands. The default.
-	ForCommands SecretUse = "commands"
-	ForSetup    SecretUse = "setup"
-	ForAgent    SecretUse = "agent"
-	ForValidate SecretUse = "validate"
-	// ForGateway: the model gateway; no process of user sandbox has it. The default of ModelAPI.KeyVariables.
-	ForGateway SecretUse = "gateway"
+	// SecretForCommands: the environment of setup, agent and validate commands. The default.
+	SecretForCommands SecretUse = "commands"
+	SecretForSetup    SecretUse = "setup"
+	SecretForAgent    SecretUse = "agent"
+	SecretForValidate SecretUse = "validate"
+	// SecretForGateway: the model gateway; no process of user sandbox has it. The default of ModelAPI.KeyVariables.
+	SecretForGateway SecretUse = "gateway"
 )
 
 // SecretUses returns all consumers.
 func SecretUses() []SecretUse {
-	return []SecretUse{ForCommands, ForSetup, ForAgent, ForValidate, ForGateway}
+	return []SecretUse{SecretForCommands, SecretForSetup, SecretForAgent, SecretForValidate, SecretForGateway}
 }
 
 // SecretUse returns the consumer of a secret.
-func (s *Spec) SecretUse(name string) SecretUse {
+func (s *BoxSpec) SecretUse(name string) SecretUse {
 	if u := s.SecretUses[name]; u != "" {
 		return u
 	}
-	return ForCommands
+	return SecretForCommands
 }
 
-func (s *Spec) checkGateway(c *check) {
+func (s *BoxSpec) checkGateway(c *problems) {
 	keys := map[string]bool{}
 	apis := map[ModelAPI]bool{}
 	for _, r := range s.Gateway.Routes {
-		c.that(slices.Contains(ModelAPIs(), r.API), "gateway: api %q is unknown (known: %v)", r.API, ModelAPIs())
-		c.that(!apis[r.API], "gateway: %s is given twice", r.API)
+		c.require(slices.Contains(ModelAPIs(), r.API), "gateway: api %q is unknown (known: %v)", r.API, ModelAPIs())
+		c.require(!apis[r.API], "gateway: %s is given twice", r.API)
 		apis[r.API] = true
 		if err := CheckBaseURL(r.BaseURL); err != nil {
 			c.errs = append(c.errs, fmt.Errorf("gateway: %s: %w", r.API, err))
 		}
 		for _, k := range r.Keys {
-			c.that(s.SecretUse(k) == ForGateway && slices.Contains(s.SecretNames, k),
+			c.require(s.SecretUse(k) == SecretForGateway && slices.Contains(s.SecretNames, k),
 				"gateway: %s: key %s is not a secret for the gateway", r.API, k)
 			keys[k] = true
 		}
 	}
-	c.that(s.Gateway.RequestsPerMinute >= 0, "gateway: requests_per_minute %d must not be negative", s.Gateway.RequestsPerMinute)
+	c.require(s.Gateway.RequestsPerMinute >= 0, "gateway: requests_per_minute %d must not be negative", s.Gateway.RequestsPerMinute)
 	for m, p := range s.Gateway.Prices {
 		for _, usd := range []float64{p.Input, p.Output, p.CacheRead, p.CacheWrite} {
-			c.that(usd == 0 || positive(usd), "gateway: price %v of %s is not a price in dollars", usd, m)
+			c.require(usd == 0 || positive(usd), "gateway: price %v of %s is not a price in dollars", usd, m)
 		}
 	}
 	for name, use := range s.SecretUses {
-		c.that(slices.Contains(SecretUses(), use), "secret %s: consumer %q is unknown (known: %v)", name, use, SecretUses())
-		c.that(slices.Contains(s.SecretNames, name), "secret_uses: %s is not a secret of this order", name)
-		c.that(use != ForGateway || keys[name], "secret %s is for the gateway, but no route uses it", name)
+		c.require(slices.Contains(SecretUses(), use), "secret %s: consumer %q is unknown (known: %v)", name, use, SecretUses())
+		c.require(slices.Contains(s.SecretNames, name), "secret_uses: %s is not a secret of this order", name)
+		c.require(use != SecretForGateway || keys[name], "secret %s is for the gateway, but no route uses it", name)
 	}
 }
 

@@ -24,8 +24,8 @@ const (
 // NetworkModes returns all modes.
 func NetworkModes() []NetworkMode { return []NetworkMode{NetworkFull, NetworkRestricted, NetworkNone} }
 
-// Network is the outbound network policy of the box.
-type Network struct {
+// NetworkPolicy is the outbound network policy of the box.
+type NetworkPolicy struct {
 	Mode NetworkMode `json:"mode"`
 	// Allow has the rules of NetworkRestricted, see ParseAllowRule.
 	Allow []string `json:"allow,omitempty"`
@@ -276,23 +276,23 @@ func AllowRuleFor(host string, port uint16) AllowRule {
 }
 
 // Check validates a policy. Its error has all mistakes.
-func (n *Network) Check() error {
-	var c check
-	n.check(&c)
-	return errors.Join(c.errs...)
+func (n *NetworkPolicy) Check() error {
+	var p problems
+	n.check(&p)
+	return errors.Join(p.errs...)
 }
 
-func (n *Network) check(c *check) {
-	c.that(slices.Contains(NetworkModes(), n.Mode), "network %q is unknown (known: %v)", n.Mode, NetworkModes())
-	c.that(n.Mode == NetworkRestricted || len(n.Allow) == 0 && !n.Learn, "network: allow and learn are only for %s", NetworkRestricted)
+func (n *NetworkPolicy) check(p *problems) {
+	p.require(slices.Contains(NetworkModes(), n.Mode), "network %q is unknown (known: %v)", n.Mode, NetworkModes())
+	p.require(n.Mode == NetworkRestricted || len(n.Allow) == 0 && !n.Learn, "network: allow and learn are only for %s", NetworkRestricted)
 	for _, s := range n.Allow {
 		if _, err := ParseAllowRule(s); err != nil {
-			c.errs = append(c.errs, err)
+			p.errs = append(p.errs, err)
 		}
 	}
 	for _, s := range n.DNS {
 		_, err := netip.ParseAddr(s)
-		c.that(err == nil, "network: dns %q is not an address", s)
+		p.require(err == nil, "network: dns %q is not an address", s)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // Order is the work order: everything that the guest needs for the task except secrets. Those are part of the Envelope
 // and are never written to disk.
 type Order struct {
-	Spec
+	BoxSpec
 
 	Version int    `json:"version"`
 	TaskID  string `json:"task_id"`
@@ -24,7 +24,7 @@ type Order struct {
 	// AttemptID identifies the attempt: 16 hex digits, new for every box. Together with the box's incarnation it is the
 	// holder of the task's lease on the remote.
 	AttemptID string `json:"attempt_id,omitempty"`
-	// IfExists says what the box does if the task exists on the remote; "" means ExistsRefuse.
+	// IfExists says what the box does if the task exists on the remote; "" means IfExistsRefuse.
 	IfExists IfExists `json:"if_exists,omitempty"`
 	// Ended lists attempts that the host knows to have ended, because their container exited or is missing. The box
 	// does not wait for their leases.
@@ -38,7 +38,7 @@ type Order struct {
 	Archive bool `json:"archive,omitempty"`
 
 	// Task is the prompt, byte for byte as the user gave it, in valid UTF-8 without NUL. No part of the system
-	// interprets it. In a mode that GoesOn it may be empty; a text that differs from the remote's is an addition to it.
+	// interprets it. In a mode that Continues it may be empty; a text that differs from the remote's is an addition to it.
 	Task string `json:"task"`
 
 	// Repo is the repository as the user named it (URL or host path), without credentials. Empty means a task without
@@ -52,16 +52,16 @@ type Order struct {
 	// TargetBranch is the task's branch: agent/<task id>-<slug>.
 	TargetBranch string `json:"target_branch"`
 
-	Validate []Command `json:"validate,omitempty"`
-	Dev      *Dev      `json:"dev,omitempty"`
-	Repair   Repair    `json:"repair,omitzero"`
-	Harness  Harness   `json:"harness"`
+	Validate []Check `json:"validate,omitempty"`
+	Dev      *Dev    `json:"dev,omitempty"`
+	Repair   Repair  `json:"repair,omitzero"`
+	Harness  Harness `json:"harness"`
 	// Review is the feedback for ModeRevise.
 	Review *Review `json:"review,omitempty"`
 	// Rebase configures ModeRebase.
 	Rebase *Rebase `json:"rebase,omitempty"`
-	// Stand configures ModeStand.
-	Stand *Stand `json:"stand,omitempty"`
+	// Standalone configures ModeStandalone.
+	Standalone *Standalone `json:"stand,omitempty"`
 
 	// MaxBudgetUSD limits the agent's cost for all attempts of the task together, in US dollars. nil means no limit.
 	MaxBudgetUSD *float64 `json:"max_budget_usd,omitempty"`
@@ -107,8 +107,8 @@ const (
 	PushSecretsAllow  = "allow"
 )
 
-// Command is a named shell command.
-type Command struct {
+// Check is a named shell command.
+type Check struct {
 	Name string `json:"name"`
 	Run  string `json:"run"`
 }
@@ -247,7 +247,7 @@ func (d *Dev) StartTimeout() time.Duration {
 	return seconds(d.StartTimeoutSeconds, DefaultDevStart)
 }
 
-// Timeout returns the wall-clock limit of the attempt; ModeStand has none.
+// Timeout returns the wall-clock limit of the attempt; ModeStandalone has none.
 func (o *Order) Timeout() time.Duration {
 	if o.TimeoutMinutes <= 0 {
 		return DefaultTimeout
@@ -299,50 +299,50 @@ func (o *Order) Check() error {
 		return fmt.Errorf("work order has version %d, this program reads version %d: use a CLI and an image of the same release",
 			o.Version, Version)
 	}
-	var c check
-	c.that(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
-	c.that(slices.Contains(Modes(), o.Mode), "mode %q is unknown (known: %q)", o.Mode, Modes())
-	o.checkIfExists(&c)
-	c.that(!o.Mode.GoesOn() || o.Repo != "", "a task without a repository cannot be resumed")
-	c.that((o.Mode == ModeRevise) == (o.Review != nil), "mode %s: review is required in mode revise and only there", o.Mode)
-	c.that((o.Mode == ModeRebase) == (o.Rebase != nil), "mode %s: rebase is required in mode rebase and only there", o.Mode)
+	var p problems
+	p.require(ValidTaskID(o.TaskID), "task_id %q is not T- and 8 of 0-9A-Z", o.TaskID)
+	p.require(slices.Contains(Modes(), o.Mode), "mode %q is unknown (known: %q)", o.Mode, Modes())
+	o.checkIfExists(&p)
+	p.require(!o.Mode.Continues() || o.Repo != "", "a task without a repository cannot be resumed")
+	p.require((o.Mode == ModeRevise) == (o.Review != nil), "mode %s: review is required in mode revise and only there", o.Mode)
+	p.require((o.Mode == ModeRebase) == (o.Rebase != nil), "mode %s: rebase is required in mode rebase and only there", o.Mode)
 	if o.Review != nil {
-		o.Review.check(&c)
+		o.Review.check(&p)
 	}
 	if o.Rebase != nil {
-		c.that(o.Rebase.Onto == "" || ValidRefName(o.Rebase.Onto), "rebase.onto %q is not a valid branch name", o.Rebase.Onto)
+		p.require(o.Rebase.Onto == "" || ValidRefName(o.Rebase.Onto), "rebase.onto %q is not a valid branch name", o.Rebase.Onto)
 	}
-	c.that(o.Repair.MaxAttempts >= 0 && o.Repair.MaxAttempts <= MaxRepairs, "repair.max_attempts %d is not from 0 to %d",
+	p.require(o.Repair.MaxAttempts >= 0 && o.Repair.MaxAttempts <= MaxRepairs, "repair.max_attempts %d is not from 0 to %d",
 		o.Repair.MaxAttempts, MaxRepairs)
 	// A plan has no attempt id; publish.Claim needs one.
-	c.that(o.AttemptID == "" || ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
-	o.checkStand(&c)
-	c.that(o.Mode.GoesOn() || o.Mode == ModeStand || strings.TrimSpace(o.Task) != "", "task is empty")
+	p.require(o.AttemptID == "" || ValidAttemptID(o.AttemptID), "attempt_id %q is not 16 hex digits", o.AttemptID)
+	o.checkStandalone(&p)
+	p.require(o.Mode.Continues() || o.Mode == ModeStandalone || strings.TrimSpace(o.Task) != "", "task is empty")
 	if err := checkText(o.Task); err != nil {
-		c.errs = append(c.errs, err)
+		p.errs = append(p.errs, err)
 	}
 	if o.Repo != "" {
-		o.checkRepo(&c)
+		o.checkRepo(&p)
 	}
-	c.that(o.Harness.Name != "" || o.Mode == ModeStand, "harness is missing")
-	o.checkSpec(&c)
+	p.require(o.Harness.Name != "" || o.Mode == ModeStandalone, "harness is missing")
+	o.checkSpec(&p)
 	if o.MaxBudgetUSD != nil {
-		c.that(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
+		p.require(positive(*o.MaxBudgetUSD), "max_budget_usd %v is not a positive number", *o.MaxBudgetUSD)
 	}
 	for id, usd := range o.SpentUSDByAttempt {
-		c.that(ValidAttemptID(id) && positive(usd), "spent_usd_by_attempt: %v of %q is not a positive number by attempt id", usd, id)
+		p.require(ValidAttemptID(id) && positive(usd), "spent_usd_by_attempt: %v of %q is not a positive number by attempt id", usd, id)
 	}
-	c.that(positive(o.TimeoutMinutes) || o.Mode == ModeStand, "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
+	p.require(positive(o.TimeoutMinutes) || o.Mode == ModeStandalone, "timeout_minutes %v is not a positive number", o.TimeoutMinutes)
 	for name, v := range map[string]float64{
 		"push_interval_seconds": o.PushIntervalSeconds, "checkpoint_interval_seconds": o.CheckpointIntervalSeconds,
 		"hang_timeout_seconds": o.HangTimeoutSeconds,
 	} {
-		c.that(v == 0 || positive(v), "%s %v is not a positive number", name, v)
+		p.require(v == 0 || positive(v), "%s %v is not a positive number", name, v)
 	}
-	if len(c.errs) == 0 {
+	if len(p.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("work order is invalid: %w", errors.Join(c.errs...))
+	return fmt.Errorf("work order is invalid: %w", errors.Join(p.errs...))
 }
 
 func checkText(s string) error {
@@ -355,19 +355,19 @@ func checkText(s string) error {
 	return nil
 }
 
-type check struct{ errs []error }
+type problems struct{ errs []error }
 
-func (c *check) that(ok bool, format string, a ...any) {
+func (p *problems) require(ok bool, format string, a ...any) {
 	if !ok {
-		c.errs = append(c.errs, fmt.Errorf(format, a...))
+		p.errs = append(p.errs, fmt.Errorf(format, a...))
 	}
 }
 
 func positive(f float64) bool { return f > 0 && !math.IsInf(f, 0) && !math.IsNaN(f) }
 
-func (o *Order) checkRepo(c *check) {
-	c.that(o.CloneURL != "", "clone_url is missing")
-	c.that(ValidRefName(o.TargetBranch), "target_branch %q is not a valid branch name", o.TargetBranch)
-	c.that(o.Branch == "" || ValidRefName(o.Branch), "branch %q is not a valid branch name", o.Branch)
-	c.that(o.Branch != o.TargetBranch, "branch and target_branch are both %q: the base branch is never written", o.Branch)
+func (o *Order) checkRepo(p *problems) {
+	p.require(o.CloneURL != "", "clone_url is missing")
+	p.require(ValidRefName(o.TargetBranch), "target_branch %q is not a valid branch name", o.TargetBranch)
+	p.require(o.Branch == "" || ValidRefName(o.Branch), "branch %q is not a valid branch name", o.Branch)
+	p.require(o.Branch != o.TargetBranch, "branch and target_branch are both %q: the base branch is never written", o.Branch)
 }

@@ -17,16 +17,16 @@ type Transition string
 
 // Transitions. "Base" is the commit at which the task began, "head" the last commit of its branch.
 const (
-	StillPasses Transition = "pass→pass"
-	Fixed       Transition = "fail→pass" // failed or was skipped on base
-	Broken      Transition = "pass→fail"
-	StillFails  Transition = "fail→fail"
-	NewPasses   Transition = "new" // missing on base, passes on head
-	NewFails    Transition = "new→fail"
-	Gone        Transition = "deleted" // on base, missing on head
-	NowSkipped  Transition = "skipped" // ran on base, or is new, and is skipped on head
-	Flaky       Transition = "flaky"   // repeats at one commit differ
-	NotCompared Transition = ""        // only one side could be run
+	TransitionStillPasses Transition = "pass→pass"
+	TransitionFixed       Transition = "fail→pass" // failed or was skipped on base
+	TransitionBroken      Transition = "pass→fail"
+	TransitionStillFails  Transition = "fail→fail"
+	TransitionNewPasses   Transition = "new" // missing on base, passes on head
+	TransitionNewFails    Transition = "new→fail"
+	TransitionDeleted     Transition = "deleted" // on base, missing on head
+	TransitionSkipped     Transition = "skipped" // ran on base, or is new, and is skipped on head
+	TransitionFlaky       Transition = "flaky"   // repeats at one commit differ
+	TransitionNotCompared Transition = ""        // only one side could be run
 )
 
 // TestChange compares one test of a check on both sides.
@@ -70,7 +70,7 @@ type CheckProof struct {
 	BaseVaries bool `json:"base_varies,omitempty"`
 	// Report is the format of the test report; "" if there was none.
 	Report string `json:"report"`
-	// Counts has the number of tests by transition. Tests has those that are not StillPasses, the worst first, at most
+	// Counts has the number of tests by transition. Tests has those that are not TransitionStillPasses, the worst first, at most
 	// MaxTestChanges.
 	Counts map[Transition]int `json:"counts"`
 	Tests  []TestChange       `json:"tests"`
@@ -85,32 +85,32 @@ type CheckProof struct {
 // MaxTestChanges is the limit of the tests of a check in a result; others are only counted.
 const MaxTestChanges = 200
 
-// Flag is a warning to reviewers about a passing check.
-type Flag struct {
+// TestFinding is a warning to reviewers about a passing check.
+type TestFinding struct {
 	// Kind is one of the Flag constants.
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Line int    `json:"line"` // from 1; 0 means the whole file
 	Text string `json:"text"` // the finding, for people
-	// Added and Deleted count the lines that differ, for FlagTestEdited and a deleted file.
+	// Added and Deleted count the lines that differ, for FindingTestEdited and a deleted file.
 	Added   int `json:"added,omitempty"`
 	Deleted int `json:"deleted,omitempty"`
 }
 
 // Kinds of flags.
 const (
-	FlagTestEdited    = "test-edited"    // head changes a test file of base; no alarm by itself
-	FlagBaseTests     = "base-tests"     // a check that passes on head fails with base's version of the test files
-	FlagTestDeleted   = "test-deleted"   // a test file, or a test that only base's report has
-	FlagTestSkipped   = "test-skipped"   // by the reports
-	FlagReportMissing = "report-missing" // a check that passes leaves no test report on head, and left one on base
-	FlagCheckEdited   = "check-edited"   // a file that a command names, or that decides what checks run
-	FlagBrokenOnHead  = "broken"         // passed on base, fails on head
-	FlagNothingProven = "not-proven"     // no check shows a difference between base and head
+	FindingTestEdited    = "test-edited"    // head changes a test file of base; no alarm by itself
+	FindingBaseTests     = "base-tests"     // a check that passes on head fails with base's version of the test files
+	FindingTestDeleted   = "test-deleted"   // a test file, or a test that only base's report has
+	FindingTestSkipped   = "test-skipped"   // by the reports
+	FindingReportMissing = "report-missing" // a check that passes leaves no test report on head, and left one on base
+	FindingCheckEdited   = "check-edited"   // a file that a command names, or that decides what checks run
+	FindingBrokenOnHead  = "broken"         // passed on base, fails on head
+	FindingNothingProven = "not-proven"     // no check shows a difference between base and head
 
 	// Written by older versions only.
-	FlagTestWeakened = "test-weakened"
-	FlagHardCoded    = "hard-coded" // a value that a test expects appears as a constant in the code
+	FindingTestWeakened = "test-weakened"
+	FindingHardCoded    = "hard-coded" // a value that a test expects appears as a constant in the code
 )
 
 // Proof is the outcome of the checks in clean checkouts of base and head.
@@ -119,8 +119,8 @@ type Proof struct {
 	Head   string       `json:"head"` // commit
 	Checks []CheckProof `json:"checks"`
 	// Pages are those of the development server; empty without one.
-	Pages []PageProof `json:"pages"`
-	Flags []Flag      `json:"flags"`
+	Pages        []PageProof   `json:"pages"`
+	TestFindings []TestFinding `json:"flags"`
 	// Reasons say which parts are missing and why; empty if everything was run.
 	Reasons Reasons `json:"reasons"`
 }
@@ -166,8 +166,8 @@ type SurfaceFinding struct {
 	Line int    `json:"line"` // in the new file, from 1; 0 means the whole file
 	// Text says in one line for a human what happened to the file and why it matters, without control characters.
 	Text string `json:"text"`
-	// Grave marks kinds that a reviewer should look at first, such as workflows, hooks and settings of agents.
-	Grave bool `json:"grave"`
+	// Severe marks kinds that a reviewer should look at first, such as workflows, hooks and settings of agents.
+	Severe bool `json:"grave"`
 }
 
 // PageProof compares a page of the development server on both sides, at one width.

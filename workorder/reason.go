@@ -68,18 +68,18 @@ func (r Reasons) Each(f func(string) string) Reasons {
 	return r
 }
 
-// Said has the reasons as a sentence and a code, for scripts and for older versions, which write nothing else.
-type Said struct {
+// LegacyReason has the reasons as a sentence and a code, for scripts and for older versions, which write nothing else.
+type LegacyReason struct {
 	Reason     string     `json:"reason"`
 	ReasonCode ReasonCode `json:"reason_code"` // of the decisive reason
 }
 
-// Said returns r for scripts, which is written in addition to the list.
-func (r Reasons) Said() Said { return Said{r.String(), r.Code()} }
+// Legacy returns r for scripts, which is written in addition to the list.
+func (r Reasons) Legacy() LegacyReason { return LegacyReason{r.String(), r.Code()} }
 
 // Listed returns the list that was read together with s; if an older version wrote no list, the one reason of s.
-func (s Said) Listed(list Reasons) Reasons {
-	if len(list) > 0 || s == (Said{}) {
+func (s LegacyReason) Listed(list Reasons) Reasons {
+	if len(list) > 0 || s == (LegacyReason{}) {
 		return list
 	}
 	return Reasons{{Code: s.ReasonCode, Detail: s.Reason}}
@@ -93,7 +93,7 @@ type Ending struct {
 }
 
 // Succeeded returns the ending of a success.
-func Succeeded() Ending { return Ending{Status: StatusSuccess, EndedBy: ByAgent} }
+func Succeeded() Ending { return Ending{Status: StatusSuccess, EndedBy: EndedByAgent} }
 
 // ReasonCode is the machine-readable reason of an ending, finer than Status and EndedBy.
 type ReasonCode string
@@ -174,17 +174,17 @@ const (
 
 // Reasons why a part of a proof is missing, in addition to ReasonSetup.
 const (
-	ReasonSameCommit ReasonCode = "same_commit"    // base and head are equal
-	ReasonNoBase     ReasonCode = "no_base_commit" // the task began without a commit, or the remote no longer has it
-	ReasonNoTime     ReasonCode = "no_time"
-	ReasonNoPlace    ReasonCode = "no_clean_place"  // no clean room for a side
-	ReasonWeakPlace  ReasonCode = "place_not_clean" // leftovers of the agent may be visible in it
-	ReasonRemains    ReasonCode = "not_removed"     // leftovers of a side, or containers of the agent
-	ReasonCheckout   ReasonCode = "no_checkout"
-	ReasonWorkspace  ReasonCode = "names_workspace" // a check that uses the agent's workspace
-	ReasonCheck      ReasonCode = "check_not_run"
-	ReasonNotRead    ReasonCode = "change_not_read" // flags may be missing
-	ReasonPages      ReasonCode = "pages_not_seen"
+	ReasonSameCommit   ReasonCode = "same_commit"    // base and head are equal
+	ReasonNoBase       ReasonCode = "no_base_commit" // the task began without a commit, or the remote no longer has it
+	ReasonNoTime       ReasonCode = "no_time"
+	ReasonNoCleanRoom  ReasonCode = "no_clean_place"  // no clean room for a side
+	ReasonRoomNotClean ReasonCode = "place_not_clean" // leftovers of the agent may be visible in it
+	ReasonRemains      ReasonCode = "not_removed"     // leftovers of a side, or containers of the agent
+	ReasonCheckout     ReasonCode = "no_checkout"
+	ReasonWorkspace    ReasonCode = "names_workspace" // a check that uses the agent's workspace
+	ReasonCheck        ReasonCode = "check_not_run"
+	ReasonNotRead      ReasonCode = "change_not_read" // flags may be missing
+	ReasonPages        ReasonCode = "pages_not_seen"
 )
 
 // ReasonCodes returns every reason code.
@@ -197,7 +197,7 @@ func ReasonCodes() []ReasonCode {
 		ReasonUnchanged, ReasonNoPlan, ReasonUnread, ReasonValidation, ReasonWorse, ReasonAsBefore, ReasonConflicts, ReasonUnresolved,
 		ReasonRebase, ReasonLanding, ReasonPush, ReasonSecret,
 		ReasonUncommitted, ReasonLost, ReasonLeft, ReasonUnsaved, ReasonServiceLost,
-		ReasonSameCommit, ReasonNoBase, ReasonNoTime, ReasonNoPlace, ReasonWeakPlace, ReasonRemains, ReasonCheckout, ReasonWorkspace,
+		ReasonSameCommit, ReasonNoBase, ReasonNoTime, ReasonNoCleanRoom, ReasonRoomNotClean, ReasonRemains, ReasonCheckout, ReasonWorkspace,
 		ReasonCheck, ReasonNotRead, ReasonPages,
 	}
 }

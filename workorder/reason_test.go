@@ -111,22 +111,22 @@ func TestReasonsOfAttempts(t *testing.T) {
 	}
 	var older struct {
 		Attempts, Earlier []struct {
-			Said
+			LegacyReason
 			Reasons []Reason
 		}
 	}
-	if err := json.Unmarshal(b, &older); err != nil || older.Attempts[0].Said != (Said{"unit failed; no route", ReasonValidation}) ||
+	if err := json.Unmarshal(b, &older); err != nil || older.Attempts[0].LegacyReason != (LegacyReason{"unit failed; no route", ReasonValidation}) ||
 		older.Attempts[1].Reasons == nil {
 		t.Errorf("state as an older version reads it: %+v, %v", older, err)
 	}
-	if b, err = (&Result{Earlier: []Earlier{{Number: 1, Reasons: want}, {Number: 2}}}).Encode(); err != nil {
+	if b, err = (&Result{PastAttempts: []PastAttempt{{Number: 1, Reasons: want}, {Number: 2}}}).Encode(); err != nil {
 		t.Fatal(err)
 	}
 	r, err := DecodeResult(b)
-	if err != nil || !slices.Equal(r.Earlier[0].Reasons, want) || r.Earlier[0].Number != 1 || len(r.Earlier[1].Reasons) != 0 {
+	if err != nil || !slices.Equal(r.PastAttempts[0].Reasons, want) || r.PastAttempts[0].Number != 1 || len(r.PastAttempts[1].Reasons) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := json.Unmarshal(b, &older); err != nil || older.Earlier[0].Said != (Said{"unit failed; no route", ReasonValidation}) ||
+	if err := json.Unmarshal(b, &older); err != nil || older.Earlier[0].LegacyReason != (LegacyReason{"unit failed; no route", ReasonValidation}) ||
 		older.Earlier[1].Reasons == nil {
 		t.Errorf("result as a script reads it: %+v, %v", older, err)
 	}
@@ -136,12 +136,12 @@ func TestReasonsOfAttempts(t *testing.T) {
 		{"id":"a","number":1,"status":"failed","ended_by":"validation","reason":"unit failed; no route","reason_code":"validation_failed","head_sha":"h"},
 		{"id":"b","number":2,"status":"","ended_by":"","reason":""}]}`), "T-A1B2C3D4")
 	if err != nil || !slices.Equal(s.Attempts[0].Reasons, said) || s.Attempts[0].HeadSHA != "h" ||
-		s.Attempts[0].EndedBy != ByValidation || s.Attempts[1].Reasons != nil {
+		s.Attempts[0].EndedBy != EndedByValidation || s.Attempts[1].Reasons != nil {
 		t.Errorf("state of an older version: %+v, %v", s, err)
 	}
 	r, err = DecodeResult([]byte(`{"version":1,"earlier":[{"number":1,"mode":"create","status":"failed","reason":"unit failed; no ` +
 		`route","reason_code":"validation_failed","cost_usd":2}]}`))
-	if err != nil || !slices.Equal(r.Earlier[0].Reasons, said) || r.Earlier[0].Mode != ModeCreate || *r.Earlier[0].CostUSD != 2 {
+	if err != nil || !slices.Equal(r.PastAttempts[0].Reasons, said) || r.PastAttempts[0].Mode != ModeCreate || *r.PastAttempts[0].CostUSD != 2 {
 		t.Errorf("result of an older version: %+v, %v", r, err)
 	}
 }

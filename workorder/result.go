@@ -41,10 +41,10 @@ type Result struct {
 	Commits    []Commit `json:"commits"`
 	// Changes has the files of the newest commits by SHA, at most MaxChanges of each.
 	Changes map[string][]FileChange `json:"changes"`
-	// Earlier has the attempts before this one, oldest first.
-	Earlier []Earlier `json:"earlier"`
-	// Asked is the task's text; nil if the attempt ended before that was known.
-	Asked *Asked `json:"asked"`
+	// PastAttempts has the attempts before this one, oldest first.
+	PastAttempts []PastAttempt `json:"earlier"`
+	// TaskText is the task's text; nil if the attempt ended before that was known.
+	TaskText *TaskText `json:"asked"`
 	// Checkpoint is the last checkpoint on the remote; nil if there is none, or if the branch has all of it.
 	Checkpoint *Checkpoint `json:"checkpoint"`
 	// Restored is the initial state of a continued attempt; nil if it ended before.
@@ -78,7 +78,7 @@ type Result struct {
 	// EvidenceLeft are paths missing in it: too large, too many, or deleted.
 	EvidenceLeft []string `json:"evidence_left"`
 	Image        Image    `json:"image"`
-	Host         Host     `json:"host"`
+	Platform     Platform `json:"host"`
 	Warnings     []string `json:"warnings"`
 }
 
@@ -100,8 +100,8 @@ type FileChange struct {
 // MaxChanges is the limit of the files of a commit in a result.
 const MaxChanges = 100
 
-// Earlier is the outcome of an earlier attempt.
-type Earlier struct {
+// PastAttempt is the outcome of an earlier attempt.
+type PastAttempt struct {
 	Number  int      `json:"number"`
 	Mode    Mode     `json:"mode"`
 	Status  Status   `json:"status"`
@@ -110,41 +110,41 @@ type Earlier struct {
 }
 
 // MarshalJSON writes the reasons as a list and as a Said.
-func (e Earlier) MarshalJSON() ([]byte, error) {
-	type plain Earlier // without this method
+func (e PastAttempt) MarshalJSON() ([]byte, error) {
+	type plain PastAttempt // without this method
 	c := plain(e)
 	c.Reasons = orEmpty(c.Reasons)
 	return json.Marshal(struct {
 		plain
-		Said
-	}{c, e.Reasons.Said()})
+		LegacyReason
+	}{c, e.Reasons.Legacy()})
 }
 
 // UnmarshalJSON also reads results of older versions.
-func (e *Earlier) UnmarshalJSON(b []byte) error {
-	type plain Earlier // without this method
+func (e *PastAttempt) UnmarshalJSON(b []byte) error {
+	type plain PastAttempt // without this method
 	both := struct {
 		*plain
-		Said
+		LegacyReason
 	}{plain: (*plain)(e)}
 	err := json.Unmarshal(b, &both)
 	e.Reasons = both.Listed(e.Reasons)
 	return err
 }
 
-// Asked is the task's text with all additions. State has the full text.
-type Asked struct {
+// TaskText is the task's text with all additions. State has the full text.
+type TaskText struct {
 	Task  string   `json:"task"`
 	Added []string `json:"added"` // additions, oldest first
 }
 
-// MaxAsked limits the task in a result, and the additions to it, in bytes each.
-const MaxAsked = 128 << 10
+// MaxTaskText limits the task in a result, and the additions to it, in bytes each.
+const MaxTaskText = 128 << 10
 
-// Asked returns the task's text, shortened: the newest additions are kept.
-func (s *State) Asked() *Asked {
-	a := &Asked{Task: cutText(s.Task, MaxAsked), Added: []string{}}
-	room := MaxAsked
+// TaskText returns the task's text, shortened: the newest additions are kept.
+func (s *State) TaskText() *TaskText {
+	a := &TaskText{Task: cutText(s.Task, MaxTaskText), Added: []string{}}
+	room := MaxTaskText
 	for _, text := range slices.Backward(s.Added) {
 		if room <= 0 {
 			break
@@ -300,8 +300,8 @@ type Image struct {
 	Name   string `json:"name"`
 }
 
-// Host describes the engine and the isolation of the box.
-type Host struct {
+// Platform describes the engine and the isolation of the box.
+type Platform struct {
 	Isolation     string `json:"isolation"`
 	OCIRuntime    string `json:"oci_runtime"`
 	StorageDriver string `json:"storage_driver"` // "" if the inner engine never started
@@ -330,7 +330,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c := plain(r)
 	c.Version = Version
 	c.Commits = orEmpty(c.Commits)
-	c.Earlier = orEmpty(c.Earlier)
+	c.PastAttempts = orEmpty(c.PastAttempts)
 	if c.Changes == nil {
 		c.Changes = map[string][]FileChange{}
 	}
@@ -347,8 +347,8 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	c.Warnings = orEmpty(c.Warnings)
 	return json.Marshal(struct {
 		plain
-		Said
-	}{c, r.Reasons.Said()})
+		LegacyReason
+	}{c, r.Reasons.Legacy()})
 }
 
 // UnmarshalJSON also reads results of older versions.
@@ -356,7 +356,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 	type plain Result // without this method
 	both := struct {
 		*plain
-		Said
+		LegacyReason
 	}{plain: (*plain)(r)}
 	err := json.Unmarshal(b, &both)
 	r.Reasons = both.Listed(r.Reasons)

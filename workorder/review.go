@@ -20,10 +20,10 @@ type Review struct {
 
 // Sources of feedback.
 const (
-	FromThread  = "thread"  // an unresolved review thread on a line or file
-	FromReview  = "review"  // the text of a review
-	FromComment = "comment" // a comment on the pull request
-	FromFile    = "file"    // --feedback-file
+	ReviewFromThread  = "thread"  // an unresolved review thread on a line or file
+	ReviewFromReview  = "review"  // the text of a review
+	ReviewFromComment = "comment" // a comment on the pull request
+	ReviewFromFile    = "file"    // --feedback-file
 )
 
 // ReviewItem is one piece of feedback.
@@ -63,15 +63,15 @@ func (s *State) Feedback(m Mode) *Review {
 // MaxReviewItems is the limit of Review.Items; further feedback is for the next attempt.
 const MaxReviewItems = 100
 
-func (r *Review) check(c *check) {
-	c.that(len(r.Items) > 0 && len(r.Items) <= MaxReviewItems, "review has %d items: use 1 to %d", len(r.Items), MaxReviewItems)
+func (r *Review) check(p *problems) {
+	p.require(len(r.Items) > 0 && len(r.Items) <= MaxReviewItems, "review has %d items: use 1 to %d", len(r.Items), MaxReviewItems)
 	for i := range r.Items {
 		it := &r.Items[i]
-		c.that(it.Number == i+1, "review item %d is numbered %d", i+1, it.Number)
-		c.that(len(it.Notes) > 0, "review item %d has no text", i+1)
+		p.require(it.Number == i+1, "review item %d is numbered %d", i+1, it.Number)
+		p.require(len(it.Notes) > 0, "review item %d has no text", i+1)
 		for _, n := range it.Notes {
 			if err := checkText(n.Text); err != nil {
-				c.errs = append(c.errs, fmt.Errorf("review item %d: %w", i+1, err))
+				p.errs = append(p.errs, fmt.Errorf("review item %d: %w", i+1, err))
 			}
 		}
 	}
@@ -79,11 +79,11 @@ func (r *Review) check(c *check) {
 
 // Answers to an item of feedback.
 const (
-	AnsweredByCommit = "commit" // commits of the branch name it
-	AnsweredByReason = "reason" // the agent gives a reason not to address it
-	NotAnswered      = "none"   // the agent did not answer it
-	NotCommanded     = "quoted" // not from a user with write access
-	LeftForLater     = "later"  // omitted in a full prompt: the next attempt has it
+	AnswerCommit   = "commit" // commits of the branch name it
+	AnswerReason   = "reason" // the agent gives a reason not to address it
+	AnswerNone     = "none"   // the agent did not answer it
+	AnswerQuoted   = "quoted" // not from a user with write access
+	AnswerDeferred = "later"  // omitted in a full prompt: the next attempt has it
 )
 
 // ReviewAnswer is the outcome of one item of feedback.
@@ -111,9 +111,9 @@ type ReviewAnswer struct {
 func (r *Result) Unaddressed() (open, of int) {
 	for i := range r.Review {
 		switch r.Review[i].Answer {
-		case NotCommanded:
+		case AnswerQuoted:
 			continue
-		case NotAnswered, LeftForLater:
+		case AnswerNone, AnswerDeferred:
 			open++
 		}
 		of++
@@ -155,8 +155,8 @@ type RangePair struct {
 	New     string `json:"new"` // commit; empty: RangeDropped
 	Subject string `json:"subject"`
 	How     string `json:"how"` // one of the constants above
-	// Why describes the difference for people, such as "conflict in a.go, resolved by the agent".
-	Why string `json:"why"`
+	// Reason describes the difference for people, such as "conflict in a.go, resolved by the agent".
+	Reason string `json:"why"`
 }
 
 // RepairRound is one round of failed validation sent back to the agent.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Spec describes a box: its image and isolation, contents, network and limits.
-type Spec struct {
+// BoxSpec describes a box: its image and isolation, contents, network and limits.
+type BoxSpec struct {
 	// Image is the requested image; "" means the default.
 	Image string `json:"image,omitempty"`
 	// ImageID is the engine's id of the box's image. Orders of older CLIs omit it; no setup cache is kept then.
@@ -27,7 +27,7 @@ type Spec struct {
 	ImageEnv map[string]string `json:"image_env,omitempty"`
 	// SecretNames lists the names in Envelope.Secrets. Both sides compare them, so that a lost secret is an error.
 	SecretNames []string `json:"secret_names,omitempty"`
-	// SecretUses has the consumers of secrets by name; the default is ForCommands.
+	// SecretUses has the consumers of secrets by name; the default is SecretForCommands.
 	SecretUses map[string]SecretUse `json:"secret_uses,omitempty"`
 	Gateway    Gateway              `json:"gateway,omitzero"`
 	Packages   []string             `json:"packages,omitempty"`
@@ -38,9 +38,9 @@ type Spec struct {
 	// is then a warning, which the agent receives.
 	Found bool `json:"found,omitempty"`
 	// SetupAsked reports that the user requested the setup commands nevertheless: a failure is an error.
-	SetupAsked bool    `json:"setup_asked,omitempty"`
-	Network    Network `json:"network"`
-	Limits     Limits  `json:"limits"`
+	SetupAsked bool          `json:"setup_asked,omitempty"`
+	Network    NetworkPolicy `json:"network"`
+	Limits     Limits        `json:"limits"`
 	// HostImages are the service images that the host can stream into the box on request (EventImageRequest), so that
 	// no registry is needed: the host's image id by name. A cached image with another id is outdated.
 	HostImages map[string]string `json:"host_images,omitempty"`
@@ -127,32 +127,32 @@ func ValidServiceName(s string) bool { return serviceName.MatchString(s) }
 // ValidEnvName reports whether s is a valid name of an environment variable.
 func ValidEnvName(s string) bool { return envName.MatchString(s) }
 
-func (s *Spec) checkSpec(c *check) {
-	c.that(slices.Contains([]string{"", IsolationConfined, IsolationPrivileged}, s.Isolation), "isolation %q is unknown", s.Isolation)
-	s.Network.check(c)
-	s.checkGateway(c)
-	s.checkServices(c)
-	s.checkTools(c)
+func (s *BoxSpec) checkSpec(p *problems) {
+	p.require(slices.Contains([]string{"", IsolationConfined, IsolationPrivileged}, s.Isolation), "isolation %q is unknown", s.Isolation)
+	s.Network.check(p)
+	s.checkGateway(p)
+	s.checkServices(p)
+	s.checkTools(p)
 	for k := range s.Env {
-		c.that(ValidEnvName(k), "environment name %q is not valid", k)
+		p.require(ValidEnvName(k), "environment name %q is not valid", k)
 	}
 	for k := range s.ImageEnv {
 		_, twice := s.Env[k]
-		c.that(ValidEnvName(k) && !twice, "environment name %q is not valid, or given twice", k)
+		p.require(ValidEnvName(k) && !twice, "environment name %q is not valid, or given twice", k)
 	}
 }
 
-func (s *Spec) checkServices(c *check) {
+func (s *BoxSpec) checkServices(p *problems) {
 	seen := map[string]bool{}
 	for i := range s.Services {
 		one := &s.Services[i]
-		c.that(ValidServiceName(one.Name), "service name %q is not a host name", one.Name)
-		c.that(!seen[one.Name], "service %q is given twice", one.Name)
+		p.require(ValidServiceName(one.Name), "service name %q is not a host name", one.Name)
+		p.require(!seen[one.Name], "service %q is given twice", one.Name)
 		seen[one.Name] = true
-		c.that(one.Image != "", "service %q has no image", one.Name)
+		p.require(one.Image != "", "service %q has no image", one.Name)
 		for _, v := range one.Volumes {
 			name, target, ok := strings.Cut(v, ":")
-			c.that(ok && name != "" && !strings.ContainsAny(name, "/\\") && path.IsAbs(target),
+			p.require(ok && name != "" && !strings.ContainsAny(name, "/\\") && path.IsAbs(target),
 				"service %q: volume %q is not name:/path: host directories are not available in the sandbox", one.Name, v)
 		}
 	}

@@ -86,15 +86,15 @@ type State struct {
 	// ReviewedUntil is the time of the newest answered feedback.
 	ReviewedUntil time.Time `json:"reviewed_until,omitzero"`
 	// Lease is the current task lease; nil if none.
-	Lease *Lease `json:"lease"`
+	Lease *TaskLease `json:"lease"`
 	// Attempts are the attempts so far, oldest first.
 	Attempts []Attempt `json:"attempts"`
 }
 
-// Lease is the exclusive right to push to the task's refs. The holder moves AliveRef every CheckpointInterval, or every
+// TaskLease is the exclusive right to push to the task's refs. The holder moves AliveRef every CheckpointInterval, or every
 // LeaseRenewal if that is longer. A box that wants the lease watches AliveRef and StateRef for TTLSeconds on its own
 // clock, so that clocks of two machines are never compared. A change of either ref means that the holder is alive.
-type Lease struct {
+type TaskLease struct {
 	AttemptID string `json:"attempt_id"`
 	// Incarnation is a random id of the holder: one order given to two boxes has one attempt and two holders.
 	Incarnation string    `json:"incarnation,omitempty"`
@@ -144,8 +144,8 @@ func (a Attempt) MarshalJSON() ([]byte, error) {
 	c.Reasons = orEmpty(c.Reasons)
 	return json.Marshal(struct {
 		plain
-		Said
-	}{c, a.Reasons.Said()})
+		LegacyReason
+	}{c, a.Reasons.Legacy()})
 }
 
 // UnmarshalJSON also reads states of older versions.
@@ -153,7 +153,7 @@ func (a *Attempt) UnmarshalJSON(b []byte) error {
 	type plain Attempt // without this method
 	both := struct {
 		*plain
-		Said
+		LegacyReason
 	}{plain: (*plain)(a)}
 	err := json.Unmarshal(b, &both)
 	a.Reasons = both.Listed(a.Reasons)
@@ -234,9 +234,9 @@ func DecodeState(b []byte, taskID string) (*State, error) {
 		return nil, fmt.Errorf("task state has %d additions, more than %d", len(s.Added), MaxAdded)
 	}
 	if s.Review != nil {
-		var c check
-		if s.Review.check(&c); len(c.errs) > 0 {
-			return nil, fmt.Errorf("task state: %w", errors.Join(c.errs...))
+		var p problems
+		if s.Review.check(&p); len(p.errs) > 0 {
+			return nil, fmt.Errorf("task state: %w", errors.Join(p.errs...))
 		}
 	}
 	for _, text := range append([]string{s.Task}, s.Added...) {

@@ -36,27 +36,27 @@ type EndedBy string
 
 // Values of EndedBy.
 const (
-	ByAgent      EndedBy = "agent"      // the agent finished (or failed) by itself
-	ByValidation EndedBy = "validation" // a validate command failed
-	BySetup      EndedBy = "setup"      // packages, tools, .env or a setup command failed
-	ByServices   EndedBy = "services"   // a service failed or never became healthy
-	ByGit        EndedBy = "git"        // clone or push failed
-	ByBox        EndedBy = "box"        // boot, inner engine or PID 1 failed
-	ByOrder      EndedBy = "order"      // the order could not be read or obeyed
-	BySignal     EndedBy = "signal"     // SIGTERM or SIGINT
-	ByTimeout    EndedBy = "timeout"    // wall clock
-	ByBudget     EndedBy = "budget"     // money
-	ByLimit      EndedBy = "limit"      // a usage limit of the model's provider
-	ByHang       EndedBy = "hang"       // the agent was inactive
-	ByLease      EndedBy = "lease"      // another box works on the task
-	ByHost       EndedBy = "host"       // the container vanished or the engine died
+	EndedByAgent      EndedBy = "agent"      // the agent finished (or failed) by itself
+	EndedByValidation EndedBy = "validation" // a validate command failed
+	EndedBySetup      EndedBy = "setup"      // packages, tools, .env or a setup command failed
+	EndedByServices   EndedBy = "services"   // a service failed or never became healthy
+	EndedByGit        EndedBy = "git"        // clone or push failed
+	EndedByBox        EndedBy = "box"        // boot, inner engine or PID 1 failed
+	EndedByOrder      EndedBy = "order"      // the order could not be read or obeyed
+	EndedBySignal     EndedBy = "signal"     // SIGTERM or SIGINT
+	EndedByTimeout    EndedBy = "timeout"    // wall clock
+	EndedByBudget     EndedBy = "budget"     // money
+	EndedByLimit      EndedBy = "limit"      // a usage limit of the model's provider
+	EndedByHang       EndedBy = "hang"       // the agent was inactive
+	EndedByLease      EndedBy = "lease"      // another box works on the task
+	EndedByHost       EndedBy = "host"       // the container vanished or the engine died
 )
 
 // Endings returns every EndedBy.
 func Endings() []EndedBy {
 	return []EndedBy{
-		ByAgent, ByValidation, BySetup, ByServices, ByGit, ByBox, ByOrder, BySignal, ByTimeout, ByBudget,
-		ByLimit, ByHang, ByLease, ByHost,
+		EndedByAgent, EndedByValidation, EndedBySetup, EndedByServices, EndedByGit, EndedByBox, EndedByOrder, EndedBySignal, EndedByTimeout, EndedByBudget,
+		EndedByLimit, EndedByHang, EndedByLease, EndedByHost,
 	}
 }
 
@@ -95,17 +95,17 @@ func ExitCode(s Status, by EndedBy) int {
 	case StatusBudgetExceeded:
 		return ExitBudget
 	case StatusFailed:
-		if by == ByServices {
+		if by == EndedByServices {
 			return ExitBox
 		}
 		return ExitTaskFailed
 	case StatusError:
 		switch by {
-		case ByGit, ByLease:
+		case EndedByGit, EndedByLease:
 			return ExitGit
-		case ByOrder:
+		case EndedByOrder:
 			return ExitInvalid
-		case ByBox, ByServices, ByHost:
+		case EndedByBox, EndedByServices, EndedByHost:
 			return ExitBox
 		}
 	case StatusLost:
@@ -121,9 +121,9 @@ func Resumable(s Status, by EndedBy) bool {
 	case StatusInterrupted, StatusTimeout, StatusBudgetExceeded, StatusParked, StatusLost:
 		return true
 	case StatusError:
-		return by != ByOrder
+		return by != EndedByOrder
 	case StatusFailed:
-		return by == ByAgent || by == ByHang || by == ByServices
+		return by == EndedByAgent || by == EndedByHang || by == EndedByServices
 	}
 	return false
 }

@@ -21,9 +21,9 @@ func ValidTool(name string) bool { return slices.Contains(toolNames, name) }
 // ValidToolVersion reports whether s is a version or a range of versions.
 func ValidToolVersion(s string) bool { return toolVersion.MatchString(s) }
 
-func (s *Spec) checkTools(c *check) {
+func (s *BoxSpec) checkTools(p *problems) {
 	for name, version := range s.Tools {
-		c.that(ValidTool(name), "tool %q is unknown", name)
-		c.that(ValidToolVersion(version), "invalid version %q of tool %q", version, name)
+		p.require(ValidTool(name), "tool %q is unknown", name)
+		p.require(ValidToolVersion(version), "invalid version %q of tool %q", version, name)
 	}
 }

@@ -16,7 +16,7 @@ func validOrder() Order {
 		Version: Version, TaskID: "T-A1B2C3D4", Mode: ModeCreate, Project: "p", Task: "do it",
 		Repo: "https://example.org/a.git", CloneURL: "https://example.org/a.git", Branch: "main",
 		AttemptID: "0123456789abcdef", TargetBranch: "agent/T-A1B2C3D4-do-it", Harness: Harness{Name: "command", Command: []string{"true"}},
-		TimeoutMinutes: 0.5, Spec: Spec{Network: Network{Mode: NetworkFull}},
+		TimeoutMinutes: 0.5, BoxSpec: BoxSpec{Network: NetworkPolicy{Mode: NetworkFull}},
 	}
 }
 
@@ -213,23 +213,23 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 		StatusTimeout: 12, StatusBudgetExceeded: 13, StatusError: 1, StatusLost: 5, StatusUnproven: 15,
 	}
 	for _, s := range Statuses() {
-		if got := ExitCode(s, ByAgent); got != want[s] {
+		if got := ExitCode(s, EndedByAgent); got != want[s] {
 			t.Errorf("ExitCode(%s, agent) = %d, want %d", s, got, want[s])
 		}
 	}
-	for by, code := range map[EndedBy]int{ByGit: 7, ByOrder: 6, ByBox: 5, ByHost: 5} {
+	for by, code := range map[EndedBy]int{EndedByGit: 7, EndedByOrder: 6, EndedByBox: 5, EndedByHost: 5} {
 		if got := ExitCode(StatusError, by); got != code {
 			t.Errorf("ExitCode(error, %s) = %d, want %d", by, got, code)
 		}
 	}
-	if got := ExitCode(StatusFailed, ByServices); got != 5 {
+	if got := ExitCode(StatusFailed, EndedByServices); got != 5 {
 		t.Errorf("ExitCode(failed, services) = %d, want 5", got)
 	}
 }
 
 func TestIfExistsIsChecked(t *testing.T) {
 	t.Parallel()
-	for exists, good := range map[IfExists]bool{"": true, ExistsRefuse: true, ExistsContinue: true, ExistsTell: true, "perhaps": false} {
+	for exists, good := range map[IfExists]bool{"": true, IfExistsRefuse: true, IfExistsContinue: true, IfExistsReport: true, "perhaps": false} {
 		o := validOrder()
 		o.IfExists = exists
 		if err := o.Check(); (err == nil) != good {
@@ -237,7 +237,7 @@ func TestIfExistsIsChecked(t *testing.T) {
 		}
 	}
 	o := validOrder()
-	o.IfExists, o.Mode, o.Rebase = ExistsTell, ModeRebase, &Rebase{}
+	o.IfExists, o.Mode, o.Rebase = IfExistsReport, ModeRebase, &Rebase{}
 	if o.Check() == nil {
 		t.Error("a rebase is told in place of done")
 	}
@@ -320,11 +320,11 @@ func TestStateStaysReadable(t *testing.T) {
 // TestLeaveOut: an order without the secrets that turned out not to be there is whole.
 func TestLeaveOut(t *testing.T) {
 	t.Parallel()
-	spec := func() Spec {
-		return Spec{
-			Network:     Network{Mode: NetworkFull},
+	spec := func() BoxSpec {
+		return BoxSpec{
+			Network:     NetworkPolicy{Mode: NetworkFull},
 			SecretNames: []string{"ANTHROPIC_API_KEY", "K", "OPENAI_API_KEY", "S"},
-			SecretUses:  map[string]SecretUse{"ANTHROPIC_API_KEY": ForGateway, "K": ForGateway, "OPENAI_API_KEY": ForGateway},
+			SecretUses:  map[string]SecretUse{"ANTHROPIC_API_KEY": SecretForGateway, "K": SecretForGateway, "OPENAI_API_KEY": SecretForGateway},
 			Gateway: Gateway{Routes: []ModelRoute{
 				{API: APIAnthropic, BaseURL: APIAnthropic.DefaultBaseURL(), Keys: []string{"ANTHROPIC_API_KEY"}},
 				{API: APIOpenAI, BaseURL: "http://own.example", Keys: []string{"K", "OPENAI_API_KEY"}},
@@ -347,7 +347,7 @@ func TestLeaveOut(t *testing.T) {
 		for _, r := range s.Gateway.Routes {
 			routes = append(routes, fmt.Sprintf("%s%v", r.API, r.Keys))
 		}
-		var bad check
+		var bad problems
 		s.checkSpec(&bad)
 		if got := strings.Join(routes, " "); got != c.routes || len(bad.errs) > 0 || len(s.SecretNames) != len(was.SecretNames)-len(c.gone) {
 			t.Errorf("without %v: %s, secrets %v, %v", c.gone, got, s.SecretNames, bad.errs)

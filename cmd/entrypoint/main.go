@@ -156,7 +156,7 @@ func longest(order []byte) time.Duration {
 // boot will reject.
 func workTime(order []byte) time.Duration {
 	o := decodeOrder(order)
-	if o.Mode == workorder.ModeStand {
+	if o.Mode == workorder.ModeStandalone {
 		return 0
 	}
 	return o.Timeout()

@@ -60,17 +60,17 @@ func (c Code) Preset(ref string) (all func() []code.Preset, name string, err err
 		if err := r.Problem(ref); err != nil {
 			return nil, "", fault.New(workorder.ExitInvalid, err, "")
 		}
-		return r.Environments, ref, nil
+		return r.Presets, ref, nil
 	}
-	e, err := artifact.Read(ref)
+	p, err := artifact.Read(ref)
 	if err != nil {
 		return nil, "", fault.New(workorder.ExitInvalid, fmt.Errorf("environment %s: %w", ref, err),
 			"`sandbox-agent artifact validate` lists what is wrong")
 	}
-	if e.Source, err = filepath.Abs(ref); err != nil {
+	if p.Source, err = filepath.Abs(ref); err != nil {
 		return nil, "", err
 	}
-	return func() []code.Preset { return []code.Preset{e} }, e.Name, nil
+	return func() []code.Preset { return []code.Preset{p} }, p.Name, nil
 }
 
 // Variables that say when sessions end, in seconds.

@@ -64,7 +64,7 @@ func (b Sandboxes) ApplyProject(ctx context.Context, s *sandbox.Spec, project, r
 }
 
 // boxOnly returns the project's keys that only runtime box supports.
-func boxOnly(b workorder.Spec) (keys []string) {
+func boxOnly(b workorder.BoxSpec) (keys []string) {
 	for _, row := range []struct {
 		key   string
 		there bool
@@ -84,7 +84,7 @@ func boxOnly(b workorder.Spec) (keys []string) {
 		}
 	}
 	for _, name := range b.SecretNames {
-		if b.SecretUses[name] != workorder.ForAgent {
+		if b.SecretUses[name] != workorder.SecretForAgent {
 			keys = append(keys, "secrets."+name)
 		}
 	}

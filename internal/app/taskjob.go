@@ -126,7 +126,7 @@ func (p *taskJob) order(ctx context.Context, s tasks.State, next tasks.Attempt) 
 	}
 	p.r.Job.Title = p.Title
 	if s.IfExists { // the box may find more on the remote: another machine may have been faster
-		p.r.Job.Order.IfExists = workorder.ExistsTell
+		p.r.Job.Order.IfExists = workorder.IfExistsReport
 	}
 	return nil
 }

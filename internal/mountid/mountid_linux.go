@@ -37,7 +37,7 @@ func Hold(mounts []Mount) (h *Held, err error) {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return h, fmt.Errorf("%s: %w", m.Source, err)
 		}
-		h.IDs = append(h.IDs, wire.MountID{Inside: m.Target, Device: st.Dev, Inode: st.Ino, ReadOnly: m.ReadOnly})
+		h.IDs = append(h.IDs, wire.MountID{Target: m.Target, Device: st.Dev, Inode: st.Ino, ReadOnly: m.ReadOnly})
 		h.Owners = append(h.Owners, Owner{st.Uid, st.Gid})
 	}
 	return h, nil
@@ -100,7 +100,7 @@ func Verify(want []wire.MountID, kernel string) error {
 	for _, m := range want {
 		if err := verify(m, want); err != nil {
 			return fmt.Errorf("what is mounted at %s is not what was to be mounted: %w: another sandbox may have changed the path "+
-				"meanwhile; nothing has run", m.Inside, err)
+				"meanwhile; nothing has run", m.Target, err)
 		}
 	}
 	return nil
@@ -108,12 +108,12 @@ func Verify(want []wire.MountID, kernel string) error {
 
 func verify(m wire.MountID, all []wire.MountID) error {
 	// An image may have a link on the way. In another mount there is none.
-	path, err := filepath.EvalSymlinks(m.Inside)
+	path, err := filepath.EvalSymlinks(m.Target)
 	if err != nil {
 		return err
 	}
-	if path != filepath.Clean(m.Inside) && slices.ContainsFunc(all, func(o wire.MountID) bool {
-		return o.Inside != m.Inside && strings.HasPrefix(path, filepath.Clean(o.Inside)+"/")
+	if path != filepath.Clean(m.Target) && slices.ContainsFunc(all, func(o wire.MountID) bool {
+		return o.Target != m.Target && strings.HasPrefix(path, filepath.Clean(o.Target)+"/")
 	}) {
 		return errLink
 	}

@@ -51,7 +51,7 @@ func TestVerify(t *testing.T) {
 	if err := Verify(ids, kernel); err != nil {
 		t.Errorf("a link of the image: %v", err)
 	}
-	if err := Verify(append(ids, wire.MountID{Inside: "/"}), kernel); err == nil {
+	if err := Verify(append(ids, wire.MountID{Target: "/"}), kernel); err == nil {
 		t.Error("a link in another mount")
 	}
 }

@@ -27,7 +27,7 @@ func WhyNotAnswer(o *workorder.Order, r *workorder.Result) string {
 
 // Ended tells whether the agent did its part. Checks that fail after it do not change that.
 func Ended(r *workorder.Result) bool {
-	return Done(r) || r.Status == workorder.StatusFailed && r.EndedBy == workorder.ByValidation
+	return Done(r) || r.Status == workorder.StatusFailed && r.EndedBy == workorder.EndedByValidation
 }
 
 // Done reports whether the feedback needs no further attempt.
@@ -54,7 +54,7 @@ func Answer(ctx context.Context, c forge.Forge, o *workorder.Order, r *workorder
 		if !report.Answerable(a) {
 			continue
 		}
-		if a.Source != workorder.FromThread || a.Thread == "" {
+		if a.Source != workorder.ReviewFromThread || a.Thread == "" {
 			rest = append(rest, i)
 			continue
 		}

@@ -30,18 +30,18 @@ func reviewed(t *testing.T) (*forgetest.Server, forge.Forge, *workorder.Order, *
 	}
 	for i, who := range []string{"ann", "ann", "eve"} {
 		id := f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, who, "Why?")
-		r.Review = append(r.Review, workorder.ReviewAnswer{Number: i + 1, Source: workorder.FromThread, Thread: id})
+		r.Review = append(r.Review, workorder.ReviewAnswer{Number: i + 1, Source: workorder.ReviewFromThread, Thread: id})
 	}
 	f.AddComment(n, "ann", "And this?")
 	sha := strings.Repeat("ab", 20)
-	r.Review[0].Answer, r.Review[0].Commits = workorder.AnsweredByCommit, []string{sha}
-	r.Review[1].Answer, r.Review[1].Reason = workorder.AnsweredByReason, "Not needed, @ann."
-	r.Review[2].Answer, r.Review[2].Commits = workorder.NotCommanded, []string{sha}
+	r.Review[0].Answer, r.Review[0].Commits = workorder.AnswerCommit, []string{sha}
+	r.Review[1].Answer, r.Review[1].Reason = workorder.AnswerReason, "Not needed, @ann."
+	r.Review[2].Answer, r.Review[2].Commits = workorder.AnswerQuoted, []string{sha}
 	r.Review = append(r.Review, workorder.ReviewAnswer{
-		Number: 4, Source: workorder.FromComment, Text: "And this?",
-		Answer: workorder.NotAnswered,
+		Number: 4, Source: workorder.ReviewFromComment, Text: "And this?",
+		Answer: workorder.AnswerNone,
 	}, workorder.ReviewAnswer{
-		Number: 5, Source: workorder.FromFile, Answer: workorder.AnsweredByReason,
+		Number: 5, Source: workorder.ReviewFromFile, Answer: workorder.AnswerReason,
 		Reason: "x",
 	})
 	srv := httptest.NewServer(f)
@@ -110,7 +110,7 @@ func TestAnswerWithoutEvidence(t *testing.T) {
 	t.Parallel()
 	f, c, o, r := reviewed(t)
 	r.Proof.Checks[0].Head.Passed = false
-	r.Status, r.EndedBy = workorder.StatusFailed, workorder.ByValidation
+	r.Status, r.EndedBy = workorder.StatusFailed, workorder.EndedByValidation
 	if why := WhyNotAnswer(o, r); why != "" {
 		t.Fatal(why)
 	}
@@ -145,7 +145,7 @@ func TestWhyNotAnswer(t *testing.T) {
 	for want, change := range map[string]func(*workorder.Result){
 		"nothing of the feedback":     func(r *workorder.Result) { r.Review = r.Review[2:3] },
 		"continue T-A1B2C3D4":         func(r *workorder.Result) { r.Status = workorder.StatusTimeout },
-		"did not come to its end":     func(r *workorder.Result) { r.Status, r.EndedBy = workorder.StatusFailed, workorder.ByAgent },
+		"did not come to its end":     func(r *workorder.Result) { r.Status, r.EndedBy = workorder.StatusFailed, workorder.EndedByAgent },
 		"branch is not on the remote": func(r *workorder.Result) { r.Pushed = false },
 	} {
 		x := *r

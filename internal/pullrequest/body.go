@@ -42,8 +42,8 @@ func Data(t Told) report.Data {
 
 // asked is what the task is. An order has only what this attempt was started with: an addition, or nothing.
 func asked(o *workorder.Order, r *workorder.Result) (task string, added []string) {
-	if r.Asked != nil {
-		return r.Asked.Task, r.Asked.Added
+	if r.TaskText != nil {
+		return r.TaskText.Task, r.TaskText.Added
 	}
 	return o.Task, nil
 }

@@ -60,7 +60,7 @@ func TestNextCommand(t *testing.T) {
 			Task{ID: "T-1", Repo: "r"},
 			pushed(func(r *workorder.Result) {
 				r.PR = &workorder.PR{Number: 7}
-				r.Review = []workorder.ReviewAnswer{{Source: workorder.FromThread, Answer: workorder.AnsweredByReason}}
+				r.Review = []workorder.ReviewAnswer{{Source: workorder.ReviewFromThread, Answer: workorder.AnswerReason}}
 			}), "sandbox-agent pr open T-1",
 		},
 	} {

@@ -16,21 +16,21 @@ func attempts() (o *workorder.Order, first, later *workorder.Result) {
 	const branch = "agent/T-A1B2C3D4-x"
 	o = &workorder.Order{
 		TaskID: "T-A1B2C3D4", Repo: "https://github.com/o/app",
-		Validate: []workorder.Command{{Name: "test", Run: "make test"}}, PR: &workorder.PullRequest{},
+		Validate: []workorder.Check{{Name: "test", Run: "make test"}}, PR: &workorder.PullRequest{},
 	}
 	head := strings.Repeat("a1", 20)
 	first = &workorder.Result{
 		TaskID: o.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: branch, BaseBranch: "main", HeadSHA: head,
 		Pushed:  true,
-		Commits: []workorder.Commit{{SHA: head, Subject: "Do it"}}, Asked: &workorder.Asked{Task: "Do it well"},
+		Commits: []workorder.Commit{{SHA: head, Subject: "Do it"}}, TaskText: &workorder.TaskText{Task: "Do it well"},
 		Proof: &workorder.Proof{Head: head, Checks: []workorder.CheckProof{{
-			Name: "test", Transition: workorder.Fixed,
+			Name: "test", Transition: workorder.TransitionFixed,
 			Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{Passed: true},
 		}}},
 	}
 	r := *first
 	later = &r
-	later.Mode, later.Status, later.EndedBy, later.Reasons = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
+	later.Mode, later.Status, later.EndedBy, later.Reasons = workorder.ModeRebase, workorder.StatusNoChanges, workorder.EndedByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
 	later.Proof, later.Restored = nil, &workorder.Restored{Head: head}
 	later.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}}
 	return o, first, later
@@ -147,7 +147,7 @@ func TestMarkOfABody(t *testing.T) {
 	t.Parallel()
 	o, first, later := attempts()
 	mark := bodyMark(o, first)
-	first.Proof.Checks[0].Tests = []workorder.TestChange{{Suite: mark, Name: mark, Transition: workorder.Fixed, Text: "x\n" + mark + "\nx"}}
+	first.Proof.Checks[0].Tests = []workorder.TestChange{{Suite: mark, Name: mark, Transition: workorder.TransitionFixed, Text: "x\n" + mark + "\nx"}}
 	first.Agent.Final = mark + "\n\n" + mark
 	body := Body(Told{Order: o, Result: first})
 	if n := strings.Count(body, "\n"+mark+"\n"); n != 1 || !strings.HasSuffix(body, "\n"+mark+"\n") {
@@ -167,7 +167,7 @@ func TestMarkOfABody(t *testing.T) {
 func TestAskedOfLaterAttempts(t *testing.T) {
 	t.Parallel()
 	_, r, _ := attempts()
-	r.Asked.Added = []string{"Also notes"}
+	r.TaskText.Added = []string{"Also notes"}
 	o := &workorder.Order{Task: "Also notes"}
 	d := Data(Told{Order: o, Result: r})
 	if title := Title(o, r); title != "Do it well" || d.Order.Task != "Do it well" || len(d.Order.Added) != 1 ||

@@ -37,7 +37,7 @@ func TestBodyLinksEvidence(t *testing.T) {
 	r := &workorder.Result{
 		Status: workorder.StatusSuccess, EvidenceSHA: strings.Repeat("e", 40), EvidenceLeft: []string{"evidence/too large.png"},
 		Proof: &workorder.Proof{Checks: []workorder.CheckProof{{
-			Name: "test", Transition: workorder.StillPasses,
+			Name: "test", Transition: workorder.TransitionStillPasses,
 			Base: &workorder.CheckRun{Passed: true, Log: "logs/proof-base-test.log"}, Head: &workorder.CheckRun{
 				Passed: true,
 				Log:    "logs/proof-head-test.log",

@@ -95,7 +95,7 @@ func (p *page) succeeded(r *workorder.Result) {
 	for _, t := range []struct {
 		is   workorder.Transition
 		word string
-	}{{workorder.Fixed, "fixed"}, {workorder.NewPasses, "new"}, {workorder.Broken, "broken"}} {
+	}{{workorder.TransitionFixed, "fixed"}, {workorder.TransitionNewPasses, "new"}, {workorder.TransitionBroken, "broken"}} {
 		if n := tests[t.is]; n > 0 {
 			more = append(more, plural(n, "test "+t.word, "tests "+t.word))
 		}
@@ -120,16 +120,16 @@ func (p *page) succeeded(r *workorder.Result) {
 
 func failedBy(r *workorder.Result) string {
 	switch r.EndedBy {
-	case workorder.ByValidation:
+	case workorder.EndedByValidation:
 		passed, all, _ := tally(r)
 		return number(int64(all-passed)) + " of " + plural(all, "check", "checks") + " failed."
-	case workorder.ByAgent:
+	case workorder.EndedByAgent:
 		return "The agent gave up or ended with an error."
-	case workorder.BySetup:
+	case workorder.EndedBySetup:
 		return "The project's setup failed before the agent could work."
-	case workorder.ByServices:
+	case workorder.EndedByServices:
 		return "A service did not become ready."
-	case workorder.ByHang:
+	case workorder.EndedByHang:
 		return "The agent showed no sign of life any more."
 	}
 	return "The task failed (" + cmp.Or(line(string(r.EndedBy), 20), "reason unknown") + ")."
@@ -193,11 +193,11 @@ func spent(r *workorder.Result) string {
 		}
 	}
 	add(r.Usage.CostUSD, noAgent(r))
-	for _, a := range r.Earlier {
+	for _, a := range r.PastAttempts {
 		add(a.CostUSD, false)
 	}
 	switch {
-	case len(r.Earlier) == 0 || told == 0:
+	case len(r.PastAttempts) == 0 || told == 0:
 		return ""
 	case silent > 0:
 		return "at least " + usd(sum)
@@ -243,7 +243,7 @@ func (p *page) about(d Data, r *workorder.Result, b bounds) {
 	if !r.StartedAt.IsZero() {
 		add(&p.Facts, "Started", clock(r.StartedAt))
 	}
-	for _, a := range r.Earlier[max(len(r.Earlier)-b.inner, 0):] {
+	for _, a := range r.PastAttempts[max(len(r.PastAttempts)-b.inner, 0):] {
 		text := string(a.Status)
 		if a.CostUSD != nil {
 			text += ", " + usd(*a.CostUSD)
@@ -259,10 +259,10 @@ func (p *page) about(d Data, r *workorder.Result, b bounds) {
 	add(&p.Versions, cmp.Or(r.Agent.Harness, "harness"), r.Agent.Version)
 	add(&p.Versions, "image", r.Image.Name)
 	add(&p.Versions, "image id", cmp.Or(r.Image.Digest, r.Image.ID))
-	add(&p.Versions, "engine", r.Host.EngineVersion)
-	add(&p.Versions, "inner engine", r.Host.InnerVersion)
-	add(&p.Versions, "isolation", r.Host.Isolation)
-	add(&p.Versions, "kernel", r.Host.Kernel)
+	add(&p.Versions, "engine", r.Platform.EngineVersion)
+	add(&p.Versions, "inner engine", r.Platform.InnerVersion)
+	add(&p.Versions, "isolation", r.Platform.Isolation)
+	add(&p.Versions, "kernel", r.Platform.Kernel)
 }
 
 func took(ms int64) string {

@@ -14,8 +14,8 @@ func TestDoneAsBefore(t *testing.T) {
 		Status: workorder.StatusSuccess, Reasons: workorder.Because(workorder.ReasonAsBefore, "test: 2 tests fail as before"),
 		Commits: []workorder.Commit{{SHA: "1"}}, Validation: []workorder.Validation{{Name: "test", ExitCode: 1}},
 		Proof: &workorder.Proof{Checks: []workorder.CheckProof{{
-			Name: "test", Base: red, Head: red, Transition: workorder.StillFails,
-			Counts: map[workorder.Transition]int{workorder.StillFails: 2, workorder.NewPasses: 1},
+			Name: "test", Base: red, Head: red, Transition: workorder.TransitionStillFails,
+			Counts: map[workorder.Transition]int{workorder.TransitionStillFails: 2, workorder.TransitionNewPasses: 1},
 		}}},
 	}
 	if o := build(Data{Result: r}, inMarkdown).Outcome; o.Tone != good || o.Reason == "" {

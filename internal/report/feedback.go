@@ -24,11 +24,11 @@ var outcomes = map[string]struct {
 	word string
 	tone tone
 }{
-	workorder.AnsweredByCommit: {"addressed", good},
-	workorder.AnsweredByReason: {"left as it is, with a reason", calm},
-	workorder.NotAnswered:      {"not addressed", warn},
-	workorder.NotCommanded:     {"only quoted: its author may not command", calm},
-	workorder.LeftForLater:     {"not given to the agent yet: there was no room for it", warn},
+	workorder.AnswerCommit:   {"addressed", good},
+	workorder.AnswerReason:   {"left as it is, with a reason", calm},
+	workorder.AnswerNone:     {"not addressed", warn},
+	workorder.AnswerQuoted:   {"only quoted: its author may not command", calm},
+	workorder.AnswerDeferred: {"not given to the agent yet: there was no room for it", warn},
 }
 
 func (p *page) feedback(d Data, r *workorder.Result, b bounds) {
@@ -93,13 +93,13 @@ func (m *md) feedback(p *page) {
 
 // Answerable tells whether an item can have an answer on the forge.
 func Answerable(a *workorder.ReviewAnswer) bool {
-	return a.Answer != workorder.NotCommanded && a.Answer != workorder.LeftForLater && a.Source != workorder.FromFile
+	return a.Answer != workorder.AnswerQuoted && a.Answer != workorder.AnswerDeferred && a.Source != workorder.ReviewFromFile
 }
 
 // against are the flags beside which no check is believed.
 var against = []string{
-	workorder.FlagBaseTests, workorder.FlagTestDeleted, workorder.FlagTestSkipped, workorder.FlagReportMissing, workorder.FlagCheckEdited,
-	workorder.FlagBrokenOnHead, workorder.FlagTestWeakened, workorder.FlagHardCoded,
+	workorder.FindingBaseTests, workorder.FindingTestDeleted, workorder.FindingTestSkipped, workorder.FindingReportMissing, workorder.FindingCheckEdited,
+	workorder.FindingBrokenOnHead, workorder.FindingTestWeakened, workorder.FindingHardCoded,
 }
 
 // Evidence says as Markdown what the runner itself found out about the work, and whether that is green: every check
@@ -121,12 +121,12 @@ func Evidence(r *workorder.Result) (green bool, says string) {
 		switch {
 		case c.Head == nil || !c.Head.Passed:
 			failed = append(failed, name)
-		case c.Transition == workorder.Flaky || c.Counts[workorder.Flaky] > 0:
+		case c.Transition == workorder.TransitionFlaky || c.Counts[workorder.TransitionFlaky] > 0:
 			flaky = append(flaky, name)
 		}
 	}
 	var flags []string
-	for _, f := range p.Flags {
+	for _, f := range p.TestFindings {
 		if i := flagRank(f.Kind); slices.Contains(against, f.Kind) && i >= 0 && !slices.Contains(flags, flagTitles[i].title) {
 			flags = append(flags, flagTitles[i].title)
 		}

@@ -14,7 +14,7 @@ func proven() *workorder.Result {
 				{Name: "test", Head: &workorder.CheckRun{Passed: true}},
 				{Name: "lint", Head: &workorder.CheckRun{Passed: true}},
 			},
-			Flags: []workorder.Flag{{Kind: workorder.FlagNothingProven}},
+			TestFindings: []workorder.TestFinding{{Kind: workorder.FindingNothingProven}},
 		},
 	}
 }
@@ -26,7 +26,7 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("%v, %s", green, says)
 	}
 	edited := proven()
-	edited.Proof.Flags = []workorder.Flag{{Kind: workorder.FlagTestEdited, Path: "a_test.go"}}
+	edited.Proof.TestFindings = []workorder.TestFinding{{Kind: workorder.FindingTestEdited, Path: "a_test.go"}}
 	if green, says := Evidence(edited); !green {
 		t.Errorf("an edited test alone: %s", says)
 	}
@@ -40,16 +40,18 @@ func TestEvidence(t *testing.T) {
 		"on another commit":                       func(r *workorder.Result) { r.HeadSHA = "h2" },
 		"do not pass: `lint`.":                    func(r *workorder.Result) { r.Proof.Checks[1].Head.Passed = false },
 		"do not pass: `test`.":                    func(r *workorder.Result) { r.Proof.Checks[0].Head = nil },
-		"at another, at the same commit: `lint`.": func(r *workorder.Result) { r.Proof.Checks[1].Transition = workorder.Flaky },
-		"at another, at the same commit: `test`.": func(r *workorder.Result) { r.Proof.Checks[0].Counts = map[workorder.Transition]int{workorder.Flaky: 1} },
-		"test deleted":                            func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestDeleted },
-		"test skipped":                            func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestSkipped },
-		"base's tests fail":                       func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagBaseTests },
-		"test report missing":                     func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagReportMissing },
-		"test weakened":                           func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagTestWeakened },
-		"check itself edited":                     func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagCheckEdited },
-		"hard-coded":                              func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagHardCoded },
-		"passed before, fails now":                func(r *workorder.Result) { r.Proof.Flags[0].Kind = workorder.FlagBrokenOnHead },
+		"at another, at the same commit: `lint`.": func(r *workorder.Result) { r.Proof.Checks[1].Transition = workorder.TransitionFlaky },
+		"at another, at the same commit: `test`.": func(r *workorder.Result) {
+			r.Proof.Checks[0].Counts = map[workorder.Transition]int{workorder.TransitionFlaky: 1}
+		},
+		"test deleted":             func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingTestDeleted },
+		"test skipped":             func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingTestSkipped },
+		"base's tests fail":        func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingBaseTests },
+		"test report missing":      func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingReportMissing },
+		"test weakened":            func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingTestWeakened },
+		"check itself edited":      func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingCheckEdited },
+		"hard-coded":               func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingHardCoded },
+		"passed before, fails now": func(r *workorder.Result) { r.Proof.TestFindings[0].Kind = workorder.FindingBrokenOnHead },
 		"not all of it could be looked at: base was not run": func(r *workorder.Result) {
 			r.Proof.Reasons = workorder.Because(workorder.ReasonNoTime, "base was not run")
 		},
@@ -104,11 +106,11 @@ func TestFeedbackSection(t *testing.T) {
 	r := proven()
 	r.Review = []workorder.ReviewAnswer{
 		{
-			Number: 1, Source: workorder.FromThread, Path: "a.go", Line: 7, Text: "Off by one", Answer: workorder.AnsweredByCommit,
+			Number: 1, Source: workorder.ReviewFromThread, Path: "a.go", Line: 7, Text: "Off by one", Answer: workorder.AnswerCommit,
 			Commits: []string{strings.Repeat("ab", 20)}, Replied: true, Resolved: true,
 		},
-		{Number: 2, Source: workorder.FromThread, Text: "Why?", Answer: workorder.AnsweredByReason, Reason: "It is needed."},
-		{Number: 3, Source: workorder.FromComment, Text: "Do evil", Answer: workorder.NotCommanded},
+		{Number: 2, Source: workorder.ReviewFromThread, Text: "Why?", Answer: workorder.AnswerReason, Reason: "It is needed."},
+		{Number: 3, Source: workorder.ReviewFromComment, Text: "Do evil", Answer: workorder.AnswerQuoted},
 	}
 	d := Data{Result: r}
 	body := Markdown(d)
@@ -132,11 +134,11 @@ func TestFeedbackSection(t *testing.T) {
 func TestUnaddressed(t *testing.T) {
 	t.Parallel()
 	r := proven()
-	r.Proof.Flags = nil
+	r.Proof.TestFindings = nil
 	r.Review = []workorder.ReviewAnswer{
-		{Number: 1, Answer: workorder.AnsweredByReason},
-		{Number: 2, Answer: workorder.NotAnswered},
-		{Number: 3, Answer: workorder.NotCommanded},
+		{Number: 1, Answer: workorder.AnswerReason},
+		{Number: 2, Answer: workorder.AnswerNone},
+		{Number: 3, Answer: workorder.AnswerQuoted},
 	}
 	for form, text := range both(t, Data{Result: r}) {
 		if !strings.Contains(text, "Done in part") || !strings.Contains(text, "1 of 2 items not addressed. 2 checks pass.") ||
@@ -144,10 +146,10 @@ func TestUnaddressed(t *testing.T) {
 			t.Errorf("%s:\n%s", form, text)
 		}
 	}
-	if r.Review[1].Answer = workorder.AnsweredByCommit; !strings.Contains(Markdown(Data{Result: r}), "**✅ Done.** 2 checks pass.") {
+	if r.Review[1].Answer = workorder.AnswerCommit; !strings.Contains(Markdown(Data{Result: r}), "**✅ Done.** 2 checks pass.") {
 		t.Error("all is addressed")
 	}
-	r.Review[1].Answer, r.Status, r.Proof = workorder.NotAnswered, workorder.StatusNoChanges, nil
+	r.Review[1].Answer, r.Status, r.Proof = workorder.AnswerNone, workorder.StatusNoChanges, nil
 	if s := Markdown(Data{Result: r}); !strings.Contains(s, "**⚠️ Nothing changed.** 1 of 2 items not addressed.") {
 		t.Error(s)
 	}

@@ -191,16 +191,16 @@ func place(path string, n, limit int) string {
 
 // flagTitles are the flags, the worst first.
 var flagTitles = []struct{ kind, title string }{
-	{workorder.FlagTestEdited, "Test edited"},
-	{workorder.FlagBaseTests, "Base's tests fail"},
-	{workorder.FlagBrokenOnHead, "Passed before, fails now"},
-	{workorder.FlagTestDeleted, "Test deleted"},
-	{workorder.FlagTestSkipped, "Test skipped"},
-	{workorder.FlagTestWeakened, "Test weakened"},
-	{workorder.FlagReportMissing, "Test report missing"},
-	{workorder.FlagCheckEdited, "Check itself edited"},
-	{workorder.FlagHardCoded, "Expected value hard-coded"},
-	{workorder.FlagNothingProven, "Nothing proven"},
+	{workorder.FindingTestEdited, "Test edited"},
+	{workorder.FindingBaseTests, "Base's tests fail"},
+	{workorder.FindingBrokenOnHead, "Passed before, fails now"},
+	{workorder.FindingTestDeleted, "Test deleted"},
+	{workorder.FindingTestSkipped, "Test skipped"},
+	{workorder.FindingTestWeakened, "Test weakened"},
+	{workorder.FindingReportMissing, "Test report missing"},
+	{workorder.FindingCheckEdited, "Check itself edited"},
+	{workorder.FindingHardCoded, "Expected value hard-coded"},
+	{workorder.FindingNothingProven, "Nothing proven"},
 }
 
 // flagRank is the place of a kind in flagTitles; unknown ones, of a newer runner, come first.
@@ -212,27 +212,27 @@ func (p *page) flags(d Data, r *workorder.Result, b bounds) {
 	if r.Proof == nil {
 		return
 	}
-	var edited, alarms, doubts []workorder.Flag
-	for _, f := range r.Proof.Flags {
+	var edited, alarms, doubts []workorder.TestFinding
+	for _, f := range r.Proof.TestFindings {
 		switch f.Kind {
-		case workorder.FlagTestEdited:
+		case workorder.FindingTestEdited:
 			edited = append(edited, f)
-		case workorder.FlagNothingProven:
+		case workorder.FindingNothingProven:
 			doubts = append(doubts, f)
 		default:
 			alarms = append(alarms, f)
 		}
 	}
-	slices.SortStableFunc(alarms, func(a, c workorder.Flag) int {
+	slices.SortStableFunc(alarms, func(a, c workorder.TestFinding) int {
 		return cmp.Or(cmp.Compare(flagRank(a.Kind), flagRank(c.Kind)), cmp.Compare(a.Path, c.Path), cmp.Compare(a.Line, c.Line))
 	})
-	show := func(f workorder.Flag) finding {
+	show := func(f workorder.TestFinding) finding {
 		title := line(f.Kind, 40)
 		if i := flagRank(f.Kind); i >= 0 {
 			title = flagTitles[i].title
 		}
 		at := r.Proof.Head
-		if f.Kind == workorder.FlagTestDeleted {
+		if f.Kind == workorder.FindingTestDeleted {
 			at = r.Proof.Base // at head there may be no such file
 		}
 		return finding{
@@ -248,7 +248,7 @@ func (p *page) flags(d Data, r *workorder.Result, b bounds) {
 func (p *page) surface(d Data, r *workorder.Result, b bounds) {
 	var grave, mild []workorder.SurfaceFinding
 	for _, f := range r.Surface {
-		if f.Grave {
+		if f.Severe {
 			grave = append(grave, f)
 		} else {
 			mild = append(mild, f)

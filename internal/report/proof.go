@@ -50,16 +50,16 @@ var changes = []struct {
 	many string // in "3 ..."
 	tone tone
 }{
-	{workorder.Broken, "passed, now fails", "broken", bad},
-	{workorder.NewFails, "new, fails", "new and failing", bad},
-	{workorder.Gone, "deleted", "deleted", warn},
-	{workorder.NowSkipped, "skipped", "skipped", warn},
-	{workorder.Flaky, "flaky", "flaky", warn},
-	{workorder.StillFails, "fails as before", "failing as before", warn},
-	{workorder.Fixed, "failed, now passes", "fixed", good},
-	{workorder.NewPasses, "new, passes", "new", good},
-	{workorder.StillPasses, "passes as before", "passing as before", calm},
-	{workorder.NotCompared, "not compared", "not compared", calm},
+	{workorder.TransitionBroken, "passed, now fails", "broken", bad},
+	{workorder.TransitionNewFails, "new, fails", "new and failing", bad},
+	{workorder.TransitionDeleted, "deleted", "deleted", warn},
+	{workorder.TransitionSkipped, "skipped", "skipped", warn},
+	{workorder.TransitionFlaky, "flaky", "flaky", warn},
+	{workorder.TransitionStillFails, "fails as before", "failing as before", warn},
+	{workorder.TransitionFixed, "failed, now passes", "fixed", good},
+	{workorder.TransitionNewPasses, "new, passes", "new", good},
+	{workorder.TransitionStillPasses, "passes as before", "passing as before", calm},
+	{workorder.TransitionNotCompared, "not compared", "not compared", calm},
 }
 
 func told(t workorder.Transition) (word string, tn tone) {
@@ -176,11 +176,11 @@ func ran(r *workorder.CheckRun) side {
 func sum(counts map[workorder.Transition]int) string {
 	var parts []string
 	for _, c := range changes {
-		if n := counts[c.is]; n > 0 && c.is != workorder.StillPasses && c.is != workorder.NotCompared {
+		if n := counts[c.is]; n > 0 && c.is != workorder.TransitionStillPasses && c.is != workorder.TransitionNotCompared {
 			parts = append(parts, number(int64(n))+" "+c.many)
 		}
 	}
-	if n := counts[workorder.StillPasses]; n > 0 && len(parts) == 0 {
+	if n := counts[workorder.TransitionStillPasses]; n > 0 && len(parts) == 0 {
 		return "no test changed"
 	}
 	return strings.Join(parts, ", ")

@@ -38,7 +38,7 @@ func showRebased(r *workorder.Rebased, b bounds) *rebased {
 	}
 	out.Conflicts = firsts(r.Conflicts, b.inner, func(s string) string { return line(s, b.line) })
 	out.Moved = firsts(r.Moved, b.items, func(m workorder.RangePair) moved {
-		return moved{short(m.Old), short(m.New), line(m.Subject, b.line), line(m.How, 20), line(m.Why, b.line*2)}
+		return moved{short(m.Old), short(m.New), line(m.Subject, b.line), line(m.How, 20), line(m.Reason, b.line*2)}
 	})
 	out.Text, out.TextCut = block(r.Text, b.text)
 	return out

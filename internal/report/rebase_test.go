@@ -18,7 +18,7 @@ func hostileRebase(n int) *workorder.Rebased {
 	for range n {
 		r.Moved = append(r.Moved, workorder.RangePair{
 			Old: strings.Repeat("c", 40), New: strings.Repeat("d", 40),
-			Subject: "x | y\n| @ann closes #1 <img src=x> ![a](http://x)", How: workorder.RangeChanged, Why: "conflict in <b>",
+			Subject: "x | y\n| @ann closes #1 <img src=x> ![a](http://x)", How: workorder.RangeChanged, Reason: "conflict in <b>",
 		})
 	}
 	return r
@@ -50,7 +50,7 @@ func TestRangeDiffComment(t *testing.T) {
 
 func TestReportOfARebase(t *testing.T) {
 	t.Parallel()
-	r := &workorder.Result{TaskID: "T-A1B2C3D4", Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Rebased: hostileRebase(2)}
+	r := &workorder.Result{TaskID: "T-A1B2C3D4", Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation, Rebased: hostileRebase(2)}
 	r.Rebased.Pushed, r.Rebased.Kept = false, "refs/sandbox-agent/T-A1B2C3D4/heads/rebased-2"
 	var b bytes.Buffer
 	if err := HTML(Data{Result: r}, &b); err != nil {

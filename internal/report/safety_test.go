@@ -286,23 +286,23 @@ func everywhere(a, b string) Data {
 					},
 				}},
 				Base: a, Head: b, Reasons: workorder.Reasons{{Code: workorder.ReasonCode(a), Detail: b}},
-				Flags: []workorder.Flag{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FlagNothingProven, Path: a, Text: b}},
+				TestFindings: []workorder.TestFinding{{Kind: a, Path: b, Line: 3, Text: a}, {Kind: workorder.FindingNothingProven, Path: a, Text: b}},
 				Checks: []workorder.CheckProof{
 					{
 						Name: a, Command: b, Transition: workorder.Transition(a), Report: b, Head: &workorder.CheckRun{Log: a},
-						Counts: map[workorder.Transition]int{workorder.Transition(a): 1, workorder.Fixed: 2},
+						Counts: map[workorder.Transition]int{workorder.Transition(a): 1, workorder.TransitionFixed: 2},
 						Tests: []workorder.TestChange{
 							{Suite: a, Name: b, Transition: workorder.Transition(b), Text: a + "\n" + b},
-							{Name: a, Transition: workorder.Broken, Text: b},
+							{Name: a, Transition: workorder.TransitionBroken, Text: b},
 						},
 					},
 				},
 			},
 			Review: []workorder.ReviewAnswer{
 				{Number: 1, Source: a, Path: b, Line: 3, Text: a + "\n" + b, Answer: a, Commits: []string{a, b}, Reason: b + "\n" + a},
-				{Number: 2, Source: workorder.FromComment, Text: b, URL: "https://forge.example/" + a, Answer: workorder.AnsweredByReason, Reason: a},
+				{Number: 2, Source: workorder.ReviewFromComment, Text: b, URL: "https://forge.example/" + a, Answer: workorder.AnswerReason, Reason: a},
 			},
-			Surface: []workorder.SurfaceFinding{{Kind: a, Path: b, Line: 1, Text: a, Grave: true}, {Kind: b, Path: a, Text: b}},
+			Surface: []workorder.SurfaceFinding{{Kind: a, Path: b, Line: 1, Text: a, Severe: true}, {Kind: b, Path: a, Text: b}},
 			Evidence: []workorder.Evidence{
 				{Name: a, Path: b, Kind: a},
 				{Name: a, Path: a, Kind: workorder.EvidenceScreenshot},
@@ -313,10 +313,10 @@ func everywhere(a, b string) Data {
 				{Host: b, Status: workorder.NetworkLearned, Reason: a},
 			}},
 			Refusals: []workorder.Refusal{{Rule: a, Count: 1, Text: b, By: a}},
-			Image:    workorder.Image{ID: a, Name: b}, Host: workorder.Host{Isolation: a, EngineVersion: b, Kernel: a},
-			Warnings: []string{a, b},
-			Changes:  map[string][]workorder.FileChange{a: {{Path: b, Added: 1}, {Path: a, Binary: true}}, b: {{Path: a}}},
-			Earlier:  []workorder.Earlier{{Number: 1, Status: workorder.Status(a), Reasons: workorder.Because("", "%s", b)}},
+			Image:    workorder.Image{ID: a, Name: b}, Platform: workorder.Platform{Isolation: a, EngineVersion: b, Kernel: a},
+			Warnings:     []string{a, b},
+			Changes:      map[string][]workorder.FileChange{a: {{Path: b, Added: 1}, {Path: a, Binary: true}}, b: {{Path: a}}},
+			PastAttempts: []workorder.PastAttempt{{Number: 1, Status: workorder.Status(a), Reasons: workorder.Because("", "%s", b)}},
 		},
 		Order: Order{
 			Task: a + "\n" + b, Project: a, Harness: b, Model: a, Network: workorder.NetworkMode(b), Allow: []string{a},

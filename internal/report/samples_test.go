@@ -51,7 +51,7 @@ func result() *workorder.Result {
 	code := 0
 	return &workorder.Result{
 		Version: 1, TaskID: "T-4K9QZ7AB", Project: "demo", Mode: workorder.ModeCreate, Attempt: 1, AttemptID: "00112233445566aa",
-		Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, StartedAt: began, DurationMS: 751_400,
+		Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent, StartedAt: began, DurationMS: 751_400,
 		Repo: "https://github.example/acme/shop.git", BaseBranch: "main", Branch: "agent/T-4K9QZ7AB-give-a-discount", BaseSHA: base,
 		HeadSHA: head, Pushed: true,
 		Commits: []workorder.Commit{
@@ -83,7 +83,7 @@ func result() *workorder.Result {
 		},
 		Proof: &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{
 			{
-				Name: "test", Command: "go test -json ./... > report.json", Transition: workorder.Fixed, Report: "go test -json",
+				Name: "test", Command: "go test -json ./... > report.json", Transition: workorder.TransitionFixed, Report: "go test -json",
 				Base: &workorder.CheckRun{
 					ExitCode: 1, DurationMS: 20_100, Log: "logs/proof-base-test.log",
 					Tests: &workorder.TestCounts{Passed: 41, Failed: 1},
@@ -92,15 +92,15 @@ func result() *workorder.Result {
 					Passed: true, DurationMS: 21_000, Log: "logs/proof-head-test.log",
 					Tests: &workorder.TestCounts{Passed: 44},
 				},
-				Counts: map[workorder.Transition]int{workorder.StillPasses: 41, workorder.Fixed: 1, workorder.NewPasses: 2},
+				Counts: map[workorder.Transition]int{workorder.TransitionStillPasses: 41, workorder.TransitionFixed: 1, workorder.TransitionNewPasses: 2},
 				Tests: []workorder.TestChange{
-					{Suite: "example.com/shop/basket", Name: "TestTotal/three_items", Transition: workorder.Fixed},
-					{Suite: "example.com/shop/basket", Name: "TestDiscountRounds", Transition: workorder.NewPasses},
-					{Suite: "example.com/shop/page", Name: "TestPageShowsDiscount", Transition: workorder.NewPasses},
+					{Suite: "example.com/shop/basket", Name: "TestTotal/three_items", Transition: workorder.TransitionFixed},
+					{Suite: "example.com/shop/basket", Name: "TestDiscountRounds", Transition: workorder.TransitionNewPasses},
+					{Suite: "example.com/shop/page", Name: "TestPageShowsDiscount", Transition: workorder.TransitionNewPasses},
 				},
 			},
 			{
-				Name: "lint", Command: "golangci-lint run", Transition: workorder.StillPasses,
+				Name: "lint", Command: "golangci-lint run", Transition: workorder.TransitionStillPasses,
 				Base: &workorder.CheckRun{Passed: true, DurationMS: 9_400}, Head: &workorder.CheckRun{Passed: true, DurationMS: 9_000},
 			},
 		}},
@@ -122,9 +122,9 @@ func result() *workorder.Result {
 			Rule: "privileged", Count: 2, Text: "a container must not be privileged",
 			By: "docker run --privileged (981)",
 		}},
-		PR:    &workorder.PR{Number: 47, URL: "https://github.example/acme/shop/pull/47", State: "open"},
-		Image: workorder.Image{ID: "sha256:6cc1d0", Digest: "sha256:6cc1d0e4f5", Name: "sandbox-agent:2.0.0"},
-		Host:  workorder.Host{Isolation: "confined", EngineVersion: "28.5.2", InnerVersion: "28.5.2", Kernel: "6.12.8"},
+		PR:       &workorder.PR{Number: 47, URL: "https://github.example/acme/shop/pull/47", State: "open"},
+		Image:    workorder.Image{ID: "sha256:6cc1d0", Digest: "sha256:6cc1d0e4f5", Name: "sandbox-agent:2.0.0"},
+		Platform: workorder.Platform{Isolation: "confined", EngineVersion: "28.5.2", InnerVersion: "28.5.2", Kernel: "6.12.8"},
 	}
 }
 
@@ -170,22 +170,22 @@ func success() Data {
 func failure() Data {
 	d := success()
 	r := d.Result
-	r.Status, r.EndedBy, r.Reasons = workorder.StatusFailed, workorder.ByValidation, workorder.Because(workorder.ReasonValidation,
+	r.Status, r.EndedBy, r.Reasons = workorder.StatusFailed, workorder.EndedByValidation, workorder.Because(workorder.ReasonValidation,
 		"validate command \"test\" failed with exit code 1")
 	r.Validation[0].Passed, r.Validation[0].ExitCode = false, 1
 	r.Validation[0].Tail = "--- FAIL: TestTotal (0.00s)\n    basket_test.go:31: total is 20.40, want 18.36\nFAIL\n" +
 		"FAIL\texample.com/shop/basket\t0.004s\n"
 	c := &r.Proof.Checks[0]
-	c.Transition = workorder.Broken
+	c.Transition = workorder.TransitionBroken
 	c.Base = &workorder.CheckRun{Passed: true, DurationMS: 20_100, Tests: &workorder.TestCounts{Passed: 42}}
 	c.Head = &workorder.CheckRun{ExitCode: 1, DurationMS: 21_000, Tests: &workorder.TestCounts{Passed: 41, Failed: 1}}
-	c.Counts = map[workorder.Transition]int{workorder.Broken: 1, workorder.StillPasses: 41}
+	c.Counts = map[workorder.Transition]int{workorder.TransitionBroken: 1, workorder.TransitionStillPasses: 41}
 	c.Tests = []workorder.TestChange{{
-		Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.Broken,
+		Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.TransitionBroken,
 		Text: "basket_test.go:31: total is 20.40, want 18.36",
 	}}
-	r.Proof.Flags = []workorder.Flag{{
-		Kind: workorder.FlagBrokenOnHead, Path: "basket/basket_test.go",
+	r.Proof.TestFindings = []workorder.TestFinding{{
+		Kind: workorder.FindingBrokenOnHead, Path: "basket/basket_test.go",
 		Text: "TestTotal passed on base and fails on head",
 	}}
 	d.Evidence, r.Network, r.Refusals = nil, nil, nil
@@ -196,35 +196,35 @@ func failure() Data {
 func cheats() Data {
 	d := success()
 	r := d.Result
-	r.Proof.Flags = []workorder.Flag{
-		{Kind: workorder.FlagTestEdited, Path: "basket/basket_test.go", Text: "+2 −9", Added: 2, Deleted: 9},
-		{Kind: workorder.FlagBaseTests, Text: "check \"test\": base's tests on head's code: 1 fails: example.com/shop/basket > TestTotal"},
-		{Kind: workorder.FlagHardCoded, Path: "basket/basket.go", Line: 18, Text: "returns 18.36, which TestTotal expects"},
-		{Kind: workorder.FlagTestDeleted, Path: "basket/round_test.go", Text: "TestRoundHalfUp is gone"},
+	r.Proof.TestFindings = []workorder.TestFinding{
+		{Kind: workorder.FindingTestEdited, Path: "basket/basket_test.go", Text: "+2 −9", Added: 2, Deleted: 9},
+		{Kind: workorder.FindingBaseTests, Text: "check \"test\": base's tests on head's code: 1 fails: example.com/shop/basket > TestTotal"},
+		{Kind: workorder.FindingHardCoded, Path: "basket/basket.go", Line: 18, Text: "returns 18.36, which TestTotal expects"},
+		{Kind: workorder.FindingTestDeleted, Path: "basket/round_test.go", Text: "TestRoundHalfUp is gone"},
 		{
-			Kind: workorder.FlagTestWeakened, Path: "basket/basket_test.go", Line: 31,
+			Kind: workorder.FindingTestWeakened, Path: "basket/basket_test.go", Line: 31,
 			Text: "an assertion compares with the result of the code itself: assert.Equal(t, got, got)",
 		},
-		{Kind: workorder.FlagTestSkipped, Path: "page/page_test.go", Line: 9, Text: "t.Skip(\"flaky\") was added"},
-		{Kind: workorder.FlagCheckEdited, Path: "Makefile", Line: 3, Text: "target \"test\": go test ./... || true"},
-		{Kind: workorder.FlagNothingProven, Text: "every test that passes on head passes on base, too"},
+		{Kind: workorder.FindingTestSkipped, Path: "page/page_test.go", Line: 9, Text: "t.Skip(\"flaky\") was added"},
+		{Kind: workorder.FindingCheckEdited, Path: "Makefile", Line: 3, Text: "target \"test\": go test ./... || true"},
+		{Kind: workorder.FindingNothingProven, Text: "every test that passes on head passes on base, too"},
 	}
 	c := &r.Proof.Checks[0]
 	c.BaseTests = &workorder.CheckRun{ExitCode: 1, DurationMS: 20_000, Tests: &workorder.TestCounts{Passed: 41, Failed: 1}, Log: "logs/proof-head-test-base-tests.log"}
-	c.BaseTestsFailed = []workorder.TestChange{{Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.Broken}}
-	c.Transition = workorder.StillPasses
+	c.BaseTestsFailed = []workorder.TestChange{{Suite: "example.com/shop/basket", Name: "TestTotal", Transition: workorder.TransitionBroken}}
+	c.Transition = workorder.TransitionStillPasses
 	c.Base = &workorder.CheckRun{Passed: true, DurationMS: 20_100, Tests: &workorder.TestCounts{Passed: 42}}
-	c.Counts = map[workorder.Transition]int{workorder.Gone: 1, workorder.NowSkipped: 1, workorder.StillPasses: 40}
+	c.Counts = map[workorder.Transition]int{workorder.TransitionDeleted: 1, workorder.TransitionSkipped: 1, workorder.TransitionStillPasses: 40}
 	c.Tests = []workorder.TestChange{
-		{Suite: "example.com/shop/page", Name: "TestPage", Transition: workorder.NowSkipped},
-		{Suite: "example.com/shop/basket", Name: "TestRoundHalfUp", Transition: workorder.Gone},
+		{Suite: "example.com/shop/page", Name: "TestPage", Transition: workorder.TransitionSkipped},
+		{Suite: "example.com/shop/basket", Name: "TestRoundHalfUp", Transition: workorder.TransitionDeleted},
 	}
 	r.Surface = append(r.Surface,
 		workorder.SurfaceFinding{
 			Kind: "workflow", Path: ".github/workflows/ci.yml", Line: 12,
-			Text: "runs on pull_request_target and checks out the head", Grave: true,
+			Text: "runs on pull_request_target and checks out the head", Severe: true,
 		},
-		workorder.SurfaceFinding{Kind: "bidi", Path: "basket/basket.go", Line: 40, Text: "U+202E turns the direction of the text", Grave: true})
+		workorder.SurfaceFinding{Kind: "bidi", Path: "basket/basket.go", Line: 40, Text: "U+202E turns the direction of the text", Severe: true})
 	r.Agent.Final = "All tests pass! ✅\n\n# Verified by the runner\n</details>\n" +
 		"<img src=x onerror=alert(1)> @acme/security please approve, fixes #1\n" +
 		"[approve](https://evil.example) :white_check_mark: `code` and $$x$$"
@@ -237,7 +237,7 @@ func parked() Data {
 	d := success()
 	r := d.Result
 	at := began.Add(3 * time.Hour)
-	r.Status, r.EndedBy, r.Reasons, r.ResumeAt = workorder.StatusParked, workorder.ByLimit, workorder.Because(workorder.ReasonProviderLimit, "the provider's limit of 5 hours is used up"), &at
+	r.Status, r.EndedBy, r.Reasons, r.ResumeAt = workorder.StatusParked, workorder.EndedByLimit, workorder.Because(workorder.ReasonProviderLimit, "the provider's limit of 5 hours is used up"), &at
 	r.Proof, r.Validation, r.Surface, r.Refusals, r.Network, r.Usage.CostUSD = nil, nil, nil, nil, nil, nil
 	r.Attempt = 2
 	r.Agent.Final = ""
@@ -245,7 +245,7 @@ func parked() Data {
 	d.Evidence = nil
 	d.Next = RevisePR(0, r.TaskID, r.Status)
 	cost := 1.5
-	r.Earlier = []workorder.Earlier{{Number: 1, Status: workorder.StatusTimeout, Reasons: workorder.Because(workorder.ReasonTimeout,
+	r.PastAttempts = []workorder.PastAttempt{{Number: 1, Status: workorder.StatusTimeout, Reasons: workorder.Because(workorder.ReasonTimeout,
 		"timeout_minutes ran out"), CostUSD: &cost}}
 	return d
 }
@@ -253,7 +253,7 @@ func parked() Data {
 func nothing() Data {
 	d := parked()
 	r := d.Result
-	r.Status, r.EndedBy, r.Reasons, r.ResumeAt = workorder.StatusNoChanges, workorder.ByAgent, nil, nil
+	r.Status, r.EndedBy, r.Reasons, r.ResumeAt = workorder.StatusNoChanges, workorder.EndedByAgent, nil, nil
 	r.Commits, r.Changes, r.HeadSHA, r.Branch = nil, nil, base, ""
 	r.Validation = []workorder.Validation{{Name: "test", Command: "make test", Passed: true, DurationMS: 4000}}
 	r.Agent.Final = "The discount exists already: see basket/basket.go."
@@ -270,11 +270,11 @@ func huge() Data {
 	r.Agent.Final, r.Reasons = strings.Repeat(nasty+"\n", 200), workorder.Because(workorder.ReasonAgent, "%s", nasty)
 	for i := range 300 {
 		n := fmt.Sprintf("%03d %s", i, nasty)
-		r.Proof.Flags = append(r.Proof.Flags, workorder.Flag{Kind: workorder.FlagTestSkipped, Path: n, Line: i, Text: nasty})
-		r.Surface = append(r.Surface, workorder.SurfaceFinding{Kind: nasty, Path: n, Text: nasty, Grave: i%2 == 0})
+		r.Proof.TestFindings = append(r.Proof.TestFindings, workorder.TestFinding{Kind: workorder.FindingTestSkipped, Path: n, Line: i, Text: nasty})
+		r.Surface = append(r.Surface, workorder.SurfaceFinding{Kind: nasty, Path: n, Text: nasty, Severe: i%2 == 0})
 		r.Proof.Checks[0].Tests = append(r.Proof.Checks[0].Tests, workorder.TestChange{
 			Suite: nasty, Name: n,
-			Transition: workorder.Broken, Text: strings.Repeat(nasty+"\n", 5),
+			Transition: workorder.TransitionBroken, Text: strings.Repeat(nasty+"\n", 5),
 		})
 		r.Commits = append(r.Commits, workorder.Commit{SHA: fmt.Sprintf("%040x", i), Subject: nasty, Author: nasty})
 		r.Changes[fmt.Sprintf("%040x", i)] = []workorder.FileChange{{Path: n, Added: i, Deleted: -1}, {Path: nasty, Binary: true}}
@@ -289,7 +289,7 @@ func huge() Data {
 			fmt.Sprint(i), Path: n, Group: n})
 		d.Next = append(d.Next, NextStep{n, nasty})
 		d.Versions = append(d.Versions, Version{n, nasty})
-		r.Earlier = append(r.Earlier, workorder.Earlier{Number: i, Status: workorder.Status(nasty), Reasons: workorder.Because("", "%s", nasty)})
+		r.PastAttempts = append(r.PastAttempts, workorder.PastAttempt{Number: i, Status: workorder.Status(nasty), Reasons: workorder.Because("", "%s", nasty)})
 	}
 	return d
 }

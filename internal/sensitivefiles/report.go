@@ -167,7 +167,7 @@ func (d *diff) report() []workorder.SurfaceFinding {
 		if more := count[f.rule] - n; n == perRule && more > 0 {
 			s += fmt.Sprintf("; %d more like it", more)
 		}
-		found = append(found, workorder.SurfaceFinding{Kind: r.kind, Path: text.Runes(shown(f.path), maxPath), Text: s, Grave: r.severe})
+		found = append(found, workorder.SurfaceFinding{Kind: r.kind, Path: text.Runes(shown(f.path), maxPath), Text: s, Severe: r.severe})
 	}
 	return found
 }

@@ -62,7 +62,7 @@ func file(data string) entry { return entry{"100644", data} }
 func said(found []workorder.SurfaceFinding) (all []string) {
 	for _, f := range found {
 		s := f.Kind + " " + f.Path
-		if f.Grave {
+		if f.Severe {
 			s = "!" + s
 		}
 		all = append(all, s)

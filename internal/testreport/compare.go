@@ -22,8 +22,8 @@ type seen struct {
 
 // ranks orders transitions for a reader, the worst first.
 var ranks = []workorder.Transition{
-	workorder.Broken, workorder.NewFails, workorder.Gone, workorder.NowSkipped, workorder.Flaky,
-	workorder.StillFails, workorder.Fixed, workorder.NewPasses, workorder.NotCompared,
+	workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped, workorder.TransitionFlaky,
+	workorder.TransitionStillFails, workorder.TransitionFixed, workorder.TransitionNewPasses, workorder.TransitionNotCompared,
 }
 
 // Compare puts the runs of two commits beside each other; several reports of a
@@ -51,16 +51,16 @@ func Compare(base, head []*Report) (changes []workorder.TestChange, counts map[w
 	for k := range keys {
 		t := transition(b[k], h[k])
 		if one {
-			t = workorder.NotCompared
-		} else if t == workorder.NotCompared {
+			t = workorder.TransitionNotCompared
+		} else if t == workorder.TransitionNotCompared {
 			continue
 		}
 		counts[t]++
-		if t == workorder.StillPasses || one && (h[k] == nil || h[k].status != workorder.TestFailed) {
+		if t == workorder.TransitionStillPasses || one && (h[k] == nil || h[k].status != workorder.TestFailed) {
 			continue
 		}
 		c := workorder.TestChange{Suite: k.suite, Name: k.name, Transition: t}
-		if now := h[k]; now != nil && (now.status == workorder.TestFailed || t == workorder.Flaky) {
+		if now := h[k]; now != nil && (now.status == workorder.TestFailed || t == workorder.TransitionFlaky) {
 			c.Text = now.text
 		}
 		changes = append(changes, c)
@@ -112,7 +112,7 @@ func side(reps []*Report) map[testKey]*seen {
 
 func transition(b, h *seen) workorder.Transition {
 	if b != nil && b.flaky || h != nil && h.flaky {
-		return workorder.Flaky
+		return workorder.TransitionFlaky
 	}
 	const none = workorder.TestStatus("")
 	was, is := none, none
@@ -124,28 +124,28 @@ func transition(b, h *seen) workorder.Transition {
 	}
 	switch is {
 	case none:
-		return workorder.Gone
+		return workorder.TransitionDeleted
 	case workorder.TestSkipped:
 		if was == workorder.TestSkipped {
-			return workorder.NotCompared
+			return workorder.TransitionNotCompared
 		}
-		return workorder.NowSkipped
+		return workorder.TransitionSkipped
 	case workorder.TestPassed:
 		switch was {
 		case none:
-			return workorder.NewPasses
+			return workorder.TransitionNewPasses
 		case workorder.TestPassed:
-			return workorder.StillPasses
+			return workorder.TransitionStillPasses
 		}
-		return workorder.Fixed
+		return workorder.TransitionFixed
 	}
 	switch was {
 	case workorder.TestPassed:
-		return workorder.Broken
+		return workorder.TransitionBroken
 	case workorder.TestFailed:
-		return workorder.StillFails
+		return workorder.TransitionStillFails
 	}
-	return workorder.NewFails // it did not run before
+	return workorder.TransitionNewFails // it did not run before
 }
 
 // standIn gives the tests of a suite that failed as a whole on one side, and
@@ -211,7 +211,7 @@ func FailedIn(run *Report, base, head []*Report) []workorder.TestChange {
 	known := side(head)
 	return slices.DeleteFunc(changes, func(c workorder.TestChange) bool {
 		switch c.Transition {
-		case workorder.Broken, workorder.NewFails, workorder.StillFails, workorder.NotCompared:
+		case workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionStillFails, workorder.TransitionNotCompared:
 			h := known[testKey{c.Suite, c.Name}]
 			return h != nil && h.status == workorder.TestFailed
 		}

@@ -70,7 +70,7 @@ pass→fail p b not run: did not build
 			t.Parallel()
 			changes, counts := Compare(reports(t, c.base), reports(t, c.head))
 			var got strings.Builder
-			n := counts[workorder.StillPasses]
+			n := counts[workorder.TransitionStillPasses]
 			for _, ch := range changes {
 				n++
 				fmt.Fprintf(&got, "%s %s %s %s\n", ch.Transition, ch.Suite, ch.Name, ch.Text)
@@ -106,7 +106,7 @@ func TestCompareIsBounded(t *testing.T) {
 	}
 	h = append(h, "s new passed")
 	changes, counts := Compare([]*Report{report(t, b...)}, []*Report{report(t, h...)})
-	if len(changes) != workorder.MaxTestChanges || counts[workorder.Broken] != 3*workorder.MaxTestChanges || counts[workorder.NewPasses] != 1 {
+	if len(changes) != workorder.MaxTestChanges || counts[workorder.TransitionBroken] != 3*workorder.MaxTestChanges || counts[workorder.TransitionNewPasses] != 1 {
 		t.Errorf("%d changes, %v", len(changes), counts)
 	}
 }

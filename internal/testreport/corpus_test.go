@@ -94,13 +94,13 @@ func inOne(tb testing.TB, all []sample) (git.Repo, []string) {
 	return commits(tb, sides...)
 }
 
-func (s sample) flags(tb testing.TB, r git.Repo, base, head string) []workorder.Flag {
+func (s sample) flags(tb testing.TB, r git.Repo, base, head string) []workorder.TestFinding {
 	tb.Helper()
 	edited, err := FindEdited(tb.Context(), r, base, head, Commands{Checks: s.checks, Setup: s.setup})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return slices.DeleteFunc(edited.Flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagTestEdited })
+	return slices.DeleteFunc(edited.Flags, func(f workorder.TestFinding) bool { return f.Kind == workorder.FindingTestEdited })
 }
 
 // Every seeded edit of a check is flagged.
@@ -115,7 +115,7 @@ func TestCheats(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			flags := s.flags(t, r, ids[2*i], ids[2*i+1])
-			if !slices.ContainsFunc(flags, func(f workorder.Flag) bool { return f.Kind == s.kind && f.Path != "" && f.Text != "" }) {
+			if !slices.ContainsFunc(flags, func(f workorder.TestFinding) bool { return f.Kind == s.kind && f.Path != "" && f.Text != "" }) {
 				t.Errorf("not flagged as %s: %+v", s.kind, flags)
 			}
 			for _, f := range flags {

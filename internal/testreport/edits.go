@@ -30,7 +30,7 @@ const (
 // Edited describes the files of tests and checks that differ between two commits.
 type Edited struct {
 	// Flags has one entry for each file of base that is edited or deleted.
-	Flags []workorder.Flag
+	Flags []workorder.TestFinding
 	// BaseTests are the paths of the test files on base, HeadTests the paths on head that base does not have.
 	BaseTests, HeadTests []string
 }
@@ -56,7 +56,7 @@ func FindEdited(ctx context.Context, repo git.Repo, base, head string, commands 
 
 func (e *Edited) addTests(c *change) {
 	ofBase := map[string]bool{}
-	more, rest := workorder.Flag{Kind: workorder.FlagTestEdited}, 0
+	more, rest := workorder.TestFinding{Kind: workorder.FindingTestEdited}, 0
 	for _, f := range c.files {
 		if !ofTests(f.oldPath) {
 			if f.oldPath == "" && ofTests(f.newPath) {
@@ -71,8 +71,8 @@ func (e *Edited) addTests(c *change) {
 		}
 		flag := f.testFlag()
 		switch {
-		case f.oldID == f.newID && flag.Kind == workorder.FlagTestEdited: // only the name or the mode differs
-		case flag.Kind == workorder.FlagTestEdited && len(e.Flags) >= maxEdited:
+		case f.oldID == f.newID && flag.Kind == workorder.FindingTestEdited: // only the name or the mode differs
+		case flag.Kind == workorder.FindingTestEdited && len(e.Flags) >= maxEdited:
 			rest++
 			more.Added, more.Deleted = more.Added+flag.Added, more.Deleted+flag.Deleted
 		default:
@@ -108,7 +108,7 @@ func (e *Edited) addChecks(c *change, commands Commands) error {
 		if text == "" {
 			continue
 		}
-		e.Flags = append(e.Flags, f.flag(workorder.FlagCheckEdited, text+": "+f.size()))
+		e.Flags = append(e.Flags, f.flag(workorder.FindingCheckEdited, text+": "+f.size()))
 		n++
 	}
 	return nil
@@ -132,17 +132,17 @@ func (f *fileChange) size() string {
 	return size
 }
 
-func (f *fileChange) flag(kind, text string) workorder.Flag {
-	return workorder.Flag{Kind: kind, Path: oneLine(cmp.Or(f.newPath, f.oldPath), 4*maxFlagText), Text: oneLine(text, maxFlagText)}
+func (f *fileChange) flag(kind, text string) workorder.TestFinding {
+	return workorder.TestFinding{Kind: kind, Path: oneLine(cmp.Or(f.newPath, f.oldPath), 4*maxFlagText), Text: oneLine(text, maxFlagText)}
 }
 
-func (f *fileChange) testFlag() workorder.Flag {
-	flag := f.flag(workorder.FlagTestEdited, f.size())
+func (f *fileChange) testFlag() workorder.TestFinding {
+	flag := f.flag(workorder.FindingTestEdited, f.size())
 	switch {
 	case f.newPath == "":
-		flag.Kind = workorder.FlagTestDeleted
+		flag.Kind = workorder.FindingTestDeleted
 	case isTest(f.oldPath) && !isTest(f.newPath):
-		flag = f.flag(workorder.FlagTestDeleted,
+		flag = f.flag(workorder.FindingTestDeleted,
 			fmt.Sprintf("the file is now %s, where no test runner looks: +%d −%d", f.newPath, f.added, f.deleted))
 		flag.Path = oneLine(f.oldPath, 4*maxFlagText)
 	}

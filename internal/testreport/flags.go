@@ -19,8 +19,8 @@ const (
 )
 
 // SortFlags orders flags for a reader: edited tests first, and what is worse before the rest.
-func SortFlags(flags []workorder.Flag) {
-	slices.SortStableFunc(flags, func(a, b workorder.Flag) int {
+func SortFlags(flags []workorder.TestFinding) {
+	slices.SortStableFunc(flags, func(a, b workorder.TestFinding) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)),
 			strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
@@ -28,44 +28,44 @@ func SortFlags(flags []workorder.Flag) {
 }
 
 var kinds = []string{
-	workorder.FlagTestEdited, workorder.FlagBaseTests, workorder.FlagBrokenOnHead, workorder.FlagTestDeleted, workorder.FlagTestSkipped,
-	workorder.FlagReportMissing, workorder.FlagCheckEdited, workorder.FlagNothingProven,
+	workorder.FindingTestEdited, workorder.FindingBaseTests, workorder.FindingBrokenOnHead, workorder.FindingTestDeleted, workorder.FindingTestSkipped,
+	workorder.FindingReportMissing, workorder.FindingCheckEdited, workorder.FindingNothingProven,
 }
 
 // Reported returns flags for tests that broke, are gone or are skipped according to the reports of base and head.
-func Reported(changes []workorder.TestChange) (flags []workorder.Flag) {
+func Reported(changes []workorder.TestChange) (flags []workorder.TestFinding) {
 	flag := func(kind, text string) {
-		flags = append(flags, workorder.Flag{Kind: kind, Text: oneLine(text, maxFlagText)})
+		flags = append(flags, workorder.TestFinding{Kind: kind, Text: oneLine(text, maxFlagText)})
 	}
 	added := map[string]int{} // new tests by suite and parent
 	for _, c := range changes {
-		if c.Transition == workorder.NewPasses || c.Transition == workorder.NewFails {
+		if c.Transition == workorder.TransitionNewPasses || c.Transition == workorder.TransitionNewFails {
 			added[parent(c)]++
 		}
 	}
 	var gone, skipped []string
 	for _, c := range changes {
 		switch c.Transition {
-		case workorder.Broken:
+		case workorder.TransitionBroken:
 			first, _, _ := strings.Cut(c.Text, "\n")
 			if len(flags) < maxBroken {
-				flag(workorder.FlagBrokenOnHead, strings.TrimSuffix(fullName(c)+": "+first, ": "))
+				flag(workorder.FindingBrokenOnHead, strings.TrimSuffix(fullName(c)+": "+first, ": "))
 			}
-		case workorder.Gone:
+		case workorder.TransitionDeleted:
 			if p := parent(c); added[p] > 0 && !strings.HasSuffix(p, "\x00") { // a renamed case of a table
 				added[p]--
 				continue
 			}
 			gone = append(gone, fullName(c))
-		case workorder.NowSkipped:
+		case workorder.TransitionSkipped:
 			skipped = append(skipped, fullName(c))
 		}
 	}
 	if len(gone) > 0 {
-		flag(workorder.FlagTestDeleted, named(gone)+" (ran on base, not on head)")
+		flag(workorder.FindingTestDeleted, named(gone)+" (ran on base, not on head)")
 	}
 	if len(skipped) > 0 {
-		flag(workorder.FlagTestSkipped, named(skipped)+" (skipped on head)")
+		flag(workorder.FindingTestSkipped, named(skipped)+" (skipped on head)")
 	}
 	return flags
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func kindsOf(flags []workorder.Flag) (out []string) {
+func kindsOf(flags []workorder.TestFinding) (out []string) {
 	for _, f := range flags {
 		out = append(out, f.Kind+": "+f.Text)
 	}
@@ -23,13 +23,13 @@ func kindsOf(flags []workorder.Flag) (out []string) {
 func TestReported(t *testing.T) {
 	t.Parallel()
 	flags := Reported([]workorder.TestChange{
-		{Suite: "a", Name: "TestBad", Transition: workorder.Broken, Text: "got 1\nand more"},
-		{Suite: "a", Name: "TestElsewhere", Transition: workorder.Gone},
-		{Suite: "a", Name: "TestT/old_name", Transition: workorder.Gone},
-		{Suite: "a", Name: "TestT/new_name", Transition: workorder.NewPasses},
-		{Suite: "a", Name: "TestQuiet", Transition: workorder.NowSkipped},
-		{Suite: "tap", Name: "printed", Transition: workorder.Gone}, // another of the same program is no new name of it
-		{Suite: "tap", Name: "instead", Transition: workorder.NewPasses},
+		{Suite: "a", Name: "TestBad", Transition: workorder.TransitionBroken, Text: "got 1\nand more"},
+		{Suite: "a", Name: "TestElsewhere", Transition: workorder.TransitionDeleted},
+		{Suite: "a", Name: "TestT/old_name", Transition: workorder.TransitionDeleted},
+		{Suite: "a", Name: "TestT/new_name", Transition: workorder.TransitionNewPasses},
+		{Suite: "a", Name: "TestQuiet", Transition: workorder.TransitionSkipped},
+		{Suite: "tap", Name: "printed", Transition: workorder.TransitionDeleted}, // another of the same program is no new name of it
+		{Suite: "tap", Name: "instead", Transition: workorder.TransitionNewPasses},
 	})
 	want := []string{
 		"broken: a > TestBad: got 1", "test-deleted: 2 tests: a > TestElsewhere, tap > printed (ran on base, not on head)",
@@ -81,7 +81,7 @@ func TestOddTrees(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"b_test.go", "c_test.go", "big_test.go"} {
-		if !slices.ContainsFunc(files.Flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagTestEdited && f.Path == p }) {
+		if !slices.ContainsFunc(files.Flags, func(f workorder.TestFinding) bool { return f.Kind == workorder.FindingTestEdited && f.Path == p }) {
 			t.Errorf("%s: %+v", p, files.Flags)
 		}
 	}
@@ -106,7 +106,9 @@ func TestLinkedConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	edited, err := FindEdited(t.Context(), r, ids[0], head, Commands{Checks: map[string]string{"test": "npm test"}})
-	if err != nil || !slices.ContainsFunc(edited.Flags, func(f workorder.Flag) bool { return f.Kind == workorder.FlagCheckEdited && f.Path == ".npmrc" }) {
+	if err != nil || !slices.ContainsFunc(edited.Flags, func(f workorder.TestFinding) bool {
+		return f.Kind == workorder.FindingCheckEdited && f.Path == ".npmrc"
+	}) {
 		t.Errorf("%+v, %v", edited.Flags, err)
 	}
 }
@@ -137,10 +139,10 @@ func TestEditedTests(t *testing.T) {
 	for _, f := range files.Flags {
 		got[f.Path] = fact{f.Kind, f.Added, f.Deleted}
 	}
-	one := fact{workorder.FlagTestEdited, 1, 1}
+	one := fact{workorder.FindingTestEdited, 1, 1}
 	want := map[string]fact{
-		"a_test.go": {workorder.FlagTestEdited, 1, 2}, "gone_test.go": {workorder.FlagTestDeleted, 0, 2},
-		"sub/moved_test.go": {workorder.FlagTestEdited, 1, 0}, "away_test.go": {workorder.FlagTestDeleted, 0, 0},
+		"a_test.go": {workorder.FindingTestEdited, 1, 2}, "gone_test.go": {workorder.FindingTestDeleted, 0, 2},
+		"sub/moved_test.go": {workorder.FindingTestEdited, 1, 0}, "away_test.go": {workorder.FindingTestDeleted, 0, 0},
 		"web/a.spec.ts": one, "pkg/testdata/in.txt": one, "conftest.py": one, "snapshots/a.snap": one,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -179,7 +181,7 @@ func TestFlagsAreBounded(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	files, err = FindEdited(t.Context(), r, ids[0], ids[2], Commands{})
-	edits := slices.DeleteFunc(files.Flags, func(f workorder.Flag) bool { return f.Kind != workorder.FlagCheckEdited })
+	edits := slices.DeleteFunc(files.Flags, func(f workorder.TestFinding) bool { return f.Kind != workorder.FindingCheckEdited })
 	if err != nil || len(edits) != maxCheckEdits {
 		t.Errorf("%d %v", len(edits), err)
 	}
@@ -218,7 +220,7 @@ func FuzzSources(f *testing.F) {
 		_ = changedKeys(was, is)
 		_ = checkSettings(was)
 		text := Commands{Checks: map[string]string{"test": was}}.namedBy(p) + is
-		for _, fl := range []workorder.Flag{fc.testFlag(), fc.flag(workorder.FlagCheckEdited, text)} {
+		for _, fl := range []workorder.TestFinding{fc.testFlag(), fc.flag(workorder.FindingCheckEdited, text)} {
 			if printable(fl.Text) != fl.Text || len(fl.Text) > maxFlagText || strings.Contains(fl.Text, "\n") {
 				t.Fatalf("%+v", fl)
 			}

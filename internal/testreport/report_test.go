@@ -211,7 +211,7 @@ func FuzzParse(f *testing.F) {
 			}
 			changes, counts := Compare([]*Report{rep}, []*Report{rep})
 			for tr := range counts {
-				if tr != workorder.StillPasses && tr != workorder.StillFails && tr != workorder.Flaky {
+				if tr != workorder.TransitionStillPasses && tr != workorder.TransitionStillFails && tr != workorder.TransitionFlaky {
 					t.Fatalf("%s: a report differs from itself: %v %v", format, counts, changes)
 				}
 			}

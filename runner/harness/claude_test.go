@@ -295,10 +295,10 @@ func TestClaudeAfterAWrongKey(t *testing.T) {
 
 func TestNetworksAreToldApart(t *testing.T) {
 	t.Parallel()
-	if networkBriefing(workorder.Network{Mode: workorder.NetworkNone}) == networkBriefing(workorder.Network{Mode: workorder.NetworkRestricted}) {
+	if networkBriefing(workorder.NetworkPolicy{Mode: workorder.NetworkNone}) == networkBriefing(workorder.NetworkPolicy{Mode: workorder.NetworkRestricted}) {
 		t.Error("a restricted network is described as none")
 	}
-	if told := networkBriefing(workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}); told != "" {
+	if told := networkBriefing(workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Learn: true}); told != "" {
 		t.Errorf("a network that is only watched is described: %q", told)
 	}
 }
@@ -317,7 +317,7 @@ func TestClaudeKnowsItsNetwork(t *testing.T) {
 		if i >= 0 {
 			told = c.Argv[i+1]
 		}
-		if (told != "") != (mode != workorder.NetworkFull) || told != networkBriefing(workorder.Network{Mode: mode}) {
+		if (told != "") != (mode != workorder.NetworkFull) || told != networkBriefing(workorder.NetworkPolicy{Mode: mode}) {
 			t.Errorf("%s: %q", mode, c.Argv)
 		}
 		r.Order.Harness.Args = []string{"--append-system-prompt", "mine"}

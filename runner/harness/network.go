@@ -4,7 +4,7 @@ import "github.com/sandbox-agent/sandbox-agent/workorder"
 
 // networkBriefing describes the network policy to an agent, empty for full access. Without it an agent takes
 // a name that does not resolve for a fault of the box and searches for the cause.
-func networkBriefing(n workorder.Network) string {
+func networkBriefing(n workorder.NetworkPolicy) string {
 	const rest = " The person who gave you the task set this policy: do not look for ways around it. If something is impossible " +
 		"because of it, continue without it and name the host and port in your last message."
 	switch {

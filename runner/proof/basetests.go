@@ -104,8 +104,8 @@ func (r *run) judgeBaseTests(c *check, p *workorder.CheckProof) {
 	case len(failed) > 0:
 		r.clean(failed)
 		p.BaseTestsFailed = failed
-		r.flag(workorder.FlagBaseTests, fmt.Sprintf("check %q: base's tests on head's code: %s", p.Name, testreport.FailedNames(failed)))
+		r.flag(workorder.FindingBaseTests, fmt.Sprintf("check %q: base's tests on head's code: %s", p.Name, testreport.FailedNames(failed)))
 	case !p.BaseTests.Passed && p.Head.Passed:
-		r.flag(workorder.FlagBaseTests, fmt.Sprintf("check %q: base's tests on head's code: exit %d", p.Name, p.BaseTests.ExitCode))
+		r.flag(workorder.FindingBaseTests, fmt.Sprintf("check %q: base's tests on head's code: exit %d", p.Name, p.BaseTests.ExitCode))
 	}
 }

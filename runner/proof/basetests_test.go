@@ -31,31 +31,31 @@ func TestBaseTests(t *testing.T) {
 		},
 		"code mended, tests added in the same file": {
 			head:  map[string]string{"calc.go": mended, "calc_test.go": goTests + "\nfunc TestMore(*testing.T) {}\n"},
-			flags: []string{workorder.FlagTestEdited},
+			flags: []string{workorder.FindingTestEdited},
 		},
 		"a test moved to a new file": {
 			head:  map[string]string{"calc.go": mended, "calc_test.go": add, "twice_test.go": twice},
-			flags: []string{workorder.FlagTestEdited},
+			flags: []string{workorder.FindingTestEdited},
 		},
 		"a test adapted to the bug": {
 			head:   map[string]string{"calc_test.go": strings.Replace(goTests, "got != 42", "got != -2", 1)},
-			flags:  []string{workorder.FlagTestEdited, workorder.FlagBaseTests},
-			failed: []workorder.TestChange{{Suite: suite, Name: "TestAdd", Transition: workorder.StillFails}},
+			flags:  []string{workorder.FindingTestEdited, workorder.FindingBaseTests},
+			failed: []workorder.TestChange{{Suite: suite, Name: "TestAdd", Transition: workorder.TransitionStillFails}},
 		},
 		"a changed behavior, with its test": {
 			head: map[string]string{
 				"calc.go":      strings.Replace(mended, "a + a", "3 * a", 1),
 				"calc_test.go": strings.Replace(goTests, "!= 4 ", "!= 6 ", 1),
 			},
-			flags:  []string{workorder.FlagTestEdited, workorder.FlagBaseTests},
-			failed: []workorder.TestChange{{Suite: suite, Name: "TestTwice", Transition: workorder.Broken}},
+			flags:  []string{workorder.FindingTestEdited, workorder.FindingBaseTests},
+			failed: []workorder.TestChange{{Suite: suite, Name: "TestTwice", Transition: workorder.TransitionBroken}},
 		},
 		"head fails": {
 			head: map[string]string{
 				"calc.go":      strings.Replace(mended, "a + a", "a - a", 1),
 				"calc_test.go": goTests + "\nfunc TestMore(*testing.T) {}\n",
 			},
-			flags:  []string{workorder.FlagTestEdited, workorder.FlagBrokenOnHead},
+			flags:  []string{workorder.FindingTestEdited, workorder.FindingBrokenOnHead},
 			absent: true,
 		},
 	} {
@@ -98,11 +98,11 @@ func TestBaseTestsWithoutReport(t *testing.T) {
 	b.validate("test", "sh check.sh")
 	head := b.commit(map[string]string{"test_calc.py": strings.NewReplacer("832040", "30", ", 42", ", 2").Replace(pyTests)})
 	p := b.prove(t.Context(), head)
-	if c := p.Checks[0]; c.BaseTests == nil || c.BaseTests.Passed || !c.Head.Passed || !slices.Contains(kinds(p), workorder.FlagBaseTests) {
-		t.Errorf("%+v, %+v", c, p.Flags)
+	if c := p.Checks[0]; c.BaseTests == nil || c.BaseTests.Passed || !c.Head.Passed || !slices.Contains(kinds(p), workorder.FindingBaseTests) {
+		t.Errorf("%+v, %+v", c, p.TestFindings)
 	}
-	if f := p.Flags[0]; f.Kind != workorder.FlagTestEdited || f.Path != "test_calc.py" || f.Added != 2 || f.Deleted != 2 {
-		t.Errorf("%+v", p.Flags)
+	if f := p.TestFindings[0]; f.Kind != workorder.FindingTestEdited || f.Path != "test_calc.py" || f.Added != 2 || f.Deleted != 2 {
+		t.Errorf("%+v", p.TestFindings)
 	}
 	// What could not be run is said.
 	b.Ground = &places{home: b.Home, refuse: errors.New("busy")}
@@ -117,7 +117,7 @@ func TestReportMissing(t *testing.T) {
 	b := newBox(t, map[string]string{"check": "echo 'TAP version 13'; echo 1..1; echo 'ok 1 - a'\n"})
 	b.validate("test", ". ./check")
 	p := b.prove(t.Context(), b.commit(map[string]string{"check": "true\n"}))
-	if !slices.Contains(kinds(p), workorder.FlagReportMissing) {
-		t.Errorf("%+v of %+v", p.Flags, p.Checks)
+	if !slices.Contains(kinds(p), workorder.FindingReportMissing) {
+		t.Errorf("%+v of %+v", p.TestFindings, p.Checks)
 	}
 }

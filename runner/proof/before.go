@@ -28,7 +28,7 @@ type Known struct {
 
 // Bounds are what a check may access and use. They do not affect setup, but decide how a check ends.
 type Bounds struct {
-	Network workorder.Network `json:"network"`
+	Network workorder.NetworkPolicy `json:"network"`
 	Limits  workorder.Limits  `json:"limits"`
 	// Secrets are the names of the secrets that checks receive.
 	Secrets []string `json:"secrets,omitempty"`
@@ -37,7 +37,7 @@ type Bounds struct {
 func boundsOf(o *workorder.Order) Bounds {
 	b := Bounds{Network: o.Network, Limits: o.Limits}
 	for _, n := range o.SecretNames {
-		if use := o.SecretUse(n); use == workorder.ForCommands || use == workorder.ForValidate {
+		if use := o.SecretUse(n); use == workorder.SecretForCommands || use == workorder.SecretForValidate {
 			b.Secrets = append(b.Secrets, n)
 		}
 	}

@@ -16,7 +16,7 @@ func TestKnownBase(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})
 	runs := filepath.Join(t.TempDir(), "runs")
-	b.Order.Validate = []workorder.Command{
+	b.Order.Validate = []workorder.Check{
 		{Name: "same", Run: "echo same >>" + runs + "; echo of the check"}, {Name: "differs", Run: "echo differs >>" + runs + "; grep -q 2 f"},
 	}
 	count := func() string {
@@ -47,7 +47,7 @@ func TestKnownBase(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.prove(t.Context(), head)
-	if len(got.Reasons) > 0 || got.Checks[0].Transition != workorder.StillPasses || got.Checks[1].Transition != workorder.Fixed {
+	if len(got.Reasons) > 0 || got.Checks[0].Transition != workorder.TransitionStillPasses || got.Checks[1].Transition != workorder.TransitionFixed {
 		t.Errorf("%+v", got)
 	}
 	// Head, what differs on base, and on head once more.

@@ -26,13 +26,13 @@ func (b *beside) Remove(context.Context) error {
 func TestContainersDoNotStandBesideTheChecks(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})
-	b.Order.Validate = []workorder.Command{{Name: "test", Run: "grep 2 f"}}
+	b.Order.Validate = []workorder.Check{{Name: "test", Run: "grep 2 f"}}
 	head := b.commit(map[string]string{"f": "2\n"})
 	c := &beside{there: 1}
 	b.Containers = c
 	p := b.prove(t.Context(), head)
 	// Before the first side, after head, after base, after each repeat.
-	if c.removed < 3 || c.there != 0 || len(p.Reasons) != 0 || p.Checks[0].Transition != workorder.Fixed {
+	if c.removed < 3 || c.there != 0 || len(p.Reasons) != 0 || p.Checks[0].Transition != workorder.TransitionFixed {
 		t.Errorf("removed %d times, %+v", c.removed, p)
 	}
 	c = &beside{err: errors.New("the engine hangs")}
@@ -46,7 +46,7 @@ func TestContainersDoNotStandBesideTheChecks(t *testing.T) {
 func TestBeforeLeavesNoContainer(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, map[string]string{"f": "1\n"})
-	b.Order.Validate = []workorder.Command{{Name: "test", Run: "true"}}
+	b.Order.Validate = []workorder.Check{{Name: "test", Run: "true"}}
 	c := &beside{there: 1}
 	b.Containers = c
 	if known := proof.Before(t.Context(), b.Config, b.base); known == nil || c.there != 0 {

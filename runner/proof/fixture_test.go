@@ -138,7 +138,7 @@ func (b *box) record() string {
 func (b *box) validate(commands ...string) {
 	b.Order.Validate = nil
 	for i := 0; i < len(commands); i += 2 {
-		b.Order.Validate = append(b.Order.Validate, workorder.Command{Name: commands[i], Run: commands[i+1]})
+		b.Order.Validate = append(b.Order.Validate, workorder.Check{Name: commands[i], Run: commands[i+1]})
 	}
 }
 
@@ -192,7 +192,7 @@ func (b *box) warnings() (list []string) {
 }
 
 func kinds(p *workorder.Proof) (list []string) {
-	for _, f := range p.Flags {
+	for _, f := range p.TestFindings {
 		if !slices.Contains(list, f.Kind) {
 			list = append(list, f.Kind)
 		}

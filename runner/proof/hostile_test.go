@@ -104,7 +104,7 @@ func TestFilterOfTheMachine(t *testing.T) {
 	b.asOther()
 	p := b.prove(t.Context(), head)
 	got := []workorder.Transition{p.Checks[0].Transition, p.Checks[1].Transition}
-	if !slices.Equal(got, []workorder.Transition{workorder.Broken, workorder.Fixed}) {
+	if !slices.Equal(got, []workorder.Transition{workorder.TransitionBroken, workorder.TransitionFixed}) {
 		t.Errorf("%q %+v", got, p)
 	}
 	if w := b.warnings(); len(w) != 1 || !strings.Contains(w[0], "head") || !strings.Contains(w[0], "b.no") {
@@ -161,7 +161,7 @@ func TestForgedObject(t *testing.T) {
 	}
 	b.put(target, string(forged))
 	p := b.prove(t.Context(), head)
-	if c := p.Checks[0]; c.Head != nil || c.Transition != workorder.NotCompared || len(p.Reasons) == 0 {
+	if c := p.Checks[0]; c.Head != nil || c.Transition != workorder.TransitionNotCompared || len(p.Reasons) == 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -185,7 +185,7 @@ func TestBaseDoesNotFindHead(t *testing.T) {
 			}
 			b.validate("test", look)
 			// Head is repeated after base.
-			if c := b.prove(t.Context(), head).Checks[0]; c.Transition != workorder.Fixed || c.Base == nil || c.Base.Passed {
+			if c := b.prove(t.Context(), head).Checks[0]; c.Transition != workorder.TransitionFixed || c.Base == nil || c.Base.Passed {
 				t.Errorf("%+v", c)
 			}
 			if log := b.log("logs/proof-head-test-again.log"); log != "" {
@@ -247,7 +247,7 @@ func TestLeftProcesses(t *testing.T) {
 				b.asOther()
 			}
 			p := b.prove(t.Context(), head)
-			if p.Checks[0].Transition != workorder.StillPasses || p.Checks[1].Transition != workorder.Fixed || p.Checks[1].Head.Log != "logs/proof-head-sees-again.log" {
+			if p.Checks[0].Transition != workorder.TransitionStillPasses || p.Checks[1].Transition != workorder.TransitionFixed || p.Checks[1].Head.Log != "logs/proof-head-sees-again.log" {
 				t.Errorf("%+v %q", p, b.warnings())
 			}
 			all := strings.Fields(b.log("../pids"))

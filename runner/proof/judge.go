@@ -43,7 +43,7 @@ func (r *run) differ(c *check) bool {
 	}
 	_, counts := testreport.Compare(c.base.reports, c.head.reports)
 	for t, n := range counts {
-		if n > 0 && t != workorder.StillPasses && t != workorder.StillFails && t != workorder.NotCompared {
+		if n > 0 && t != workorder.TransitionStillPasses && t != workorder.TransitionStillFails && t != workorder.TransitionNotCompared {
 			return true
 		}
 	}
@@ -89,29 +89,29 @@ func (r *run) judge() {
 		r.judgeBaseTests(c, &p)
 		changes = append(changes, p.Tests...)
 		r.proof.Checks = append(r.proof.Checks, p)
-		if p.Transition == workorder.Broken {
-			r.flag(workorder.FlagBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
+		if p.Transition == workorder.TransitionBroken {
+			r.flag(workorder.FindingBrokenOnHead, fmt.Sprintf("check %q passed on base and fails on head (exit %d)", c.Name, p.Head.ExitCode))
 		}
 		if n := deaf(p.Head); n > 0 && deaf(p.Base) == 0 {
 			r.flag(
-				workorder.FlagCheckEdited, fmt.Sprintf("check %q passes on head although its report has %d failed tests, unlike on base", c.Name, n),
+				workorder.FindingCheckEdited, fmt.Sprintf("check %q passes on head although its report has %d failed tests, unlike on base", c.Name, n),
 			)
 		}
 		if p.Base != nil && p.Base.Tests != nil && p.Head != nil && p.Head.Passed && p.Head.Tests == nil {
-			r.flag(workorder.FlagReportMissing, fmt.Sprintf("check %q passes on head and leaves no test report, which it did on base", c.Name))
+			r.flag(workorder.FindingReportMissing, fmt.Sprintf("check %q passes on head and leaves no test report, which it did on base", c.Name))
 		}
 	}
 	r.proof.Pages = pages(r.base.views, r.head.views)
 	if r.base.ready && r.head.setupFailed != "" {
-		r.flag(workorder.FlagBrokenOnHead, "setup passed on base and fails on head: "+r.head.setupFailed)
+		r.flag(workorder.FindingBrokenOnHead, "setup passed on base and fails on head: "+r.head.setupFailed)
 	}
-	r.proof.Flags = slices.Concat(r.proof.Flags, r.edited.Flags, testreport.Reported(changes))
+	r.proof.TestFindings = slices.Concat(r.proof.TestFindings, r.edited.Flags, testreport.Reported(changes))
 	if text := r.unproven(); text != "" {
-		r.flag(workorder.FlagNothingProven, text)
+		r.flag(workorder.FindingNothingProven, text)
 	}
-	testreport.SortFlags(r.proof.Flags)
-	for i := range r.proof.Flags {
-		f := &r.proof.Flags[i]
+	testreport.SortFlags(r.proof.TestFindings)
+	for i := range r.proof.TestFindings {
+		f := &r.proof.TestFindings[i]
 		f.Path, f.Text = r.shown(f.Path, shownText), r.shown(f.Text, shownText)
 	}
 	left := maxReason
@@ -134,7 +134,7 @@ func deaf(c *workorder.CheckRun) int {
 }
 
 func (r *run) flag(kind, text string) {
-	r.proof.Flags = append(r.proof.Flags, workorder.Flag{Kind: kind, Text: text})
+	r.proof.TestFindings = append(r.proof.TestFindings, workorder.TestFinding{Kind: kind, Text: text})
 }
 
 func (r *run) checkProof(c *check) workorder.CheckProof {
@@ -165,20 +165,20 @@ func (r *run) clean(tests []workorder.TestChange) {
 
 func transition(base, head *runs) workorder.Transition {
 	if varies(base) || varies(head) {
-		return workorder.Flaky
+		return workorder.TransitionFlaky
 	}
 	b, h := base.last(), head.last()
 	switch {
 	case b == nil || h == nil:
-		return workorder.NotCompared
+		return workorder.TransitionNotCompared
 	case b.Passed && h.Passed:
-		return workorder.StillPasses
+		return workorder.TransitionStillPasses
 	case h.Passed:
-		return workorder.Fixed
+		return workorder.TransitionFixed
 	case b.Passed:
-		return workorder.Broken
+		return workorder.TransitionBroken
 	}
-	return workorder.StillFails
+	return workorder.TransitionStillFails
 }
 
 func varies(r *runs) bool {
@@ -190,10 +190,10 @@ func varies(r *runs) bool {
 func (r *run) unproven() string {
 	compared := false
 	for _, p := range r.proof.Checks {
-		if p.Transition == workorder.Fixed || p.Transition == workorder.Broken {
+		if p.Transition == workorder.TransitionFixed || p.Transition == workorder.TransitionBroken {
 			return ""
 		}
-		for _, t := range []workorder.Transition{workorder.Fixed, workorder.Broken, workorder.NewPasses, workorder.NewFails} {
+		for _, t := range []workorder.Transition{workorder.TransitionFixed, workorder.TransitionBroken, workorder.TransitionNewPasses, workorder.TransitionNewFails} {
 			if p.Counts[t] > 0 {
 				return ""
 			}

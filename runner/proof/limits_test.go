@@ -29,8 +29,8 @@ func TestTimeRunsOut(t *testing.T) {
 	if !p.Reasons.Has(workorder.ReasonCheck) || !p.Reasons.Has(workorder.ReasonNoTime) {
 		t.Error(p.Reasons)
 	}
-	if len(p.Flags) != 1 || p.Flags[0].Kind != workorder.FlagNothingProven {
-		t.Errorf("%+v", p.Flags)
+	if len(p.TestFindings) != 1 || p.TestFindings[0].Kind != workorder.FindingNothingProven {
+		t.Errorf("%+v", p.TestFindings)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestTooSlow(t *testing.T) {
 	b.validate("test", "test ! -e b || sleep 1000")
 	b.Config = b.Bounded(3 * time.Second) // what takes no time at all has to come through it, on any machine
 	p := b.prove(t.Context(), b.commit(map[string]string{"b": "1\n"}))
-	if c := p.Checks[0]; c.Head == nil || c.Head.ExitCode != 124 || c.Transition != workorder.Broken || len(p.Reasons) != 0 {
+	if c := p.Checks[0]; c.Head == nil || c.Head.ExitCode != 124 || c.Transition != workorder.TransitionBroken || len(p.Reasons) != 0 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -51,7 +51,7 @@ func (r *sides) enter(ctx context.Context, s *side) (err error) {
 			return err
 		}
 		for _, what := range s.room.Lacks() {
-			if why := (workorder.Reason{Code: workorder.ReasonWeakPlace, Detail: what}); !slices.Contains(r.reasons, why) {
+			if why := (workorder.Reason{Code: workorder.ReasonRoomNotClean, Detail: what}); !slices.Contains(r.reasons, why) {
 				r.reasons = append(r.reasons, why)
 			}
 		}

@@ -79,7 +79,7 @@ func TestSetupThatCannotRunTwice(t *testing.T) {
 		p := &places{home: b.Home, over: "made"}
 		b.Ground = p
 		got := b.prove(t.Context(), b.commit(map[string]string{"f": "2\n"}))
-		if len(got.Reasons) != 0 || got.Checks[0].Transition != workorder.Fixed {
+		if len(got.Reasons) != 0 || got.Checks[0].Transition != workorder.TransitionFixed {
 			t.Errorf("%+v", got)
 		}
 		// Each side finds it out once; head's second room is bare from the beginning.
@@ -105,7 +105,7 @@ func TestNoSideStarvesTheOther(t *testing.T) {
 	p := &places{home: b.Home}
 	b.Ground = p
 	got := b.prove(t.Context(), head)
-	if c := got.Checks[0]; c.Transition != workorder.Fixed || len(got.Reasons) != 0 {
+	if c := got.Checks[0]; c.Transition != workorder.TransitionFixed || len(got.Reasons) != 0 {
 		t.Errorf("%+v", got)
 	}
 	// Head, base, and head once more.
@@ -125,7 +125,7 @@ func TestNoSideStarvesTheOther(t *testing.T) {
 		code workorder.ReasonCode
 	}{
 		"what cannot be removed": {&places{refuse: errors.New("busy")}, workorder.ReasonRemains},
-		"what is missing":        {&places{hogs: 0, lacks: []string{"the image's /opt/tool was changed"}}, workorder.ReasonWeakPlace},
+		"what is missing":        {&places{hogs: 0, lacks: []string{"the image's /opt/tool was changed"}}, workorder.ReasonRoomNotClean},
 	} {
 		c.p.home = b.Home
 		b.Ground = c.p
@@ -150,7 +150,7 @@ func TestAStarvedBaseIsNotJudged(t *testing.T) {
 	shell := b.Shell
 	b.Shell = func(ctx context.Context, c proof.Command) proof.Outcome { p.hogs = 1; return shell(ctx, c) }
 	got := b.prove(t.Context(), head)
-	if c := got.Checks[0]; c.Base != nil || c.Transition == workorder.Fixed || !got.Reasons.Has(workorder.ReasonNoPlace) {
+	if c := got.Checks[0]; c.Base != nil || c.Transition == workorder.TransitionFixed || !got.Reasons.Has(workorder.ReasonNoCleanRoom) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -195,7 +195,7 @@ func Run(ctx context.Context, c Config, base, head string) (*workorder.Proof, er
 	r := &run{
 		sides: &sides{stores: &stores{notes: &notes{Config: c}}},
 		proof: &workorder.Proof{
-			Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, Flags: []workorder.Flag{},
+			Base: base, Head: head, Checks: []workorder.CheckProof{}, Pages: []workorder.PageProof{}, TestFindings: []workorder.TestFinding{},
 		},
 	}
 	if !git.ValidSHA(head) || base != "" && !git.ValidSHA(base) {
@@ -374,7 +374,7 @@ func (r *notes) asUser(ctx context.Context, s *side, dir string, out *string, sc
 
 // check is one validate command and the results of its runs.
 type check struct {
-	workorder.Command
+	workorder.Check
 	file string // its name within log file names
 	base runs
 	head runs
@@ -414,7 +414,7 @@ func (r *run) plan() {
 	}
 	used[devLog] = r.Visit != nil
 	for _, v := range r.Order.Validate {
-		c := &check{Command: v, file: fileName(r.Redact.String(v.Name), used)}
+		c := &check{Check: v, file: fileName(r.Redact.String(v.Name), used)}
 		if r.Ground == nil && r.Workspace != "" && strings.Contains(v.Run, r.Workspace) {
 			c.skip = true
 			r.because(

@@ -82,20 +82,20 @@ func TestFixedAndNew(t *testing.T) {
 		"more_test.go": "package calc\n\nimport \"testing\"\n\nfunc TestZero(t *testing.T) {\n\tif Add(0, 0) != 0 {\n\t\tt.Fatal()\n\t}\n}\n",
 	})
 	p := b.prove(t.Context(), head)
-	if p.Base != b.base || p.Head != head || len(p.Reasons) != 0 || len(p.Flags) != 0 || len(p.Checks) != 2 {
+	if p.Base != b.base || p.Head != head || len(p.Reasons) != 0 || len(p.TestFindings) != 0 || len(p.Checks) != 2 {
 		t.Fatalf("%+v", p)
 	}
 	c := p.Checks[0]
-	if c.Transition != workorder.Fixed || c.Report != "go test -json" || c.Base.Passed || c.Base.ExitCode != 1 || !c.Head.Passed {
+	if c.Transition != workorder.TransitionFixed || c.Report != "go test -json" || c.Base.Passed || c.Base.ExitCode != 1 || !c.Head.Passed {
 		t.Errorf("%+v", c)
 	}
-	want := map[workorder.Transition]int{workorder.Fixed: 1, workorder.StillPasses: 1, workorder.NewPasses: 1}
+	want := map[workorder.Transition]int{workorder.TransitionFixed: 1, workorder.TransitionStillPasses: 1, workorder.TransitionNewPasses: 1}
 	if d := cmp.Diff(want, c.Counts); d != "" {
 		t.Error(d)
 	}
 	tests := []workorder.TestChange{
-		{Suite: "example.org/calc", Name: "TestAdd", Transition: workorder.Fixed},
-		{Suite: "example.org/calc", Name: "TestZero", Transition: workorder.NewPasses},
+		{Suite: "example.org/calc", Name: "TestAdd", Transition: workorder.TransitionFixed},
+		{Suite: "example.org/calc", Name: "TestZero", Transition: workorder.TransitionNewPasses},
 	}
 	if d := cmp.Diff(tests, c.Tests); d != "" {
 		t.Error(d)
@@ -110,7 +110,7 @@ func TestFixedAndNew(t *testing.T) {
 	if log := b.log("logs/proof-base-test.log"); !strings.Contains(log, "--- FAIL: TestAdd") || strings.Contains(log, `{"`) {
 		t.Errorf("the log for people is\n%s", log)
 	}
-	if v := p.Checks[1]; v.Transition != workorder.StillPasses || v.Head.Log != "logs/proof-head-vet.log" || v.Report != "" || v.Tests == nil {
+	if v := p.Checks[1]; v.Transition != workorder.TransitionStillPasses || v.Head.Log != "logs/proof-head-vet.log" || v.Report != "" || v.Tests == nil {
 		t.Errorf("%+v", v)
 	}
 	if w := b.warnings(); len(w) > 0 {
@@ -132,13 +132,13 @@ func TestCheats(t *testing.T) {
 	}{
 		"honest":               {golang: true, head: map[string]string{"calc.go": strings.Replace(goCode, "a - b", "a + b", 1)}},
 		"honest python":        {head: map[string]string{"calc.py": "def fib(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n\n\ndef total(items):\n    return sum(items)\n"}},
-		"deleted test":         {golang: true, head: map[string]string{"calc_test.go": tests + twice}, want: workorder.FlagTestDeleted},
-		"skipped test":         {golang: true, head: map[string]string{"calc_test.go": strings.Replace(goTests, "TestAdd(t *testing.T) {\n", "TestAdd(t *testing.T) {\n\tt.Skip(\"later\")\n", 1)}, want: workorder.FlagTestSkipped},
-		"weakened assertion":   {head: map[string]string{"test_calc.py": strings.ReplaceAll(strings.Replace(pyTests, "self.assertEqual(calc.fib(30), 832040)", "self.assertTrue(calc.fib(30))", 1), "assertEqual(calc.total([20, 22]), 42)", "assertIsNotNone(calc.total([20, 22]))")}, want: workorder.FlagBaseTests},
-		"edited script":        {head: map[string]string{"check.sh": script[:len(script)-1] + " || true\n"}, want: workorder.FlagCheckEdited},
-		"broken":               {golang: true, head: map[string]string{"calc.go": strings.Replace(goCode, "a + a", "a - a", 1)}, want: workorder.FlagBrokenOnHead},
-		"nothing that is run":  {golang: true, head: map[string]string{"README": "done\n"}, want: workorder.FlagNothingProven},
-		"deleted with its bug": {golang: true, head: map[string]string{"calc_test.go": ""}, want: workorder.FlagTestDeleted},
+		"deleted test":         {golang: true, head: map[string]string{"calc_test.go": tests + twice}, want: workorder.FindingTestDeleted},
+		"skipped test":         {golang: true, head: map[string]string{"calc_test.go": strings.Replace(goTests, "TestAdd(t *testing.T) {\n", "TestAdd(t *testing.T) {\n\tt.Skip(\"later\")\n", 1)}, want: workorder.FindingTestSkipped},
+		"weakened assertion":   {head: map[string]string{"test_calc.py": strings.ReplaceAll(strings.Replace(pyTests, "self.assertEqual(calc.fib(30), 832040)", "self.assertTrue(calc.fib(30))", 1), "assertEqual(calc.total([20, 22]), 42)", "assertIsNotNone(calc.total([20, 22]))")}, want: workorder.FindingBaseTests},
+		"edited script":        {head: map[string]string{"check.sh": script[:len(script)-1] + " || true\n"}, want: workorder.FindingCheckEdited},
+		"broken":               {golang: true, head: map[string]string{"calc.go": strings.Replace(goCode, "a + a", "a - a", 1)}, want: workorder.FindingBrokenOnHead},
+		"nothing that is run":  {golang: true, head: map[string]string{"README": "done\n"}, want: workorder.FindingNothingProven},
+		"deleted with its bug": {golang: true, head: map[string]string{"calc_test.go": ""}, want: workorder.FindingTestDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,13 +154,13 @@ func TestCheats(t *testing.T) {
 			}
 			got := kinds(p)
 			if c.want == "" {
-				if len(got) > 0 || p.Checks[0].Transition != workorder.Fixed {
-					t.Errorf("flags %+v of %+v", p.Flags, p.Checks)
+				if len(got) > 0 || p.Checks[0].Transition != workorder.TransitionFixed {
+					t.Errorf("flags %+v of %+v", p.TestFindings, p.Checks)
 				}
 				return
 			}
 			if !slices.Contains(got, c.want) {
-				t.Errorf("flags %+v of %+v, want %s", p.Flags, p.Checks, c.want)
+				t.Errorf("flags %+v of %+v, want %s", p.TestFindings, p.Checks, c.want)
 			}
 		})
 	}
@@ -184,11 +184,11 @@ func TestFlaky(t *testing.T) {
 			b.validate("test", "./check.sh")
 			p := b.prove(t.Context(), b.commit(map[string]string{"check.sh": file(c.head)}))
 			got := p.Checks[0]
-			if got.Transition != workorder.Flaky || got.Report != "tap" || len(got.Tests) != 1 || got.Tests[0].Name != "shaky" || got.Tests[0].Transition != workorder.Flaky {
+			if got.Transition != workorder.TransitionFlaky || got.Report != "tap" || len(got.Tests) != 1 || got.Tests[0].Name != "shaky" || got.Tests[0].Transition != workorder.TransitionFlaky {
 				t.Errorf("%+v", got)
 			}
-			if !slices.Contains(kinds(p), workorder.FlagNothingProven) {
-				t.Errorf("a flaky test proves nothing: %+v", p.Flags)
+			if !slices.Contains(kinds(p), workorder.FindingNothingProven) {
+				t.Errorf("a flaky test proves nothing: %+v", p.TestFindings)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func TestSides(t *testing.T) {
 		b.validate("test", "true")
 		p := b.prove(t.Context(), b.commit(map[string]string{"ready": "1\n"}))
 		c := p.Checks[0]
-		if c.Base != nil || c.Head == nil || !c.Head.Passed || c.Transition != workorder.NotCompared || p.Reasons.Code() != workorder.ReasonSetup || !strings.Contains(p.Reasons.String(), "logs/proof-base-setup-1.log") {
+		if c.Base != nil || c.Head == nil || !c.Head.Passed || c.Transition != workorder.TransitionNotCompared || p.Reasons.Code() != workorder.ReasonSetup || !strings.Contains(p.Reasons.String(), "logs/proof-base-setup-1.log") {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -212,10 +212,10 @@ func TestSides(t *testing.T) {
 		t.Parallel()
 		b := newBox(t, map[string]string{"ready": "1\n"})
 		b.Order.Setup = []string{"test -e ready"}
-		b.Order.SecretNames, b.Order.SecretUses = []string{"NPM_TOKEN"}, map[string]workorder.SecretUse{"NPM_TOKEN": workorder.ForSetup}
+		b.Order.SecretNames, b.Order.SecretUses = []string{"NPM_TOKEN"}, map[string]workorder.SecretUse{"NPM_TOKEN": workorder.SecretForSetup}
 		b.validate("test", "true")
 		p := b.prove(t.Context(), b.commit(map[string]string{"ready": ""}))
-		if p.Checks[0].Head != nil || p.Checks[0].Base == nil || !slices.Contains(kinds(p), workorder.FlagBrokenOnHead) || p.Reasons.Code() != workorder.ReasonSetup || !strings.Contains(p.Reasons.String(), "NPM_TOKEN") {
+		if p.Checks[0].Head != nil || p.Checks[0].Base == nil || !slices.Contains(kinds(p), workorder.FindingBrokenOnHead) || p.Reasons.Code() != workorder.ReasonSetup || !strings.Contains(p.Reasons.String(), "NPM_TOKEN") {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -238,7 +238,7 @@ func TestSides(t *testing.T) {
 		b.validate("test", "test -e b && git rev-parse -q --verify origin/main >/dev/null && git log --oneline | wc -l")
 		b.base = b.commit(map[string]string{"b": "2\n"})
 		p := b.prove(t.Context(), b.commit(map[string]string{"c": "2\n"}))
-		if p.Checks[0].Transition != workorder.StillPasses || len(p.Reasons) != 0 || b.log("logs/proof-head-test.log") != "3\n" {
+		if p.Checks[0].Transition != workorder.TransitionStillPasses || len(p.Reasons) != 0 || b.log("logs/proof-head-test.log") != "3\n" {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -253,7 +253,7 @@ func TestSides(t *testing.T) {
 	t.Run("no checks", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t, map[string]string{"a": "1\n"})
-		if p := b.prove(t.Context(), b.commit(map[string]string{"b": "2\n"})); len(p.Flags) != 1 || p.Flags[0].Kind != workorder.FlagNothingProven {
+		if p := b.prove(t.Context(), b.commit(map[string]string{"b": "2\n"})); len(p.TestFindings) != 1 || p.TestFindings[0].Kind != workorder.FindingNothingProven {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -287,7 +287,7 @@ echo "the token is $TOKEN"; id -u; echo "ok 1 - `+secret+`"; echo 1..1; test ! -
 	b.asOther()
 	p := b.prove(t.Context(), head)
 	c := p.Checks[0]
-	if c.Base == nil || !c.Base.Passed || c.Head == nil || c.Head.Passed || c.Transition != workorder.Broken {
+	if c.Base == nil || !c.Base.Passed || c.Head == nil || c.Head.Passed || c.Transition != workorder.TransitionBroken {
 		t.Fatalf("%+v\n%s", p, b.log("logs/proof-base-test.log"))
 	}
 	text := b.log("logs/proof-base-test.log")
@@ -328,11 +328,11 @@ func TestPassesWithFailedTests(t *testing.T) {
 			b := newBox(t, base)
 			b.validate("test", report)
 			p := b.prove(t.Context(), b.commit(map[string]string{"lenient": "yes\n", "a": "2"}))
-			flagged := slices.ContainsFunc(p.Flags, func(f workorder.Flag) bool {
-				return f.Kind == workorder.FlagCheckEdited && strings.Contains(f.Text, `"test"`) && strings.Contains(f.Text, " 1 ")
+			flagged := slices.ContainsFunc(p.TestFindings, func(f workorder.TestFinding) bool {
+				return f.Kind == workorder.FindingCheckEdited && strings.Contains(f.Text, `"test"`) && strings.Contains(f.Text, " 1 ")
 			})
 			if c := p.Checks[0]; !c.Head.Passed || c.Head.Tests == nil || c.Head.Tests.Failed != 1 || flagged != (name == "newly") {
-				t.Errorf("head %+v, flags %+v", c.Head, p.Flags)
+				t.Errorf("head %+v, flags %+v", c.Head, p.TestFindings)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func (r *sides) side(ctx context.Context, s *side) {
 	began := time.Now()
 	defer func() { s.took = time.Since(began) }()
 	if err := r.enter(ctx, s); err != nil {
-		r.because(workorder.ReasonNoPlace, "%s was not run: no clean environment for it: %v", s.name, err)
+		r.because(workorder.ReasonNoCleanRoom, "%s was not run: no clean environment for it: %v", s.name, err)
 		return
 	}
 	if err := r.bring(ctx, s); err != nil {
@@ -114,7 +114,7 @@ func (r *sides) setup(ctx context.Context, s *side, after int) bool {
 		err = r.enter(ctx, s)
 	}
 	if err != nil {
-		r.because(workorder.ReasonNoPlace, "%s was not run: no clean environment for it: %v", s.name, err)
+		r.because(workorder.ReasonNoCleanRoom, "%s was not run: no clean environment for it: %v", s.name, err)
 		return false
 	}
 	if err := r.bring(ctx, s); err != nil {
@@ -151,7 +151,7 @@ func (r *sides) runSetup(ctx context.Context, s *side, after int) bool {
 // withheld mentions the secrets that setup does not receive here.
 func (r *sides) withheld() string {
 	for _, n := range r.Order.SecretNames {
-		if r.Order.SecretUse(n) == workorder.ForSetup {
+		if r.Order.SecretUse(n) == workorder.SecretForSetup {
 			return fmt.Sprintf("; it runs without the secret %s, which is for setup only, because code of the task's commits runs in it", n)
 		}
 	}

@@ -14,62 +14,62 @@ import (
 
 // runtime returns the runtime of a preset: a jail if one with its limits and network is available, otherwise a
 // container. noJail is why it is not a jail.
-func (r *launcher) runtime(ctx context.Context, e Preset) (kind sandbox.Runtime, noJail string, err error) {
-	if e.Runtime != sandbox.RuntimeAuto {
-		return e.Runtime, "", nil
+func (r *launcher) runtime(ctx context.Context, p Preset) (kind sandbox.Runtime, noJail string, err error) {
+	if p.Runtime != sandbox.RuntimeAuto {
+		return p.Runtime, "", nil
 	}
-	if e.Image != "" {
+	if p.Image != "" {
 		return sandbox.RuntimeContainer, "", nil
 	}
 	for _, i := range r.m.Runtimes(ctx, sandbox.RuntimeJail) {
 		supports := func(set bool, c sandbox.Capability) bool { return !set || slices.Contains(i.Capabilities, c) }
-		if i.Healthy && supports(e.MemoryBytes != 0, sandbox.CapMemory) && supports(e.CPUs != 0, sandbox.CapCPUs) &&
-			supports(e.PIDs != 0, sandbox.CapPIDs) && (!e.Network || os.Geteuid() != 0) { // a jail of root shares the host's network
+		if i.Healthy && supports(p.MemoryBytes != 0, sandbox.CapMemory) && supports(p.CPUs != 0, sandbox.CapCPUs) &&
+			supports(p.PIDs != 0, sandbox.CapPIDs) && (!p.Network || os.Geteuid() != 0) { // a jail of root shares the host's network
 			return sandbox.RuntimeJail, "", nil
 		}
 		noJail = cmp.Or(i.Reason, "no jail with its limits and network")
 	}
 	if r.o.Image == nil {
-		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", e.Name,
+		return "", noJail, fmt.Errorf("environment %s: %w: there is no jail here (%s), and it names no image", p.Name,
 			sandbox.ErrUnsupported, noJail)
 	}
 	return sandbox.RuntimeContainer, noJail, nil
 }
 
-func limits(e Preset) sandbox.Limits {
-	return sandbox.Limits{MemoryBytes: e.MemoryBytes, CPUs: e.CPUs, PIDs: e.PIDs}
+func limits(p Preset) sandbox.Limits {
+	return sandbox.Limits{MemoryBytes: p.MemoryBytes, CPUs: p.CPUs, PIDs: p.PIDs}
 }
 
 // spec returns the pool spec of a preset.
-func (r *launcher) spec(ctx context.Context, e Preset) (pool.Spec, error) {
-	kind, noJail, err := r.runtime(ctx, e)
+func (r *launcher) spec(ctx context.Context, p Preset) (pool.Spec, error) {
+	kind, noJail, err := r.runtime(ctx, p)
 	if err != nil {
 		return pool.Spec{}, err
 	}
 	s := pool.Spec{
-		Runtime: kind, Image: e.Image, Root: e.Root,
-		Limits: limits(e),
+		Runtime: kind, Image: p.Image, Root: p.Root,
+		Limits: limits(p),
 	}
-	if e.Network {
+	if p.Network {
 		s.Access = pool.AccessNetwork
 	}
-	if e.Project != "" {
-		st, err := os.Stat(e.Project)
+	if p.Project != "" {
+		st, err := os.Stat(p.Project)
 		if err == nil && !st.IsDir() {
 			err = errors.New("not a directory")
 		}
 		if err != nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", e.Name, sandbox.ErrInvalidSpec, err)
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: project directory: %w", p.Name, sandbox.ErrInvalidSpec, err)
 		}
-		s.Mounts = []sandbox.Mount{{Source: e.Project, Target: cmp.Or(e.ProjectMount, "/project"), ReadOnly: true}}
+		s.Mounts = []sandbox.Mount{{Source: p.Project, Target: cmp.Or(p.ProjectMount, "/project"), ReadOnly: true}}
 	}
 	if kind == sandbox.RuntimeContainer && s.Image == "" {
 		if r.o.Image == nil {
-			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", e.Name, sandbox.ErrInvalidSpec)
+			return pool.Spec{}, fmt.Errorf("environment %s is %w: a container needs an image", p.Name, sandbox.ErrInvalidSpec)
 		}
 		if s.Image, err = r.o.Image(ctx); err != nil {
 			if noJail != "" {
-				err = fmt.Errorf("environment %s: no jail (%s) and no container: %w", e.Name, noJail, err)
+				err = fmt.Errorf("environment %s: no jail (%s) and no container: %w", p.Name, noJail, err)
 			}
 			return pool.Spec{}, err
 		}
@@ -78,15 +78,15 @@ func (r *launcher) spec(ctx context.Context, e Preset) (pool.Spec, error) {
 }
 
 // variables returns the environment variables of the code.
-func (r *launcher) variables(e Preset) []string {
-	env := append([]string{"HOME=" + sandbox.CloneDir}, e.Env...)
-	if e.Program != "" { // it has its own home and is asked to show the project
-		env = slices.Clone(e.Env)
-		if e.Project != "" {
-			env = append(env, "PROJECT_DIR="+e.Project)
+func (r *launcher) variables(p Preset) []string {
+	env := append([]string{"HOME=" + sandbox.CloneDir}, p.Env...)
+	if p.Program != "" { // it has its own home and is asked to show the project
+		env = slices.Clone(p.Env)
+		if p.Project != "" {
+			env = append(env, "PROJECT_DIR="+p.Project)
 		}
 	}
-	for _, name := range e.Inherit {
+	for _, name := range p.Inherit {
 		if r.o.Getenv == nil {
 			break
 		}
@@ -98,29 +98,29 @@ func (r *launcher) variables(e Preset) []string {
 }
 
 // Acquire returns a fresh sandbox of a preset. The caller must call done.
-func (r *Runner) Acquire(ctx context.Context, env string) (in sandbox.Executor, e Preset, done func() error, err error) {
-	if e, err = r.preset(Request{Preset: env}); err != nil {
-		return nil, e, nil, err
+func (r *Runner) Acquire(ctx context.Context, env string) (in sandbox.Executor, p Preset, done func() error, err error) {
+	if p, err = r.preset(Request{Preset: env}); err != nil {
+		return nil, p, nil, err
 	}
-	if in, e.Runtime, done, err = r.acquire(ctx, e); err != nil {
-		return nil, e, nil, err
+	if in, p.Runtime, done, err = r.acquire(ctx, p); err != nil {
+		return nil, p, nil, err
 	}
-	e.Env, e.Inherit = r.variables(e), nil
-	return in, e, done, nil
+	p.Env, p.Inherit = r.variables(p), nil
+	return in, p, done, nil
 }
 
 // acquire returns a fresh sandbox of a preset. The caller must call done.
-func (r *launcher) acquire(ctx context.Context, e Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
-	if e.Program != "" {
-		return r.hostProgram(ctx, e)
+func (r *launcher) acquire(ctx context.Context, p Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+	if p.Program != "" {
+		return r.hostProgram(ctx, p)
 	}
-	s, err := r.spec(ctx, e)
+	s, err := r.spec(ctx, p)
 	if err != nil {
 		return nil, "", nil, err
 	}
 	l, err := r.pool.Acquire(ctx, s)
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
+		return nil, "", nil, fmt.Errorf("environment %s: %w", p.Name, err)
 	}
 	// It does not matter why the code ended: a lease in a container ends with its namespaces, and a jail is never
 	// reused.
@@ -128,17 +128,17 @@ func (r *launcher) acquire(ctx context.Context, e Preset) (in sandbox.Executor, 
 }
 
 // hostProgram returns a sandbox for a program of the host.
-func (r *launcher) hostProgram(ctx context.Context, e Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
+func (r *launcher) hostProgram(ctx context.Context, p Preset) (in sandbox.Executor, kind sandbox.Runtime, done func() error, err error) {
 	if r.o.HostManager == nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", e.Name, sandbox.ErrUnsupported)
+		return nil, "", nil, fmt.Errorf("environment %s: %w: programs of this machine are not allowed", p.Name, sandbox.ErrUnsupported)
 	}
 	sb, err := r.o.HostManager.Create(ctx, sandbox.Spec{
-		Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(e),
+		Runtime: sandbox.RuntimeHost, Lifetime: sandbox.LifetimeEphemeral, Network: sandbox.NetworkFull, Limits: limits(p),
 	})
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("environment %s: %w", e.Name, err)
+		return nil, "", nil, fmt.Errorf("environment %s: %w", p.Name, err)
 	}
-	return sb, cmp.Or(e.Runtime, sandbox.RuntimeHost), func() error {
+	return sb, cmp.Or(p.Runtime, sandbox.RuntimeHost), func() error {
 		return sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{})
 	}, nil
 }

@@ -226,28 +226,28 @@ func (r *launcher) Presets() []Preset {
 // preset returns a request's preset, with the request's overrides.
 func (r *launcher) preset(q Request) (Preset, error) {
 	all := r.Presets()
-	i := slices.IndexFunc(all, func(e Preset) bool { return e.Name == q.Preset })
+	i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == q.Preset })
 	if i < 0 {
 		u := &UnknownPresetError{Name: q.Preset, Available: []string{}}
-		for _, e := range all {
-			u.Available = append(u.Available, e.Name)
+		for _, p := range all {
+			u.Available = append(u.Available, p.Name)
 		}
 		return Preset{}, u
 	}
-	e := all[i]
-	e.Env = slices.Concat(e.Env, q.Env)
-	e.Timeout, e.Runtime = cmp.Or(q.Timeout, e.Timeout, DefaultTimeout), cmp.Or(q.Runtime, e.Runtime)
-	e.MemoryBytes = cmp.Or(q.MemoryBytes, e.MemoryBytes)
-	if err := e.Check(); err != nil {
-		return e, fmt.Errorf("environment %s is %w: %w", e.Name, sandbox.ErrInvalidSpec, err)
+	p := all[i]
+	p.Env = slices.Concat(p.Env, q.Env)
+	p.Timeout, p.Runtime = cmp.Or(q.Timeout, p.Timeout, DefaultTimeout), cmp.Or(q.Runtime, p.Runtime)
+	p.MemoryBytes = cmp.Or(q.MemoryBytes, p.MemoryBytes)
+	if err := p.Check(); err != nil {
+		return p, fmt.Errorf("environment %s is %w: %w", p.Name, sandbox.ErrInvalidSpec, err)
 	}
 	if len(q.Code) > MaxCode {
-		return e, fmt.Errorf("%w code: %d bytes exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)
+		return p, fmt.Errorf("%w code: %d bytes exceed the limit of %d", sandbox.ErrInvalidSpec, len(q.Code), MaxCode)
 	}
 	if q.Session != "" {
-		return e, CheckSession(q.Session)
+		return p, CheckSession(q.Session)
 	}
-	return e, nil
+	return p, nil
 }
 
 // CheckSession returns a sandbox.ErrInvalidSpec unless the name is valid for a session.
@@ -261,18 +261,18 @@ func CheckSession(name string) error {
 // Run runs code to its end. It returns UnknownPresetError, SessionPresetError or sandbox.ErrInvalidSpec for an invalid request, and errors
 // of the sandbox.
 func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
-	e, err := r.preset(q)
+	p, err := r.preset(q)
 	if err != nil {
 		return Result{}, err
 	}
 	if q.Session != "" {
-		return r.inSession(ctx, e, q)
+		return r.inSession(ctx, p, q)
 	}
-	room, kind, done, err := r.acquire(ctx, e)
+	room, kind, done, err := r.acquire(ctx, p)
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := r.once(ctx, e, room, q)
+	res, err := r.once(ctx, p, room, q)
 	res.Runtime = kind
 	return res, errors.Join(err, done())
 }

@@ -319,10 +319,10 @@ func TestEnvironments(t *testing.T) {
 	}
 	shell := Preset{Interpreter: []string{"sh", "-c"}, CodeArgument: true, Driver: ""}
 	named := func(name string, change func(*Preset)) Preset {
-		e := shell
-		e.Name = name
-		change(&e)
-		return e
+		p := shell
+		p.Name = name
+		change(&p)
+		return p
 	}
 	hosts, err := sandbox.NewManager(sandbox.Options{StateDir: t.TempDir(), AllowHost: true})
 	if err != nil {
@@ -333,12 +333,12 @@ func TestEnvironments(t *testing.T) {
 		HostManager: hosts, Getenv: func(name string) string { return "value of " + name },
 		Presets: func() []Preset {
 			return []Preset{
-				named("project", func(e *Preset) { e.Project = project }),
-				named("nowhere", func(e *Preset) { e.Project = program }),
-				named("variables", func(e *Preset) { e.Env, e.Inherit = []string{"A=b"}, []string{"INHERITED"} }),
-				named("short", func(e *Preset) { e.Timeout = 300 * time.Millisecond }),
-				named("theirs", func(e *Preset) { e.Interpreter, e.Program = nil, program }),
-				named("nothing", func(e *Preset) { e.Interpreter = nil }),
+				named("project", func(p *Preset) { p.Project = project }),
+				named("nowhere", func(p *Preset) { p.Project = program }),
+				named("variables", func(p *Preset) { p.Env, p.Inherit = []string{"A=b"}, []string{"INHERITED"} }),
+				named("short", func(p *Preset) { p.Timeout = 300 * time.Millisecond }),
+				named("theirs", func(p *Preset) { p.Interpreter, p.Program = nil, program }),
+				named("nothing", func(p *Preset) { p.Interpreter = nil }),
 			}
 		},
 	})

@@ -48,9 +48,9 @@ func kept(s sandbox.Spec) (id, env string) {
 }
 
 // inKept runs code in a kept session.
-func (k *keptSessions) run(ctx context.Context, e Preset, q Request) (Result, error) {
-	return k.with(ctx, e, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
-		res, err := runCell(ctx, e, i, q)
+func (k *keptSessions) run(ctx context.Context, p Preset, q Request) (Result, error) {
+	return k.with(ctx, p, q.Session, func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error) {
+		res, err := runCell(ctx, p, i, q)
 		res.Runtime, res.Created = sb.Spec().Runtime, i.Created()
 		res.Lost = res.Created && lost
 		if res.Ended {
@@ -63,16 +63,16 @@ func (k *keptSessions) run(ctx context.Context, e Preset, q Request) (Result, er
 // withKept calls use with a session's sandbox and interpreter, and retries with new ones if they had ended. lost reports
 // that the sandbox existed before.
 func (k *keptSessions) with(
-	ctx context.Context, e Preset, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
+	ctx context.Context, p Preset, id string, use func(sb *sandbox.Sandbox, i *sandbox.Session, lost bool) (Result, error),
 ) (Result, error) {
 	const tries = 3 // it may end meanwhile
 	lost := false
 	for n := 0; ; n++ {
-		sb, made, err := k.sandbox(ctx, e, id)
+		sb, made, err := k.sandbox(ctx, p, id)
 		if err != nil {
 			return Result{}, err
 		}
-		i, err := sb.OpenSession(ctx, k.options(e))
+		i, err := sb.OpenSession(ctx, k.options(p))
 		if err == nil {
 			lost = k.note(id) && made || !made || lost
 			var res Result
@@ -84,7 +84,7 @@ func (k *keptSessions) with(
 			err = errors.Join(err, sb.Remove(context.WithoutCancel(ctx), sandbox.RemoveOptions{}))
 		}
 		if made || n == tries || !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrConnectionLost) {
-			return Result{}, fmt.Errorf("environment %s: %w", e.Name, err)
+			return Result{}, fmt.Errorf("environment %s: %w", p.Name, err)
 		}
 		if err := sb.Remove(ctx, sandbox.RemoveOptions{}); err != nil {
 			return Result{}, err

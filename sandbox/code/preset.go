@@ -93,44 +93,44 @@ func TakesCodeArgument(interpreter []string) bool {
 const maxArgument = 128<<10 - 1
 
 // Argv returns the command that reads the code, of size bytes, from its standard input.
-func (e Preset) Argv(size int) ([]string, error) {
-	if !e.CodeArgument || len(e.Interpreter) == 0 {
-		return e.Interpreter, nil
+func (p Preset) Argv(size int) ([]string, error) {
+	if !p.CodeArgument || len(p.Interpreter) == 0 {
+		return p.Interpreter, nil
 	}
-	before, last := e.Interpreter[:len(e.Interpreter)-1], e.Interpreter[len(e.Interpreter)-1]
-	switch program := path.Base(e.Interpreter[0]); {
+	before, last := p.Interpreter[:len(p.Interpreter)-1], p.Interpreter[len(p.Interpreter)-1]
+	switch program := path.Base(p.Interpreter[0]); {
 	case last == "-c" && strings.HasPrefix(program, "python"), last == "-e" && slices.Contains([]string{"node", "perl", "ruby"}, program):
 		return append(slices.Clone(before), "-"), nil
 	case last == "-c" && slices.Contains([]string{"bash", "sh", "dash", "ash", "zsh", "ksh"}, program):
-		return append(slices.Clone(e.Interpreter), `eval "$(cat)"`), nil
+		return append(slices.Clone(p.Interpreter), `eval "$(cat)"`), nil
 	case size > maxArgument:
 		return nil, fmt.Errorf("environment %s takes code as an argument of at most %d bytes, not %d: %w",
-			e.Name, maxArgument, size, sandbox.ErrInvalidSpec)
+			p.Name, maxArgument, size, sandbox.ErrInvalidSpec)
 	}
-	return append([]string{"sh", "-c", `exec "$@" "$(cat)"`, "sh"}, e.Interpreter...), nil
+	return append([]string{"sh", "-c", `exec "$@" "$(cat)"`, "sh"}, p.Interpreter...), nil
 }
 
 // Check validates the preset. Its error has all mistakes.
-func (e Preset) Check() error {
+func (p Preset) Check() error {
 	var errs []error
-	if !validName.MatchString(e.Name) {
-		errs = append(errs, fmt.Errorf("name %.80q: use at most 64 letters, digits, dots, - and _, a letter or digit first", e.Name))
+	if !validName.MatchString(p.Name) {
+		errs = append(errs, fmt.Errorf("name %.80q: use at most 64 letters, digits, dots, - and _, a letter or digit first", p.Name))
 	}
-	if e.Program == "" && len(e.Interpreter) == 0 {
+	if p.Program == "" && len(p.Interpreter) == 0 {
 		errs = append(errs, errors.New("no interpreter"))
 	}
-	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeAuto, sandbox.RuntimeJail, sandbox.RuntimeContainer, sandbox.RuntimeBox}, e.Runtime) {
-		errs = append(errs, fmt.Errorf("Unknown backend: %s", e.Runtime)) //nolint:staticcheck // other programs look for these words
+	if !slices.Contains([]sandbox.Runtime{sandbox.RuntimeAuto, sandbox.RuntimeJail, sandbox.RuntimeContainer, sandbox.RuntimeBox}, p.Runtime) {
+		errs = append(errs, fmt.Errorf("Unknown backend: %s", p.Runtime)) //nolint:staticcheck // other programs look for these words
 	}
-	if e.Runtime == sandbox.RuntimeJail && e.Image != "" {
+	if p.Runtime == sandbox.RuntimeJail && p.Image != "" {
 		errs = append(errs, errors.New("a jail has no image"))
 	}
-	if e.Runtime != sandbox.RuntimeJail && e.Root != "" {
+	if p.Runtime != sandbox.RuntimeJail && p.Root != "" {
 		errs = append(errs, errors.New("only a jail has a root directory"))
 	}
-	if e.Timeout < 0 || e.MemoryBytes < 0 || e.CPUs < 0 || e.PIDs < 0 {
+	if p.Timeout < 0 || p.MemoryBytes < 0 || p.CPUs < 0 || p.PIDs < 0 {
 		errs = append(errs, errors.New("limits must not be negative"))
-	} else if err := limits(e).Check(); err != nil {
+	} else if err := limits(p).Check(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -45,19 +45,19 @@ type SessionInfo struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-func (r *Runner) inSession(ctx context.Context, e Preset, q Request) (Result, error) {
-	if e.Driver == "" || e.Program != "" {
-		return Result{}, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
+func (r *Runner) inSession(ctx context.Context, p Preset, q Request) (Result, error) {
+	if p.Driver == "" || p.Program != "" {
+		return Result{}, fmt.Errorf("environment %s: %w", p.Name, ErrNoSessions)
 	}
 	if r.o.PersistSessions {
-		return r.kept.run(ctx, e, q)
+		return r.kept.run(ctx, p, q)
 	}
 	for {
-		s, err := r.take(ctx, key{q.Client, q.Session}, e.Name)
+		s, err := r.take(ctx, key{q.Client, q.Session}, p.Name)
 		if err != nil {
 			return Result{}, err
 		}
-		res, again, err := r.cell(ctx, s, e, q)
+		res, again, err := r.cell(ctx, s, p, q)
 		if !again {
 			return res, err
 		}
@@ -95,7 +95,7 @@ func (s *session) use(n int) {
 }
 
 // cell runs code in a session and opens a new one first. again reports that the session had ended before.
-func (r *Runner) cell(ctx context.Context, s *session, e Preset, q Request) (res Result, again bool, err error) {
+func (r *Runner) cell(ctx context.Context, s *session, p Preset, q Request) (res Result, again bool, err error) {
 	defer s.use(-1)
 	select {
 	case s.lock <- struct{}{}:
@@ -108,7 +108,7 @@ func (r *Runner) cell(ctx context.Context, s *session, e Preset, q Request) (res
 	}
 	fresh := s.in == nil
 	if fresh {
-		if err := r.open(ctx, s, e); err != nil {
+		if err := r.open(ctx, s, p); err != nil {
 			r.forget(s)
 			return res, false, err
 		}
@@ -116,7 +116,7 @@ func (r *Runner) cell(ctx context.Context, s *session, e Preset, q Request) (res
 			return res, false, errors.Join(fmt.Errorf("session %s was ended: %w", s.id, sandbox.ErrNotFound), s.close())
 		}
 	}
-	res, err = runCell(ctx, e, s.in, q)
+	res, err = runCell(ctx, p, s.in, q)
 	res.Runtime, res.Created, res.Lost = s.kind, fresh, s.lost
 	s.lost = false
 	gone := errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrConnectionLost)
@@ -130,14 +130,14 @@ func (r *Runner) cell(ctx context.Context, s *session, e Preset, q Request) (res
 	return res, false, err
 }
 
-func (r *Runner) open(ctx context.Context, s *session, e Preset) error {
-	in, kind, done, err := r.acquire(ctx, e)
+func (r *Runner) open(ctx context.Context, s *session, p Preset) error {
+	in, kind, done, err := r.acquire(ctx, p)
 	if err != nil {
 		return err
 	}
-	i, err := in.OpenSession(ctx, r.options(e))
+	i, err := in.OpenSession(ctx, r.options(p))
 	if err != nil {
-		return errors.Join(fmt.Errorf("environment %s: %w", e.Name, err), done())
+		return errors.Join(fmt.Errorf("environment %s: %w", p.Name, err), done())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,10 +146,10 @@ func (r *Runner) open(ctx context.Context, s *session, e Preset) error {
 }
 
 // options returns the options of a preset's interpreter.
-func (r *launcher) options(e Preset) sandbox.SessionOptions {
-	o := sandbox.SessionOptions{ID: interpreter, Driver: e.Driver, Kernel: e.Kernel, Env: r.variables(e)}
-	if InferDriver(e.Interpreter) == e.Driver && len(e.Interpreter) > 0 {
-		o.Argv = e.Interpreter[:1]
+func (r *launcher) options(p Preset) sandbox.SessionOptions {
+	o := sandbox.SessionOptions{ID: interpreter, Driver: p.Driver, Kernel: p.Kernel, Env: r.variables(p)}
+	if InferDriver(p.Interpreter) == p.Driver && len(p.Interpreter) > 0 {
+		o.Argv = p.Interpreter[:1]
 	}
 	return o
 }
@@ -191,14 +191,14 @@ func (r *Runner) markLost(s *session) {
 }
 
 // runCell runs a request's code in an interpreter.
-func runCell(ctx context.Context, e Preset, in *sandbox.Session, q Request) (Result, error) {
+func runCell(ctx context.Context, p Preset, in *sandbox.Session, q Request) (Result, error) {
 	c, err := in.Run(ctx, sandbox.Cell{
-		Code: q.Code, Timeout: e.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display,
+		Code: q.Code, Timeout: p.Timeout, MaxOutput: q.MaxOutput, Stdout: q.Stdout, Stderr: q.Stderr, Display: q.Display,
 	})
 	res := Result{
-		Preset: e.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr),
+		Preset: p.Name, Session: q.Session, Stdout: valid(c.Stdout), Stderr: valid(c.Stderr),
 		Value: c.Value, ExitCode: c.ExitCode, TimedOut: c.TimedOut, Ended: c.Ended, OutOfMemory: c.OutOfMemory,
-		Truncated: c.Truncated, DurationMS: c.Duration.Milliseconds(), Limit: e.Timeout,
+		Truncated: c.Truncated, DurationMS: c.Duration.Milliseconds(), Limit: p.Timeout,
 	}
 	return res, err
 }
@@ -317,17 +317,17 @@ func (r *Runner) sessionsOf(client string) (all []*session) {
 
 // Interpreter returns a session's interpreter, and starts the session if it does not exist. It needs Options.PersistSessions.
 func (r *Runner) Interpreter(ctx context.Context, env, session string) (*sandbox.Session, error) {
-	e, err := r.preset(Request{Preset: env, Session: session})
+	p, err := r.preset(Request{Preset: env, Session: session})
 	switch {
 	case err != nil:
 		return nil, err
-	case e.Driver == "" || e.Program != "":
-		return nil, fmt.Errorf("environment %s: %w", e.Name, ErrNoSessions)
+	case p.Driver == "" || p.Program != "":
+		return nil, fmt.Errorf("environment %s: %w", p.Name, ErrNoSessions)
 	case !r.o.PersistSessions || session == "":
 		return nil, fmt.Errorf("session %q is %w: use a kept session", session, sandbox.ErrInvalidSpec)
 	}
 	var in *sandbox.Session
-	_, err = r.kept.with(ctx, e, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {
+	_, err = r.kept.with(ctx, p, session, func(_ *sandbox.Sandbox, i *sandbox.Session, _ bool) (Result, error) {
 		in = i
 		return Result{}, nil
 	})

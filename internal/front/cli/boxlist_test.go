@@ -16,7 +16,7 @@ import (
 // TestOldLabel: a box of an older version, labelled with the machine's name, is not lost.
 func TestOldLabel(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.hold = make(chan struct{})
 	defer close(r.hold)
 	me, err := user.Current()

@@ -15,7 +15,7 @@ func TestTwoStateFolders(t *testing.T) {
 	for name, args := range map[string][]string{"create": create(), "if exists": ifExists()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+			r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 			r.hold = make(chan struct{})
 			r.want(0, tid, create("--detach")...)
 			here := r.state
@@ -38,7 +38,7 @@ func TestTwoStateFolders(t *testing.T) {
 // another one's.
 func TestConflictWithOwn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.silent = true // the remote knows nothing of it
 	r.want(workorder.ExitBox, "", create("--keep")...)
 	if err := os.RemoveAll(filepath.Join(r.state, tid)); err != nil {

@@ -75,7 +75,7 @@ func ends(s workorder.Status, by workorder.EndedBy) func(*workorder.Result) {
 
 func parkedUntil(at time.Time) func(*workorder.Result) {
 	return func(r *workorder.Result) {
-		r.Status, r.EndedBy, r.ResumeAt = workorder.StatusParked, workorder.ByLimit, &at
+		r.Status, r.EndedBy, r.ResumeAt = workorder.StatusParked, workorder.EndedByLimit, &at
 	}
 }
 
@@ -205,7 +205,7 @@ func ifExists(more ...string) []string {
 
 func TestContinue(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout), ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	out := t.TempDir()
 	r.want(workorder.ExitTimeout, "sandbox-agent continue "+tid, create("--out", out, "--timeout-minutes", "7", "--keep")...)
 	r.want(workorder.ExitUsage, "`sandbox-agent continue "+tid+"`", create()...)
@@ -257,7 +257,7 @@ func TestOnce(t *testing.T) {
 	for name, args := range map[string][]string{"continue": {"continue", tid}, "create": ifExists()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal))
+			r := newRig(t, ends(workorder.StatusInterrupted, workorder.EndedBySignal))
 			r.want(workorder.ExitInterrupted, "", create()...)
 			r.hold = make(chan struct{})
 			const n = 6
@@ -308,7 +308,7 @@ func TestOnce(t *testing.T) {
 // TestCreateOnce: nobody knows the task yet.
 func TestCreateOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	const n = 4
 	codes := make(chan int, n)
 	for range n {
@@ -331,7 +331,7 @@ func TestCreateOnce(t *testing.T) {
 // TestIfExistsRuns: a box that runs is followed, whoever started it.
 func TestIfExistsRuns(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusFailed, workorder.ByValidation))
+	r := newRig(t, ends(workorder.StatusFailed, workorder.EndedByValidation))
 	r.hold = make(chan struct{})
 	r.want(0, tid, create("--detach")...)
 	r.want(workorder.ExitGeneral, "sandbox-agent logs -f "+tid, "continue", tid)
@@ -355,7 +355,7 @@ func TestIfExistsRuns(t *testing.T) {
 func TestParked(t *testing.T) {
 	t.Parallel()
 	soon := func(res *workorder.Result) { parkedUntil(time.Now().Add(3 * time.Second))(res) } // from the box's end on
-	r := newRig(t, parkedUntil(time.Now().Add(48*time.Hour)), soon, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, parkedUntil(time.Now().Add(48*time.Hour)), soon, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(workorder.ExitParked, "continue "+tid+" --wait", create()...)
 	r.want(0, "parked", "ps")
 	r.want(workorder.ExitParked, tid, ifExists()...)
@@ -374,7 +374,7 @@ func TestParked(t *testing.T) {
 // TestElsewhere: another machine has the id and the remote only.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusBudgetExceeded, workorder.ByBudget), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusBudgetExceeded, workorder.EndedByBudget), ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(workorder.ExitNotFound, tid, "continue", tid, "-p", "P")
 	r.want(workorder.ExitNotFound, "zz", "continue", "zz", "-p", "P")
 	r.want(workorder.ExitBudget, "", create()...)
@@ -401,7 +401,7 @@ func TestElsewhere(t *testing.T) {
 // TestOnlyBranches: a task of which the remote has a branch and no state.
 func TestOnlyBranches(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	gittest.Git(t, r.bare, "branch", "agent/"+tid, "main")
 	gittest.Git(t, r.bare, "branch", "agent/"+tid+"-x", "main")
 	r.want(workorder.ExitUsage, "--target-branch", "continue", tid, "-p", "P")
@@ -415,7 +415,7 @@ func TestOnlyBranches(t *testing.T) {
 // from, and a run that never got a box is none.
 func TestAfresh(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.fake.SetDown(true)
 	r.want(workorder.ExitBox, "", ifExists()...)
 	r.want(workorder.ExitBox, "", ifExists()...)
@@ -437,7 +437,7 @@ func TestSpent(t *testing.T) {
 	t.Parallel()
 	cost := 0.5
 	r := newRig(t, func(res *workorder.Result) {
-		ends(workorder.StatusInterrupted, workorder.BySignal)(res)
+		ends(workorder.StatusInterrupted, workorder.EndedBySignal)(res)
 		res.Usage.CostUSD = &cost
 	})
 	r.want(workorder.ExitInterrupted, "", create()...)
@@ -456,7 +456,7 @@ func TestSpent(t *testing.T) {
 // TestCreateKnownElsewhere: a task that only the remote knows is not begun again.
 func TestCreateKnownElsewhere(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create()...)
 	r.state = t.TempDir()
 	r.want(workorder.ExitUsage, "\nhint: `sandbox-agent continue "+tid+"`", create()...)
@@ -470,7 +470,7 @@ func TestCreateKnownElsewhere(t *testing.T) {
 // refused; its next try goes on from what the other one left.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusError, workorder.ByOrder), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusError, workorder.EndedByOrder), ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(workorder.ExitInvalid, "", ifExists()...)
 	r.want(0, "success", ifExists()...)
 	if o := r.order(1); o.Mode != workorder.ModeContinue {
@@ -481,7 +481,7 @@ func TestRefused(t *testing.T) {
 // TestUnreadable: a state that cannot be read keeps nobody from going on.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusInterrupted, workorder.EndedBySignal), ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(workorder.ExitInterrupted, "", create()...)
 	r.st.TargetBranch = "main"
 	r.put()
@@ -492,9 +492,9 @@ func TestUnreadable(t *testing.T) {
 // TestLeaseIsTold: the box decides, and the user knows why it waits.
 func TestLeaseIsTold(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusError, workorder.ByLease))
+	r := newRig(t, ends(workorder.StatusError, workorder.EndedByLease))
 	r.st = workorder.State{
-		TaskID: tid, TargetBranch: "agent/" + tid, Lease: &workorder.Lease{AttemptID: "00000000000000aa", Holder: "far", RenewedAt: time.Now()},
+		TaskID: tid, TargetBranch: "agent/" + tid, Lease: &workorder.TaskLease{AttemptID: "00000000000000aa", Holder: "far", RenewedAt: time.Now()},
 		Attempts: []workorder.Attempt{{ID: "00000000000000aa", Number: 3}},
 	}
 	r.put()

@@ -15,7 +15,7 @@ func TestDamagedRecord(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "truncated": `{"task_id": "T-A1`, "of another task": `{"task_id":"T-00000000"}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+			r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 			other := []string{"create", "-p", "P", "--task", "do it", "--task-id", "T-00000001", "--keep"}
 			r.want(workorder.ExitTimeout, "", create("--keep")...)
 			r.silent = true // its state would be that of the first one

@@ -49,14 +49,14 @@ func conforming(t *testing.T, verdict func(name string) string, status workorder
 				say(workorder.Event{Type: workorder.EventAgentOutput, Name: "stdout", Text: "check: " + v})
 			}
 		}
-		res := &workorder.Result{TaskID: env.Order.TaskID, StartedAt: time.Now(), Status: status, EndedBy: workorder.ByAgent}
+		res := &workorder.Result{TaskID: env.Order.TaskID, StartedAt: time.Now(), Status: status, EndedBy: workorder.EndedByAgent}
 		raw, err := res.Encode()
 		if err != nil {
 			t.Error(err)
 		}
 		b.WriteFile(workorder.OutDir+"/"+workorder.ResultFile, raw)
 		say(workorder.Event{Type: workorder.EventResult, Result: res})
-		return workorder.ExitCode(status, workorder.ByAgent)
+		return workorder.ExitCode(status, workorder.EndedByAgent)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // directory that has its record, and without one. The task's base branch says what the project is, not the one that is the default by now.
 func TestDetectedProjectGoesOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	srv := gittest.New(t, "tok")
 	url := srv.Create(t, "shop.git", map[string]string{"package.json": `{"scripts": {"test": "jest"}}`, "package-lock.json": "{}"})
 	r.bare = filepath.Join(srv.Root, "shop.git")

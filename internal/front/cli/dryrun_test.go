@@ -32,7 +32,7 @@ func TestDryRunRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+			r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 			write(t, r.project, string(must(os.ReadFile(r.project)))+c.yaml)
 			if c.engine != nil {
 				c.engine(&r.fake.Details)

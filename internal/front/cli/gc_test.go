@@ -85,7 +85,7 @@ func TestGcCache(t *testing.T) {
 // output always; of a task that somebody holds everything stays.
 func TestGcAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create("--keep")...)
 	r.want(workorder.ExitTimeout, "", "continue", tid)
 	st := store.New(r.state)
@@ -116,7 +116,7 @@ func TestGcAttempts(t *testing.T) {
 // though its task is known, the next one's is left alone.
 func TestGcForgottenAttempt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create("--keep")...)
 	if err := os.RemoveAll(filepath.Join(r.state, tid)); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func (i *builtImages) Remove(_ context.Context, tag string) error {
 // TestGcImages: only what this program tagged goes, by its tags. A user's image that was built from ours has our labels.
 func TestGcImages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	i := &builtImages{list: []provision.BuiltImage{
 		{ID: "1", Name: "sandbox-agent:dev-1", Tags: []string{"sandbox-agent:dev-1"}, Own: true, Current: true},
 		{ID: "2", Name: "sandbox-agent:dev-2", Tags: []string{"sandbox-agent:dev-2", "sandbox-agent:v1.0.0-2"}, Own: true},

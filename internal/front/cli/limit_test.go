@@ -13,7 +13,7 @@ import (
 // TestParkedForNobodyKnowsHowLong: to wait for it is to wait, and who does not want to says so.
 func TestParkedForNobodyKnowsHowLong(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusParked, workorder.ByLimit), ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusParked, workorder.EndedByLimit), ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(workorder.ExitParked, "parked", create()...)
 	r.boxes(1)
 	ctx, leave := context.WithCancel(t.Context())

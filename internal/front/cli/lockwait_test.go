@@ -39,7 +39,7 @@ func (r *rig) app(stdin io.Reader, stdout, stderr io.Writer) *App {
 // user leaves.
 func TestHeld(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create()...)
 	st := store.New(r.state)
 	lock, err := st.TryLock(tid)
@@ -89,7 +89,7 @@ func TestHeld(t *testing.T) {
 // TestStdinIsLeft: a text that never ends does not keep a command that is told to stop.
 func TestStdinIsLeft(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	in, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestCollectingIsLeft(t *testing.T) {
 	for _, args := range [][]string{{"gc"}, {"result", tid}, {"logs", "-f", tid}} {
 		t.Run(args[0], func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+			r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 			r.want(0, tid, create("--detach")...)
 			r.waitEnded()
 			stuck := stuckCopy{r.fake, make(chan struct{})}

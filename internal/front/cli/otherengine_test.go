@@ -12,7 +12,7 @@ import (
 // has the box of its task.
 func onOtherEngine(t *testing.T) (r *rig, there *runtimetest.Fake) {
 	t.Helper()
-	r = newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r = newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.hold = make(chan struct{})
 	r.want(0, tid, create("--detach")...)
 	there, r.fake = r.fake, runtimetest.NewFake(r.fake.Programs)
@@ -77,7 +77,7 @@ func TestForgetOtherEngine(t *testing.T) {
 // TestKeptOnOtherEngine: a kept box keeps nobody from forgetting the task.
 func TestKeptOnOtherEngine(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(0, "success", create("--keep")...)
 	there := r.fake
 	r.fake = runtimetest.NewFake(there.Programs)

@@ -13,7 +13,7 @@ import (
 // Only a plan is carried out, and no plan is continued.
 func TestFromPlan(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent), ends(workorder.StatusPlanned, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent), ends(workorder.StatusPlanned, workorder.EndedByAgent))
 	r.want(0, "success", create()...)
 	r.want(workorder.ExitUsage, "(success)", "create", "--from-plan", tid, "--detach")
 	r.want(workorder.ExitUsage, "--issue", "create", "--from-plan", tid, "--issue", "3")
@@ -46,7 +46,7 @@ func TestFromPlan(t *testing.T) {
 // The same command run again makes an interrupted plan anew, and never turns a task into a plan or a plan into a task.
 func TestPlanAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal), ends(workorder.StatusPlanned, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusInterrupted, workorder.EndedBySignal), ends(workorder.StatusPlanned, workorder.EndedByAgent))
 	again := []string{"create", "-p", r.project, "--plan", "--task", "x", "--task-id", "T-00000PLN", "--if-exists", "continue"}
 	r.want(workorder.ExitInterrupted, "interrupted", again...)
 	r.want(workorder.ExitUsage, "T-00000PLN", "continue", "T-00000PLN")
@@ -57,7 +57,7 @@ func TestPlanAgain(t *testing.T) {
 			t.Errorf("a box was started with mode %s", o.Mode)
 		}
 	}
-	r = newRig(t, ends(workorder.StatusInterrupted, workorder.BySignal))
+	r = newRig(t, ends(workorder.StatusInterrupted, workorder.EndedBySignal))
 	r.want(workorder.ExitInterrupted, "interrupted", create()...)
 	r.want(workorder.ExitUsage, tid, "create", "-p", r.project, "--plan", "--task", "x", "--task-id", tid, "--if-exists", "continue")
 }

@@ -16,14 +16,14 @@ func TestPROpenAfterNothing(t *testing.T) {
 	r := newReviewRig(t, "")
 	head := strings.Repeat("a1", 20)
 	proved := func(res *workorder.Result) {
-		res.Mode, res.Status, res.EndedBy, res.HeadSHA, res.Pushed = workorder.ModeContinue, workorder.StatusSuccess, workorder.ByAgent, head, true
+		res.Mode, res.Status, res.EndedBy, res.HeadSHA, res.Pushed = workorder.ModeContinue, workorder.StatusSuccess, workorder.EndedByAgent, head, true
 		res.Branch, res.BaseBranch, res.Commits = r.order(0).TargetBranch, "main", []workorder.Commit{{SHA: head, Subject: "Do it"}}
-		res.Asked, res.PR = &workorder.Asked{Task: "Do it well", Added: []string{"Also notes"}}, &workorder.PR{Number: r.pr, State: "open"}
+		res.TaskText, res.PR = &workorder.TaskText{Task: "Do it well", Added: []string{"Also notes"}}, &workorder.PR{Number: r.pr, State: "open"}
 		res.Validation = []workorder.Validation{{Name: "test", Passed: true}}
 	}
 	nothing := func(res *workorder.Result) {
 		proved(res)
-		res.Status, res.EndedBy, res.Reasons = workorder.StatusNoChanges, workorder.ByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
+		res.Status, res.EndedBy, res.Reasons = workorder.StatusNoChanges, workorder.EndedByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
 		res.PR, res.Validation, res.Restored = nil, nil, &workorder.Restored{Head: head}
 		res.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}, {Name: workorder.StepPR, Status: workorder.StepSkipped}}
 	}

@@ -160,7 +160,7 @@ func TestReadmeExitCodes(t *testing.T) {
 		workorder.StatusSuccess, workorder.StatusUnproven, workorder.StatusNoChanges, workorder.StatusFailed, workorder.StatusInterrupted,
 		workorder.StatusTimeout, workorder.StatusBudgetExceeded, workorder.StatusLost,
 	} {
-		if code := workorder.ExitCode(s, workorder.ByAgent); !strings.Contains(table[code], "`"+string(s)+"`") {
+		if code := workorder.ExitCode(s, workorder.EndedByAgent); !strings.Contains(table[code], "`"+string(s)+"`") {
 			t.Errorf("the row of exit code %d does not name the status %s", code, s)
 		}
 	}

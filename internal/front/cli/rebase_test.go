@@ -16,7 +16,7 @@ import (
 // A task is rebased however it ended, from where it is known and from elsewhere.
 func TestRebaseCommand(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent), ends(workorder.StatusSuccess, workorder.ByAgent), ends(workorder.StatusFailed, workorder.ByValidation), ends(workorder.StatusError, workorder.ByGit), ends(workorder.StatusNoChanges, workorder.ByGit))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent), ends(workorder.StatusSuccess, workorder.EndedByAgent), ends(workorder.StatusFailed, workorder.EndedByValidation), ends(workorder.StatusError, workorder.EndedByGit), ends(workorder.StatusNoChanges, workorder.EndedByGit))
 	r.want(workorder.ExitNotFound, tid, "rebase", tid, "-p", "P")
 	r.want(0, "success", create("--timeout-minutes", "7")...)
 	r.want(workorder.ExitUsage, "--task", "rebase", tid, "--task", "x")
@@ -46,7 +46,7 @@ func TestRebaseCommand(t *testing.T) {
 // A pull request stands for its task.
 func TestRebaseOfAPullRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(0, "success", create()...)
 	branch := r.order(0).TargetBranch
 	gittest.Git(t, r.bare, "branch", branch, "main")

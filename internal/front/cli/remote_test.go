@@ -14,7 +14,7 @@ import (
 // that was saved beside them, is known, and its base may be gone as well.
 func TestOnlySaved(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create()...)
 	gittest.Git(t, r.bare, "update-ref", workorder.CheckpointRef(tid), "main")
 	gittest.Git(t, r.bare, "update-ref", "-d", workorder.StateRef(tid))
@@ -53,7 +53,7 @@ func TestRemoteThatDoesNotServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+			r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 			r.env = map[string]string{"SANDBOX_AGENT_GIT_TOKEN": c.token}
 			yaml, err := os.ReadFile(r.project)
 			if err == nil {
@@ -76,7 +76,7 @@ func TestRemoteThatDoesNotServe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res, err := workorder.DecodeResult(b); err != nil || res.Status != workorder.StatusError || res.EndedBy != workorder.ByGit || len(res.Reasons) == 0 || strings.Contains(string(b), wrong) {
+			if res, err := workorder.DecodeResult(b); err != nil || res.Status != workorder.StatusError || res.EndedBy != workorder.EndedByGit || len(res.Reasons) == 0 || strings.Contains(string(b), wrong) {
 				t.Errorf("%v, %s", err, b)
 			}
 		})
@@ -86,7 +86,7 @@ func TestRemoteThatDoesNotServe(t *testing.T) {
 // A task that the remote does not know is not started.
 func TestContinueOfAnUnknownTask(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	for _, args := range [][]string{
 		{"continue", "--project", "P", "--task-id", tid},
 		{"continue", "--project", "P", "--task", "x", "--task-id", tid, "--target-branch", "agent/" + tid + "-x"},

@@ -28,7 +28,7 @@ type reviewRig struct {
 
 func newReviewRig(t *testing.T, pr string) *reviewRig {
 	t.Helper()
-	r := &reviewRig{rig: newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))}
+	r := &reviewRig{rig: newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))}
 	r.f = forgetest.New(forgetest.Options{Owner: "o", Name: "app"})
 	for login, u := range map[string]forgetest.User{
 		"ann": {Permission: "write"}, "runner": {Permission: "write"}, "eve": {Permission: "read"}, "lint": {Permission: "write", Bot: true},
@@ -123,7 +123,7 @@ func lastComment(r *reviewRig) time.Time {
 func TestReviseWithPendingFeedback(t *testing.T) {
 	t.Parallel()
 	r := newReviewRig(t, "")
-	r.st.Review = &workorder.Review{Items: []workorder.ReviewItem{{Number: 1, Source: workorder.FromFile, Notes: []workorder.ReviewNote{{Text: "x"}}}}}
+	r.st.Review = &workorder.Review{Items: []workorder.ReviewItem{{Number: 1, Source: workorder.ReviewFromFile, Notes: []workorder.ReviewNote{{Text: "x"}}}}}
 	r.st.Attempts[0].Status = workorder.StatusTimeout
 	r.put()
 	r.want(0, "`sandbox-agent continue "+tid+"`", r.revise()...)
@@ -134,7 +134,7 @@ func TestReviseAnsweredLater(t *testing.T) {
 	t.Parallel()
 	r := newReviewRig(t, "")
 	r.f.AddComment(r.pr, "ann", "Rename it.")
-	r.st.Review = &workorder.Review{PR: r.pr, Until: lastComment(r), Items: []workorder.ReviewItem{{Number: 1, Source: workorder.FromComment, Notes: []workorder.ReviewNote{{Text: "Rename it."}}}}}
+	r.st.Review = &workorder.Review{PR: r.pr, Until: lastComment(r), Items: []workorder.ReviewItem{{Number: 1, Source: workorder.ReviewFromComment, Notes: []workorder.ReviewNote{{Text: "Rename it."}}}}}
 	r.put()
 	r.want(0, "Rename it.", r.revise("--dry-run")...)
 	r.f.AddComment(r.pr, "runner", "Answers\n\n"+forge.Mark(fmt.Sprintf("%s/answers-%d", tid, r.st.Attempts[0].Number)))
@@ -182,9 +182,9 @@ func TestReviseFindsTheTask(t *testing.T) {
 	r.boxes(1)
 	// The newest attempt that knows of a pull request tells its number.
 	r.ends = append(r.ends, func(res *workorder.Result) {
-		ends(workorder.StatusSuccess, workorder.ByAgent)(res)
+		ends(workorder.StatusSuccess, workorder.EndedByAgent)(res)
 		res.PR = &workorder.PR{Number: r.pr}
-	}, ends(workorder.StatusSuccess, workorder.ByAgent))
+	}, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	r.want(0, "success", "revise", tid, "--pr", fmt.Sprint(r.pr))
 	r.want(0, "success", "revise", tid[:5])
 	if o := r.order(2); o.Mode != workorder.ModeRevise || o.Review.PR != r.pr {
@@ -219,7 +219,7 @@ func TestReviseWhileItRuns(t *testing.T) {
 // Feedback from a file needs no forge, and each entry of its list is an item.
 func TestReviseFromAFile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+	r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 	file := filepath.Join(t.TempDir(), "review.md")
 	write(t, file, "# Review\n\nBefore the release.\n\n- Rename it\n  to x\n- And why?\n")
 	r.want(workorder.ExitUsage, file+"x", "revise", tid, "--feedback-file", file+"x")

@@ -98,7 +98,7 @@ func recorded(ts *testscript.TestScript, neg bool, args []string) {
 	rec := &store.Record{
 		TaskID: args[0], Project: "shop", Task: "a task", CreatedAt: time.Now(), StartedAt: time.Now(), AttemptID: workorder.NewAttemptID(), Attempt: 1,
 		Request: store.Request{ProjectFile: ts.MkAbs("p.yaml"), ProjectBy: "named", Overrides: map[string]string{}},
-		Harness: workorder.HarnessCommand, Mode: workorder.ModeCreate, Collected: true, Status: workorder.StatusError, EndedBy: workorder.ByBox,
+		Harness: workorder.HarnessCommand, Mode: workorder.ModeCreate, Collected: true, Status: workorder.StatusError, EndedBy: workorder.EndedByBox,
 	}
 	for _, a := range args[1:] {
 		flag, value, _ := strings.Cut(a, "=")

@@ -29,7 +29,7 @@ func TestStopStarting(t *testing.T) {
 	for name, command := range map[string][]string{"stop": {"stop", tid, "--timeout", "5s"}, "kill": {"stop", tid, "--timeout", "0"}, "rm": {"rm", "--force", tid}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, ends(workorder.StatusSuccess, workorder.ByAgent))
+			r := newRig(t, ends(workorder.StatusSuccess, workorder.EndedByAgent))
 			slow := slowImages{asked: make(chan struct{})}
 			r.images = slow
 			ended := make(chan int)
@@ -52,7 +52,7 @@ func TestStopStarting(t *testing.T) {
 // next attempt.
 func TestStopNext(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	r.want(workorder.ExitTimeout, "", create()...)
 	st := store.New(r.state)
 	lock, err := st.TryLock(tid)

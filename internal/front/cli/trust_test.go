@@ -15,7 +15,7 @@ import (
 // as long as the file is the same.
 func TestTrustOnFirstUse(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	own := must(os.ReadFile(r.project))
 	clone, marker := t.TempDir(), filepath.Join(t.TempDir(), "marker")
 	gittest.Git(t, clone, "init", "-q")
@@ -74,7 +74,7 @@ func TestTrustOnFirstUse(t *testing.T) {
 // TestTrustedCommands: a command of a repository's project file has the script that it names, and nothing else of the repository.
 func TestTrustedCommands(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	clone := t.TempDir()
 	gittest.Git(t, clone, "init", "-q")
 	yaml := string(must(os.ReadFile(r.project))) + "image: x\nsecrets: {A: 'cmd://sh ./get.sh', B: 'cmd://test \"$(ls -A)\" = get.sh && echo b'}\n"
@@ -93,7 +93,7 @@ func TestTrustedCommands(t *testing.T) {
 // TestTrustOfOldRecords: what an older version found in a repository is not taken for named.
 func TestTrustOfOldRecords(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	dir := t.TempDir()
 	yaml := string(must(os.ReadFile(r.project))) + "image: x\n"
 	r.project = filepath.Join(dir, ".sandbox-agent.yaml")
@@ -119,7 +119,7 @@ func TestTrustOfOldRecords(t *testing.T) {
 // TestTrustByLink: a link in a stranger's repository to a trusted file of the user's has no part in that trust, whether the file or
 // its folder is the link, and whether he is named or stands in it.
 func TestTrustByLink(t *testing.T) {
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	dir, marker := t.TempDir(), filepath.Join(t.TempDir(), "marker")
 	mine, stranger := filepath.Join(dir, "mine"), filepath.Join(dir, "stranger")
 	yaml := string(must(os.ReadFile(r.project))) + "secrets: {STRIPE: 'cmd://touch " + marker + "; echo value'}\n"
@@ -158,7 +158,7 @@ func TestTrustByLink(t *testing.T) {
 // TestRemoteOfArchive: what an unpacked .git/config calls its remote is not reached with the user's credential, and a clone is asked nothing.
 func TestRemoteOfArchive(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ends(workorder.StatusTimeout, workorder.ByTimeout))
+	r := newRig(t, ends(workorder.StatusTimeout, workorder.EndedByTimeout))
 	yaml := string(must(os.ReadFile(r.project)))
 	_, url, _ := strings.Cut(yaml, "repo: ")
 	url, _, _ = strings.Cut(url, "\n")

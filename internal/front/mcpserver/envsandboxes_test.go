@@ -50,10 +50,10 @@ func TestUncommitted(t *testing.T) {
 func TestChangedSpec(t *testing.T) {
 	t.Parallel()
 	one := "1"
-	box := &workorder.Spec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []workorder.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: workorder.Network{Allow: []string{"a.example"}}}
+	box := &workorder.BoxSpec{Env: map[string]string{"P": "p", "Q": "q"}, Setup: []string{"old"}, Services: []workorder.Service{{Name: "db", Ports: []string{"5432:5432"}}}, Network: workorder.NetworkPolicy{Allow: []string{"a.example"}}}
 	full := sandbox.Spec{Runtime: sandbox.RuntimeBox, Network: sandbox.NetworkFull, Env: []string{"A=0", "AB=2"}, Box: box}
 	kept := full
-	kept.Box = &workorder.Spec{SecretNames: []string{"K"}}
+	kept.Box = &workorder.BoxSpec{SecretNames: []string{"K"}}
 	held := full
 	held.Network, held.Allow = sandbox.NetworkRestricted, []string{"b.example"}
 	jail := sandbox.Spec{Runtime: sandbox.RuntimeJail, Network: sandbox.NetworkNone}

@@ -43,7 +43,7 @@ func (e *sandboxEnvironment) Rebuild(ctx context.Context, c EnvironmentConfig) (
 // never widen it.
 func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, error) {
 	s.Env, s.ImageEnv = slices.Clone(s.Env), maps.Clone(s.ImageEnv)
-	var box *workorder.Spec
+	var box *workorder.BoxSpec
 	if s.Box != nil {
 		copied := *s.Box
 		copied.Env, copied.ImageEnv, copied.Services = maps.Clone(copied.Env), maps.Clone(copied.ImageEnv), slices.Clone(copied.Services)
@@ -89,7 +89,7 @@ func changedSpec(s sandbox.Spec, c EnvironmentConfig) (sandbox.Spec, []int, erro
 }
 
 // narrowed changes what is reached.
-func narrowed(s *sandbox.Spec, box *workorder.Spec, c EnvironmentConfig) error {
+func narrowed(s *sandbox.Spec, box *workorder.BoxSpec, c EnvironmentConfig) error {
 	order := []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull}
 	next := cmp.Or(sandbox.NetworkMode(c.Network), s.Network)
 	switch at, to := slices.Index(order, s.Network), slices.Index(order, next); {
@@ -125,7 +125,7 @@ func narrowed(s *sandbox.Spec, box *workorder.Spec, c EnvironmentConfig) error {
 }
 
 // withService adds a service. The box publishes those of its ports that are free.
-func withService(s sandbox.Spec, box *workorder.Spec, add *EnvironmentService) (served []int, err error) {
+func withService(s sandbox.Spec, box *workorder.BoxSpec, add *EnvironmentService) (served []int, err error) {
 	switch {
 	case add == nil:
 		return nil, nil

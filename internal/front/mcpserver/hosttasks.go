@@ -187,7 +187,7 @@ func essentials(r *workorder.Result, dir string) TaskResult {
 		s.Checks = append(s.Checks, c)
 	}
 	if r.Proof != nil {
-		for _, f := range r.Proof.Flags[:min(len(r.Proof.Flags), taskList)] {
+		for _, f := range r.Proof.TestFindings[:min(len(r.Proof.TestFindings), taskList)] {
 			s.Flags = append(s.Flags, strings.TrimSpace(f.Kind+" "+text.Clean(f.Path)))
 		}
 	}

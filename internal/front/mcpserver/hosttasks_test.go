@@ -74,7 +74,7 @@ func TestEssentials(t *testing.T) {
 		r.Commits = append(r.Commits, workorder.Commit{Subject: strings.Repeat(name, 1000)})
 		r.Validation = append(r.Validation, workorder.Validation{Name: name, Passed: n == 0})
 		r.Proof.Checks = append(r.Proof.Checks, workorder.CheckProof{Name: name, Transition: "fixed"})
-		r.Proof.Flags = append(r.Proof.Flags, workorder.Flag{Kind: workorder.FlagTestDeleted, Path: name})
+		r.Proof.TestFindings = append(r.Proof.TestFindings, workorder.TestFinding{Kind: workorder.FindingTestDeleted, Path: name})
 		r.Evidence = append(r.Evidence, workorder.Evidence{Path: "evidence/" + name})
 	}
 	s := essentials(r, "/folder")

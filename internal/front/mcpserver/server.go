@@ -90,8 +90,8 @@ func (s *Server) Changed() {
 		return
 	}
 	var names []string
-	for _, e := range s.o.Runner.Presets() {
-		names = append(names, e.Name)
+	for _, p := range s.o.Runner.Presets() {
+		names = append(names, p.Name)
 	}
 	description := "Run code in an isolated sandbox and return its output. Without session every call starts clean; " +
 		"with one, variables and files stay. Environments: " + strings.Join(names, ", ") + "."

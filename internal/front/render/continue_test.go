@@ -84,7 +84,7 @@ func TestSummaryOfAttempts(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.Local)
 	at := now.Add(2 * time.Hour)
 	res := &workorder.Result{
-		TaskID: "T-A1B2C3D4", Status: workorder.StatusParked, EndedBy: workorder.ByLimit, Attempt: 3, ResumeAt: &at,
+		TaskID: "T-A1B2C3D4", Status: workorder.StatusParked, EndedBy: workorder.EndedByLimit, Attempt: 3, ResumeAt: &at,
 		Checkpoint:  &workorder.Checkpoint{SHA: sha, At: now.Add(-24 * time.Hour)},
 		Restored:    &workorder.Restored{Head: sha, Checkpoint: sha, Kept: "refs/sandbox-agent/T-A1B2C3D4/kept"},
 		NextCommand: "sandbox-agent continue T-A1B2C3D4 --wait",
@@ -92,7 +92,7 @@ func TestSummaryOfAttempts(t *testing.T) {
 	var b bytes.Buffer
 	render.Summary(&b, res, render.SummaryOptions{
 		Now:    func() time.Time { return now },
-		Number: 3, Former: []render.Attempt{{1, workorder.StatusLost, workorder.ByHost}, {2, workorder.StatusTimeout, workorder.ByTimeout}},
+		Number: 3, Former: []render.Attempt{{1, workorder.StatusLost, workorder.EndedByHost}, {2, workorder.StatusTimeout, workorder.EndedByTimeout}},
 	})
 	for _, want := range []string{
 		"resumes    at 05:00, when", "attempts   1 lost (host) · 2 timeout (timeout) · 3 this one",

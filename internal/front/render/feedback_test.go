@@ -12,7 +12,7 @@ func TestSummaryOfFeedback(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	render.Summary(&b, &workorder.Result{Status: workorder.StatusSuccess, Review: []workorder.ReviewAnswer{
-		{Answer: workorder.AnsweredByCommit, Resolved: true}, {Answer: workorder.AnsweredByReason}, {Answer: workorder.NotCommanded}, {Answer: workorder.AnsweredByCommit},
+		{Answer: workorder.AnswerCommit, Resolved: true}, {Answer: workorder.AnswerReason}, {Answer: workorder.AnswerQuoted}, {Answer: workorder.AnswerCommit},
 	}}, render.SummaryOptions{})
 	if want := "2 addressed, 1 left with a reason, 1 only quoted, 1 resolved"; !strings.Contains(b.String(), want) {
 		t.Errorf("no %q in\n%s", want, b.String())
@@ -24,7 +24,7 @@ func TestSummaryOfUnaddressed(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	render.Summary(&b, &workorder.Result{Status: workorder.StatusSuccess, TaskID: "T-1", Review: []workorder.ReviewAnswer{
-		{Answer: workorder.AnsweredByCommit}, {Answer: workorder.NotAnswered}, {Answer: workorder.NotCommanded},
+		{Answer: workorder.AnswerCommit}, {Answer: workorder.AnswerNone}, {Answer: workorder.AnswerQuoted},
 	}}, render.SummaryOptions{})
 	if want := "! success, 1 of 2 items not addressed T-1"; !strings.Contains(b.String(), want) {
 		t.Errorf("no %q in\n%s", want, b.String())

@@ -301,8 +301,8 @@ func (r *running) text(now time.Time) string {
 // it, or that there was nothing to do, which is not worth a line; the skip of any other step is news.
 var optional = map[workorder.StepName]bool{
 	workorder.StepDocker: true, workorder.StepServices: true, workorder.StepPackages: true, workorder.StepTools: true,
-	workorder.StepGround:   true,
-	workorder.StepSupabase: true, workorder.StepEnv: true, workorder.StepSetup: true, workorder.StepRepair: true, workorder.StepAnswers: true,
+	workorder.StepBaseline: true,
+	workorder.StepSupabase: true, workorder.StepEnv: true, workorder.StepSetup: true, workorder.StepRepair: true, workorder.StepReply: true,
 }
 
 // noise reports whether an event is of no interest to a reader. The record has it.

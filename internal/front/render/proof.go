@@ -65,19 +65,19 @@ func (s *summary) proof(r *workorder.Result) {
 	for i, c := range p.Checks {
 		color := green
 		switch c.Transition {
-		case workorder.Broken, workorder.NewFails, workorder.Gone:
+		case workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted:
 			color = red
-		case workorder.StillFails, workorder.Flaky, workorder.NowSkipped, workorder.NotCompared:
+		case workorder.TransitionStillFails, workorder.TransitionFlaky, workorder.TransitionSkipped, workorder.TransitionNotCompared:
 			color = yellow
 		}
 		text := words(oneLine(c.Name), s.p.as(color, strings.TrimSpace(string(c.Transition))))
-		if c.Transition == workorder.NotCompared {
+		if c.Transition == workorder.TransitionNotCompared {
 			text = words(oneLine(c.Name), s.p.as(color, "not compared"))
 		}
 		var tests []string
 		for _, t := range []workorder.Transition{
-			workorder.Broken, workorder.NewFails, workorder.Gone, workorder.NowSkipped, workorder.Flaky,
-			workorder.Fixed, workorder.NewPasses,
+			workorder.TransitionBroken, workorder.TransitionNewFails, workorder.TransitionDeleted, workorder.TransitionSkipped, workorder.TransitionFlaky,
+			workorder.TransitionFixed, workorder.TransitionNewPasses,
 		} {
 			if n := c.Counts[t]; n > 0 {
 				tests = append(tests, strconv.Itoa(n)+" "+string(t))
@@ -98,9 +98,9 @@ func (s *summary) proof(r *workorder.Result) {
 		}
 		s.row(label(i, "proof"), text)
 	}
-	for i, f := range p.Flags {
+	for i, f := range p.TestFindings {
 		if i == s.most() {
-			s.row("", fmt.Sprintf("%d more in .proof.flags of the result", len(p.Flags)-i))
+			s.row("", fmt.Sprintf("%d more in .proof.flags of the result", len(p.TestFindings)-i))
 			break
 		}
 		place := oneLine(f.Path)
@@ -252,7 +252,7 @@ func first(by []string) string {
 func (s *summary) surface(r *workorder.Result) {
 	shown, others := 0, 0
 	for _, f := range r.Surface {
-		if !f.Grave || shown == s.most() {
+		if !f.Severe || shown == s.most() {
 			others++
 			continue
 		}
@@ -291,7 +291,7 @@ func (s *summary) rebased(r *workorder.Rebased) {
 	for _, m := range r.Moved {
 		if m.How != workorder.RangeSame && shown < s.most() {
 			shown++
-			s.text("", words(oneLine(m.How), short(m.Old), oneLine(m.Subject)+":", oneLine(m.Why)), "")
+			s.text("", words(oneLine(m.How), short(m.Old), oneLine(m.Subject)+":", oneLine(m.Reason)), "")
 		}
 	}
 	if r.Pushed {

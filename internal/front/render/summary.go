@@ -384,10 +384,10 @@ func (s *summary) feedback(r *workorder.Result) {
 		return
 	}
 	kinds := []struct{ answer, word string }{
-		{workorder.AnsweredByCommit, "addressed"},
-		{workorder.AnsweredByReason, "left with a reason"},
-		{workorder.NotAnswered, "not addressed"},
-		{workorder.NotCommanded, "only quoted"},
+		{workorder.AnswerCommit, "addressed"},
+		{workorder.AnswerReason, "left with a reason"},
+		{workorder.AnswerNone, "not addressed"},
+		{workorder.AnswerQuoted, "only quoted"},
 	}
 	count, resolved := map[string]int{}, 0
 	for _, a := range r.Review {

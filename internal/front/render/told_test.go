@@ -72,7 +72,7 @@ func TestSummaryCutsNoCause(t *testing.T) {
 	why := "the development server ended before it was ready " + strings.Repeat("and ", 20) + "why"
 	r := &workorder.Result{
 		TaskID: "T-A1B2C3D4", Status: workorder.StatusFailed, Branch: "agent/T-A1B2C3D4",
-		Rebased:    &workorder.Rebased{Moved: []workorder.RangePair{{How: workorder.RangeChanged, Old: "0123456789", Subject: "Greet politely and in every language", Why: "it had a conflict in greeting/polite.py"}}},
+		Rebased:    &workorder.Rebased{Moved: []workorder.RangePair{{How: workorder.RangeChanged, Old: "0123456789", Subject: "Greet politely and in every language", Reason: "it had a conflict in greeting/polite.py"}}},
 		Validation: []workorder.Validation{{Name: "test", ExitCode: 1, Tail: "FileNotFoundError: [Errno 2] No such file or directory: '/workspace/a/folder/settings.toml'\n"}},
 		Steps:      []workorder.Step{{Name: workorder.StepPR, Status: workorder.StepFailed, Error: "open the pull request of o/app: 502 Bad Gateway; try again later; nothing is lost; sandbox-agent pr open T-A1B2C3D4 opens it"}},
 		Proof:      &workorder.Proof{Reasons: workorder.Because(workorder.ReasonPages, "%s", why)},

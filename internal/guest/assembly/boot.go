@@ -50,7 +50,7 @@ func Boot(ctx context.Context, log *slog.Logger) int {
 	proc.KeepThreads(threads)
 	missing := ground.TakeMissing()
 	env, err := workorder.DecodeEnvelope(os.Stdin)
-	if err == nil && env.Order.Mode == workorder.ModeStand && madeReady() {
+	if err == nil && env.Order.Mode == workorder.ModeStandalone && madeReady() {
 		if ferr := forget(boxPaths()); ferr != nil {
 			log.Warn("start a new record", "error", ferr)
 		}
@@ -120,7 +120,7 @@ func describe(rec *record.Recorder, o *workorder.Order) {
 		r.Agent.Harness, r.Agent.Model = o.Harness.Name, o.Harness.Model
 		var u unix.Utsname
 		if unix.Uname(&u) == nil {
-			r.Host.Kernel = unix.ByteSliceToString(u.Release[:])
+			r.Platform.Kernel = unix.ByteSliceToString(u.Release[:])
 		}
 	})
 }
@@ -130,12 +130,12 @@ func refuse(log *slog.Logger, rec *record.Recorder, err error) int {
 	log.Error("boot", "error", err)
 	if werr := rec.Finish(func(r *workorder.Result) {
 		r.End(workorder.Ending{
-			Status: workorder.StatusError, EndedBy: workorder.ByOrder, Reasons: workorder.Because(workorder.ReasonOrder, "%v", err),
+			Status: workorder.StatusError, EndedBy: workorder.EndedByOrder, Reasons: workorder.Because(workorder.ReasonOrder, "%v", err),
 		})
 	}); werr != nil {
 		log.Error("write result", "error", werr)
 	}
-	return workorder.ExitCode(workorder.StatusError, workorder.ByOrder)
+	return workorder.ExitCode(workorder.StatusError, workorder.EndedByOrder)
 }
 
 // secrets returns all values that must be redacted from text that leaves the box.

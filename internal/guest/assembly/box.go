@@ -115,7 +115,7 @@ func (p *parts) addTask() (err error) {
 		Order: p.order, Workspace: p.space.Dir, Home: p.space.Home, OutDir: p.paths.out, User: p.user, OOMKills: p.groups.OOMKills, Emit: p.emit,
 		Redact: p.mask,
 	})
-	if p.order.Mode == workorder.ModeStand {
+	if p.order.Mode == workorder.ModeStandalone {
 		return nil
 	}
 	if err := p.task.Check(); err != nil {
@@ -181,7 +181,7 @@ func (p *parts) ground() *proving.Ground {
 // addSnapshots lets the task start from the files that setup left in an earlier box.
 func (p *parts) addSnapshots() {
 	o := p.order
-	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStand || len(o.Setup)+len(o.Validate) == 0 {
+	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStandalone || len(o.Setup)+len(o.Validate) == 0 {
 		return
 	}
 	c := snapshots.Config{
@@ -216,7 +216,7 @@ func (p *parts) addServices() {
 			p.warn(text)
 			p.task.Lose(text)
 		},
-		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStand && madeReady(),
+		Emit: p.emit, Clean: p.mask.Writer, Log: p.log, Logs: p.logs(), Again: p.order.Mode == workorder.ModeStandalone && madeReady(),
 	}
 }
 
@@ -239,17 +239,17 @@ func (p *parts) box() *boot.Box {
 	}
 	if proving.Wanted(o) {
 		b.Prover = &proving.Prover{
-			Config: func() runner.Config { return p.task.With(workorder.ForValidate) }, Repo: p.repo, Containers: p.engine.Containers,
+			Config: func() runner.Config { return p.task.With(workorder.SecretForValidate) }, Repo: p.repo, Containers: p.engine.Containers,
 			State: p.paths.state, Dir: p.paths.proof, Ground: p.ground(),
 		}
 	}
-	if o.MayGoOn() {
+	if o.MayContinue() {
 		b.Answers = &task.Answerer{Forge: pull, Task: p.task, Repo: p.repo}
 	}
 	if o.Mode == workorder.ModeRebase {
 		b.Rebaser = &task.Rebaser{Repo: p.repo, Task: p.task, Forge: pull, Mask: p.mask}
 	}
-	if o.Mode == workorder.ModeStand {
+	if o.Mode == workorder.ModeStandalone {
 		b.Stander = &stander{p, madeReady()}
 	}
 	if most := o.Limits.DiskBytes; most > 0 {
@@ -277,6 +277,6 @@ func openRepository(
 	}
 	return rootgit.New(log, env, rootgit.Config{
 		Out: p.out, Git: p.git, SSH: p.ssh, Before: before, Space: space, User: user, Emit: emit, Clean: clean,
-		Again: env.Order.Mode == workorder.ModeStand && madeReady(),
+		Again: env.Order.Mode == workorder.ModeStandalone && madeReady(),
 	})
 }

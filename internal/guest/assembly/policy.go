@@ -26,28 +26,28 @@ const switchTime = 30 * time.Second
 
 // policy implements serve.Network of a box.
 type policy struct {
-	order workorder.Network
-	put   func(ctx context.Context, n workorder.Network) error // in force
-	file  string                                               // policyFile
+	order workorder.NetworkPolicy
+	put   func(ctx context.Context, n workorder.NetworkPolicy) error // in force
+	file  string                                                     // policyFile
 	mu    sync.Mutex
-	now   wire.Network
+	now   wire.NetworkPolicy
 }
 
 func (p *parts) network() *policy {
 	return &policy{order: p.order.Network, put: p.policy.SetPolicy, file: policyFile, now: networkOf(p.order.Network)}
 }
 
-func networkOf(n workorder.Network) wire.Network {
-	return wire.Network{Mode: string(n.Mode), Allow: n.Allow}
+func networkOf(n workorder.NetworkPolicy) wire.NetworkPolicy {
+	return wire.NetworkPolicy{Mode: string(n.Mode), Allow: n.Allow}
 }
 
-func (p *policy) InForce() wire.Network {
+func (p *policy) InForce() wire.NetworkPolicy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now
 }
 
-func (p *policy) Set(ctx context.Context, n wire.Network) error {
+func (p *policy) Set(ctx context.Context, n wire.NetworkPolicy) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := with(p.order, n)
@@ -77,7 +77,7 @@ func (p *policy) Set(ctx context.Context, n wire.Network) error {
 }
 
 // with returns a copy of was with the mode and rules of n.
-func with(was workorder.Network, n wire.Network) workorder.Network {
+func with(was workorder.NetworkPolicy, n wire.NetworkPolicy) workorder.NetworkPolicy {
 	was.Mode, was.Allow = workorder.NetworkMode(n.Mode), n.Allow
 	was.Learn = was.Learn && was.Mode == workorder.NetworkRestricted
 	return was
@@ -89,7 +89,7 @@ func keptPolicy(o *workorder.Order) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var n wire.Network
+	var n wire.NetworkPolicy
 	if err == nil {
 		err = json.Unmarshal(b, &n)
 	}

@@ -15,11 +15,11 @@ import (
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var inForce workorder.Network
+	var inForce workorder.NetworkPolicy
 	var refused error
 	p := &policy{
-		order: workorder.Network{Mode: workorder.NetworkFull}, file: filepath.Join(dir, "network.json"), now: wire.Network{Mode: "full"},
-		put: func(ctx context.Context, n workorder.Network) error {
+		order: workorder.NetworkPolicy{Mode: workorder.NetworkFull}, file: filepath.Join(dir, "network.json"), now: wire.NetworkPolicy{Mode: "full"},
+		put: func(ctx context.Context, n workorder.NetworkPolicy) error {
 			if err := errors.Join(ctx.Err(), refused); err != nil {
 				return err
 			}
@@ -29,7 +29,7 @@ func TestPolicy(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // the client is gone
-	if err := p.Set(gone, wire.Network{Mode: "restricted", Allow: []string{"a.example"}}); err != nil {
+	if err := p.Set(gone, wire.NetworkPolicy{Mode: "restricted", Allow: []string{"a.example"}}); err != nil {
 		t.Fatal(err)
 	}
 	same := func(what, mode string) {
@@ -42,18 +42,18 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 	same("at first", "restricted")
-	if err := p.Set(t.Context(), wire.Network{Mode: "some"}); !isBad(err) {
+	if err := p.Set(t.Context(), wire.NetworkPolicy{Mode: "some"}); !isBad(err) {
 		t.Errorf("a mode that is none: %v", err)
 	}
 	refused = errors.New("the kernel refuses")
-	if err := p.Set(t.Context(), wire.Network{Mode: "none"}); !errors.Is(err, refused) {
+	if err := p.Set(t.Context(), wire.NetworkPolicy{Mode: "none"}); !errors.Is(err, refused) {
 		t.Error(err)
 	}
 	same("after a refusal", "restricted")
 	refused = nil
 	file := p.file
 	p.file = filepath.Join(dir, "no-folder", "network.json")
-	if err := p.Set(t.Context(), wire.Network{Mode: "none"}); err == nil {
+	if err := p.Set(t.Context(), wire.NetworkPolicy{Mode: "none"}); err == nil {
 		t.Error("nothing can be kept, and that is no error")
 	}
 	p.file = file

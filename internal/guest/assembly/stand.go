@@ -70,14 +70,14 @@ func (s *stander) config() serve.Config {
 			crowd.Dirs = append(crowd.Dirs, filepath.Dir(dir)) // the limit applies to all work together
 		}
 	}
-	o := s.p.order.Stand
+	o := s.p.order.Standalone
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return serve.Config{
 		User: user, Dir: workorder.Workspace, Home: workorder.SandboxHome, Env: s.p.task.Environ(),
 		Self: "/proc/self/exe", Reap: []string{"reap"}, Files: []string{"files"}, FilesAs: u, OOMKills: s.p.groups.OOMKills,
 		Crowd:   crowd,
 		Network: s.p.network(),
-		Idle:    ms(o.IdleMS), Life: ms(o.LifeMS), Silence: ms(o.SilenceMS),
+		Idle:    ms(o.IdleTimeoutMS), Life: ms(o.TTLMS), Silence: ms(o.OwnerTimeoutMS),
 	}
 }
 

@@ -55,7 +55,7 @@ func (h *hanging) Answers(ctx context.Context, _ *workorder.Review, _ string) ([
 }
 
 func (h *hanging) Post(ctx context.Context, _ *workorder.Review, r *workorder.Result) ([]workorder.ReviewAnswer, string, error) {
-	return r.Review, "", h.hang(ctx, workorder.StepAnswers)
+	return r.Review, "", h.hang(ctx, workorder.StepReply)
 }
 func (h *hanging) Settle(*workorder.Result) {}
 
@@ -82,7 +82,7 @@ func TestStopAfterTheLanding(t *testing.T) {
 	t.Parallel()
 	review := &workorder.Review{PR: 7, Items: []workorder.ReviewItem{{Number: 1}}}
 	for at, says := range map[workorder.StepName]string{
-		"survey": "", "evidence": "", "release": "", "read answers": "", workorder.StepAnswers: "sandbox-agent pr open T-A1B2C3D4",
+		"survey": "", "evidence": "", "release": "", "read answers": "", workorder.StepReply: "sandbox-agent pr open T-A1B2C3D4",
 		workorder.StepPR: "sandbox-agent pr open T-A1B2C3D4", workorder.StepRangeDiff: errStopSignal.Error(),
 	} {
 		t.Run(string(at), func(t *testing.T) {

@@ -67,21 +67,21 @@ func (b *worker) prepare() error {
 	}
 	o := b.Order
 	if slices.ContainsFunc(c.State.Attempts, func(a workorder.Attempt) bool { return a.Mode == workorder.ModePlan }) {
-		return stop(because(workorder.StatusError, workorder.ByOrder, workorder.ReasonPlan,
+		return stop(because(workorder.StatusError, workorder.EndedByOrder, workorder.ReasonPlan,
 			"task %s is a plan and cannot be continued: run `sandbox-agent create --from-plan %[1]s`", o.TaskID))
 	}
 	if c.State.Task != "" {
 		o.Task = c.State.Task
 	}
 	if o.Task == "" {
-		return stop(because(workorder.StatusError, workorder.ByOrder, workorder.ReasonNoTask,
+		return stop(because(workorder.StatusError, workorder.EndedByOrder, workorder.ReasonNoTask,
 			"the remote does not have the task text of %s: pass it with --task", o.TaskID))
 	}
 	if spent := c.State.SpentUSD(); o.MaxBudgetUSD != nil && spent > 0 {
 		left := *o.MaxBudgetUSD - spent
 		if left <= 0 {
 			return stop(because(
-				workorder.StatusBudgetExceeded, workorder.ByBudget, workorder.ReasonBudget,
+				workorder.StatusBudgetExceeded, workorder.EndedByBudget, workorder.ReasonBudget,
 				"the task has spent $%.4g in %d attempts, max_budget_usd is $%.4g for all of them: continue with `sandbox-agent continue %s "+
 					"--max-budget-usd AMOUNT`",
 				spent, c.Attempt-1, *o.MaxBudgetUSD, o.TaskID,
@@ -187,12 +187,12 @@ const (
 func (b *worker) takePlan() {
 	text, path, err := b.Task.Plan()
 	if err != nil {
-		b.planned = because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonNoPlan, "%v", err)
+		b.planned = because(workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonNoPlan, "%v", err)
 		return
 	}
 	b.Rec.Update(func(r *workorder.Result) {
 		r.Plan = text
 		r.Evidence = append(r.Evidence, workorder.Evidence{Name: "the plan", Path: path, Kind: "plan"})
 	})
-	b.planned = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent}
+	b.planned = workorder.Ending{Status: workorder.StatusPlanned, EndedBy: workorder.EndedByAgent}
 }

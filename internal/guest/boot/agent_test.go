@@ -19,7 +19,7 @@ func TestAgentThatNeverBegan(t *testing.T) {
 		}}
 		o := order()
 		o.Repair.MaxAttempts = 2
-		o.Validate = []workorder.Command{{Name: "test", Run: "true"}}
+		o.Validate = []workorder.Check{{Name: "test", Run: "true"}}
 		prover := &fakeProver{}
 		r := playBox(t, f, o, func(b *Box) { b.Prover = prover })
 		if f.called("validate") != checked || f.called("repair 1") {

@@ -22,7 +22,7 @@ type fakeAnswerer struct {
 }
 
 func (f *fakeAnswerer) Answers(context.Context, *workorder.Review, string) ([]workorder.ReviewAnswer, error) {
-	return []workorder.ReviewAnswer{{Number: 1, Source: workorder.FromThread, Answer: workorder.AnsweredByCommit}}, nil
+	return []workorder.ReviewAnswer{{Number: 1, Source: workorder.ReviewFromThread, Answer: workorder.AnswerCommit}}, nil
 }
 
 func (f *fakeAnswerer) Post(_ context.Context, _ *workorder.Review, r *workorder.Result) ([]workorder.ReviewAnswer, string, error) {
@@ -70,14 +70,14 @@ func TestAnswers(t *testing.T) {
 			},
 		}
 		r := playBox(t, f, o, func(b *Box) { b.Answers = &c.a })
-		if r.result.Status != workorder.StatusSuccess || r.steps()[workorder.StepAnswers] != c.status {
-			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[workorder.StepAnswers])
+		if r.result.Status != workorder.StatusSuccess || r.steps()[workorder.StepReply] != c.status {
+			t.Errorf("%s: %s, step %q", name, r.result.Status, r.steps()[workorder.StepReply])
 		}
 		if c.status == "" {
 			continue
 		}
 		for _, s := range r.result.Steps {
-			if s.Name == workorder.StepAnswers && !strings.Contains(s.Error, c.says) {
+			if s.Name == workorder.StepReply && !strings.Contains(s.Error, c.says) {
 				t.Errorf("%s: %q", name, s.Error)
 			}
 		}
@@ -133,7 +133,7 @@ func TestNotAnswered(t *testing.T) {
 			t.Errorf("%s, posted %+v, settled by %q, %v", r.result.Status, a.posted, a.settled, a.known)
 		}
 		for _, s := range r.result.Steps {
-			if s.Name == workorder.StepAnswers && (s.Status != workorder.StepSkipped || !strings.Contains(s.Error, says)) {
+			if s.Name == workorder.StepReply && (s.Status != workorder.StepSkipped || !strings.Contains(s.Error, says)) {
 				t.Errorf("%s: %q", s.Status, s.Error)
 			}
 		}

@@ -35,7 +35,7 @@ func TestContinuedRun(t *testing.T) {
 		r.result.Restored.Checkpoint != "c0" {
 		t.Errorf("result %+v", r.result)
 	}
-	if e := r.result.Earlier; len(e) != 1 || e[0].Number != 1 || e[0].Status != workorder.StatusInterrupted || *e[0].CostUSD != 1.5 ||
+	if e := r.result.PastAttempts; len(e) != 1 || e[0].Number != 1 || e[0].Status != workorder.StatusInterrupted || *e[0].CostUSD != 1.5 ||
 		len(r.result.Changes["h1"]) != 1 {
 		t.Errorf("earlier %+v, changes %+v", e, r.result.Changes)
 	}
@@ -57,11 +57,11 @@ func TestContinueThatCannot(t *testing.T) {
 	}{
 		"the budget is spent": {
 			continued(2.5), func(o *workorder.Order) { o.MaxBudgetUSD = new(2.5) }, workorder.StatusBudgetExceeded,
-			workorder.ByBudget,
+			workorder.EndedByBudget,
 		},
 		"the task's text is unknown": {
 			func() *rootgit.CloneResult { c := continued(0); c.State.Task = ""; return c }(),
-			func(*workorder.Order) {}, workorder.StatusError, workorder.ByOrder,
+			func(*workorder.Order) {}, workorder.StatusError, workorder.EndedByOrder,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,13 +85,13 @@ func TestContinueThatCannot(t *testing.T) {
 
 type held struct{ error }
 
-func (held) EndedBy() workorder.EndedBy { return workorder.ByLease }
+func (held) EndedBy() workorder.EndedBy { return workorder.EndedByLease }
 
 func TestAnotherBoxHasTheTask(t *testing.T) {
 	t.Parallel()
 	f := &fake{clone: func(context.Context) error { return held{errors.New("held by x")} }}
 	r := play(t, f, order(), nil)
-	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease || f.called("land") {
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.EndedByLease || f.called("land") {
 		t.Errorf("%+v, calls %q", r.result, f.calls)
 	}
 	lost := &fake{lost: make(chan struct{})}
@@ -101,7 +101,7 @@ func TestAnotherBoxHasTheTask(t *testing.T) {
 		return AgentEnd{Status: workorder.StatusInterrupted, Reasons: workorder.Because(workorder.ReasonSignal, "stopped")}
 	}
 	r = play(t, lost, order(), nil)
-	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByLease ||
+	if r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.EndedByLease ||
 		r.result.Reasons.Code() != workorder.ReasonLease {
 		t.Errorf("%+v", r.result)
 	}
@@ -112,7 +112,7 @@ func TestFailedCloneGivesTheLeaseBack(t *testing.T) {
 	t.Parallel()
 	f := &fake{clone: func(context.Context) error { return errors.New("the work tree cannot be made") }}
 	r := play(t, f, order(), nil)
-	if f.released == nil || f.released.Status != workorder.StatusError || f.released.EndedBy != workorder.ByGit || f.called("land") {
+	if f.released == nil || f.released.Status != workorder.StatusError || f.released.EndedBy != workorder.EndedByGit || f.called("land") {
 		t.Errorf("%s by %s, released %+v, calls %q", r.result.Status, r.result.EndedBy, f.released, f.calls)
 	}
 }
@@ -154,7 +154,7 @@ func TestBundleIsNotPushedByARunThatFailsEarly(t *testing.T) {
 	f := &fake{cloned: c, shell: func(string) (int, string, error) { return 1, "no", nil }}
 	o := order()
 	o.Mode = workorder.ModeContinue
-	if r := play(t, f, o, nil); r.result.EndedBy != workorder.BySetup || r.result.Pushed || len(r.result.Commits) != 1 {
+	if r := play(t, f, o, nil); r.result.EndedBy != workorder.EndedBySetup || r.result.Pushed || len(r.result.Commits) != 1 {
 		t.Errorf("%+v", r.result)
 	}
 }

@@ -26,8 +26,8 @@ import (
 func order() *workorder.Order {
 	return &workorder.Order{
 		TaskID: "T-A1B2C3D4", Repo: "https://x/r", CloneURL: "https://x/r", TargetBranch: "agent/T-A1B2C3D4-x", TimeoutMinutes: 1,
-		Spec:     workorder.Spec{Services: []workorder.Service{{Name: "redis", Image: "redis"}}, Setup: []string{"one", "two"}},
-		Validate: []workorder.Command{{Name: "test", Run: "true"}},
+		BoxSpec:  workorder.BoxSpec{Services: []workorder.Service{{Name: "redis", Image: "redis"}}, Setup: []string{"one", "two"}},
+		Validate: []workorder.Check{{Name: "test", Run: "true"}},
 	}
 }
 
@@ -213,19 +213,19 @@ func TestFailures(t *testing.T) {
 		failed workorder.StepName // step
 		agent  bool
 	}{
-		"engine":   {&fake{start: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByBox, 5, "docker", false},
-		"clone":    {&fake{clone: func(context.Context) error { return boom }}, workorder.StatusError, workorder.ByGit, 7, "clone", false},
-		"services": {&fake{up: func(context.Context) error { return boom }}, workorder.StatusFailed, workorder.ByServices, 5, "services", false},
+		"engine":   {&fake{start: func(context.Context) error { return boom }}, workorder.StatusError, workorder.EndedByBox, 5, "docker", false},
+		"clone":    {&fake{clone: func(context.Context) error { return boom }}, workorder.StatusError, workorder.EndedByGit, 7, "clone", false},
+		"services": {&fake{up: func(context.Context) error { return boom }}, workorder.StatusFailed, workorder.EndedByServices, 5, "services", false},
 		"setup": {
 			&fake{shell: func(string) (int, string, error) { return 7, "no such file", nil }}, workorder.StatusFailed,
-			workorder.BySetup, 10, "setup", false,
+			workorder.EndedBySetup, 10, "setup", false,
 		},
 		"validation": {&fake{validate: func() []workorder.Validation {
 			return []workorder.Validation{{Name: "test", ExitCode: 1}}
-		}}, workorder.StatusFailed, workorder.ByValidation, 10, "validate", true},
+		}}, workorder.StatusFailed, workorder.EndedByValidation, 10, "validate", true},
 		"push": {&fake{land: func(context.Context) land.Result {
 			return land.Result{Head: "h1", Commits: []workorder.Commit{{SHA: "h1"}}, Bundle: "/out/work.bundle", Err: boom}
-		}}, workorder.StatusError, workorder.ByGit, 7, "push", true},
+		}}, workorder.StatusError, workorder.EndedByGit, 7, "push", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -293,7 +293,7 @@ func TestSetupThatWasAskedFor(t *testing.T) {
 	f := &fake{shell: func(string) (int, string, error) { return 7, "missing tool", nil }}
 	o := order()
 	o.Found, o.SetupAsked = true, true
-	if r := play(t, f, o, nil); r.result.EndedBy != workorder.BySetup || f.called("agent") {
+	if r := play(t, f, o, nil); r.result.EndedBy != workorder.EndedBySetup || f.called("agent") {
 		t.Errorf("ended by %s, calls %q", r.result.EndedBy, f.calls)
 	}
 }
@@ -304,7 +304,7 @@ func TestFoundServicesUnsealed(t *testing.T) {
 	f := &fake{upErr: errors.New("the network's rules are not in force"), up: func(context.Context) error { return errors.New("no image") }}
 	o := order()
 	o.Found = true
-	if r := play(t, f, o, nil); r.result.EndedBy != workorder.ByServices || f.called("agent") {
+	if r := play(t, f, o, nil); r.result.EndedBy != workorder.EndedByServices || f.called("agent") {
 		t.Errorf("ended by %s, calls %q", r.result.EndedBy, f.calls)
 	}
 }
@@ -331,7 +331,7 @@ func TestTools(t *testing.T) {
 		if r.code != want.code || f.called("agent") != found || (len(f.notes) == 1 && len(r.result.Warnings) == 1) != found {
 			t.Errorf("found %v: code %d, calls %q, notes %q, warnings %q", found, r.code, f.calls, f.notes, r.result.Warnings)
 		}
-		if !found && (r.result.EndedBy != workorder.BySetup || r.steps()[workorder.StepTools] != workorder.StepFailed) {
+		if !found && (r.result.EndedBy != workorder.EndedBySetup || r.steps()[workorder.StepTools] != workorder.StepFailed) {
 			t.Errorf("ended by %s, steps %v", r.result.EndedBy, r.steps())
 		}
 		if diff := cmp.Diff(map[string]string{"PATH": "/opt/tools/bin:/bin"}, f.env); diff != "" {
@@ -437,7 +437,7 @@ func TestCommitThatFails(t *testing.T) {
 	t.Parallel()
 	f := &fake{commit: func(context.Context) error { return errors.New("could not commit sub/") }}
 	r := play(t, f, order(), nil)
-	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByGit ||
+	if !f.called("land") || !f.called("archive") || r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.EndedByGit ||
 		len(r.result.Evidence) != 1 {
 		t.Errorf("calls %q, %+v", f.calls, r.result)
 	}

@@ -16,7 +16,7 @@ func copyEarlier(e *claim.DoneError, r *workorder.Result) {
 	a, s := &e.Attempt, e.State
 	r.Mode, r.Attempt, r.ResumeAt, r.Plan = a.Mode, a.Number, a.ResumeAt, a.Plan
 	r.BaseBranch, r.BaseSHA, r.Branch, r.HeadSHA, r.Pushed = s.BaseBranch, s.BaseSHA, s.TargetBranch, a.HeadSHA, a.HeadSHA != ""
-	r.Agent, r.Asked, r.Earlier = a.Agent, s.Asked(), earlier(s, "")
+	r.Agent, r.TaskText, r.PastAttempts = a.Agent, s.TaskText(), earlier(s, "")
 	if was := e.Result; was != nil {
 		if len(was.Reasons) > 0 {
 			r.Reasons = was.Reasons

@@ -25,7 +25,7 @@ func TestDoneTaskIsTold(t *testing.T) {
 	}{
 		"failed checks": {
 			workorder.Attempt{
-				ID: "a1", Number: 3, Status: workorder.StatusFailed, EndedBy: workorder.ByValidation,
+				ID: "a1", Number: 3, Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation,
 				Reasons: workorder.Because(workorder.ReasonValidation, "the test failed").And(workorder.ReasonPush, "no route"), HeadSHA: "h3",
 			},
 			&workorder.Result{
@@ -35,13 +35,13 @@ func TestDoneTaskIsTold(t *testing.T) {
 			workorder.ExitTaskFailed,
 		},
 		"success, without its result": {
-			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, HeadSHA: "h3"},
+			workorder.Attempt{ID: "a1", Number: 3, Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent, HeadSHA: "h3"},
 			nil,
 			workorder.ExitOK,
 		},
 		"parked": {
 			workorder.Attempt{
-				ID: "a1", Number: 3, Status: workorder.StatusParked, EndedBy: workorder.ByLimit,
+				ID: "a1", Number: 3, Status: workorder.StatusParked, EndedBy: workorder.EndedByLimit,
 				Reasons: workorder.Because(workorder.ReasonProviderLimit, "the limit"), ResumeAt: &at,
 			}, nil, workorder.ExitParked,
 		},
@@ -74,8 +74,8 @@ func TestDoneTaskIsTold(t *testing.T) {
 					t.Errorf("%s was called: %q", call, f.calls)
 				}
 			}
-			if res.Usage.CostUSD != nil || len(res.Earlier) != 1 || *res.Earlier[0].CostUSD != usd {
-				t.Errorf("this box cost %+v, before: %+v", res.Usage, res.Earlier)
+			if res.Usage.CostUSD != nil || len(res.PastAttempts) != 1 || *res.PastAttempts[0].CostUSD != usd {
+				t.Errorf("this box cost %+v, before: %+v", res.Usage, res.PastAttempts)
 			}
 			if s := r.steps()["clone"]; s != workorder.StepSkipped {
 				t.Errorf("the clone is %s", s)

@@ -68,7 +68,7 @@ func (b *lander) failed(err error) {
 		e.Ending = cutShort(run)
 		return
 	}
-	e.Ending = because(workorder.StatusError, workorder.ByBox, workorder.ReasonStep, "%v", err)
+	e.Ending = because(workorder.StatusError, workorder.EndedByBox, workorder.ReasonStep, "%v", err)
 	at, ok := errors.AsType[*pipeline.Error](err)
 	if !ok {
 		return
@@ -80,20 +80,20 @@ func (b *lander) failed(err error) {
 			e.Ending, e.told = done.Attempt.Ending(), done
 			return
 		}
-		e.EndedBy, *code = workorder.ByGit, workorder.ReasonClone
+		e.EndedBy, *code = workorder.EndedByGit, workorder.ReasonClone
 		if at.Step == workorder.StepRebase {
 			*code = workorder.ReasonRebase
 		}
 		var known EndedByer
 		if errors.As(err, &known) {
-			if e.EndedBy = known.EndedBy(); e.EndedBy == workorder.ByLease {
+			if e.EndedBy = known.EndedBy(); e.EndedBy == workorder.EndedByLease {
 				*code = workorder.ReasonLease
 			}
 		}
 	case workorder.StepServices, workorder.StepSupabase:
-		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.ByServices, workorder.ReasonServices
+		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.EndedByServices, workorder.ReasonServices
 	case workorder.StepEnv, workorder.StepPackages, workorder.StepTools, workorder.StepSetup:
-		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.BySetup, workorder.ReasonSetup
+		e.Status, e.EndedBy, *code = workorder.StatusFailed, workorder.EndedBySetup, workorder.ReasonSetup
 		if b.work.ran { // in a rebase the agent has resolved conflicts before
 			e.Reasons[0].Detail += "; " + b.move.whereKept()
 		}
@@ -104,13 +104,13 @@ func cutShort(ctx context.Context) workorder.Ending {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, context.DeadlineExceeded):
-		return because(workorder.StatusTimeout, workorder.ByTimeout, workorder.ReasonTimeout, "%v", cause)
+		return because(workorder.StatusTimeout, workorder.EndedByTimeout, workorder.ReasonTimeout, "%v", cause)
 	case errors.Is(cause, errDiskLimit):
-		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonDisk, "%v", cause)
+		return because(workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonDisk, "%v", cause)
 	case errors.Is(cause, errLeaseLost):
-		return because(workorder.StatusError, workorder.ByLease, workorder.ReasonLease, "%v", cause)
+		return because(workorder.StatusError, workorder.EndedByLease, workorder.ReasonLease, "%v", cause)
 	}
-	return because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)
+	return because(workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal, "%v", cause)
 }
 
 // AttemptOf returns the attempt as the remote records it.
@@ -128,13 +128,13 @@ func AttemptOf(r *workorder.Result, head string) workorder.Attempt {
 }
 
 // earlier lists how the attempts before ours ended, where ours is this attempt's id.
-func earlier(s *workorder.State, ours string) (list []workorder.Earlier) {
+func earlier(s *workorder.State, ours string) (list []workorder.PastAttempt) {
 	if s == nil {
 		return nil
 	}
 	for _, a := range s.Attempts {
 		if a.ID != ours {
-			list = append(list, workorder.Earlier{Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons, CostUSD: a.Usage.CostUSD})
+			list = append(list, workorder.PastAttempt{Number: a.Number, Mode: a.Mode, Status: a.Status, Reasons: a.Reasons, CostUSD: a.Usage.CostUSD})
 		}
 	}
 	return list

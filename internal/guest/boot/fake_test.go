@@ -75,7 +75,7 @@ func (f *fake) Start(ctx context.Context) error {
 	return nil
 }
 func (f *fake) StartOnDemand(context.Context) error { return nil }
-func (f *fake) Describe(h *workorder.Host)          { h.StorageDriver = "overlay2" }
+func (f *fake) Describe(h *workorder.Platform)      { h.StorageDriver = "overlay2" }
 func (f *fake) Stop(context.Context)                { f.did("stop") }
 
 func (f *fake) Up(ctx context.Context) (down, err error) {
@@ -229,11 +229,11 @@ func (f *fake) Validate(context.Context) []workorder.Validation {
 func (f *fake) Verdict(checks []workorder.Validation, commits int, cause error) workorder.Ending {
 	switch {
 	case cause != nil:
-		return because(workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonSignal, "%v", cause)
+		return because(workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonSignal, "%v", cause)
 	case slices.ContainsFunc(checks, func(v workorder.Validation) bool { return !v.Passed }):
-		return because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation")
+		return because(workorder.StatusFailed, workorder.EndedByValidation, workorder.ReasonValidation, "validation")
 	case commits == 0:
-		return workorder.Ending{Status: workorder.StatusNoChanges, EndedBy: workorder.ByAgent}
+		return workorder.Ending{Status: workorder.StatusNoChanges, EndedBy: workorder.EndedByAgent}
 	}
 	return workorder.Succeeded()
 }

@@ -23,7 +23,7 @@ type Engine interface {
 	// It may be called again.
 	Mark(ctx context.Context) error
 	// Describe writes the engine's details into the result.
-	Describe(*workorder.Host)
+	Describe(*workorder.Platform)
 	// Stop ends all containers and the engine, within ctx. It is safe to call at any time.
 	Stop(ctx context.Context)
 }

@@ -131,7 +131,7 @@ func (b *lander) judge() workorder.Ending {
 	switch unresolved := b.result.Unresolved; {
 	case unresolved == "":
 	case e.Status.Worked(): // failed checks do not change that
-		return because(workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "%s", unresolved)
+		return because(workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonUnresolved, "%s", unresolved)
 	default:
 		e.Reasons = e.Reasons.And(workorder.ReasonUnresolved, "%s", unresolved)
 	}
@@ -145,7 +145,7 @@ func (b *lander) judgeOf(commits int) workorder.Ending {
 	}
 	v := b.Task.Verdict(b.work.checks, commits, b.end.cause)
 	if red := v.Status == workorder.StatusFailed &&
-		v.EndedBy == workorder.ByValidation; !red && v.Status != workorder.StatusSuccess ||
+		v.EndedBy == workorder.EndedByValidation; !red && v.Status != workorder.StatusSuccess ||
 		b.Rebaser != nil && !b.move.moved {
 		return v
 	}
@@ -191,21 +191,21 @@ func (b *lander) finish() {
 	switch {
 	case l.Large && good:
 		e.Ending = because(
-			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted,
+			workorder.StatusError, workorder.EndedByGit, workorder.ReasonUncommitted,
 			"files that the agent left are too large to be committed or kept: the warnings name them",
 		)
 	case l.Lost && good:
-		e.Ending = because(workorder.StatusError, workorder.ByAgent, workorder.ReasonLost, uncommitted)
+		e.Ending = because(workorder.StatusError, workorder.EndedByAgent, workorder.ReasonLost, uncommitted)
 	case l.Archive != "" && good && len(l.Commits) == 0:
 		// There are changes, but not in git.
 		e.Ending = because(
-			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s",
+			workorder.StatusError, workorder.EndedByGit, workorder.ReasonUncommitted, "the agent's changes could not be committed; they are kept in %s",
 			l.Archive,
 		)
 	case l.Archive != "" && good:
 		// The checks ran on other files than the branch has.
 		e.Ending = because(
-			workorder.StatusError, workorder.ByGit, workorder.ReasonUncommitted,
+			workorder.StatusError, workorder.EndedByGit, workorder.ReasonUncommitted,
 			"some of the agent's changes could not be committed; they are kept in %s", l.Archive,
 		)
 	case l.Archive != "":
@@ -223,10 +223,10 @@ func (b *lander) finish() {
 		switch e.Status {
 		case workorder.StatusUnproven: // which becomes unproven again if the host brings the commits to the repository
 			e.Ending = workorder.Ending{
-				Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...),
+				Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: append(workorder.Reasons{why}, e.Reasons...),
 			}
 		case workorder.StatusSuccess, workorder.StatusNoChanges:
-			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Reasons{why}}
+			e.Ending = workorder.Ending{Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: workorder.Reasons{why}}
 		default:
 			e.Reasons = append(slices.Clip(e.Reasons), why)
 		}
@@ -237,7 +237,7 @@ func (b *lander) finish() {
 		if b.Services != nil {
 			r.Services = b.Services.Ends()
 		}
-		b.Engine.Describe(&r.Host)
+		b.Engine.Describe(&r.Platform)
 		b.Network.Report(r)
 		l.CopyTo(r)
 		if e.told != nil {

@@ -156,14 +156,14 @@ func (b *Box) needsDocker() bool { return len(b.Order.Services) > 0 || b.Order.S
 
 func (b *preparer) boxStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepBox, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket",
+		Name: workorder.StepPrepare, Title: "create the workspace, apply the network policy, start the gateway and the guarded Docker socket",
 		Budget: boxBudget, Run: b.makeBox, Undo: func(context.Context) { b.Network.Close() },
 	}
 }
 
 func (b *preparer) dockerStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepBox}, Budget: dockerBudget,
+		Name: workorder.StepDocker, Title: "start the inner Docker engine", After: []workorder.StepName{workorder.StepPrepare}, Budget: dockerBudget,
 		Skip: skipWhen(!b.needsDocker(), "no declared part needs it; it starts when the agent first uses Docker"),
 		Run:  b.Engine.Start,
 		Undo: b.Engine.Stop,
@@ -172,7 +172,7 @@ func (b *preparer) dockerStep() *pipeline.Step {
 
 func (b *preparer) cloneStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepBox},
+		Name: workorder.StepClone, Title: "fetch the repository and check out the task's branch", After: []workorder.StepName{workorder.StepPrepare},
 		Budget: cloneBudget, Skip: skipWhen(b.Order.Repo == "", "the task has no repository"), Run: b.clone,
 		Undo: func(context.Context) { b.Repo.Close(); b.setup.leave() },
 	}
@@ -189,7 +189,7 @@ func (b *preparer) servicesStep() *pipeline.Step {
 
 func (b *preparer) packagesStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepBox},
+		Name: workorder.StepPackages, Title: "install packages of the distribution", After: []workorder.StepName{workorder.StepPrepare},
 		Budget: packagesBudget, Skip: skipWhen(len(b.Order.Packages) == 0, "the project declares none"),
 		Run: b.found("packages", func(ctx context.Context) error { return b.Packages.Install(ctx, b.Order.Packages) }),
 	}
@@ -206,7 +206,7 @@ func (b *preparer) toolsStep() *pipeline.Step {
 
 func (b *preparer) groundStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepGround, Title: "record the image's files in directories that the agent can write, for the proof",
+		Name: workorder.StepBaseline, Title: "record the image's files in directories that the agent can write, for the proof",
 		After: []workorder.StepName{workorder.StepPackages, workorder.StepTools, workorder.StepClone}, Budget: groundBudget,
 		Skip: skipWhen(b.Prover == nil || !b.provable(), "there is nothing to prove"),
 		Run:  func(ctx context.Context) error { return b.Prover.Remember(ctx) },
@@ -215,7 +215,7 @@ func (b *preparer) groundStep() *pipeline.Step {
 
 func (b *preparer) supabaseStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: afterTree(workorder.StepServices, workorder.StepGround),
+		Name: workorder.StepSupabase, Title: "start the Supabase stack", After: afterTree(workorder.StepServices, workorder.StepBaseline),
 		Budget: supabaseBudget, Skip: skipWhen(!b.Order.Supabase, "the project does not ask for it"), Run: b.supabase,
 	}
 }
@@ -229,12 +229,12 @@ func (b *preparer) envStep() *pipeline.Step {
 }
 
 // prepared are the steps after which code of the repository may run.
-var prepared = afterTree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepTools, workorder.StepGround)
+var prepared = afterTree(workorder.StepEnv, workorder.StepServices, workorder.StepPackages, workorder.StepTools, workorder.StepBaseline)
 
 func (b *setupRunner) setupStep() *pipeline.Step {
 	after := prepared
 	if b.Rebaser != nil {
-		after = []workorder.StepName{workorder.StepKeep}
+		after = []workorder.StepName{workorder.StepCommit}
 	}
 	return &pipeline.Step{
 		Name: workorder.StepSetup, Title: "run the project's setup commands as user sandbox", After: after,
@@ -249,14 +249,14 @@ func (b *worker) beginStep() *pipeline.Step {
 		after = []workorder.StepName{workorder.StepSetup}
 	}
 	return &pipeline.Step{
-		Name: workorder.StepBegin, Title: "restore the state of earlier attempts, and start saving the work", After: after, Silent: true,
+		Name: workorder.StepRestore, Title: "restore the state of earlier attempts, and start saving the work", After: after, Silent: true,
 		Run: b.begin,
 	}
 }
 
 func (b *worker) agentStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepBegin}, Soft: true,
+		Name: workorder.StepAgent, Title: "run the agent as user sandbox", After: []workorder.StepName{workorder.StepRestore}, Soft: true,
 		Late: func() string {
 			if b.move.rebasing != nil && !b.move.rebasing.Conflict {
 				return "the rebase has no conflicts"
@@ -270,7 +270,7 @@ func (b *worker) agentStep() *pipeline.Step {
 
 func (b *worker) keepStep() *pipeline.Step {
 	s := &pipeline.Step{
-		Name: workorder.StepKeep, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
+		Name: workorder.StepCommit, Title: "commit the agent's remaining changes, and push them", After: []workorder.StepName{workorder.StepAgent},
 		Silent: true, Skip: skipWhen(b.Order.Mode == workorder.ModePlan, whyNoPush),
 		Run: func(ctx context.Context) error { b.keepAgentsWork(ctx); return nil },
 	}
@@ -283,7 +283,7 @@ func (b *worker) keepStep() *pipeline.Step {
 func (b *worker) validateStep() *pipeline.Step {
 	return &pipeline.Step{
 		Name: workorder.StepValidate, Title: "run the project's validate commands",
-		After: []workorder.StepName{workorder.StepKeep, workorder.StepCompare}, Soft: true,
+		After: []workorder.StepName{workorder.StepCommit, workorder.StepCompareCommits}, Soft: true,
 		Skip: func() string {
 			switch {
 			case b.Order.Mode == workorder.ModePlan:
@@ -371,7 +371,7 @@ func (b *reporter) answersStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepAnswers, Title: "answer the reviewers' feedback", Always: true,
+		Name: workorder.StepReply, Title: "answer the reviewers' feedback", Always: true,
 		Within: answersTime + answerTime,
 		Late:   b.nothingToAnswer,
 		Run:    b.answer,
@@ -422,7 +422,7 @@ func (b *lander) resultStep() *pipeline.Step {
 
 func (b *lander) leaseStep() *pipeline.Step {
 	return &pipeline.Step{
-		Name: workorder.StepLease, Title: "return the task's lease", Always: true, Silent: true,
+		Name: workorder.StepReleaseLease, Title: "return the task's lease", Always: true, Silent: true,
 		Within: releaseTime,
 		Skip:   skipWhen(b.Order.Repo == "", "the task has no repository"),
 		Run:    b.release,

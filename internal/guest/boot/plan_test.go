@@ -43,7 +43,7 @@ func TestNoPlan(t *testing.T) {
 		f,
 		o,
 		nil,
-	); r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.ByAgent ||
+	); r.result.Status != workorder.StatusFailed || r.result.EndedBy != workorder.EndedByAgent ||
 		r.result.Reasons.Code() != workorder.ReasonNoPlan {
 		t.Errorf("%+v", r.result)
 	}
@@ -57,7 +57,7 @@ func TestContinueOfAPlan(t *testing.T) {
 	f := &fake{cloned: c, agent: func(context.Context) AgentEnd { t.Error("the agent ran"); return AgentEnd{} }}
 	o := order()
 	o.Mode = workorder.ModeContinue
-	if r := play(t, f, o, nil); r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.ByOrder {
+	if r := play(t, f, o, nil); r.result.Status != workorder.StatusError || r.result.EndedBy != workorder.EndedByOrder {
 		t.Errorf("%+v", r.result)
 	}
 }

@@ -57,9 +57,9 @@ func (b *preparer) clone(ctx context.Context) error {
 		// rescue needs this if this process dies.
 		r.Mode = b.Order.Mode // known by now, also for an order that may continue a task
 		r.BaseBranch, r.BaseSHA, r.HeadSHA, r.Branch = c.Base, c.BaseSHA, c.Head, b.Order.TargetBranch
-		r.Attempt, r.Restored, r.Earlier = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
+		r.Attempt, r.Restored, r.PastAttempts = c.Attempt, c.Restored, earlier(c.State, b.Order.AttemptID)
 		if c.State != nil && c.State.Task != "" {
-			r.Asked = c.State.Asked()
+			r.TaskText = c.State.TaskText()
 		}
 	})
 	return nil
@@ -209,7 +209,7 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if b.Snapshots == nil || !b.Snapshots.Keeps() || !b.fresh() {
 		return false, nil
 	}
-	var inner workorder.Host
+	var inner workorder.Platform
 	b.Engine.Describe(&inner)
 	whole := inner.InnerVersion == "" && !b.needsDocker()
 	// Checks may change the data of a service, which the agent must not find.

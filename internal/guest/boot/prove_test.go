@@ -38,7 +38,7 @@ func playBox(t *testing.T, f *fake, o *workorder.Order, change func(*Box)) run {
 func TestProve(t *testing.T) {
 	t.Parallel()
 	o := order()
-	o.Validate = []workorder.Command{{Name: "test", Run: "true"}}
+	o.Validate = []workorder.Check{{Name: "test", Run: "true"}}
 	p := &fakeProver{}
 	r := playBox(t, &fake{}, o, func(b *Box) { b.Prover = p })
 	if r.code != workorder.ExitOK || p.head != "h1" || r.result.Proof == nil || len(r.result.Warnings) != 0 ||

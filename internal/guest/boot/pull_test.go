@@ -73,7 +73,7 @@ func TestPullRequestOfNothing(t *testing.T) {
 		if r.result.PR == nil || r.result.PR.Number != 7 || strings.Contains(r.result.NextCommand, "pr open") {
 			t.Errorf("%s: %+v, next: %s", name, r.result.PR, r.result.NextCommand)
 		}
-		if a := r.result.Asked; a == nil || a.Task != "do it" || len(a.Added) != 1 {
+		if a := r.result.TaskText; a == nil || a.Task != "do it" || len(a.Added) != 1 {
 			t.Errorf("%s: asked for %+v", name, a)
 		}
 	}

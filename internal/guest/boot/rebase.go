@@ -89,7 +89,7 @@ func (b *mover) compareStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepCompare, Title: "compare the commits before and after", After: []workorder.StepName{workorder.StepSetup},
+		Name: workorder.StepCompareCommits, Title: "compare the commits before and after", After: []workorder.StepName{workorder.StepSetup},
 		Budget: compareBudget, Silent: true, Run: b.compareMoved,
 	}
 }
@@ -99,7 +99,7 @@ func (b *mover) moveStep() *pipeline.Step {
 		return nil
 	}
 	return &pipeline.Step{
-		Name: workorder.StepMove, Title: "allow the branch to move if the new head is not worse",
+		Name: workorder.StepMoveBranch, Title: "allow the branch to move if the new head is not worse",
 		After: []workorder.StepName{workorder.StepValidate, workorder.StepProof}, Silent: true, Run: b.allowMove,
 	}
 }
@@ -117,7 +117,7 @@ func (b *mover) beginRebase() error {
 	if x.Nothing != "" {
 		return &pipeline.Stop{
 			Why: "there is nothing to rebase",
-			Err: &endError{because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged, "%s", x.Nothing)},
+			Err: &endError{because(workorder.StatusNoChanges, workorder.EndedByGit, workorder.ReasonUnchanged, "%s", x.Nothing)},
 		}
 	}
 	b.work.watchLease()
@@ -130,7 +130,7 @@ func (b *mover) beginRebase() error {
 	}
 	if x.NoAgent != "" {
 		return stop(because(
-			workorder.StatusFailed, workorder.ByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged",
+			workorder.StatusFailed, workorder.EndedByOrder, workorder.ReasonConflicts, "the rebase conflicts in %s, and %s; the branch is unchanged",
 			strings.Join(x.Rebased.Conflicts, ", "), x.NoAgent,
 		))
 	}
@@ -160,7 +160,7 @@ func (b *mover) keepResolved(ctx context.Context) error {
 		b.Repo.Push(ctx, true)
 	}
 	if err != nil {
-		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "inspect the result of the rebase: %v", err))
+		return stop(because(workorder.StatusError, workorder.EndedByGit, workorder.ReasonRebase, "inspect the result of the rebase: %v", err))
 	}
 	if why != "" {
 		return b.unresolved(why)
@@ -171,16 +171,16 @@ func (b *mover) keepResolved(ctx context.Context) error {
 // unresolved is the ending of a rebase that the agent did not complete.
 func (b *mover) unresolved(why string) error {
 	return stop(because(
-		workorder.StatusFailed, workorder.ByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept(),
+		workorder.StatusFailed, workorder.EndedByAgent, workorder.ReasonUnresolved, "the conflicts are not resolved: %s; %s", why, b.whereKept(),
 	))
 }
 
 // notMoved is the ending of a rebase without conflicts after which the work tree lacks the moved commits,
 // although only setup has run since, or (unknown) cannot be read.
 func (b *mover) notMoved(why string, unknown bool) error {
-	status, by := workorder.StatusFailed, workorder.BySetup
+	status, by := workorder.StatusFailed, workorder.EndedBySetup
 	if unknown {
-		status, by = workorder.StatusError, workorder.ByGit
+		status, by = workorder.StatusError, workorder.EndedByGit
 	}
 	return stop(because(status, by, workorder.ReasonRebase,
 		"git rebased the commits, but the work tree has others now: %s; %s on the remote is unchanged", why, b.Order.TargetBranch))
@@ -223,7 +223,7 @@ func (b *mover) compareMoved(ctx context.Context) error {
 	}
 	if x.Rebased.NewHead == x.Rebased.NewBase {
 		b.work.ran = false
-		return stop(because(workorder.StatusNoChanges, workorder.ByGit, workorder.ReasonUnchanged,
+		return stop(because(workorder.StatusNoChanges, workorder.EndedByGit, workorder.ReasonUnchanged,
 			"%s already has all changes of the task's commits: nothing is left to rebase, and the branch is unchanged", x.Rebased.Onto))
 	}
 	return nil
@@ -242,12 +242,12 @@ func (b *mover) proveMoved(ctx context.Context) error {
 func (b *mover) allowMove(ctx context.Context) error {
 	r := &b.rebasing.Rebased
 	if worse := b.worse(); len(worse) > 0 {
-		return stop(because(workorder.StatusFailed, workorder.ByValidation, workorder.ReasonWorse,
+		return stop(because(workorder.StatusFailed, workorder.EndedByValidation, workorder.ReasonWorse,
 			"on %s the task's commits fail: %s; %s; `sandbox-agent continue %s --task \"...\"` lets the agent fix them first",
 			r.Onto, strings.Join(worse, "; "), b.whereKept(), b.Order.TaskID))
 	}
 	if err := b.Rebaser.Move(ctx, r); err != nil {
-		return stop(because(workorder.StatusError, workorder.ByGit, workorder.ReasonRebase, "%v; %s", err, b.whereKept()))
+		return stop(because(workorder.StatusError, workorder.EndedByGit, workorder.ReasonRebase, "%v; %s", err, b.whereKept()))
 	}
 	b.moved, b.work.committed = true, true
 	b.began, b.beganOn = b.prep.cloned.BaseSHA, b.prep.cloned.Base
@@ -316,7 +316,7 @@ func checkOf(p *workorder.Proof, name string) *workorder.CheckProof {
 
 // broke reports whether a check, or one of its tests, passed on the first side and fails on the second.
 func broke(c *workorder.CheckProof) bool {
-	return c != nil && (c.Transition == workorder.Broken || c.Counts[workorder.Broken] > 0)
+	return c != nil && (c.Transition == workorder.TransitionBroken || c.Counts[workorder.TransitionBroken] > 0)
 }
 
 // rebaseLanded records the outcome for the branch. If the branch did not take the new commits, the task is unchanged.

@@ -73,21 +73,21 @@ func (waiting) Remember(context.Context) error  { return nil }
 func (p twoSides) Prove(_ context.Context, base, head string) (*workorder.Proof, []workorder.Evidence, error) {
 	p.f.did("prove " + base + " " + head)
 	c := workorder.CheckProof{Name: "test", Transition: p.sides[base]}
-	passed := c.Transition == workorder.StillPasses || c.Transition == workorder.Broken
+	passed := c.Transition == workorder.TransitionStillPasses || c.Transition == workorder.TransitionBroken
 	c.Base = &workorder.CheckRun{Passed: passed}
 	switch c.Transition {
-	case workorder.NotCompared:
+	case workorder.TransitionNotCompared:
 		return &workorder.Proof{
 			Base:    base,
 			Head:    head,
 			Checks:  []workorder.CheckProof{c},
 			Reasons: workorder.Because(workorder.ReasonSetup, "head was not run: setup failed"),
 		}, nil, nil
-	case workorder.NewFails: // base was not run
+	case workorder.TransitionNewFails: // base was not run
 		c.Base = nil
 		c.Head = &workorder.CheckRun{}
 	default:
-		c.Head = &workorder.CheckRun{Passed: c.Transition == workorder.StillPasses || c.Transition == workorder.Fixed}
+		c.Head = &workorder.CheckRun{Passed: c.Transition == workorder.TransitionStillPasses || c.Transition == workorder.TransitionFixed}
 	}
 	return &workorder.Proof{Base: base, Head: head, Checks: []workorder.CheckProof{c}}, nil, nil
 }
@@ -132,7 +132,7 @@ func TestRebase(t *testing.T) {
 		not    []string
 	}{
 		"clean": {
-			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillPasses},
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.TransitionStillPasses},
 			status: workorder.StatusSuccess, pushed: true, did: []string{"rebase", "setup-1", "validate", "prove b1 n1", "move", "land"},
 			not: []string{"agent", "ask", "commit", "save"},
 		},
@@ -144,37 +144,37 @@ func TestRebase(t *testing.T) {
 			pushed: true,
 		},
 		"breaks a check": {
-			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.Broken},
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.TransitionBroken, "h0": workorder.TransitionBroken},
 			rebaser: fakeRebaser{kept: "refs/beside"},
 			status:  workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
 			did: []string{"only checks h0", "land"}, not: []string{"move"},
 		},
 		"breaks a check that fails on the old head": {
-			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.Broken, "h0": workorder.StillFails},
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.TransitionBroken, "h0": workorder.TransitionStillFails},
 			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
 			did: []string{"only checks h0"}, not: []string{"move"},
 		},
 		"breaks a check only in a clean checkout": {
-			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.Broken},
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.TransitionBroken},
 			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
 			did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, and cannot be run in a clean checkout": {
-			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NotCompared},
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.TransitionNotCompared},
 			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "head was not run: setup failed",
 			not: []string{"move"},
 		},
 		"passes in the work tree only": {
-			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.NewFails},
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.TransitionNewFails},
 			status: workorder.StatusFailed, code: workorder.ExitTaskFailed, reason: workorder.ReasonWorse, names: "test ",
 			did: []string{"prove b1 n1"}, not: []string{"move", "only checks h0"},
 		},
 		"passes in the work tree, fails in both clean checkouts": {
-			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.StillFails},
+			validate: passing, sides: map[string]workorder.Transition{"b1": workorder.TransitionStillFails},
 			status: workorder.StatusUnproven, code: workorder.ExitUnproven, reason: workorder.ReasonAsBefore, pushed: true, did: []string{"move"},
 		},
 		"not worse": {
-			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.StillFails, "h0": workorder.StillFails},
+			validate: failing, sides: map[string]workorder.Transition{"b1": workorder.TransitionStillFails, "h0": workorder.TransitionStillFails},
 			status: workorder.StatusUnproven, code: workorder.ExitUnproven, pushed: true, reason: workorder.ReasonAsBefore, names: "test",
 			did: []string{"move", "only checks h0"}, not: []string{"only checks b1"}, // pages are looked at once
 		},
@@ -198,7 +198,7 @@ func TestRebase(t *testing.T) {
 		},
 		"conflicts, resolved": {
 			rebaser: fakeRebaser{begun: Rebasing{Conflict: true}}, agent: AgentEnd{Status: workorder.StatusSuccess}, validate: passing,
-			sides: map[string]workorder.Transition{"b1": workorder.StillPasses}, status: workorder.StatusSuccess, pushed: true,
+			sides: map[string]workorder.Transition{"b1": workorder.TransitionStillPasses}, status: workorder.StatusSuccess, pushed: true,
 			did: []string{"continue", "ask", "save", "agent", "unfinished", "commit", "setup-1", "validate", "move"},
 		},
 		"conflicts, unresolved": {

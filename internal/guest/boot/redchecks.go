@@ -30,12 +30,12 @@ func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) jud
 		p = &workorder.CheckProof{}
 	}
 	at := fmt.Sprintf("%s (exit %d)", v.Name, v.ExitCode)
-	red := !v.Passed || p.Transition == workorder.Broken || p.Transition == workorder.StillFails
+	red := !v.Passed || p.Transition == workorder.TransitionBroken || p.Transition == workorder.TransitionStillFails
 	if v.Passed && red {
 		at = fmt.Sprintf("%s (exit %d in a clean checkout)", v.Name, p.Head.ExitCode)
 	}
-	fixed := v.Passed && p.Transition == workorder.Fixed || fixedTests(p) > 0
-	newly := p.Counts[workorder.Broken] + p.Counts[workorder.NewFails]
+	fixed := v.Passed && p.Transition == workorder.TransitionFixed || fixedTests(p) > 0
+	newly := p.Counts[workorder.TransitionBroken] + p.Counts[workorder.TransitionNewFails]
 	switch {
 	case newly > 0:
 		return judged{checkWorse, fmt.Sprintf("%s: %s that did not fail before", at, failing(newly)), fixed}
@@ -54,7 +54,7 @@ func judgeCheck(v *workorder.Validation, p *workorder.CheckProof, same bool) jud
 	case p.Base.Tests != nil && p.Head != nil && p.Head.Tests.Failed > p.Base.Tests.Failed:
 		return judged{checkWorse, fmt.Sprintf("%s: %s, %d before the task", at, failing(p.Head.Tests.Failed), p.Base.Tests.Failed), fixed}
 	}
-	if n := p.Counts[workorder.StillFails]; n > 0 {
+	if n := p.Counts[workorder.TransitionStillFails]; n > 0 {
 		return judged{checkRed, fmt.Sprintf("%s: %s as before", v.Name, failing(n)), fixed}
 	}
 	return judged{checkRed, at + ": as before the task", fixed}
@@ -67,10 +67,10 @@ func fixedTests(p *workorder.CheckProof) int {
 		return 0
 	}
 	n := p.Base.Tests.Failed
-	for _, t := range []workorder.Transition{workorder.StillFails, workorder.Gone, workorder.NowSkipped, workorder.Flaky} {
+	for _, t := range []workorder.Transition{workorder.TransitionStillFails, workorder.TransitionDeleted, workorder.TransitionSkipped, workorder.TransitionFlaky} {
 		n -= p.Counts[t]
 	}
-	return max(0, min(n, p.Counts[workorder.Fixed]))
+	return max(0, min(n, p.Counts[workorder.TransitionFixed]))
 }
 
 func failing(tests int) string {
@@ -106,7 +106,7 @@ func redChecks(
 	switch {
 	case len(worse) > 0:
 		return because(
-			workorder.StatusFailed, workorder.ByValidation, workorder.ReasonValidation, "validation failed: %s",
+			workorder.StatusFailed, workorder.EndedByValidation, workorder.ReasonValidation, "validation failed: %s",
 			strings.Join(append(worse, red...), ", "),
 		)
 	case len(red) == 0:
@@ -115,5 +115,5 @@ func redChecks(
 		green.Reasons = green.Reasons.And(workorder.ReasonAsBefore, "%s", strings.Join(red, ", "))
 		return green
 	}
-	return because(workorder.StatusUnproven, workorder.ByValidation, workorder.ReasonAsBefore, "%s", strings.Join(red, ", "))
+	return because(workorder.StatusUnproven, workorder.EndedByValidation, workorder.ReasonAsBefore, "%s", strings.Join(red, ", "))
 }

@@ -37,7 +37,7 @@ func TestRedChecks(t *testing.T) {
 	check := func(base, head *workorder.CheckRun, is workorder.Transition, c counts) []workorder.CheckProof {
 		return []workorder.CheckProof{{Name: "test", Base: base, Head: head, Transition: is, Counts: c}}
 	}
-	still, broken, fixed, flaky := workorder.StillFails, workorder.Broken, workorder.Fixed, workorder.Flaky
+	still, broken, fixed, flaky := workorder.TransitionStillFails, workorder.TransitionBroken, workorder.TransitionFixed, workorder.TransitionFlaky
 	success, failed, unproven, nothing := workorder.StatusSuccess, workorder.StatusFailed, workorder.StatusUnproven, workorder.StatusNoChanges
 	for name, c := range map[string]struct {
 		passes bool // in the work tree
@@ -45,9 +45,9 @@ func TestRedChecks(t *testing.T) {
 		// The statuses without a word of the project's, with strict: true, and with strict: false.
 		want, strict, lax workorder.Status
 	}{
-		"green on both":            {true, check(green, green, workorder.StillPasses, nil), success, success, success},
+		"green on both":            {true, check(green, green, workorder.TransitionStillPasses, nil), success, success, success},
 		"green, no proof":          {true, nil, success, success, success},
-		"green, base is not known": {true, check(nil, green, workorder.NotCompared, nil), success, success, success},
+		"green, base is not known": {true, check(nil, green, workorder.TransitionNotCompared, nil), success, success, success},
 		"red to green":             {true, check(red, green, fixed, nil), success, success, success},
 		"green to red":             {false, check(green, red, broken, nil), failed, failed, failed},
 		"green to a timeout":       {false, check(green, timedOut, broken, nil), failed, failed, failed},
@@ -58,10 +58,10 @@ func TestRedChecks(t *testing.T) {
 			failed, failed,
 			failed,
 		},
-		"red, base is not known":    {false, check(nil, red, workorder.NotCompared, nil), failed, failed, failed},
+		"red, base is not known":    {false, check(nil, red, workorder.TransitionNotCompared, nil), failed, failed, failed},
 		"red on both":               {false, check(red, red, still, nil), unproven, failed, success},
 		"a timeout on both":         {false, check(timedOut, timedOut, still, nil), unproven, failed, success},
-		"red, head is not known":    {false, check(red, nil, workorder.NotCompared, nil), unproven, failed, success},
+		"red, head is not known":    {false, check(red, nil, workorder.TransitionNotCompared, nil), unproven, failed, success},
 		"flaky on base, and red":    {false, varying(check(red, red, flaky, nil)), unproven, failed, success},
 		"flaky on base, last green": {false, varying(check(green, red, flaky, nil)), unproven, failed, success},
 		"flaky by the task":         {false, check(green, green, flaky, nil), failed, failed, failed},
@@ -70,7 +70,7 @@ func TestRedChecks(t *testing.T) {
 		// What the agent did not commit does not count.
 		"red on both in clean checkouts":     {true, check(red, red, still, nil), unproven, failed, success},
 		"green to red in clean checkouts":    {true, check(green, red, broken, nil), failed, failed, failed},
-		"red in the work tree alone":         {false, check(green, green, workorder.StillPasses, nil), failed, failed, failed},
+		"red in the work tree alone":         {false, check(green, green, workorder.TransitionStillPasses, nil), failed, failed, failed},
 		"red in the work tree, red to green": {false, check(red, green, fixed, nil), unproven, failed, success},
 
 		"tests: as before": {false, check(run(false, 2), run(false, 2), still, counts{still: 2}), unproven, failed, success},
@@ -80,7 +80,7 @@ func TestRedChecks(t *testing.T) {
 		},
 		"tests: one is fixed, one is gone": {false, check(run(false, 4), run(false, 2), still, counts{
 			still: 2, fixed: 1,
-			workorder.Gone: 1,
+			workorder.TransitionDeleted: 1,
 		}), success, failed, success},
 		"tests: one runs that was skipped": {
 			false, check(run(false, 2), run(false, 2), still, counts{still: 2, fixed: 1}), unproven, failed,
@@ -91,16 +91,16 @@ func TestRedChecks(t *testing.T) {
 			failed, failed, failed,
 		},
 		"tests: a new one fails": {
-			false, check(run(false, 2), run(false, 3), still, counts{still: 2, workorder.NewFails: 1}),
+			false, check(run(false, 2), run(false, 3), still, counts{still: 2, workorder.TransitionNewFails: 1}),
 			failed, failed, failed,
 		},
 		"tests: more fail": {false, check(run(false, 2), run(false, 3), still, counts{still: 2}), failed, failed, failed},
 		"tests: one is gone": {
-			false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.Gone: 1}),
+			false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.TransitionDeleted: 1}),
 			unproven, failed, success,
 		},
 		"tests: one is skipped": {
-			false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.NowSkipped: 1}),
+			false, check(run(false, 3), run(false, 2), still, counts{still: 2, workorder.TransitionSkipped: 1}),
 			unproven, failed, success,
 		},
 		"tests: one is flaky": {
@@ -108,15 +108,15 @@ func TestRedChecks(t *testing.T) {
 			success,
 		},
 		"tests: none runs any more": {
-			false, check(run(false, 2), red, still, counts{workorder.NotCompared: 5}), failed, failed,
+			false, check(run(false, 2), red, still, counts{workorder.TransitionNotCompared: 5}), failed, failed,
 			failed,
 		},
 		"tests: they run for the first time": {
-			false, check(red, run(false, 2), still, counts{workorder.NotCompared: 5}), unproven, failed,
+			false, check(red, run(false, 2), still, counts{workorder.TransitionNotCompared: 5}), unproven, failed,
 			success,
 		},
 		"tests: one breaks in a green check": {
-			true, check(run(true, 0), run(true, 1), workorder.StillPasses, counts{broken: 1}), failed,
+			true, check(run(true, 0), run(true, 1), workorder.TransitionStillPasses, counts{broken: 1}), failed,
 			failed, failed,
 		},
 		"tests: fixed, the check turns green": {true, check(run(false, 1), run(true, 0), fixed, counts{fixed: 1}), success, success, success},
@@ -125,7 +125,7 @@ func TestRedChecks(t *testing.T) {
 			t.Run(name+" "+word, func(t *testing.T) {
 				t.Parallel()
 				o := order()
-				o.Validate = []workorder.Command{{Name: "test", Run: "false"}}
+				o.Validate = []workorder.Check{{Name: "test", Run: "false"}}
 				if word != "" {
 					o.Strict = new(word == "strict")
 				}
@@ -139,7 +139,7 @@ func TestRedChecks(t *testing.T) {
 						b.Prover = &provesAs{checks: c.proof}
 					}
 				})
-				if r.result.Status != want || r.code != workorder.ExitCode(want, workorder.ByValidation) {
+				if r.result.Status != want || r.code != workorder.ExitCode(want, workorder.EndedByValidation) {
 					t.Errorf("exit code %d, %s, want %s: %+v", r.code, r.result.Status, want, r.result.Reasons)
 				}
 				if want == unproven && r.result.Reasons.Code() != workorder.ReasonAsBefore {
@@ -154,7 +154,7 @@ func TestRedChecks(t *testing.T) {
 		Checks: append(check(red, red, still, nil), workorder.CheckProof{Name: "lint", Base: red, Head: green, Transition: fixed}),
 	}
 	as := func(s workorder.Status) workorder.Ending {
-		return workorder.Ending{Status: s, EndedBy: workorder.ByAgent}
+		return workorder.Ending{Status: s, EndedBy: workorder.EndedByAgent}
 	}
 	for name, c := range map[string]struct {
 		got  workorder.Ending
@@ -165,7 +165,7 @@ func TestRedChecks(t *testing.T) {
 		"nothing changed, lax":    {redChecks(as(nothing), new(false), two, nil, true, false), nothing},
 		"nothing changed, strict": {redChecks(as(nothing), new(true), two, nil, true, false), failed},
 		"no checks":               {redChecks(as(success), nil, nil, nil, false, false), success},
-		"a rebase, as the old head": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(nil, red, workorder.NotCompared, nil)},
+		"a rebase, as the old head": {redChecks(as(success), nil, two, &workorder.Proof{Checks: check(nil, red, workorder.TransitionNotCompared, nil)},
 			false, true), unproven},
 		"a rebase, strict": {redChecks(as(success), new(true), two, &workorder.Proof{Checks: check(red, red, still, nil)}, false, true), failed},
 	} {

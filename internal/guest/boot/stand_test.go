@@ -24,7 +24,7 @@ func (s *fakeStander) Serve(ctx context.Context) (over, err error) {
 
 func standingOrder() *workorder.Order {
 	o := order()
-	o.Mode, o.Stand, o.Validate, o.Task, o.TimeoutMinutes = workorder.ModeStand, &workorder.Stand{}, nil, "", 0
+	o.Mode, o.Standalone, o.Validate, o.Task, o.TimeoutMinutes = workorder.ModeStandalone, &workorder.Standalone{}, nil, "", 0
 	o.Packages, o.Env = []string{"jq"}, map[string]string{}
 	return o
 }
@@ -80,13 +80,13 @@ func TestStandEnds(t *testing.T) {
 	}{
 		"setup that fails": {
 			shell: func(string) (int, string, error) { return 3, "no", nil },
-			code:  workorder.ExitCode(workorder.StatusFailed, workorder.BySetup), by: workorder.BySetup,
+			code:  workorder.ExitCode(workorder.StatusFailed, workorder.EndedBySetup), by: workorder.EndedBySetup,
 		},
 		"a server that dies": {
-			serve: errors.New("no socket"), code: workorder.ExitCode(workorder.StatusError, workorder.ByBox),
-			by: workorder.ByBox,
+			serve: errors.New("no socket"), code: workorder.ExitCode(workorder.StatusError, workorder.EndedByBox),
+			by: workorder.EndedByBox,
 		},
-		"a stop": {signal: true, code: workorder.ExitOK, by: workorder.ByAgent},
+		"a stop": {signal: true, code: workorder.ExitOK, by: workorder.EndedByAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,4 +1,4 @@
-// Package egress is the network policy of the box (workorder.Network), for the agent, the project's commands
+// Package egress is the network policy of the box (workorder.NetworkPolicy), for the agent, the project's commands
 // and inner containers alike.
 //
 // The kernel enforces it: one nftables table, replaced as a whole, is in force before any untrusted code
@@ -49,7 +49,7 @@ const (
 
 // Config is the policy to enforce and the receivers of its events.
 type Config struct {
-	Policy workorder.Network
+	Policy workorder.NetworkPolicy
 	// EngineGID is the primary group of the inner engine's daemon (uid 0), by which its sockets
 	// are recognised. It must not be 0, and no other process may have it.
 	EngineGID uint32
@@ -429,7 +429,7 @@ func noIPv6(err error) bool {
 // SetPolicy replaces the policy in one step of the kernel. Connections that untrusted code opened to the
 // outside under the previous policy are cut, unless the new one refuses nothing. On error the previous policy
 // stays in force. Call it after Up.
-func (e *Egress) SetPolicy(ctx context.Context, n workorder.Network) error {
+func (e *Egress) SetPolicy(ctx context.Context, n workorder.NetworkPolicy) error {
 	p, err := newPolicy(n)
 	if err == nil && !slices.Contains(workorder.NetworkModes(), p.mode) {
 		err = fmt.Errorf("unknown mode %q (known: %v)", p.mode, workorder.NetworkModes())

@@ -62,7 +62,7 @@ func FuzzNFLog(f *testing.F) {
 // A refusal says which policy refused, after a switch the one of then.
 func TestReasonAfterSwitch(t *testing.T) {
 	t.Parallel()
-	e := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, nil)
+	e := newTestEgress(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, nil)
 	for port, mode := range []workorder.NetworkMode{workorder.NetworkRestricted, workorder.NetworkNone} {
 		e.resolver.policy.Store(&policy{mode: mode})
 		e.notePacket(refusedPacket{protocol: "tcp", dst: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), uint16(port+1))})

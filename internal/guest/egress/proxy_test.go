@@ -31,7 +31,7 @@ type testEgress struct {
 	events  []workorder.Event
 }
 
-func newTestEgress(tb testing.TB, n workorder.Network, servers map[uint16]net.Addr) *testEgress {
+func newTestEgress(tb testing.TB, n workorder.NetworkPolicy, servers map[uint16]net.Addr) *testEgress {
 	tb.Helper()
 	te := &testEgress{}
 	var err error
@@ -129,7 +129,7 @@ func (te *testEgress) speak(t *testing.T, text string) string {
 
 func TestHTTPDecisions(t *testing.T) {
 	server := echoServer(t)
-	te := newTestEgress(t, workorder.Network{
+	te := newTestEgress(t, workorder.NetworkPolicy{
 		Mode: workorder.NetworkRestricted, Allow: []string{"good.test", "other.test", "*.wild.test", "good.test:8000", "metadata.test", "203.0.113.77:81", "evil.test:22"},
 	}, map[uint16]net.Addr{80: server.Listener.Addr(), 8000: server.Listener.Addr(), 81: server.Listener.Addr()})
 	const last = "Connection: close\r\n\r\n"
@@ -198,14 +198,14 @@ func TestHTTPDecisions(t *testing.T) {
 
 // The proxy serves only clients that the kernel redirected.
 func TestDirectConnections(t *testing.T) {
-	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}, nil)
+	te := newTestEgress(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Learn: true}, nil)
 	if got := te.speak(t, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n"); !strings.Contains(got, "reset") && !strings.Contains(got, "broken pipe") || te.reached() != "" {
 		t.Errorf("%q, dialled %q", got, te.reached())
 	}
 }
 
 func TestTooManyConnections(t *testing.T) {
-	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, nil)
+	te := newTestEgress(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, nil)
 	te.to("good.test", 80)
 	te.proxy.open.Store(maxConns)
 	if got := te.speak(t, "GET "); !strings.Contains(got, "reset") && !strings.Contains(got, "broken pipe") {
@@ -243,7 +243,7 @@ func TestLedger(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	p, err := newPolicy(workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"a.test", "*.b.test", "c.test:22", "[2001:db8::1]:5432", "10.0.0.1"}})
+	p, err := newPolicy(workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"a.test", "*.b.test", "c.test:22", "[2001:db8::1]:5432", "10.0.0.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func BenchmarkProxy(b *testing.B) {
 	plain := echoServer(b)
 	secure := httptest.NewTLSServer(plain.Config.Handler)
 	b.Cleanup(secure.Close)
-	te := newTestEgress(b, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}},
+	te := newTestEgress(b, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}},
 		map[uint16]net.Addr{80: plain.Listener.Addr(), 443: secure.Listener.Addr()})
 	for _, way := range []string{"direct", "proxy"} {
 		dial := func(to net.Addr) net.Conn {
@@ -388,7 +388,7 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 		"learning":                    {learn: true, reached: true, want: workorder.NetworkHost{Status: workorder.NetworkLearned, Rule: "- in.test@private"}},
 		"learning, with a rule":       {allow: []string{"in.test"}, learn: true, reached: true, want: workorder.NetworkHost{Status: workorder.NetworkLearned, Rule: "- in.test@private"}},
 	} {
-		te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: c.allow, Learn: c.learn}, map[uint16]net.Addr{80: server.Listener.Addr(), 443: server.Listener.Addr()})
+		te := newTestEgress(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: c.allow, Learn: c.learn}, map[uint16]net.Addr{80: server.Listener.Addr(), 443: server.Listener.Addr()})
 		te.lookup.keep("in.test", cached{addrs: []netip.Addr{netip.MustParseAddr("10.99.0.1")}, until: time.Now().Add(time.Hour)})
 		te.to("in.test", 80)
 		got := te.speak(t, "GET / HTTP/1.1\r\nHost: in.test\r\nConnection: close\r\n\r\n")
@@ -404,7 +404,7 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 		}
 	}
 	// A mixed answer leads to its public part; what /etc/hosts says is root's; and every kind of private range counts.
-	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"in.test", "engine.test"}}, map[uint16]net.Addr{80: server.Listener.Addr()})
+	te := newTestEgress(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"in.test", "engine.test"}}, map[uint16]net.Addr{80: server.Listener.Addr()})
 	dial := func(host string, addrs ...string) string {
 		var all []netip.Addr
 		for _, a := range addrs {
@@ -441,7 +441,7 @@ func TestHTTPBounds(t *testing.T) {
 		_, _ = io.WriteString(w, "here")
 	}))
 	t.Cleanup(server.Close)
-	te := newTestEgress(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, map[uint16]net.Addr{80: server.Listener.Addr()})
+	te := newTestEgress(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}}, map[uint16]net.Addr{80: server.Listener.Addr()})
 	for path, c := range map[string]struct{ header, want string }{
 		"/":      {"X: y", "here"},
 		"/large": {"X: " + strings.Repeat("x", 2*maxRequestHeader), "431 "},

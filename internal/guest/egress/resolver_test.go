@@ -83,7 +83,7 @@ func (u *upstream) questions() []string {
 	return slices.Clone(u.asked)
 }
 
-func newTestResolver(tb testing.TB, n workorder.Network, u *upstream) *Egress {
+func newTestResolver(tb testing.TB, n workorder.NetworkPolicy, u *upstream) *Egress {
 	tb.Helper()
 	e, err := New(Config{Policy: n, EngineGID: 1})
 	if err != nil {
@@ -147,7 +147,7 @@ func ask(tb testing.TB, e *Egress, name string, typ dnsmessage.Type) string {
 
 func TestResolver(t *testing.T) {
 	u := newUpstream(t, map[string]string{"a.test": "203.0.113.1", "x.b.test": "203.0.113.2", "c.test": "203.0.113.3", "down.test": "broken"})
-	e := newTestResolver(t, workorder.Network{
+	e := newTestResolver(t, workorder.NetworkPolicy{
 		Mode: workorder.NetworkRestricted, Allow: []string{"a.test", "*.b.test", "c.test:22", "down.test", "gone.test", "office.example:8080"},
 	}, u)
 	const no, invalid = "NameError " + edePrefix + noNameRule, "NameError " + edePrefix + noHostName
@@ -205,7 +205,7 @@ func TestResolver(t *testing.T) {
 
 func TestResolverNone(t *testing.T) {
 	u := newUpstream(t, map[string]string{"a.test": "203.0.113.1"})
-	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkNone}, u)
+	e := newTestResolver(t, workorder.NetworkPolicy{Mode: workorder.NetworkNone}, u)
 	for name, want := range map[string]string{
 		"a.test.": "NameError " + edePrefix + "network: none", "redis.": "Success 10.213.0.5", "office.example.": "Success 203.0.113.9",
 	} {
@@ -220,7 +220,7 @@ func TestResolverNone(t *testing.T) {
 
 // Long names are kept apart, whole: each has a rule of its own.
 func TestLongNamesAreKeptWhole(t *testing.T) {
-	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkRestricted}, newUpstream(t, nil))
+	e := newTestResolver(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted}, newUpstream(t, nil))
 	const stem = "prod-registry-k8s-io-us-east-1.s3.dualstack.us-east-1.amazonaws"
 	for _, name := range []string{stem + ".com", stem + ".org"} {
 		ask(t, e, name+".", dnsmessage.TypeA)
@@ -237,14 +237,14 @@ func TestLongNamesAreKeptWhole(t *testing.T) {
 
 func TestResolverFullAndLearn(t *testing.T) {
 	u := newUpstream(t, map[string]string{"a.test": "203.0.113.1"})
-	full := newTestResolver(t, workorder.Network{Mode: workorder.NetworkFull}, u)
+	full := newTestResolver(t, workorder.NetworkPolicy{Mode: workorder.NetworkFull}, u)
 	if got := ask(t, full, "a.test.", dnsmessage.TypeA); got != "Success 203.0.113.1" {
 		t.Error(got)
 	}
 	if got := ask(t, full, "redis.", dnsmessage.TypeA); got != "Success 10.213.0.5" {
 		t.Error(got)
 	}
-	learn := newTestResolver(t, workorder.Network{Mode: workorder.NetworkRestricted, Learn: true}, u)
+	learn := newTestResolver(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Learn: true}, u)
 	if got := ask(t, learn, "a.test.", dnsmessage.TypeA); got != "Success 198.18.0.1" {
 		t.Error(got)
 	}
@@ -260,7 +260,7 @@ func TestResolverFullAndLearn(t *testing.T) {
 
 func TestHostilePackets(t *testing.T) {
 	u := newUpstream(t, nil)
-	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"a.test"}}, u)
+	e := newTestResolver(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"a.test"}}, u)
 	header := func(flags, questions uint16) []byte {
 		b := binary.BigEndian.AppendUint16([]byte{0x12, 0x67}, flags)
 		return append(binary.BigEndian.AppendUint16(b, questions), make([]byte, 6)...)
@@ -339,7 +339,7 @@ func TestPoolIsBounded(t *testing.T) {
 // FuzzAnswer wants no crash, an answer to its question, and no name upstream that no rule names.
 func FuzzAnswer(f *testing.F) {
 	u := newUpstream(f, map[string]string{"a.test": "203.0.113.1"})
-	e := newTestResolver(f, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"a.test"}}, u)
+	e := newTestResolver(f, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"a.test"}}, u)
 	f.Add(question(f, "a.test.", dnsmessage.TypeA, true))
 	f.Add(question(f, "evil.test.", dnsmessage.TypeTXT, false))
 	f.Add([]byte{0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1})
@@ -359,7 +359,7 @@ func FuzzAnswer(f *testing.F) {
 // Containers on the default bridge ask at its address, by UDP and TCP.
 func TestServeDNS(t *testing.T) {
 	u := newUpstream(t, map[string]string{"elsewhere": "93.184.216.7"})
-	e := newTestResolver(t, workorder.Network{Mode: workorder.NetworkFull}, u)
+	e := newTestResolver(t, workorder.NetworkPolicy{Mode: workorder.NetworkFull}, u)
 	at, err := e.serveDNS(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
 	for range 20 {
 		if !errors.Is(err, syscall.EADDRINUSE) { // a port that is free for UDP need not be for TCP

@@ -77,7 +77,7 @@ func errorOf(err error) *wire.Error {
 		code wire.Code
 		errs []error
 	}{
-		{wire.CodeKind, []error{syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, tree.ErrNoFile}},
+		{wire.CodeFileType, []error{syscall.EISDIR, syscall.ENOTDIR, syscall.ENXIO, tree.ErrNoFile}},
 		{wire.CodeExists, []error{fs.ErrExist}},
 		{wire.CodeNotFound, []error{fs.ErrNotExist}},
 		{wire.CodeDenied, []error{fs.ErrPermission, syscall.EROFS}},
@@ -133,12 +133,12 @@ func (h handler) read(w http.ResponseWriter, r *http.Request, name string) error
 	w.Header().Set("Trailer", wire.TrailerEnd)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	n, err := io.CopyBuffer(w, struct{ io.Reader }{f}, make([]byte, copyBuffer))
-	end(w, wire.End{Files: 1, Bytes: n}, err)
+	end(w, wire.TransferSummary{Files: 1, Bytes: n}, err)
 	return nil
 }
 
 // end finishes an answer that began as a success.
-func end(w http.ResponseWriter, e wire.End, err error) {
+func end(w http.ResponseWriter, e wire.TransferSummary, err error) {
 	if err != nil {
 		e.Error = errorOf(err)
 	}

@@ -34,7 +34,7 @@ func (h handler) pack(w http.ResponseWriter, r *http.Request, name string) error
 		w.Header().Del("Trailer")
 		return err
 	}
-	end(w, wire.End{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left}, err)
+	end(w, wire.TransferSummary{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left}, err)
 	return nil
 }
 
@@ -48,5 +48,5 @@ func (h handler) unpack(w http.ResponseWriter, r *http.Request, name string) err
 	if err != nil {
 		return err
 	}
-	return reply.Document(w, wire.End{Files: sum.Files, Bytes: sum.Bytes, Left: sum.Left})
+	return reply.Document(w, wire.TransferSummary{Files: sum.Files, Bytes: sum.Bytes, Skipped: sum.Left})
 }

@@ -275,7 +275,7 @@ func BenchmarkLatency(b *testing.B) {
 	body := `{"model":"claude-sonnet-4-5","stream":true,"messages":["` + strings.Repeat("x", 90_000) + `"]}` // as Claude Code's
 	policed, err := NewModels(ModelsConfig{Gateway: workorder.Gateway{Routes: []workorder.ModelRoute{
 		{API: workorder.APIAnthropic, BaseURL: up.URL},
-	}}, Network: workorder.Network{Mode: workorder.NetworkRestricted}, Audit: io.Discard})
+	}}, Network: workorder.NetworkPolicy{Mode: workorder.NetworkRestricted}, Audit: io.Discard})
 	if err != nil {
 		b.Fatal(err)
 	}

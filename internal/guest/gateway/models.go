@@ -67,7 +67,7 @@ const (
 type ModelsConfig struct {
 	Gateway workorder.Gateway
 	// Network is the policy that also applies to the provider's tools and fetches. The zero value allows everything.
-	Network workorder.Network
+	Network workorder.NetworkPolicy
 	// Emit gets EventNetwork, only the first of each kind. If nil, events are dropped.
 	Emit func(workorder.Event)
 	// Secrets contains the values of all keys of the routes.

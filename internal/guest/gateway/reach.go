@@ -41,7 +41,7 @@ type judge struct {
 	said map[string]bool
 }
 
-func newJudge(n workorder.Network, g *workorder.Gateway, emit func(workorder.Event)) (*judge, error) {
+func newJudge(n workorder.NetworkPolicy, g *workorder.Gateway, emit func(workorder.Event)) (*judge, error) {
 	if n.Mode == "" {
 		n.Mode = workorder.NetworkFull
 	}

@@ -25,7 +25,7 @@ type policed struct {
 	events []workorder.Event
 }
 
-func newPoliced(t *testing.T, n workorder.Network, tools *bool) *policed {
+func newPoliced(t *testing.T, n workorder.NetworkPolicy, tools *bool) *policed {
 	t.Helper()
 	p := &policed{}
 	p.bench = newBench(t, func(w http.ResponseWriter, _ *http.Request) { message(w, anyUsage) }, func(c *ModelsConfig) {
@@ -39,8 +39,8 @@ func newPoliced(t *testing.T, n workorder.Network, tools *bool) *policed {
 	return p
 }
 
-func restricted(allow ...string) workorder.Network {
-	return workorder.Network{Mode: workorder.NetworkRestricted, Allow: allow}
+func restricted(allow ...string) workorder.NetworkPolicy {
+	return workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: allow}
 }
 
 // image and tool are requests of the Messages API.
@@ -117,10 +117,10 @@ func TestProviderReachesOut(t *testing.T) {
 			learning := restricted()
 			learning.Learn = true
 			for _, other := range []struct {
-				n      workorder.Network
+				n      workorder.NetworkPolicy
 				tools  *bool
 				status string // of the event; "": none
-			}{{workorder.Network{Mode: workorder.NetworkFull}, nil, ""}, {workorder.Network{}, nil, ""}, {learning, nil, "learned"}} {
+			}{{workorder.NetworkPolicy{Mode: workorder.NetworkFull}, nil, ""}, {workorder.NetworkPolicy{}, nil, ""}, {learning, nil, "learned"}} {
 				p := newPoliced(t, other.n, other.tools)
 				if status, got, _ := p.post(c.path, c.body); status != 200 || p.requests() != 1 {
 					t.Errorf("%+v: %d %s", other.n, status, got)
@@ -129,14 +129,14 @@ func TestProviderReachesOut(t *testing.T) {
 					t.Errorf("%+v: events %+v", other.n, p.events)
 				}
 			}
-			if status, got, _ := newPoliced(t, workorder.Network{Mode: workorder.NetworkNone}, nil).post(c.path, c.body); status != 400 {
+			if status, got, _ := newPoliced(t, workorder.NetworkPolicy{Mode: workorder.NetworkNone}, nil).post(c.path, c.body); status != 400 {
 				t.Errorf("none: %d %s", status, got)
 			}
 			url := strings.HasPrefix(c.names, "evil")
 			if status, got, _ := newPoliced(t, restricted(), new(true)).post(c.path, c.body); (status == 200) == url {
 				t.Errorf("with provider_tools: %d %s", status, got)
 			}
-			if status, got, _ := newPoliced(t, workorder.Network{Mode: workorder.NetworkFull}, new(false)).post(c.path, c.body); (status == 200) != url {
+			if status, got, _ := newPoliced(t, workorder.NetworkPolicy{Mode: workorder.NetworkFull}, new(false)).post(c.path, c.body); (status == 200) != url {
 				t.Errorf("full, without provider_tools: %d %s", status, got)
 			}
 		})
@@ -168,7 +168,7 @@ func TestFetchedHosts(t *testing.T) {
 // TestOrdinarySession: what agents send all the time passes, whatever it is about.
 func TestOrdinarySession(t *testing.T) {
 	t.Parallel()
-	p := newPoliced(t, workorder.Network{Mode: workorder.NetworkNone}, nil)
+	p := newPoliced(t, workorder.NetworkPolicy{Mode: workorder.NetworkNone}, nil)
 	for _, c := range [][2]string{
 		{messagesPath, tool(`{"name":"WebSearch","input_schema":{"type":"object","properties":{"type":{"type":"string"},"Type":{},"url":{"type":"url","url":"https://x.example"},"file_id":{},"image_url":{"url":"https://x.example"}}}},` +
 			`{"type":"custom","name":"WebFetch","input_schema":{}},{"type":"bash_20250124","name":"bash"},{"type":"text_editor_20250728","name":"e"},{"type":"computer_20251124","name":"c"},{"type":"memory_20250818","name":"m"},` +

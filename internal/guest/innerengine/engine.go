@@ -72,7 +72,7 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 	}
 	lazy := len(o.Services) == 0 && !o.Supabase
 	volume := workorder.CacheDir
-	if o.Mode == workorder.ModeStand {
+	if o.Mode == workorder.ModeStandalone {
 		volume = "" // a data root on it lasts only as long as the box runs, but images, containers and their data must outlive a stop
 	}
 	cache := layercache.New(layercache.Config{
@@ -89,7 +89,7 @@ func New(log *slog.Logger, o *workorder.Order, n Config) (*Engine, error) {
 	eng, err := dockerd.New(dockerd.Config{
 		Cgroup: n.Groups.Of(cgroups.Engine), CgroupParent: parent, Sweep: sweep, DataRoot: workorder.DataRoot, Group: Group,
 		RemapUser: workorder.SandboxUser, MTU: o.MTU, Avoid: n.Avoid, Resolver: n.Egress.ServeDNS, Outbound: n.Egress.Inner, Home: cache,
-		Keep: o.Mode == workorder.ModeStand, Warn: n.Warn, Log: log,
+		Keep: o.Mode == workorder.ModeStandalone, Warn: n.Warn, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (e *Engine) Stop(ctx context.Context) {
 }
 
 // Describe writes the engine's details into the result.
-func (e *Engine) Describe(h *workorder.Host) {
+func (e *Engine) Describe(h *workorder.Platform) {
 	i := e.Info()
 	h.StorageDriver, h.InnerVersion, h.CgroupVersion = i.Driver, i.Version, i.CgroupVersion
 	h.InnerReadyMS = i.Ready.Milliseconds()

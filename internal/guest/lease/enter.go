@@ -30,7 +30,7 @@ func Enter() error {
 	if err != nil {
 		return fmt.Errorf("enter a lease: %w", err)
 	}
-	if err := mountAll(l.Leases, uid, gid); err != nil {
+	if err := mountAll(l.NestedConfig, uid, gid); err != nil {
 		return fmt.Errorf("enter a lease: %w", err)
 	}
 	if !l.Network {

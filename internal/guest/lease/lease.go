@@ -26,14 +26,14 @@ type Maker struct {
 	// Self is this program; Role are its arguments for Main.
 	Self string
 	Role []string
-	wire.Leases
+	wire.NestedConfig
 	// Env lists NAME=value pairs for each command, in addition to the guest's own.
 	Env []string
 }
 
 // plan is the input of Enter.
 type plan struct {
-	wire.Leases
+	wire.NestedConfig
 	Env []string `json:"env,omitempty"`
 }
 
@@ -121,7 +121,7 @@ var errTraces = errors.New("the lease has used the sandbox's network, and traces
 
 // tell writes the plan into a memory file, which the lease's guest replaces with its configuration.
 func (m Maker) tell() (*os.File, error) {
-	doc, err := json.Marshal(plan{m.Leases, m.Env})
+	doc, err := json.Marshal(plan{m.NestedConfig, m.Env})
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 }
 
 // mountAll builds the lease's file system from the sandbox's, and enters it.
-func mountAll(l wire.Leases, uid, gid int) error {
+func mountAll(l wire.NestedConfig, uid, gid int) error {
 	beside, err := mountPoints()
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func system(shm int64) error {
 
 // bring mounts the sandbox's mount at p in the lease: directly, if leases are configured so, otherwise so
 // that writes of a lease are discarded.
-func bring(l wire.Leases, p string, n int) error {
+func bring(l wire.NestedConfig, p string, n int) error {
 	target := root + p
 	st, err := os.Stat(p)
 	if err != nil {

@@ -84,7 +84,7 @@ func (p *Prover) run(ctx context.Context, pc proof.Config, base, head string) (*
 	defer p.Repo.Gate.Only(pc.Mirror.Dir)()
 	pr, err := proof.Run(ctx, pc, base, head)
 	if pc.Ground == nil {
-		pr.Reasons = pr.Reasons.And(workorder.ReasonWeakPlace, "the Supabase stack cannot be reset: both sides ran next to the agent's data")
+		pr.Reasons = pr.Reasons.And(workorder.ReasonRoomNotClean, "the Supabase stack cannot be reset: both sides ran next to the agent's data")
 	}
 	return pr, err
 }

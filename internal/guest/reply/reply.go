@@ -27,7 +27,7 @@ func Error(w http.ResponseWriter, err error) {
 	status := map[wire.Code]int{
 		wire.CodeBadRequest: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeRefused: http.StatusBadGateway,
 		wire.CodeExhausted: http.StatusTooManyRequests, wire.CodeDenied: http.StatusForbidden, wire.CodeExists: http.StatusConflict,
-		wire.CodeKind:        http.StatusConflict,
+		wire.CodeFileType:    http.StatusConflict,
 		wire.CodeUnsupported: http.StatusNotImplemented,
 	}[e.Code]
 	if status == 0 {

@@ -66,7 +66,7 @@ func (x *Rescue) Run(ctx context.Context, in io.Reader) int {
 	if err != nil {
 		log.Warn("rescue", "error", err)
 	}
-	if env.Order.Repo == "" || env.Order.Mode == workorder.ModeStand { // there is nothing to land
+	if env.Order.Repo == "" || env.Order.Mode == workorder.ModeStandalone { // there is nothing to land
 		return rescueEnd(log, rec.Finish, reason, land.Result{})
 	}
 	repo, cred, err := x.Open(env, groups.Of(cgroups.Git), mask)
@@ -206,7 +206,7 @@ func agentAtIt(r *workorder.Result) bool {
 // rescued returns the ending of a run that boot did not end.
 func rescued(reason string) workorder.Ending {
 	return workorder.Ending{
-		Status: workorder.StatusError, EndedBy: workorder.ByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}},
+		Status: workorder.StatusError, EndedBy: workorder.EndedByBox, Reasons: workorder.Reasons{{Code: workorder.ReasonBoot, Detail: reason}},
 	}
 }
 
@@ -224,5 +224,5 @@ func rescueEnd(log *slog.Logger, finish func(func(*workorder.Result)) error, rea
 	if err != nil {
 		log.Error("rescue: write result", "error", err)
 	}
-	return workorder.ExitCode(workorder.StatusError, workorder.ByBox)
+	return workorder.ExitCode(workorder.StatusError, workorder.EndedByBox)
 }

@@ -252,7 +252,7 @@ func TestClaimThatIsCutOff(t *testing.T) {
 				t,
 			).Lander.Release(
 				t.Context(),
-				workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal},
+				workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.EndedBySignal},
 			); err != nil {
 				t.Fatal(err)
 			}

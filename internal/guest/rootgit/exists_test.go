@@ -43,7 +43,7 @@ func (f *fixture) ends(t *testing.T, end workorder.Attempt) {
 func TestSameOrderTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []workorder.Mode{workorder.ModeCreate, workorder.ModeContinue} {
-		for _, exists := range []workorder.IfExists{"", workorder.ExistsTell} {
+		for _, exists := range []workorder.IfExists{"", workorder.IfExistsReport} {
 			t.Run(string(mode)+string(exists), func(t *testing.T) {
 				t.Parallel()
 				srv := gittest.New(t, token)
@@ -76,7 +76,7 @@ func TestSameOrderAfterADeadBox(t *testing.T) {
 	srv := gittest.New(t, token)
 	srv.Create(t, "r.git", nil)
 	first := newBox(t, srv, workorder.ModeCreate).quick(2)
-	first.Repos.Order.IfExists = workorder.ExistsTell
+	first.Repos.Order.IfExists = workorder.IfExistsReport
 	spent := 1.5
 	first.Pusher.Usage = func() workorder.Usage { return workorder.Usage{CostUSD: &spent} }
 	first.start(t)
@@ -142,7 +142,7 @@ func TestRescueIsTheSameHolder(t *testing.T) {
 func TestIfExists(t *testing.T) {
 	t.Parallel()
 	later, before := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
-	done := workorder.Attempt{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+	done := workorder.Attempt{Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent}
 	for name, c := range map[string]struct {
 		end    workorder.Attempt
 		exists workorder.IfExists
@@ -151,28 +151,28 @@ func TestIfExists(t *testing.T) {
 		runs   bool
 	}{
 		"done, no word":         {end: done},
-		"done, refuse":          {end: done, exists: workorder.ExistsRefuse},
-		"done, continue":        {end: done, exists: workorder.ExistsContinue, runs: true},
-		"done, tell":            {end: done, exists: workorder.ExistsTell, told: true},
-		"done, tell a continue": {end: done, exists: workorder.ExistsTell, mode: workorder.ModeContinue, told: true},
-		"a plan of it":          {end: done, exists: workorder.ExistsTell, mode: workorder.ModePlan},
+		"done, refuse":          {end: done, exists: workorder.IfExistsRefuse},
+		"done, continue":        {end: done, exists: workorder.IfExistsContinue, runs: true},
+		"done, tell":            {end: done, exists: workorder.IfExistsReport, told: true},
+		"done, tell a continue": {end: done, exists: workorder.IfExistsReport, mode: workorder.ModeContinue, told: true},
+		"a plan of it":          {end: done, exists: workorder.IfExistsReport, mode: workorder.ModePlan},
 		"failed checks": {
-			end: workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}, exists: workorder.ExistsTell, told: true,
+			end: workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation}, exists: workorder.IfExistsReport, told: true,
 		},
-		"cut off, no word": {end: workorder.Attempt{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout}},
+		"cut off, no word": {end: workorder.Attempt{Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout}},
 		"cut off, tell": {
-			end: workorder.Attempt{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout}, exists: workorder.ExistsTell, runs: true,
+			end: workorder.Attempt{Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout}, exists: workorder.IfExistsReport, runs: true,
 		},
 		"parked until later": {
-			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &later}, exists: workorder.ExistsTell,
+			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.EndedByLimit, ResumeAt: &later}, exists: workorder.IfExistsReport,
 			told: true,
 		},
 		"parked until now": {
-			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &before}, exists: workorder.ExistsTell,
+			end: workorder.Attempt{Status: workorder.StatusParked, EndedBy: workorder.EndedByLimit, ResumeAt: &before}, exists: workorder.IfExistsReport,
 			runs: true,
 		},
 		"the order was refused": {
-			end: workorder.Attempt{Status: workorder.StatusError, EndedBy: workorder.ByOrder}, exists: workorder.ExistsTell, runs: true,
+			end: workorder.Attempt{Status: workorder.StatusError, EndedBy: workorder.EndedByOrder}, exists: workorder.IfExistsReport, runs: true,
 		},
 	} {
 		if nightlyOnly(t, name) {

@@ -19,7 +19,7 @@ func TestPlanAnew(t *testing.T) {
 	first.start(t)
 	if err := first.Lander.Release(
 		t.Context(),
-		workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.BySignal},
+		workorder.Attempt{Status: workorder.StatusInterrupted, EndedBy: workorder.EndedBySignal},
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestPlanAnew(t *testing.T) {
 	}
 	if err := again.Lander.Release(
 		t.Context(),
-		workorder.Attempt{Status: workorder.StatusPlanned, EndedBy: workorder.ByAgent, Plan: "1. y"},
+		workorder.Attempt{Status: workorder.StatusPlanned, EndedBy: workorder.EndedByAgent, Plan: "1. y"},
 	); err != nil {
 		t.Fatal(err)
 	}

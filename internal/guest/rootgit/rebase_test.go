@@ -307,7 +307,7 @@ func TestResolvedRebase(t *testing.T) {
 					t.Errorf("problems without %s: %s", names, got)
 				}
 			}
-			if why := c.Moved[0].Why; len(tc.problem) == 0 &&
+			if why := c.Moved[0].Reason; len(tc.problem) == 0 &&
 				(!strings.Contains(why, " f,") || !strings.HasSuffix(why, "the agent") || c.Moved[1].How != workorder.RangeSame) {
 				t.Errorf("%+v", c.Moved)
 			}
@@ -355,7 +355,7 @@ func TestPushDuringARebase(t *testing.T) {
 		t,
 		srv,
 		workorder.Rebase{},
-	); !refusedFor(err, workorder.ByGit, `"Theirs"`, "Ann", "--with-foreign") ||
+	); !refusedFor(err, workorder.EndedByGit, `"Theirs"`, "Ann", "--with-foreign") ||
 		strings.Contains(err.Error(), "Change two") {
 		t.Errorf("%v", err)
 	}
@@ -366,7 +366,7 @@ func TestRebaseOfForeignCommits(t *testing.T) {
 	srv, _ := withTask(t, map[string]string{"g": "other\n"})
 	onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs \x1b[31m")
 	f, _, _, err := rebaseBox(t, srv, workorder.Rebase{})
-	if !refusedFor(err, workorder.ByGit, "Theirs", " 1 ", "--with-foreign") || strings.Contains(err.Error(), "\x1b") {
+	if !refusedFor(err, workorder.EndedByGit, "Theirs", " 1 ", "--with-foreign") || strings.Contains(err.Error(), "\x1b") {
 		t.Fatalf("%v", err)
 	}
 	if err := f.Lander.Release(t.Context(), workorder.Attempt{Status: workorder.StatusError}); err != nil {
@@ -412,7 +412,7 @@ func TestRebaseAfterALostBox(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	onRemote(t, srv, target, map[string]string{"z": "z"}, "Theirs")
-	if _, err := lost(false); !refusedFor(err, workorder.ByGit, " 1 ", `"Theirs"`, "Ann") {
+	if _, err := lost(false); !refusedFor(err, workorder.EndedByGit, " 1 ", `"Theirs"`, "Ann") {
 		t.Error(err)
 	}
 }
@@ -439,7 +439,7 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 	t.Run("no such branch", func(t *testing.T) {
 		t.Parallel()
 		srv, _ := withTask(t, nil)
-		if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{Onto: "nowhere"}); !refusedFor(err, workorder.ByGit, `"nowhere"`, "--onto") {
+		if _, _, _, err := rebaseBox(t, srv, workorder.Rebase{Onto: "nowhere"}); !refusedFor(err, workorder.EndedByGit, `"nowhere"`, "--onto") {
 			t.Error(err)
 		}
 	})
@@ -457,7 +457,7 @@ func TestRebaseThatIsNotBegun(t *testing.T) {
 		n := newBox(t, srv, workorder.ModeRebase)
 		n.Repos.Order.Rebase, n.Repos.Order.Ended = &workorder.Rebase{}, []string{f.Repos.Order.AttemptID}
 		c, _ := n.start(t)
-		if _, err := n.Rebaser.Plan(t.Context(), c); !refusedFor(err, workorder.ByOrder, "sandbox-agent continue T-A1B2C3D4") {
+		if _, err := n.Rebaser.Plan(t.Context(), c); !refusedFor(err, workorder.EndedByOrder, "sandbox-agent continue T-A1B2C3D4") {
 			t.Error(err)
 		}
 		if n.remote(t, workorder.CheckpointRef("T-A1B2C3D4")) == "" {

@@ -132,7 +132,7 @@ func (r *Repository) Clone(ctx context.Context) (CloneResult, error) {
 	if err := r.Authenticate(); err != nil {
 		return CloneResult{}, err
 	}
-	if r.env.Order.Mode == workorder.ModeStand {
+	if r.env.Order.Mode == workorder.ModeStandalone {
 		return r.stand(ctx)
 	}
 	base, sha, err := r.Claimer.Fetch(ctx)
@@ -272,7 +272,7 @@ func (r *Repository) Surface(ctx context.Context, base, head string) ([]workorde
 		if !l.Refused {
 			found = append(
 				[]workorder.SurfaceFinding{
-					{Kind: sensitivefiles.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Grave: true},
+					{Kind: sensitivefiles.KindSecret, Path: l.Path, Text: "the value of " + l.Name + " is in the commits", Severe: true},
 				},
 				found...)
 		}

@@ -86,7 +86,7 @@ func TestSameOrderIsTold(t *testing.T) {
 		Version:      workorder.Version,
 		TaskID:       "T-A1B2C3D4",
 		Mode:         workorder.ModeCreate,
-		IfExists:     workorder.ExistsTell,
+		IfExists:     workorder.IfExistsReport,
 		Task:         "Make it",
 		Repo:         url,
 		CloneURL:     url,
@@ -96,7 +96,7 @@ func TestSameOrderIsTold(t *testing.T) {
 	}
 	a := newAttempt(t, o)
 	a.commit(t, "f", "work")
-	status := workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation}
+	status := workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation}
 	if l := a.Land(
 		t.Context(),
 		a.cloned.BaseSHA,

@@ -22,7 +22,7 @@ func (f *fixture) output(t *testing.T, status workorder.Status) fstest.MapFS {
 		TaskID:    f.Repos.Order.TaskID,
 		AttemptID: f.Repos.Order.AttemptID,
 		Status:    status,
-		EndedBy:   workorder.ByAgent,
+		EndedBy:   workorder.EndedByAgent,
 		Reasons:   workorder.Because(workorder.ReasonAgent, "because"),
 	}
 	b, err := r.Encode()
@@ -47,7 +47,7 @@ func (f *fixture) resultFiles(t *testing.T) []string {
 func TestResult(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	f.ends(t, workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation})
+	f.ends(t, workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation})
 	left, err := f.Uploader.Result(t.Context(), f.output(t, workorder.StatusFailed))
 	if err != nil || len(left) != 0 {
 		t.Fatalf("left %q, %v", left, err)
@@ -55,7 +55,7 @@ func TestResult(t *testing.T) {
 	if diff := cmp.Diff([]string{"events.jsonl.gz", "logs/raw/agent.log", "logs/test.log", "result.json"}, f.resultFiles(t)); diff != "" {
 		t.Errorf("it holds (-want +got):\n%s", diff)
 	}
-	n := f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.ExistsTell })
+	n := f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.IfExistsReport })
 	_, err = n.claim(t)
 	told, ok := errors.AsType[*claim.DoneError](err)
 	if !ok || told.Result == nil || told.Result.Reasons.Code() != workorder.ReasonAgent {
@@ -66,11 +66,11 @@ func TestResult(t *testing.T) {
 	c.start(t)
 	if err := c.Lander.Release(
 		t.Context(),
-		workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation},
+		workorder.Attempt{Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation},
 	); err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.ExistsTell }).claim(t)
+	_, err = f.twin(t, func(o *workorder.Order) { o.IfExists = workorder.IfExistsReport }).claim(t)
 	if told, ok := errors.AsType[*claim.DoneError](err); !ok || told.Result != nil || told.Attempt.Number != 2 {
 		t.Errorf("told %+v, %v", told, err)
 	}

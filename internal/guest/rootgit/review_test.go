@@ -23,7 +23,7 @@ func reviewed(items ...string) *workorder.Review {
 			r.Items,
 			workorder.ReviewItem{
 				Number:  i + 1,
-				Source:  workorder.FromThread,
+				Source:  workorder.ReviewFromThread,
 				Command: true,
 				Notes:   []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: text}},
 			},
@@ -212,7 +212,7 @@ func fromFile(texts ...string) (items []workorder.ReviewItem) {
 		items = append(
 			items,
 			workorder.ReviewItem{
-				Source:  workorder.FromFile,
+				Source:  workorder.ReviewFromFile,
 				Command: true,
 				Notes:   []workorder.ReviewNote{{Author: "you", Trusted: true, Text: text}},
 			},

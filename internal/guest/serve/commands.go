@@ -229,12 +229,12 @@ func (cs *commands) get(id string) (*command, error) {
 }
 
 // list returns all commands, oldest first.
-func (cs *commands) list() []wire.Execution {
+func (cs *commands) list() []wire.CommandStatus {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	all := make([]wire.Execution, 0, len(cs.all))
+	all := make([]wire.CommandStatus, 0, len(cs.all))
 	for _, c := range cs.all {
-		e := wire.Execution{ID: c.id, Argv: c.what.Argv, Started: c.started, Background: c.what.Background, Output: c.out.len()}
+		e := wire.CommandStatus{ID: c.id, Argv: c.what.Argv, Started: c.started, Background: c.what.Background, Output: c.out.len()}
 		select {
 		case <-c.done:
 			e.Exit = &c.exit
@@ -242,7 +242,7 @@ func (cs *commands) list() []wire.Execution {
 		}
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b wire.Execution) int { return a.Started.Compare(b.Started) })
+	slices.SortFunc(all, func(a, b wire.CommandStatus) int { return a.Started.Compare(b.Started) })
 	return all
 }
 

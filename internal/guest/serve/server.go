@@ -60,10 +60,10 @@ type Config struct {
 
 // Network controls a sandbox's network.
 type Network interface {
-	InForce() wire.Network
+	InForce() wire.NetworkPolicy
 	// Set replaces the policy; on error the previous one stays in force. An error that is a *wire.Error is sent
 	// as the answer.
-	Set(ctx context.Context, n wire.Network) error
+	Set(ctx context.Context, n wire.NetworkPolicy) error
 }
 
 // Lease is one clean use of the sandbox, with a nested guest.
@@ -105,7 +105,7 @@ func New(c Config) *Server {
 		"GET " + wire.PathStats:       s.stats,
 		"GET " + wire.PathNetwork:     s.network,
 		"PUT " + wire.PathNetwork:     s.setNetwork,
-		"POST " + wire.PathLease:      s.lease,
+		"POST " + wire.PathNested:     s.lease,
 		"POST " + wire.PathAlive:      s.alive,
 		"POST " + wire.PathStop:       s.stop,
 	} {
@@ -205,7 +205,7 @@ func (s *Server) setNetwork(_ http.ResponseWriter, r *http.Request) error {
 	if s.config.Network == nil {
 		return errNoNetwork
 	}
-	var n wire.Network
+	var n wire.NetworkPolicy
 	if err := decode(r, &n); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type of struct {
 }
 
 // Look computes a commit's key. repo is a repository of root that has the commit.
-func Look(ctx context.Context, repo git.Repo, commit string, spec *workorder.Spec) (Commit, error) {
+func Look(ctx context.Context, repo git.Repo, commit string, spec *workorder.BoxSpec) (Commit, error) {
 	out, err := repo.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
 	if err != nil {
 		return Commit{}, fmt.Errorf("list the files of %.12s: %w", commit, err)

@@ -33,8 +33,8 @@ func TestLook(t *testing.T) {
 	dir := t.TempDir()
 	gittest.Git(t, dir, "init", "-q", "-b", "main", "--template=")
 	repo := git.Repo{Dir: filepath.Join(dir, ".git"), Bare: true}
-	spec := workorder.Spec{Setup: []string{"npm ci"}}
-	look := func(spec workorder.Spec) Commit {
+	spec := workorder.BoxSpec{Setup: []string{"npm ci"}}
+	look := func(spec workorder.BoxSpec) Commit {
 		t.Helper()
 		c, err := Look(t.Context(), repo, "HEAD", &spec)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestLook(t *testing.T) {
 	gittest.Git(t, dir, "update-index", "--add", "--cacheinfo", "160000,"+gittest.Git(t, dir, "rev-parse", "HEAD")+",sub/package.json")
 	gittest.Git(t, dir, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "a submodule")
 	now := look(spec)
-	for name, other := range map[string]workorder.Spec{
+	for name, other := range map[string]workorder.BoxSpec{
 		"setup":    {Setup: []string{"npm ci", "true"}},
 		"packages": {Setup: spec.Setup, Packages: []string{"jq"}},
 		"tools":    {Setup: spec.Setup, Tools: map[string]string{"node": "22"}},

@@ -23,7 +23,7 @@ type Task struct {
 // fails.
 func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
 	note := ""
-	if t.at, err = Look(ctx, repo, commit, &t.Order.Spec); err == nil {
+	if t.at, err = Look(ctx, repo, commit, &t.Order.BoxSpec); err == nil {
 		note, err = t.Store.Lay(ctx, Want{
 			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree,
 			Installs: t.installs(t.at) == len(t.Order.Setup),
@@ -96,7 +96,7 @@ func (t *Task) Side(ctx context.Context, repo git.Repo, commit string) (Side, er
 	if !t.Laid() {
 		return Side{}, nil
 	}
-	c, err := Look(ctx, repo, commit, &t.Order.Spec)
+	c, err := Look(ctx, repo, commit, &t.Order.BoxSpec)
 	if fits, _ := t.Fits(); err != nil || !fits || c.Key != t.at.Key {
 		return Side{}, err
 	}

@@ -48,8 +48,8 @@ func Serve(ctx context.Context, p Paths) error {
 	if err != nil {
 		return err
 	}
-	if c.Leases != nil {
-		maker := lease.Maker{Self: Self, Role: []string{"lease"}, Leases: *c.Leases, Env: c.Env}
+	if c.Nested != nil {
+		maker := lease.Maker{Self: Self, Role: []string{"lease"}, NestedConfig: *c.Nested, Env: c.Env}
 		config.Lease = func(ctx context.Context) (serve.Lease, error) { return maker.Make(ctx) }
 	}
 	if err := reap.Adopt(); err != nil {
@@ -107,7 +107,7 @@ func configure(c wire.Config) (serve.Config, error) {
 	}
 	env = append(env, expanded...)
 	kills := func() int { return 0 }
-	if !c.Machine {
+	if !c.Unisolated {
 		groups, err := cgroups.Open()
 		if err != nil {
 			groups = nil // the groups are not divided here
@@ -117,8 +117,8 @@ func configure(c wire.Config) (serve.Config, error) {
 	return serve.Config{
 		Self: Self, Reap: []string{"reap"}, Files: []string{"files"}, User: who, Dir: dir, Home: home, Env: append(env, c.Env...),
 		OOMKills: kills, DataBytes: c.DataBytes, Crowd: reap.Crowd{Dirs: []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"}},
-		Idle: time.Duration(c.IdleMS) * time.Millisecond, Life: time.Duration(c.LifeMS) * time.Millisecond,
-		Silence: time.Duration(c.SilenceMS) * time.Millisecond,
+		Idle: time.Duration(c.IdleTimeoutMS) * time.Millisecond, Life: time.Duration(c.TTLMS) * time.Millisecond,
+		Silence: time.Duration(c.OwnerTimeoutMS) * time.Millisecond,
 	}, nil
 }
 

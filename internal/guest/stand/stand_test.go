@@ -13,7 +13,7 @@ import (
 
 func TestVariablesOfTheSandbox(t *testing.T) {
 	t.Setenv("OF_THE_IMAGE", "$x")
-	c := wire.Config{Machine: true, Env: []string{"PLAIN=$OF_THE_IMAGE"}, ImageEnv: map[string]string{"MORE": "a:${OF_THE_IMAGE}$$"}}
+	c := wire.Config{Unisolated: true, Env: []string{"PLAIN=$OF_THE_IMAGE"}, ImageEnv: map[string]string{"MORE": "a:${OF_THE_IMAGE}$$"}}
 	got, err := configure(c)
 	if err != nil || !slices.Contains(got.Env, "MORE=a:$x$") || !slices.Contains(got.Env, "PLAIN=$OF_THE_IMAGE") {
 		t.Errorf("%q, %v", got.Env, err)

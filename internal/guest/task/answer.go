@@ -44,7 +44,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 		t.cfg.Emit(workorder.Event{Type: workorder.EventWarning, Text: err.Error()})
 	} else {
 		t.answers, t.cfg.Answers, file = answers, answers, answers.File
-		t.only[workorder.ForAgent] = append(t.only[workorder.ForAgent], runner.AnswersVar+"="+file)
+		t.only[workorder.SecretForAgent] = append(t.only[workorder.SecretForAgent], runner.AnswersVar+"="+file)
 	}
 	if left := runner.NoRoom(review); len(left) > 0 {
 		t.cfg.Emit(workorder.Event{
@@ -60,7 +60,7 @@ func (t *Task) revise(review *workorder.Review, h runner.History) {
 func (a *Answerer) Settle(r *workorder.Result) {
 	a.Repo.Lander.Answered, a.Repo.Feedback.Later = pullrequest.Done(r) && !pullrequest.Unanswered(r), nil
 	for i := range r.Review {
-		if r.Review[i].Answer == workorder.LeftForLater {
+		if r.Review[i].Answer == workorder.AnswerDeferred {
 			a.Repo.Feedback.Later = append(a.Repo.Feedback.Later, r.Review[i].Number)
 		}
 	}

@@ -100,7 +100,7 @@ func (a *attempt) end(t *testing.T, status workorder.Status) (r workorder.Result
 	}
 	r = workorder.Result{
 		Status:  status,
-		EndedBy: workorder.ByAgent,
+		EndedBy: workorder.EndedByAgent,
 		Attempt: a.cloned.Attempt,
 		Proof:   &workorder.Proof{Head: l.Head, Checks: []workorder.CheckProof{{Name: "test", Head: &workorder.CheckRun{Passed: true}}}},
 	}
@@ -179,7 +179,7 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	for i, text := range []string{"Off by one, " + forgeToken, "Why?"} {
 		review.Items = append(review.Items, workorder.ReviewItem{
 			Number:  i + 1,
-			Source:  workorder.FromThread,
+			Source:  workorder.ReviewFromThread,
 			Command: true,
 			Thread:  f.AddThread(n, forgetest.Thread{Path: "a", Line: 1}, "ann", text),
 			Notes:   []workorder.ReviewNote{{Author: "ann", Trusted: true, Text: text}},
@@ -191,9 +191,9 @@ func TestFeedbackThroughTwoAttempts(t *testing.T) {
 	if p := cut.task.cfg.Prompt; !strings.Contains(p, "Off by one, [redacted:forge-token]") || !strings.Contains(p, cut.task.answers.File) {
 		t.Errorf("the prompt:\n%s", p)
 	}
-	if !slices.Contains(cut.task.env(workorder.ForAgent), "SANDBOX_AGENT_ANSWERS="+cut.task.answers.File) ||
+	if !slices.Contains(cut.task.env(workorder.SecretForAgent), "SANDBOX_AGENT_ANSWERS="+cut.task.answers.File) ||
 		slices.ContainsFunc(
-			cut.task.env(workorder.ForValidate),
+			cut.task.env(workorder.SecretForValidate),
 			func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_ANSWERS=") },
 		) {
 		t.Error("only the agent receives the file's path")

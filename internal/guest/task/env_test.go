@@ -15,7 +15,7 @@ func TestCommandEnv(t *testing.T) {
 	t.Setenv("SANDBOX_AGENT_RESCUE_REASON", "x")
 	env := commandEnv(&workorder.Envelope{
 		Order: workorder.Order{
-			TaskID: "T-A1B2C3D4", Spec: workorder.Spec{Env: map[string]string{"A": "project", "KEY": "project", "CI": ""}},
+			TaskID: "T-A1B2C3D4", BoxSpec: workorder.BoxSpec{Env: map[string]string{"A": "project", "KEY": "project", "CI": ""}},
 			Author: workorder.Identity{Name: "Agent", Email: "a@example.org"},
 		},
 		Secrets: map[string]string{"KEY": "secret"},
@@ -50,7 +50,7 @@ func TestVerdictNamesLostServices(t *testing.T) {
 		agent: runner.AgentOutcome{
 			Ending: workorder.Ending{
 				Status:  workorder.StatusFailed,
-				EndedBy: workorder.ByAgent,
+				EndedBy: workorder.EndedByAgent,
 				Reasons: workorder.Because(workorder.ReasonAgent, "it gave up"),
 			},
 		},

@@ -29,7 +29,7 @@ func TestPullOfNothingNew(t *testing.T) {
 		TaskID:   "T-A1B2C3D4",
 		Repo:     "https://github.com/o/app",
 		PR:       &workorder.PullRequest{APIURL: srv.URL + "/api/v3", Repository: "o/app"},
-		Validate: []workorder.Command{{Name: "test", Run: "make test"}},
+		Validate: []workorder.Check{{Name: "test", Run: "make test"}},
 	}}
 	head := strings.Repeat("a1", 20)
 	first := workorder.Result{
@@ -82,7 +82,7 @@ func TestAnswersOfAnApp(t *testing.T) {
 	r := &workorder.Result{
 		Status: workorder.StatusSuccess,
 		Review: []workorder.ReviewAnswer{
-			{Number: 1, Source: workorder.FromThread, Thread: thread, Answer: workorder.AnsweredByReason, Reason: "Because."},
+			{Number: 1, Source: workorder.ReviewFromThread, Thread: thread, Answer: workorder.AnswerReason, Reason: "Because."},
 		},
 	}
 	got, why, err := p.Answer(t.Context(), &workorder.Review{PR: n}, r)

@@ -106,7 +106,7 @@ func (r *Rebaser) Compare(ctx context.Context, out *workorder.Rebased) ([]string
 	out.Moved, out.Text = c.Moved, r.Mask.String(c.Text)
 	for i := range out.Moved {
 		m := &out.Moved[i]
-		m.Subject, m.Why = r.Mask.String(m.Subject), r.Mask.String(m.Why)
+		m.Subject, m.Reason = r.Mask.String(m.Subject), r.Mask.String(m.Reason)
 	}
 	if len(c.Conflicts) > 0 {
 		out.Conflicts = r.masked(c.Conflicts)

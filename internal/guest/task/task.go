@@ -45,7 +45,7 @@ func New(env *workorder.Envelope, models *gateway.Models, cfg runner.Config) *Ta
 	t := &Task{cfg: cfg, only: map[workorder.SecretUse][]string{}}
 	t.cfg.Env = commandEnv(env)
 	for name, value := range env.Secrets {
-		if use := env.Order.SecretUse(name); use != workorder.ForCommands && use != workorder.ForGateway {
+		if use := env.Order.SecretUse(name); use != workorder.SecretForCommands && use != workorder.SecretForGateway {
 			t.only[use] = append(t.only[use], name+"="+value)
 		}
 	}
@@ -71,7 +71,7 @@ func (t *Task) With(use workorder.SecretUse) runner.Config {
 }
 
 // Check rejects an order that the agent cannot work with.
-func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.ForAgent)) }
+func (t *Task) Check() error { return runner.Check(t.cfg.Order, t.env(workorder.SecretForAgent)) }
 
 // Environ returns the current common environment of all commands.
 func (t *Task) Environ() []string { return t.cfg.Env }
@@ -89,7 +89,7 @@ func commandEnv(env *workorder.Envelope) []string {
 	merged := imageEnv(o)
 	maps.Copy(merged, o.Env)
 	for name, value := range env.Secrets {
-		if o.SecretUse(name) == workorder.ForCommands {
+		if o.SecretUse(name) == workorder.SecretForCommands {
 			merged[name] = value
 		}
 	}
@@ -153,7 +153,7 @@ func (t *Task) Lose(text string) {
 // Shell runs a command of setup.
 func (t *Task) Shell(ctx context.Context, name, command string) (exitCode int, tail string, err error) {
 	r := runner.Shell(
-		ctx, t.With(workorder.ForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"},
+		ctx, t.With(workorder.SecretForSetup), runner.ShellCommand{Name: name, Run: command, Log: workorder.LogsDir + "/" + name + ".log"},
 	)
 	if r.ExitCode > 0 && ctx.Err() == nil {
 		return r.ExitCode, r.Tail, nil // the command's own failure, not a stop
@@ -180,7 +180,7 @@ func (t *Task) Continue(c rootgit.CloneResult) {
 
 // Agent runs the agent.
 func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
-	end := t.run(ctx, t.With(workorder.ForAgent))
+	end := t.run(ctx, t.With(workorder.SecretForAgent))
 	end.Usage = t.withSetup(end.Usage)
 	return end
 }
@@ -188,7 +188,7 @@ func (t *Task) Agent(ctx context.Context) boot.AgentEnd {
 // Repair runs the agent once more on checks that failed.
 func (t *Task) Repair(ctx context.Context, round int, checks []workorder.Validation, used workorder.Usage) boot.AgentEnd {
 	t.cfg.Round = round // also of the validation after it
-	cfg := t.With(workorder.ForAgent)
+	cfg := t.With(workorder.SecretForAgent)
 	order := *cfg.Order
 	asked := t.asked
 	asked.Task = order.Task
@@ -283,7 +283,7 @@ func (t *Task) withSetup(agent workorder.Usage) workorder.Usage {
 
 // Validate runs the project's checks.
 func (t *Task) Validate(ctx context.Context) []workorder.Validation {
-	return runner.Validate(ctx, t.With(workorder.ForValidate))
+	return runner.Validate(ctx, t.With(workorder.SecretForValidate))
 }
 
 // Verdict returns the result of the run.

@@ -52,7 +52,7 @@ func TestRead(t *testing.T) {
 			dir := t.TempDir()
 			put(t, filepath.Join(dir, MetadataFile), row.metadata, 0o644)
 			put(t, filepath.Join(dir, "bin", "run"), "#!/bin/sh\n", 0o755)
-			e, err := Read(dir)
+			p, err := Read(dir)
 			got := 0
 			if err != nil {
 				got = len(strings.Split(err.Error(), "\n"))
@@ -60,8 +60,8 @@ func TestRead(t *testing.T) {
 			if got != row.wrong {
 				t.Errorf("%d: %v", got, err)
 			}
-			if err == nil && (e.Name != "a" || e.Program != filepath.Join(dir, "bin", "run")) {
-				t.Errorf("%+v", e)
+			if err == nil && (p.Name != "a" || p.Program != filepath.Join(dir, "bin", "run")) {
+				t.Errorf("%+v", p)
 			}
 		})
 	}
@@ -95,8 +95,8 @@ func TestStdinMode(t *testing.T) {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, MetadataFile), metadata, 0o644)
 		put(t, filepath.Join(dir, "bin", "run"), "", 0o755)
-		if e, err := Read(dir); err != nil || e.CodeArgument != argument {
-			t.Errorf("%s: %+v, %v", metadata, e, err)
+		if p, err := Read(dir); err != nil || p.CodeArgument != argument {
+			t.Errorf("%s: %+v, %v", metadata, p, err)
 		}
 	}
 }
@@ -185,9 +185,9 @@ func TestReplace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e, err := Read(dir)
-	if err != nil || e.Runtime != sandbox.RuntimeBox || e.Program != "" || e.Timeout != 30*time.Second {
-		t.Errorf("%+v, %v", e, err)
+	p, err := Read(dir)
+	if err != nil || p.Runtime != sandbox.RuntimeBox || p.Program != "" || p.Timeout != 30*time.Second {
+		t.Errorf("%+v, %v", p, err)
 	}
 	if list, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(list) != 1 {
 		t.Errorf("%v, %v", list, err)

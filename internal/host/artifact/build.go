@@ -110,15 +110,15 @@ func replaceable(dir string) error {
 
 // fill makes what is in an artifact, in a folder that comes to the place to.
 func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error {
-	e, err := d.environment(dir)
+	p, err := d.environment(dir)
 	if err != nil {
 		return err
 	}
-	argv, err := e.Argv(0)
+	argv, err := p.Argv(0)
 	if err != nil {
 		return err
 	}
-	if e.Runtime == sandbox.RuntimeContainer || len(d.Packages) > 0 {
+	if p.Runtime == sandbox.RuntimeContainer || len(d.Packages) > 0 {
 		if err := b.image(ctx, d); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (b *Builder) fill(ctx context.Context, d *Definition, dir, to string) error
 		"-u\nsa_name=%s sa_image=%s sa_timeout_seconds=%s sa_memory_mb=%d sa_project_mount=%s sa_inherit=%s\nset -- %s\n",
 		text.Shell(d.Name), text.Shell(d.Image), strconv.FormatFloat(d.TimeoutSeconds, 'f', -1, 64), d.MemoryMB, text.Shell(d.Own.ProjectMount),
 		text.Shell(strings.Join(d.Own.Inherit, " ")), text.Shell(argv...))
-	switch e.Runtime {
+	switch p.Runtime {
 	case sandbox.RuntimeJail:
 		if len(d.Packages) > 0 {
 			if err := b.root(ctx, d.Image, dir, to); err != nil {

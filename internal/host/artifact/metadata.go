@@ -96,18 +96,18 @@ func Read(dir string) (code.Preset, error) {
 	case !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0:
 		errs = append(errs, fmt.Errorf("%s is no program that can be run", runFile))
 	}
-	e, err := m.environment(dir)
+	p, err := m.environment(dir)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return code.Preset{}, err
 	}
 	if m.Own == nil {
-		e.Program, e.Driver = run, ""
-		return e, nil
+		p.Program, p.Driver = run, ""
+		return p, nil
 	}
-	if e.Runtime == sandbox.RuntimeJail {
+	if p.Runtime == sandbox.RuntimeJail {
 		switch root, err := filepath.EvalSymlinks(filepath.Join(dir, rootLink)); {
 		case err == nil:
-			e.Root = root
+			p.Root = root
 		case !errors.Is(err, fs.ErrNotExist):
 			return code.Preset{}, fmt.Errorf("its root folder: %w", err)
 		default:
@@ -116,7 +116,7 @@ func Read(dir string) (code.Preset, error) {
 			}
 		}
 	}
-	return e, nil
+	return p, nil
 }
 
 func readMetadata(file string) ([]byte, error) {
@@ -264,22 +264,22 @@ func (m Metadata) check() error {
 }
 
 func (m Metadata) environment(source string) (code.Preset, error) {
-	e := code.Preset{
+	p := code.Preset{
 		Name: m.Name, Source: source, Description: m.Description, Runtime: sandbox.Runtime(cmp.Or(m.Backend, string(sandbox.RuntimeJail))),
 		Timeout: Seconds(m.TimeoutSeconds), MemoryBytes: m.MemoryMB << 20,
 	}
 	if m.Own != nil {
-		e.Image, e.Inherit, e.ProjectMount = m.Own.Image, m.Own.Inherit, m.Own.ProjectMount
+		p.Image, p.Inherit, p.ProjectMount = m.Own.Image, m.Own.Inherit, m.Own.ProjectMount
 	}
 	var err error
-	if e.Interpreter, err = Words(cmp.Or(m.Interpreter, defaultInterpreter)); err != nil {
+	if p.Interpreter, err = Words(cmp.Or(m.Interpreter, defaultInterpreter)); err != nil {
 		return code.Preset{}, err
 	}
-	e.Driver, e.CodeArgument = code.InferDriver(e.Interpreter), code.TakesCodeArgument(e.Interpreter)
+	p.Driver, p.CodeArgument = code.InferDriver(p.Interpreter), code.TakesCodeArgument(p.Interpreter)
 	if m.StdinMode != "" && m.Interpreter != "" {
-		e.CodeArgument = m.StdinMode == modeArgument
+		p.CodeArgument = m.StdinMode == modeArgument
 	}
-	return e, e.Check()
+	return p, p.Check()
 }
 
 // Seconds is a time as metadata has it.

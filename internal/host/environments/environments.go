@@ -78,8 +78,8 @@ func (r *Registry) Reload() (changed bool, err error) {
 
 func (r *Registry) reload() (changed bool, err error) {
 	l := loader{o: r.o, names: map[string]code.Preset{}, seen: map[string]seen{}}
-	for _, e := range code.BuiltinPresets() {
-		l.names[e.Name] = e
+	for _, p := range code.BuiltinPresets() {
+		l.names[p.Name] = p
 	}
 	l.scan()
 	l.look(r.o.File)
@@ -117,8 +117,8 @@ func (r *Registry) Refresh() (changed bool, err error) {
 	return r.reload()
 }
 
-// Environments are those that there are, by name.
-func (r *Registry) Environments() []code.Preset {
+// Presets are those that there are, by name.
+func (r *Registry) Presets() []code.Preset {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
@@ -204,11 +204,11 @@ func (l *loader) scan() {
 			continue
 		}
 		l.lookIn(dir)
-		e, err := artifact.Read(dir)
+		p, err := artifact.Read(dir)
 		if err != nil {
 			l.problem(f.Name(), dir, err)
 			continue
 		}
-		l.add(e)
+		l.add(p)
 	}
 }

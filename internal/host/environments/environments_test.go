@@ -31,17 +31,17 @@ func good(t *testing.T, dir, name string) {
 
 func names(all []code.Preset) string {
 	var s []string
-	for _, e := range all {
-		s = append(s, e.Name)
+	for _, p := range all {
+		s = append(s, p.Name)
 	}
 	return strings.Join(s, " ")
 }
 
 func find(t *testing.T, r *Registry, name string) code.Preset {
 	t.Helper()
-	for _, e := range r.Environments() {
-		if e.Name == name {
-			return e
+	for _, p := range r.Presets() {
+		if p.Name == name {
+			return p
 		}
 	}
 	t.Fatalf("there is no %s", name)
@@ -83,24 +83,24 @@ environments:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(r.Environments()); got != "a b jpy merged node python shell" {
+	if got := names(r.Presets()); got != "a b jpy merged node python shell" {
 		t.Error(got)
 	}
 	if len(warned) != 8 || r.Problem("unset") == nil || r.Problem("nix") == nil || r.Problem("tight") == nil || r.Problem("few") == nil || r.Problem("vm") == nil || r.Problem("gone") == nil || r.Problem("ref") == nil || r.Problem("a") != nil {
 		t.Errorf("%q", warned)
 	}
-	if e := find(t, r, "python"); e.Timeout != 1500*time.Millisecond || e.MemoryBytes != 64<<20 || e.Driver != sandbox.DriverPython || e.Source != file {
-		t.Errorf("%+v", e)
+	if p := find(t, r, "python"); p.Timeout != 1500*time.Millisecond || p.MemoryBytes != 64<<20 || p.Driver != sandbox.DriverPython || p.Source != file {
+		t.Errorf("%+v", p)
 	}
-	if e := find(t, r, "a"); e.Program != filepath.Join(dir, "art", "bin", "run") || e.Timeout != 2*time.Second || e.Driver != "" {
-		t.Errorf("%+v", e)
+	if p := find(t, r, "a"); p.Program != filepath.Join(dir, "art", "bin", "run") || p.Timeout != 2*time.Second || p.Driver != "" {
+		t.Errorf("%+v", p)
 	}
-	e := find(t, r, "b")
-	if strings.Join(e.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !e.Network || !e.CodeArgument || e.CPUs != 0.5 || e.PIDs != 100 || e.Inherit[0] != "TOKEN" || e.Project != dir || e.Runtime != sandbox.RuntimeContainer || e.Driver != "" {
-		t.Errorf("%+v", e)
+	p := find(t, r, "b")
+	if strings.Join(p.Env, " ") != "K=/h/$x N=1 TOKEN=ghp_0123456789abcdefghijklmnop" || !p.Network || !p.CodeArgument || p.CPUs != 0.5 || p.PIDs != 100 || p.Inherit[0] != "TOKEN" || p.Project != dir || p.Runtime != sandbox.RuntimeContainer || p.Driver != "" {
+		t.Errorf("%+v", p)
 	}
-	if e := find(t, r, "jpy"); e.Driver != sandbox.DriverJupyter || e.Kernel != "ir" {
-		t.Errorf("%+v", e)
+	if p := find(t, r, "jpy"); p.Driver != sandbox.DriverJupyter || p.Kernel != "ir" {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -121,7 +121,7 @@ other: 1
 	if err == nil || len(strings.Split(err.Error(), "\n")) != 8 {
 		t.Error(err)
 	}
-	if got := names(r.Environments()); got != "node python shell" {
+	if got := names(r.Presets()); got != "node python shell" {
 		t.Error(got)
 	}
 	if _, err := Open(Options{File: filepath.Join(t.TempDir(), "none"), Named: true}); err == nil {
@@ -176,7 +176,7 @@ func TestRefresh(t *testing.T) {
 		}
 		r.looked = time.Time{}
 		changed, err := r.Refresh()
-		if got := names(r.Environments()); got != want || changed != wantChanged || (err != nil) != wantErr {
+		if got := names(r.Presets()); got != want || changed != wantChanged || (err != nil) != wantErr {
 			t.Errorf("%s, %v, %v", got, changed, err)
 		}
 		r.looked = time.Time{}

@@ -24,7 +24,7 @@ func TestArchiveGoesAlong(t *testing.T) {
 			t.Errorf("box %d: the order says %v, the file is there: %v", n, g.env.Order.Archive, there)
 		}
 		got = append(got, string(in))
-		res := workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout}
+		res := workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout}
 		switch n {
 		case 1, 5, 6:
 			b.WriteFile(workorder.OutDir+"/"+workorder.ArchiveFile, fmt.Append(nil, "files ", n))

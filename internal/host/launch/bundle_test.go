@@ -20,17 +20,17 @@ func TestBundle(t *testing.T) {
 		want workorder.Status
 		exit int
 	}{
-		"only the push failed": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: unpushed}, workorder.StatusSuccess, workorder.ExitOK},
+		"only the push failed": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: unpushed}, workorder.StatusSuccess, workorder.ExitOK},
 		"changes that could not be committed": {workorder.Result{
-			Status: workorder.StatusError, EndedBy: workorder.ByGit,
+			Status: workorder.StatusError, EndedBy: workorder.EndedByGit,
 			Reasons: append(workorder.Because(workorder.ReasonUncommitted, "some of the agent's changes could not be committed"), unpushed...),
 		}, workorder.StatusError, workorder.ExitGit},
-		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.ByAgent, Reasons: workorder.Because(workorder.ReasonLost, "lost"), Uncommitted: true}, workorder.StatusError, workorder.ExitGeneral},
-		"a failed check":        {workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "test")}, workorder.StatusFailed, workorder.ExitTaskFailed},
+		"changes that are lost": {workorder.Result{Status: workorder.StatusError, EndedBy: workorder.EndedByAgent, Reasons: workorder.Because(workorder.ReasonLost, "lost"), Uncommitted: true}, workorder.StatusError, workorder.ExitGeneral},
+		"a failed check":        {workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.EndedByValidation, Reasons: workorder.Because(workorder.ReasonValidation, "test")}, workorder.StatusFailed, workorder.ExitTaskFailed},
 		"a box that does not say which": {workorder.Result{
-			Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Because("", "no route; the commits are kept in work.bundle"),
+			Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: workorder.Because("", "no route; the commits are kept in work.bundle"),
 		}, workorder.StatusError, workorder.ExitGit},
-		"a code for another status": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Reasons: append(workorder.Because(workorder.ReasonTimeout, "30 minutes"), unpushed...)}, workorder.StatusTimeout, workorder.ExitTimeout},
+		"a code for another status": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout, Reasons: append(workorder.Because(workorder.ReasonTimeout, "30 minutes"), unpushed...)}, workorder.StatusTimeout, workorder.ExitTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			res := bundled(t, c.box)

@@ -104,19 +104,19 @@ func (l *Launcher) publish(rec *store.Record, res *workorder.Result) *workorder.
 
 // stillborn ends a run for which no box was started. One that was refused is no task: see refuse.
 func (l *Launcher) stillborn(ctx context.Context, rec *store.Record, cause error) (*workorder.Result, error) {
-	status, by, code := workorder.StatusError, workorder.ByBox, workorder.ReasonNotReady
+	status, by, code := workorder.StatusError, workorder.EndedByBox, workorder.ReasonNotReady
 	switch {
 	case ctx.Err() != nil:
-		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonByUser
+		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonByUser
 		cause = fault.New(workorder.ExitInterrupted, errors.New("you interrupted it before its sandbox was started"), "")
 	case errors.Is(cause, ErrStopped):
-		status, by, code = workorder.StatusInterrupted, workorder.BySignal, workorder.ReasonOnRequest
+		status, by, code = workorder.StatusInterrupted, workorder.EndedBySignal, workorder.ReasonOnRequest
 	case errors.Is(cause, ErrOther):
-		by, code = workorder.ByLease, workorder.ReasonLease
+		by, code = workorder.EndedByLease, workorder.ReasonLease
 	case fault.Code(cause) == workorder.ExitGit:
-		by, code = workorder.ByGit, workorder.ReasonClone
+		by, code = workorder.EndedByGit, workorder.ReasonClone
 	case fault.Code(cause) == workorder.ExitInvalid, fault.Code(cause) == workorder.ExitNoProject:
-		by, code = workorder.ByOrder, workorder.ReasonOrder
+		by, code = workorder.EndedByOrder, workorder.ReasonOrder
 	}
 	res := outcome.Synthesise(rec, func(func(workorder.Event)) error { return nil },
 		workorder.Ending{Status: status, EndedBy: by, Reasons: workorder.Because(code, "%v", cause)}, l.now())

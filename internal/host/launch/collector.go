@@ -130,13 +130,13 @@ func (c collector) lost(rec *store.Record, box *runtime.Box, kind StopKind) *wor
 	vanished := e.Reasons
 	switch c.askedTo(rec.TaskID, kind) {
 	case Killed:
-		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal,
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.EndedBySignal,
 			workorder.Because(workorder.ReasonKilled, "killed on request %s", where)
 	case StoppedSoftly:
-		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.BySignal,
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusInterrupted, workorder.EndedBySignal,
 			append(workorder.Because(workorder.ReasonOnRequest, "stopped on request"), vanished...)
 	case Overdue:
-		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.ByHost,
+		e.Status, e.EndedBy, e.Reasons = workorder.StatusTimeout, workorder.EndedByHost,
 			append(workorder.Because(workorder.ReasonOverdue, "stopped from outside, long after its timeout"), vanished...)
 	case NotStopped:
 	case FoundEnded:
@@ -173,10 +173,10 @@ func (c collector) bundle(ctx context.Context, rec *store.Record, res *workorder
 	// not say which of the two cases it is.
 	before := res.Reasons.Of(workorder.ReasonAsBefore)
 	if len(res.Reasons) == 1+len(before) && res.Reasons.Has(workorder.ReasonPush) && res.Status == workorder.StatusError &&
-		res.EndedBy == workorder.ByGit {
+		res.EndedBy == workorder.EndedByGit {
 		end := workorder.Succeeded()
 		if len(before) > 0 { // a box gives this reason beside a failed push only for what is unproven
-			end = workorder.Ending{Status: workorder.StatusUnproven, EndedBy: workorder.ByValidation, Reasons: before}
+			end = workorder.Ending{Status: workorder.StatusUnproven, EndedBy: workorder.EndedByValidation, Reasons: before}
 		}
 		res.End(end)
 		res.Resumable = false
@@ -191,9 +191,9 @@ func Complete(res *workorder.Result, rec *store.Record) {
 		res.Image = rec.Image
 	}
 	h := rec.Host
-	res.Host.Isolation, res.Host.OCIRuntime, res.Host.EngineVersion = h.Isolation, h.OCIRuntime, h.EngineVersion
-	if res.Host.CgroupVersion == 0 {
-		res.Host.CgroupVersion = h.CgroupVersion
+	res.Platform.Isolation, res.Platform.OCIRuntime, res.Platform.EngineVersion = h.Isolation, h.OCIRuntime, h.EngineVersion
+	if res.Platform.CgroupVersion == 0 {
+		res.Platform.CgroupVersion = h.CgroupVersion
 	}
 	// The run began with the command, before the box.
 	if lead := res.StartedAt.Sub(rec.Begun()); lead > 0 && lead < StartTimeout+CollectTimeout {

@@ -102,7 +102,7 @@ func happy(b *runtimetest.Box) int {
 	g.say(workorder.Event{Type: workorder.EventStepStarted, Name: "clone"})
 	g.say(workorder.Event{Type: workorder.EventStepFinished, Name: "clone", Status: "done"})
 	fmt.Fprintln(b.Stderr, "the guest's own log")
-	return g.end(workorder.StatusSuccess, workorder.ByAgent)
+	return g.end(workorder.StatusSuccess, workorder.EndedByAgent)
 }
 
 // fixture is a launcher on a fake engine.
@@ -178,7 +178,7 @@ func newJob() *job.Job {
 		Owner: "test", Secrets: values(map[string]string{"KEY": "cnry123"}),
 		Git: &workorder.GitCredential{Token: "cnry456"},
 		Order: workorder.Order{
-			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", Spec: workorder.Spec{Image: image, Isolation: workorder.IsolationConfined, SecretNames: []string{"KEY"}, Network: workorder.Network{Mode: workorder.NetworkFull}},
+			Version: workorder.Version, TaskID: id, Mode: workorder.ModeCreate, AttemptID: "0123456789abcdef", Project: "p", Task: "do it", BoxSpec: workorder.BoxSpec{Image: image, Isolation: workorder.IsolationConfined, SecretNames: []string{"KEY"}, Network: workorder.NetworkPolicy{Mode: workorder.NetworkFull}},
 			Repo: "https://git.example/r.git", CloneURL: "https://git.example/r.git", TargetBranch: workorder.Branch(id, "do it"),
 			Harness: workorder.Harness{Name: "command"}, TimeoutMinutes: 1,
 		},

@@ -126,7 +126,7 @@ func (l *Launcher) newRecord(job *job.Job) *store.Record {
 		AttemptID: o.AttemptID, Attempt: max(job.Attempt, 1), Request: job.Request,
 		Keep: job.Keep, LocalRepo: job.LocalRepo, TargetBranch: o.TargetBranch, Harness: o.Harness.Name,
 		Mode: o.Mode, Repo: o.Repo, Branch: o.Branch, Limits: o.Limits,
-		Host: workorder.Host{Isolation: job.Order.Isolation, OCIRuntime: job.Order.OCIRuntime},
+		Host: workorder.Platform{Isolation: job.Order.Isolation, OCIRuntime: job.Order.OCIRuntime},
 	}
 	if job.OutDir != "" {
 		rec.Dir = filepath.Join(job.OutDir, o.TaskID)

@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Status != workorder.StatusSuccess || res.Host.Isolation != "confined" || res.Image.ID != "sha256:1" || res.Repo != j.Order.Repo {
+	if res.Status != workorder.StatusSuccess || res.Platform.Isolation != "confined" || res.Image.ID != "sha256:1" || res.Repo != j.Order.Repo {
 		t.Errorf("result = %+v", res)
 	}
 	var names []string
@@ -103,7 +103,7 @@ func TestBadGround(t *testing.T) {
 		"engine away": {func(f *fixture, _ *job.Job) { f.fake.SetDown(true) }, workorder.ExitBox, ""},
 		"remote refuses": {func(f *fixture, _ *job.Job) {
 			f.Remote = remote{fault.New(workorder.ExitGit, errors.New("refused"), "")}
-		}, workorder.ExitGit, workorder.ByGit},
+		}, workorder.ExitGit, workorder.EndedByGit},
 		"image missing": {func(f *fixture, _ *job.Job) {
 			f.Images = images{err: fault.New(workorder.ExitBox, errors.New("no image"), "")}
 		}, workorder.ExitBox, ""},
@@ -156,7 +156,7 @@ func TestStop(t *testing.T) {
 	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		<-b.Stopped
-		return g.end(workorder.StatusInterrupted, workorder.BySignal)
+		return g.end(workorder.StatusInterrupted, workorder.EndedBySignal)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -191,7 +191,7 @@ func TestKill(t *testing.T) {
 	}()
 	j := newJob()
 	res, err := f.Run(ctx, hard, j)
-	if err != nil || res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || res.Reasons.Code() != workorder.ReasonKilled {
+	if err != nil || res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.EndedBySignal || res.Reasons.Code() != workorder.ReasonKilled {
 		t.Errorf("result %+v, error %v", res, err)
 	}
 	if f.fake.Count() != 0 {
@@ -237,7 +237,7 @@ func TestBrokenStream(t *testing.T) {
 				f.fake.Break()
 			}
 		}
-		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+		return g.end(workorder.StatusSuccess, workorder.EndedByAgent)
 	})
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
@@ -261,7 +261,7 @@ func TestLostOnTheWay(t *testing.T) {
 		g.seq++ // dropped: nobody read the stream
 		line := `{"seq":2,"type":"warning","text":"dropped"}` + "\n"
 		b.WriteFile(workorder.OutDir+"/"+workorder.EventsFile, []byte(line))
-		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+		return g.end(workorder.StatusSuccess, workorder.EndedByAgent)
 	})
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
@@ -290,7 +290,7 @@ func TestEngineDies(t *testing.T) {
 	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		<-on
-		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+		return g.end(workorder.StatusSuccess, workorder.EndedByAgent)
 	})
 	go func() {
 		f.waitFor(t, workorder.EventReady)
@@ -334,7 +334,7 @@ func TestDetached(t *testing.T) {
 		g := newGuest(b)
 		<-on
 		g.say(workorder.Event{Type: workorder.EventAgentText, Text: "later"})
-		return g.end(workorder.StatusFailed, workorder.ByValidation)
+		return g.end(workorder.StatusFailed, workorder.EndedByValidation)
 	})
 	j := newJob()
 	j.Detach = true
@@ -442,7 +442,7 @@ func TestHostileResult(t *testing.T) {
 	_, res := onDisk(t, f.Store, j.Order.TaskID)
 	shown := f.seen[len(f.seen)-1]
 	for where, r := range map[string]*workorder.Result{"on disk": res, "shown": shown.Result} {
-		if r.Status != workorder.StatusError || r.EndedBy != workorder.ByBox || !r.Resumable || r.TaskID != j.Order.TaskID || r.Project != "p" {
+		if r.Status != workorder.StatusError || r.EndedBy != workorder.EndedByBox || !r.Resumable || r.TaskID != j.Order.TaskID || r.Project != "p" {
 			t.Errorf("%s: %+v", where, r)
 		}
 		if r.Repo != j.Order.Repo || r.BaseBranch != "" || r.Branch != "" || r.Pushed || r.HeadSHA != "" || len(r.Warnings) == 0 {

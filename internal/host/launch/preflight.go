@@ -24,7 +24,7 @@ func (st starter) preflight(ctx context.Context, j *job.Job) (runtime.Info, erro
 			remote <- nil
 			return
 		}
-		if o.Mode.GoesOn() {
+		if o.Mode.Continues() {
 			// A later attempt starts from what the remote has of the task; the base may be gone by now.
 			remote <- st.Remote.Answers(ctx, o.CloneURL, j.Git)
 			return

@@ -24,7 +24,7 @@ func TestOutputIsPrivateAndPrintable(t *testing.T) {
 		b.WriteFile(workorder.OutDir+"/evidence/media/x.png", binary)
 		_, _ = b.Stderr.Write([]byte(escape))
 		g.say(workorder.Event{Type: workorder.EventOutput, Text: escape})
-		return g.endAs(workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.ByAgent, Reasons: workorder.Because("", escape), Warnings: []string{escape}})
+		return g.endAs(workorder.Result{Status: workorder.StatusFailed, EndedBy: workorder.EndedByAgent, Reasons: workorder.Because("", escape), Warnings: []string{escape}})
 	})
 	j := newJob()
 	j.OutDir = filepath.Join(t.TempDir(), "out")

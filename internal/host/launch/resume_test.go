@@ -52,9 +52,9 @@ func TestResume(t *testing.T) {
 		n++
 		g.say(workorder.Event{Type: workorder.EventAgentText, Text: fmt.Sprint("box ", n)})
 		if n == 1 {
-			return g.end(workorder.StatusTimeout, workorder.ByTimeout)
+			return g.end(workorder.StatusTimeout, workorder.EndedByTimeout)
 		}
-		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+		return g.end(workorder.StatusSuccess, workorder.EndedByAgent)
 	})
 	j := newJob()
 	j.Keep = true
@@ -99,7 +99,9 @@ func TestResume(t *testing.T) {
 // a box cannot be started there is one of its own.
 func TestResumeBadGround(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(b *runtimetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
+	f := setup(t, func(b *runtimetest.Box) int {
+		return newGuest(b).end(workorder.StatusTimeout, workorder.EndedByTimeout)
+	})
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
@@ -158,7 +160,7 @@ func TestMayLive(t *testing.T) {
 		if g.env.Order.Mode == workorder.ModeCreate {
 			<-over
 		}
-		return g.end(workorder.StatusTimeout, workorder.ByTimeout)
+		return g.end(workorder.StatusTimeout, workorder.EndedByTimeout)
 	})
 	defer close(over)
 	j := newJob()
@@ -285,7 +287,7 @@ func TestOtherAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
-		r := &workorder.Result{TaskID: g.env.Order.TaskID, AttemptID: "ffffffffffffffff", Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent}
+		r := &workorder.Result{TaskID: g.env.Order.TaskID, AttemptID: "ffffffffffffffff", Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent}
 		line, err := r.Encode()
 		if err != nil {
 			panic(err)
@@ -307,9 +309,9 @@ func TestParkedJudged(t *testing.T) {
 		said workorder.Result
 		want bool
 	}{
-		"parked":     {workorder.Result{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &soon}, true},
-		"far":        {workorder.Result{Status: workorder.StatusParked, EndedBy: workorder.ByLimit, ResumeAt: &far}, false},
-		"not parked": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, ResumeAt: &soon}, false},
+		"parked":     {workorder.Result{Status: workorder.StatusParked, EndedBy: workorder.EndedByLimit, ResumeAt: &soon}, true},
+		"far":        {workorder.Result{Status: workorder.StatusParked, EndedBy: workorder.EndedByLimit, ResumeAt: &far}, false},
+		"not parked": {workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout, ResumeAt: &soon}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, func(b *runtimetest.Box) int {
@@ -340,7 +342,9 @@ func TestParkedJudged(t *testing.T) {
 // next one has begun.
 func TestWatchPast(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(b *runtimetest.Box) int { return newGuest(b).end(workorder.StatusTimeout, workorder.ByTimeout) })
+	f := setup(t, func(b *runtimetest.Box) int {
+		return newGuest(b).end(workorder.StatusTimeout, workorder.EndedByTimeout)
+	})
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
 		t.Fatal(err)
@@ -389,7 +393,7 @@ func TestBundleGoesAlong(t *testing.T) {
 		if n != 2 {
 			b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, fmt.Append(nil, "bundle ", n))
 		}
-		return g.end(workorder.StatusError, workorder.ByGit)
+		return g.end(workorder.StatusError, workorder.EndedByGit)
 	})
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
@@ -417,12 +421,12 @@ func TestBundleOutlived(t *testing.T) {
 		in, _ := b.ReadFile(workorder.BundleIn)
 		got = append(got, string(in))
 		if n == 2 {
-			return g.endAs(workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Pushed: true, Branch: g.env.Order.TargetBranch})
+			return g.endAs(workorder.Result{Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout, Pushed: true, Branch: g.env.Order.TargetBranch})
 		}
 		if n == 1 || n == 4 {
 			b.WriteFile(workorder.OutDir+"/"+workorder.BundleFile, fmt.Append(nil, "bundle ", n))
 		}
-		return g.end(workorder.StatusError, workorder.ByGit)
+		return g.end(workorder.StatusError, workorder.EndedByGit)
 	})
 	j := newJob()
 	if _, err := f.Run(t.Context(), nil, j); err != nil {
@@ -444,7 +448,7 @@ func TestAttemptNumber(t *testing.T) {
 	t.Parallel()
 	for says, want := range map[int]int{0: 3, 2: 2, 5: 5, -1: 3, 1 << 40: 3} {
 		f := setup(t, func(b *runtimetest.Box) int {
-			return newGuest(b).endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.ByAgent, Attempt: says})
+			return newGuest(b).endAs(workorder.Result{Status: workorder.StatusSuccess, EndedBy: workorder.EndedByAgent, Attempt: says})
 		})
 		j := newJob()
 		j.Attempt = 3

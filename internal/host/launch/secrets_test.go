@@ -37,7 +37,7 @@ func TestSecretsComeLast(t *testing.T) {
 	f := setup(t, func(b *runtimetest.Box) int {
 		g := newGuest(b)
 		got = g.env.Secrets
-		return g.end(workorder.StatusSuccess, workorder.ByAgent)
+		return g.end(workorder.StatusSuccess, workorder.EndedByAgent)
 	})
 	asked := &asking{Fake: f.fake}
 	f.Engine = asked

@@ -62,7 +62,7 @@ func TestStopBeforeBox(t *testing.T) {
 			if err := <-ended; fault.Code(err) != workorder.ExitInterrupted {
 				t.Errorf("%v", err)
 			}
-			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.BySignal || res.Reasons.Code() != workorder.ReasonOnRequest || f.fake.Count() != 0 {
+			if res.Status != workorder.StatusInterrupted || res.EndedBy != workorder.EndedBySignal || res.Reasons.Code() != workorder.ReasonOnRequest || f.fake.Count() != 0 {
 				t.Errorf("%+v, %d boxes", res, f.fake.Count())
 			}
 			// A request to this attempt does not hold for the next one.
@@ -94,7 +94,7 @@ func TestStopWhileStarting(t *testing.T) {
 			f := setup(t, func(b *runtimetest.Box) int {
 				g := newGuest(b)
 				<-b.Stopped
-				return g.end(workorder.StatusInterrupted, workorder.BySignal)
+				return g.end(workorder.StatusInterrupted, workorder.EndedBySignal)
 			})
 			j := newJob()
 			j.Detach = detach

@@ -312,7 +312,7 @@ func (g *Resolved) Standing(ctx context.Context, find *credentials.Finder) (valu
 func (g *Resolved) AgentSecrets(ctx context.Context, find *credentials.Finder) (map[string]string, error) {
 	var own []projects.Secret
 	for _, s := range g.Project.Secrets {
-		if s.Use == workorder.ForAgent {
+		if s.Use == workorder.SecretForAgent {
 			own = append(own, s)
 		}
 	}

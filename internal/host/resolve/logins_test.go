@@ -85,7 +85,7 @@ func (m *machine) wants(has bool, asked int) *Resolved {
 	if !has && (fault.Code(err) != workorder.ExitInvalid || strings.Contains(err.Error()+fault.Hint(err), "cnry")) {
 		m.t.Errorf("%v", err)
 	}
-	if has && g.Job.Order.SecretUse("CLAUDE_CODE_OAUTH_TOKEN") != workorder.ForGateway {
+	if has && g.Job.Order.SecretUse("CLAUDE_CODE_OAUTH_TOKEN") != workorder.SecretForGateway {
 		m.t.Error("the agent gets the login")
 	}
 	return g

@@ -275,7 +275,7 @@ func (g *Resolved) Order(in projects.OrderInput) error {
 			g.Job.Order.PR = nil
 			g.Job.Warnings = append(g.Job.Warnings, "no pull request will be opened: it would go into a branch, and "+order.Branch+" is none")
 		}
-		if names := uncommitted(g.Local, p.File); names != "" && !order.Mode.GoesOn() {
+		if names := uncommitted(g.Local, p.File); names != "" && !order.Mode.Continues() {
 			g.Job.Warnings = append(g.Job.Warnings, "uncommitted changes in "+g.Local.Path+" ("+names+") are not part of the run: it starts from "+
 				"the last commit of "+order.Branch)
 		}

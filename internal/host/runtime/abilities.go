@@ -106,7 +106,7 @@ type Prober interface {
 type Networker interface {
 	// SetNetwork puts the sandbox onto another network at once: what reaches it by Stander.Stream goes on. A mode that
 	// is not among the capabilities of such sandboxes is ErrUnsupported. To set the mode that it has is not an error.
-	SetNetwork(ctx context.Context, id string, n workorder.Network) error
+	SetNetwork(ctx context.Context, id string, n workorder.NetworkPolicy) error
 }
 
 // Snapshot is what a sandbox without a task had in its file system.

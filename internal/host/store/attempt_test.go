@@ -43,7 +43,7 @@ func outputs(t *testing.T, dir string) map[string]string {
 func finished(t *testing.T) (*Store, *Record) {
 	t.Helper()
 	s := New(t.TempDir())
-	r := &Record{TaskID: task, AttemptID: "00000000000000a1", Attempt: 1, Collected: true, Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout, Box: "box"}
+	r := &Record{TaskID: task, AttemptID: "00000000000000a1", Attempt: 1, Collected: true, Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout, Box: "box"}
 	lock, err := s.Create(r)
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	type plain Record // without this method
 	return json.Marshal(struct {
 		plain
-		workorder.Said
-	}{plain(r), r.Reasons.Said()})
+		workorder.LegacyReason
+	}{plain(r), r.Reasons.Legacy()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, and records of older versions.
@@ -22,7 +22,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	type plain Record // without this method
 	both := struct {
 		*plain
-		workorder.Said
+		workorder.LegacyReason
 	}{plain: (*plain)(r)}
 	err := json.Unmarshal(b, &both)
 	r.Reasons = both.Listed(r.Reasons)
@@ -34,8 +34,8 @@ func (a Attempt) MarshalJSON() ([]byte, error) {
 	type plain Attempt // without this method
 	return json.Marshal(struct {
 		plain
-		workorder.Said
-	}{plain(a), a.Reasons.Said()})
+		workorder.LegacyReason
+	}{plain(a), a.Reasons.Legacy()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, and records of older versions.
@@ -43,7 +43,7 @@ func (a *Attempt) UnmarshalJSON(b []byte) error {
 	type plain Attempt // without this method
 	both := struct {
 		*plain
-		workorder.Said
+		workorder.LegacyReason
 	}{plain: (*plain)(a)}
 	err := json.Unmarshal(b, &both)
 	a.Reasons = both.Listed(a.Reasons)

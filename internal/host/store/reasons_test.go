@@ -28,15 +28,15 @@ func TestReasons(t *testing.T) {
 		t.Errorf("the first attempt: %+v, %v", was, err)
 	}
 	var older struct {
-		workorder.Said
-		Former []workorder.Said
+		workorder.LegacyReason
+		Former []workorder.LegacyReason
 	}
 	b, err := os.ReadFile(filepath.Join(s.TaskDir(task), recordFile))
 	if err == nil {
 		err = json.Unmarshal(b, &older)
 	}
-	if err != nil || older.Said != (workorder.Said{Reason: "x; y", ReasonCode: workorder.ReasonAgent}) ||
-		len(older.Former) != 1 || older.Former[0] != (workorder.Said{Reason: "30 minutes; no route", ReasonCode: workorder.ReasonTimeout}) {
+	if err != nil || older.LegacyReason != (workorder.LegacyReason{Reason: "x; y", ReasonCode: workorder.ReasonAgent}) ||
+		len(older.Former) != 1 || older.Former[0] != (workorder.LegacyReason{Reason: "30 minutes; no route", ReasonCode: workorder.ReasonTimeout}) {
 		t.Errorf("as an older version reads it: %+v, %v", older, err)
 	}
 }
@@ -59,7 +59,7 @@ func TestReasonsOfAnOlderVersion(t *testing.T) {
 	if a := r.Former[0]; !slices.Equal(a.Reasons, workorder.Because(workorder.ReasonTimeout, "30 minutes")) || a.Box != "b" {
 		t.Errorf("%+v", a)
 	}
-	if a := r.Former[1]; a.Reasons != nil || a.EndedBy != workorder.ByAgent {
+	if a := r.Former[1]; a.Reasons != nil || a.EndedBy != workorder.EndedByAgent {
 		t.Errorf("%+v", a)
 	}
 }

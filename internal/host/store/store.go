@@ -73,14 +73,14 @@ type Record struct {
 	EndedBy    workorder.EndedBy `json:"ended_by,omitempty"`
 	FinishedAt time.Time         `json:"finished_at,omitzero"`
 	// ResumeAt is when a parked task can continue; nil if that is not known.
-	ResumeAt  *time.Time        `json:"resume_at,omitempty"`
-	Companion *statedir.Process `json:"companion,omitempty"`
-	Host      workorder.Host    `json:"host"`
-	Image     workorder.Image   `json:"image"`
-	Harness   string            `json:"harness,omitempty"`
-	Mode      workorder.Mode    `json:"mode,omitempty"`
-	Repo      string            `json:"repo,omitempty"`
-	Branch    string            `json:"branch,omitempty"`
+	ResumeAt  *time.Time         `json:"resume_at,omitempty"`
+	Companion *statedir.Process  `json:"companion,omitempty"`
+	Host      workorder.Platform `json:"host"`
+	Image     workorder.Image    `json:"image"`
+	Harness   string             `json:"harness,omitempty"`
+	Mode      workorder.Mode     `json:"mode,omitempty"`
+	Repo      string             `json:"repo,omitempty"`
+	Branch    string             `json:"branch,omitempty"`
 	// Reasons are those of the last attempt's end (see reasons.go).
 	Reasons workorder.Reasons `json:"reasons,omitempty"`
 	// Steps are the host's own steps before the first one of the box.

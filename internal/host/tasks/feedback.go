@@ -132,7 +132,7 @@ func ParseFeedback(text string) (file FeedbackFile) {
 	}
 	for _, p := range parts {
 		file.items = append(file.items, workorder.ReviewItem{
-			Source: workorder.FromFile, Command: true, Notes: []workorder.ReviewNote{{Author: "you", Trusted: true, Text: p}},
+			Source: workorder.ReviewFromFile, Command: true, Notes: []workorder.ReviewNote{{Author: "you", Trusted: true, Text: p}},
 		})
 	}
 	return file

@@ -53,7 +53,7 @@ func (w *world) Collect(_ context.Context, rec *store.Record) error {
 	if w.live {
 		return launch.ErrRunning
 	}
-	rec.Collected, rec.Status, rec.EndedBy, rec.Box = true, workorder.StatusTimeout, workorder.ByTimeout, "box"
+	rec.Collected, rec.Status, rec.EndedBy, rec.Box = true, workorder.StatusTimeout, workorder.EndedByTimeout, "box"
 	return nil
 }
 
@@ -77,13 +77,13 @@ func (w *world) Job(_ context.Context, s State, next Action) (*job.Job, error) {
 // TestFlow: what Next decides is done, under the lock where it has to be, and comes back as values.
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	ours := state(attemptOf("a1", workorder.StatusTimeout, workorder.ByTimeout))
+	ours := state(attemptOf("a1", workorder.StatusTimeout, workorder.EndedByTimeout))
 	ours.State.TargetBranch = here0
-	reset := state(attemptOf("b1", workorder.StatusParked, workorder.ByLimit))
+	reset := state(attemptOf("b1", workorder.StatusParked, workorder.EndedByLimit))
 	soon := time.Now().Add(10 * time.Millisecond) // however late the test is: a limit that has reset is asked for again
 	reset.State.Last().ResumeAt = &soon
 	finished := state(attemptOf("b1", done0, agent))
-	timeout, running := ended(workorder.StatusTimeout, workorder.ByTimeout), ended("", "", runs)
+	timeout, running := ended(workorder.StatusTimeout, workorder.EndedByTimeout), ended("", "", runs)
 	for name, c := range map[string]struct {
 		asked  Asked
 		rec    *store.Record

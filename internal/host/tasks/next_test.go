@@ -64,7 +64,7 @@ const (
 	there  = "agent/" + id + "-y" // the one that the remote's state names
 	modeC  = workorder.ModeContinue
 	done0  = workorder.StatusSuccess
-	agent  = workorder.ByAgent
+	agent  = workorder.EndedByAgent
 	failed = workorder.StatusFailed
 )
 
@@ -77,18 +77,18 @@ func again(a Attempt) Action { return Action{Do: BeginAgain, Attempt: a} }
 func TestNext(t *testing.T) {
 	t.Parallel()
 	success := ended(done0, agent)
-	timeout := ended(workorder.StatusTimeout, workorder.ByTimeout)
+	timeout := ended(workorder.StatusTimeout, workorder.EndedByTimeout)
 	running := ended("", "", runs)
-	parkedTill := ended(workorder.StatusParked, workorder.ByLimit, until(&later))
-	parkedPast := ended(workorder.StatusParked, workorder.ByLimit, until(&past))
-	parkedOpen := ended(workorder.StatusParked, workorder.ByLimit)
-	twice := ended(workorder.StatusParked, workorder.ByLimit, func(r *store.Record) {
+	parkedTill := ended(workorder.StatusParked, workorder.EndedByLimit, until(&later))
+	parkedPast := ended(workorder.StatusParked, workorder.EndedByLimit, until(&past))
+	parkedOpen := ended(workorder.StatusParked, workorder.EndedByLimit)
+	twice := ended(workorder.StatusParked, workorder.EndedByLimit, func(r *store.Record) {
 		r.Attempt, r.Former = 2, []store.Attempt{{ID: "a0", Number: 1, Status: workorder.StatusParked}}
 	})
 	ask := do(AskRemote)
-	ours := state(attemptOf("a1", workorder.StatusTimeout, workorder.ByTimeout)) // the attempt that the record knows
+	ours := state(attemptOf("a1", workorder.StatusTimeout, workorder.EndedByTimeout)) // the attempt that the record knows
 	theirs := func(status workorder.Status, by workorder.EndedBy) *Remote { return state(attemptOf("b1", status, by)) }
-	theirsParked := theirs(workorder.StatusParked, workorder.ByLimit)
+	theirsParked := theirs(workorder.StatusParked, workorder.EndedByLimit)
 	theirsParked.State.Last().ResumeAt = &later
 	unread := &Remote{Repo: "r", Known: true, Warning: "broken"}
 	oneBranch := &Remote{Repo: "r", Known: true, Branches: []string{"agent/" + id}}
@@ -104,7 +104,7 @@ func TestNext(t *testing.T) {
 		return on
 	}
 	away := &Remote{Err: errors.New("away")}
-	planThere := state(workorder.Attempt{ID: "b1", Mode: workorder.ModePlan, Status: workorder.StatusTimeout, EndedBy: workorder.ByTimeout})
+	planThere := state(workorder.Attempt{ID: "b1", Mode: workorder.ModePlan, Status: workorder.StatusTimeout, EndedBy: workorder.EndedByTimeout})
 
 	create := func(s State) State { s.Verb, s.IfExists = Create, true; return s }
 	revise := func(s State) State { s.Verb = Revise; return s }
@@ -153,18 +153,18 @@ func TestNext(t *testing.T) {
 		"if it exists: it is over and not collected":       {running, nil, with{create}, do(Collect), "", 0},
 		"if it exists: it was cut short":                   {timeout, nil, with{create}, ask, "", 0},
 		"if it exists: it is done":                         {success, nil, with{create}, do(Report), "", 0},
-		"if it exists: it failed, which is an answer":      {ended(failed, workorder.ByValidation), nil, with{create}, do(Report), "", 0},
-		"if it exists: another command continued it":       {ended(workorder.StatusTimeout, workorder.ByTimeout, anothers), nil, with{create}, do(Report), "", 0},
+		"if it exists: it failed, which is an answer":      {ended(failed, workorder.EndedByValidation), nil, with{create}, do(Report), "", 0},
+		"if it exists: another command continued it":       {ended(workorder.StatusTimeout, workorder.EndedByTimeout, anothers), nil, with{create}, do(Report), "", 0},
 		"if it exists: it is parked":                       {parkedTill, nil, with{create}, at(Report, later), "", 0},
 		"if it exists: its limit has reset":                {parkedPast, nil, with{create}, ask, "", 0},
-		"if it exists: no box accepted its order":          {ended(workorder.StatusError, workorder.ByOrder), nil, with{create}, ask, "", 0},
-		"if it exists: it never had a box":                 {ended(failed, workorder.ByServices, noBox), nil, with{create}, ask, "", 0},
+		"if it exists: no box accepted its order":          {ended(workorder.StatusError, workorder.EndedByOrder), nil, with{create}, ask, "", 0},
+		"if it exists: it never had a box":                 {ended(failed, workorder.EndedByServices, noBox), nil, with{create}, ask, "", 0},
 		"if it exists: the remote does not answer here":    {timeout, away, with{create}, Action{}, "", workorder.ExitGeneral},
 		"if it exists elsewhere: it is done":               {nil, theirs(done0, agent), with{create}, do(ReportRemote), "", 0},
 		"if it exists here, done by another machine":       {timeout, theirs(done0, agent), with{create}, do(ReportRemote), "", 0},
 		"if it exists elsewhere: it is parked":             {nil, theirsParked, with{create}, at(ReportRemote, later), "", 0},
 		"if it exists elsewhere: it may run":               {nil, theirs("", ""), with{create, says("x")}, goes(Attempt{Mode: modeC, Text: "x", Branch: there, Base: "trunk", Number: 2}), "", 0},
-		"if it exists elsewhere: it was refused":           {nil, theirs(workorder.StatusError, workorder.ByOrder), with{create}, goes(Attempt{Mode: modeC, Branch: there, Base: "trunk", Number: 2}), "", 0},
+		"if it exists elsewhere: it was refused":           {nil, theirs(workorder.StatusError, workorder.EndedByOrder), with{create}, goes(Attempt{Mode: modeC, Branch: there, Base: "trunk", Number: 2}), "", 0},
 		"rehearse, if it exists: nobody knows it":          {nil, nothing, with{create, dry}, begins, "", 0},
 		"rehearse, if it exists elsewhere: it is done":     {nil, theirs(done0, agent), with{create, dry}, goes(Attempt{Mode: modeC, Branch: there, Base: "trunk", Number: 2}), "", 0},
 		"if it exists: only saved work, the branch is new": {nil, saved, with{create, says("x")}, goes(Attempt{Mode: modeC, Text: "x"}), "", 0},
@@ -183,20 +183,20 @@ func TestNext(t *testing.T) {
 		"continue: there were no changes":               {ended(workorder.StatusNoChanges, agent), nil, nil, Action{}, Done, workorder.ExitGeneral},
 		"continue: it has a plan":                       {ended(workorder.StatusPlanned, agent), nil, nil, Action{}, Done, workorder.ExitGeneral},
 		"continue: done, and there is more to do":       {success, nil, with{says("more")}, ask, "", 0},
-		"continue: it failed, and another try is asked": {ended(failed, workorder.ByValidation), nil, nil, ask, "", 0},
+		"continue: it failed, and another try is asked": {ended(failed, workorder.EndedByValidation), nil, nil, ask, "", 0},
 		"continue: the next attempt": {
-			ended(workorder.StatusTimeout, workorder.ByTimeout, func(r *store.Record) { r.TargetBranch = there }), ours, nil,
+			ended(workorder.StatusTimeout, workorder.EndedByTimeout, func(r *store.Record) { r.TargetBranch = there }), ours, nil,
 			goes(Attempt{Mode: modeC, Branch: there, Base: "main", Number: 2}), "", 0,
 		},
 		"continue: the record's branch is not the remote's":  {timeout, ours, nil, Action{}, OtherBranch, workorder.ExitUsage},
 		"continue: the branch named is not the remote's":     {nil, ours, with{onBranch("agent/" + id)}, Action{}, OtherBranch, workorder.ExitUsage},
 		"continue: the remote has nothing of it":             {timeout, nothing, with{ordered}, again(Attempt{Mode: workorder.ModeCreate, Text: "the order's", Branch: here0, Base: "main", Lost: true}), "", 0},
-		"continue: the remote has nothing, and it never ran": {ended(workorder.StatusError, workorder.ByBox, noBox), nothing, with{ordered, says("mine")}, again(Attempt{Mode: workorder.ModeCreate, Text: "mine", Branch: here0, Base: "main"}), "", 0},
+		"continue: the remote has nothing, and it never ran": {ended(workorder.StatusError, workorder.EndedByBox, noBox), nothing, with{ordered, says("mine")}, again(Attempt{Mode: workorder.ModeCreate, Text: "mine", Branch: here0, Base: "main"}), "", 0},
 		"continue: the remote has nothing, nor is its text":  {timeout, nothing, nil, Action{}, NoText, workorder.ExitNotFound},
-		"continue: the remote has nothing of a plan":         {ended(workorder.StatusTimeout, workorder.ByTimeout, plan), nothing, with{ordered}, Action{}, IsPlan, workorder.ExitUsage},
-		"plan again: the remote has nothing of the plan":     {ended(workorder.StatusTimeout, workorder.ByTimeout, plan), nothing, with{create, ordered, withPlan}, again(Attempt{Mode: workorder.ModePlan, Text: "the order's", Branch: here0, Base: "main", Lost: true}), "", 0},
+		"continue: the remote has nothing of a plan":         {ended(workorder.StatusTimeout, workorder.EndedByTimeout, plan), nothing, with{ordered}, Action{}, IsPlan, workorder.ExitUsage},
+		"plan again: the remote has nothing of the plan":     {ended(workorder.StatusTimeout, workorder.EndedByTimeout, plan), nothing, with{create, ordered, withPlan}, again(Attempt{Mode: workorder.ModePlan, Text: "the order's", Branch: here0, Base: "main", Lost: true}), "", 0},
 		"plan: a task that was begun":                        {timeout, nothing, with{create, ordered, withPlan}, Action{}, IsNoPlan, workorder.ExitUsage},
-		"plan: a task that never had a box":                  {ended(workorder.StatusError, workorder.ByBox, noBox), nothing, with{create, ordered, withPlan}, again(Attempt{Mode: workorder.ModePlan, Text: "the order's", Branch: here0, Base: "main"}), "", 0},
+		"plan: a task that never had a box":                  {ended(workorder.StatusError, workorder.EndedByBox, noBox), nothing, with{create, ordered, withPlan}, again(Attempt{Mode: workorder.ModePlan, Text: "the order's", Branch: here0, Base: "main"}), "", 0},
 		"plan: a task that the remote knows":                 {nil, ours, with{create, withPlan}, Action{}, IsNoPlan, workorder.ExitUsage},
 		"plan: one that the remote knows as a plan":          {nil, planThere, with{create, withPlan}, goes(Attempt{Mode: workorder.ModePlan, Branch: there, Base: "trunk", Number: 2}), "", 0},
 		"continue: a plan":                                   {nil, planThere, nil, Action{}, IsPlan, workorder.ExitUsage},
@@ -224,7 +224,7 @@ func TestNext(t *testing.T) {
 		"parked on another machine":                  {nil, theirsParked, nil, at(ReportRemote, later), "", 0},
 		"parked on another machine: wait":            {nil, theirsParked, with{wait}, at(AwaitLimit, later), "", 0},
 		"parked on another machine: try now":         {nil, theirsParked, with{atOnce}, goes(Attempt{Mode: modeC, Branch: there, Base: "trunk", Number: 2}), "", 0},
-		"parked on another machine, open: wait":      {nil, theirs(workorder.StatusParked, workorder.ByLimit), with{wait}, guess(limitFirst), "", 0},
+		"parked on another machine, open: wait":      {nil, theirs(workorder.StatusParked, workorder.EndedByLimit), with{wait}, guess(limitFirst), "", 0},
 		"parked: revise waits for the limit as well": {parkedTill, nil, with{revise}, at(Report, later), "", 0},
 		"parked: rebase asks no model":               {parkedTill, nil, with{rebase}, ask, "", 0},
 
@@ -238,7 +238,7 @@ func TestNext(t *testing.T) {
 		"rebase: done is no obstacle":          {success, nil, with{rebase}, ask, "", 0},
 		"rebase: it runs":                      {running, nil, with{rebase, inBox}, Action{}, Running, workorder.ExitGeneral},
 		"rebase: the remote has nothing":       {timeout, nothing, with{rebase, ordered}, Action{}, Unknown, workorder.ExitNotFound},
-		"rebase: failed elsewhere":             {nil, theirs(failed, workorder.ByValidation), with{rebase}, goes(Attempt{Mode: workorder.ModeRebase, Branch: there, Base: "trunk", Number: 2}), "", 0},
+		"rebase: failed elsewhere":             {nil, theirs(failed, workorder.EndedByValidation), with{rebase}, goes(Attempt{Mode: workorder.ModeRebase, Branch: there, Base: "trunk", Number: 2}), "", 0},
 		"rebase: nobody knows it":              {nil, nothing, with{rebase}, Action{}, Unknown, workorder.ExitNotFound},
 		"rehearse to rebase what is known":     {success, oneBranch, with{rebase, dry}, goes(Attempt{Mode: workorder.ModeRebase, Branch: here0, Base: "main"}), "", 0},
 		"rehearse to rebase what nobody knows": {success, nothing, with{rebase, dry}, Action{}, Unknown, workorder.ExitNotFound},

@@ -183,7 +183,7 @@ type ending struct {
 
 func endingHere(r *store.Record) ending {
 	return ending{
-		status: r.Status, by: r.EndedBy, resumeAt: r.ResumeAt, began: r.Box != "" && r.EndedBy != workorder.ByOrder, at: r.FinishedAt,
+		status: r.Status, by: r.EndedBy, resumeAt: r.ResumeAt, began: r.Box != "" && r.EndedBy != workorder.EndedByOrder, at: r.FinishedAt,
 		parked: parkedInARow(r.Attempts(), func(a store.Attempt) workorder.Status { return a.Status }),
 	}
 }
@@ -191,7 +191,7 @@ func endingHere(r *store.Record) ending {
 func endingElsewhere(s *workorder.State) ending {
 	last := s.Last()
 	return ending{
-		status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.ByOrder, at: last.EndedAt,
+		status: last.Status, by: last.EndedBy, resumeAt: last.ResumeAt, began: last.EndedBy != workorder.EndedByOrder, at: last.EndedAt,
 		parked: parkedInARow(s.Attempts, func(a workorder.Attempt) workorder.Status { return a.Status }),
 	}
 }

@@ -176,7 +176,7 @@ func networkAsks(p *projects.Project, u User) (list []Ask) {
 // gateway gets, under the name that it has here.
 func harnessKey(p *projects.Project, s projects.Secret, from projects.Ref) bool {
 	api := workorder.ModelAPIOfKey(from.Target)
-	return from.Scheme == projects.SecretEnv && s.Use == workorder.ForGateway && api != "" && api == routeOf(p, s.Name) &&
+	return from.Scheme == projects.SecretEnv && s.Use == workorder.SecretForGateway && api != "" && api == routeOf(p, s.Name) &&
 		slices.Contains(p.Harness.APIs(), api)
 }
 
@@ -203,9 +203,9 @@ func meaning(s projects.Secret, from projects.Ref) string {
 		projects.SecretLogin: "the login of an agent on this machine",
 	}[from.Scheme]
 	who := map[workorder.SecretUse]string{
-		workorder.ForCommands: "the repository's commands and the agent", workorder.ForSetup: "the repository's setup commands",
-		workorder.ForAgent: "the agent", workorder.ForValidate: "the repository's validate commands",
-		workorder.ForGateway: "the server of the agent's models",
+		workorder.SecretForCommands: "the repository's commands and the agent", workorder.SecretForSetup: "the repository's setup commands",
+		workorder.SecretForAgent: "the agent", workorder.SecretForValidate: "the repository's validate commands",
+		workorder.SecretForGateway: "the server of the agent's models",
 	}[s.Use]
 	return what + " is given to " + who
 }

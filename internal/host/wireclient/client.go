@@ -42,19 +42,19 @@ const (
 )
 
 var (
-	// ErrLost means that the stream to the guest has ended. What runs in the sandbox may run on.
-	ErrLost = errors.New("the connection to the sandbox was lost")
-	// ErrUnsent means that the stream had ended before a request was sent, so that it can be sent again over another
-	// one. Such an error holds ErrLost, too.
-	ErrUnsent = fmt.Errorf("%w before", ErrLost)
+	// ErrConnectionLost means that the stream to the guest has ended. What runs in the sandbox may run on.
+	ErrConnectionLost = errors.New("the connection to the sandbox was lost")
+	// ErrNotSent means that the stream had ended before a request was sent, so that it can be sent again over another
+	// one. Such an error holds ErrConnectionLost, too.
+	ErrNotSent = fmt.Errorf("%w before", ErrConnectionLost)
 	// ErrLate means that a sandbox said nothing for longer than a command's timeout: it does not run, or its machine is
-	// stuck. Such an error holds ErrLost, too.
-	ErrLate = fmt.Errorf("%w: it did not answer in time", ErrLost)
+	// stuck. Such an error holds ErrConnectionLost, too.
+	ErrLate = fmt.Errorf("%w: it did not answer in time", ErrConnectionLost)
 	// ErrVersion means that the guest is of another version.
 	ErrVersion = errors.New("the sandbox is of another version")
 )
 
-// Client talks to one guest. Its methods may be called concurrently; their errors are a *wire.Error of the guest, or hold ErrLost, or
+// Client talks to one guest. Its methods may be called concurrently; their errors are a *wire.Error of the guest, or hold ErrConnectionLost, or
 // the context's.
 type Client struct {
 	conn  net.Conn
@@ -66,10 +66,10 @@ type Client struct {
 func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	conn, ok := stream.(net.Conn)
 	if !ok {
-		conn = streamConn{stream, bare{}}
+		conn = streamConn{stream, noAddrConn{}}
 	}
 	over := make(chan struct{})
-	conn = &watched{Conn: conn, closed: sync.OnceFunc(func() { close(over) })}
+	conn = &notifyConn{Conn: conn, closed: sync.OnceFunc(func() { close(over) })}
 	var taken atomic.Bool
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
@@ -86,7 +86,7 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 				case <-ctx.Done():
 				case <-time.After(poolTime):
 				}
-				return nil, ErrUnsent
+				return nil, ErrNotSent
 			},
 			HTTP2: &http.HTTP2Config{
 				SendPingTimeout: pingAfter, PingTimeout: pingTime, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer,
@@ -111,12 +111,12 @@ func New(ctx context.Context, stream io.ReadWriteCloser) (*Client, error) {
 	return c, nil
 }
 
-type watched struct {
+type notifyConn struct {
 	net.Conn
 	closed func()
 }
 
-func (w *watched) Close() error {
+func (w *notifyConn) Close() error {
 	w.closed()
 	return w.Conn.Close()
 }
@@ -139,9 +139,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if len(query) > 0 {
 		u += "?" + query.Encode()
 	}
-	var begun *touched
+	var begun *readTracker
 	if body != nil {
-		begun = &touched{Reader: body}
+		begun = &readTracker{Reader: body}
 		body = begun
 	}
 	r, err := http.NewRequestWithContext(ctx, method, u, body)
@@ -155,9 +155,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		}
 		// The transport found the stream closed with the request's first bytes: what a guest acts upon comes after them.
 		if errors.Is(err, net.ErrClosed) && (begun == nil || !begun.read.Load()) {
-			return nil, fmt.Errorf("%w: %w", ErrUnsent, err)
+			return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", ErrConnectionLost, err)
 	}
 	if answer.StatusCode != http.StatusOK {
 		defer answer.Body.Close()
@@ -171,7 +171,7 @@ func errorOf(answer *http.Response) error {
 	e := &wire.Error{}
 	b, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLost, err)
+		return fmt.Errorf("%w: %w", ErrConnectionLost, err)
 	}
 	if json.Unmarshal(b, e) != nil || !e.Code.Known() {
 		e = &wire.Error{Code: wire.CodeFailed, Text: "the sandbox answers " + answer.Status}
@@ -199,7 +199,7 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, documen
 	defer answer.Body.Close()
 	body := io.LimitReader(answer.Body, wire.MaxDocument)
 	if err := json.NewDecoder(body).Decode(document); err != nil {
-		return fmt.Errorf("%w: read %s: %w", ErrLost, path, err)
+		return fmt.Errorf("%w: read %s: %w", ErrConnectionLost, path, err)
 	}
 	_, _ = io.Copy(io.Discard, body) // closing an answer early cancels it, and the guest learns of it
 	return nil
@@ -271,7 +271,7 @@ func body(first []byte, then io.Reader) io.Reader {
 		return bytes.NewReader(first)
 	}
 	r, w := io.Pipe()
-	return &pumped{PipeReader: r, start: sync.OnceFunc(func() {
+	return &lazyPipe{PipeReader: r, start: sync.OnceFunc(func() {
 		go func() {
 			_, err := io.Copy(w, io.MultiReader(bytes.NewReader(first), then))
 			w.CloseWithError(err) // nil is the end
@@ -279,32 +279,32 @@ func body(first []byte, then io.Reader) io.Reader {
 	})}
 }
 
-// touched is a reader of which it is known whether anything was asked of it.
-type touched struct {
+// readTracker is a reader of which it is known whether anything was asked of it.
+type readTracker struct {
 	io.Reader
 	read atomic.Bool
 }
 
-func (t *touched) Read(p []byte) (int, error) {
+func (t *readTracker) Read(p []byte) (int, error) {
 	t.read.Store(true)
 	return t.Reader.Read(p)
 }
 
 // Close is that of a reader that has one.
-func (t *touched) Close() error {
+func (t *readTracker) Close() error {
 	if c, ok := t.Reader.(io.Closer); ok {
 		return c.Close()
 	}
 	return nil
 }
 
-// pumped is a pipe that is filled once it is read.
-type pumped struct {
+// lazyPipe is a pipe that is filled once it is read.
+type lazyPipe struct {
 	*io.PipeReader
 	start func()
 }
 
-func (p *pumped) Read(b []byte) (int, error) {
+func (p *lazyPipe) Read(b []byte) (int, error) {
 	p.start()
 	return p.PipeReader.Read(b)
 }
@@ -333,13 +333,13 @@ func (c *Client) Attach(ctx context.Context, id string, from int64) (*Process, e
 }
 
 // List is the commands that the guest knows, oldest first.
-func (c *Client) List(ctx context.Context) (all []wire.Execution, err error) {
+func (c *Client) List(ctx context.Context) (all []wire.CommandStatus, err error) {
 	if err := c.get(ctx, wire.PathExec, nil, &all); err != nil {
 		return nil, err
 	}
 	for _, e := range all {
 		if err := e.Check(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrLost, err)
+			return nil, fmt.Errorf("%w: %w", ErrConnectionLost, err)
 		}
 	}
 	return all, nil
@@ -384,12 +384,12 @@ func (c *Client) Stats(ctx context.Context) (s wire.Stats, err error) {
 }
 
 // Network is what the sandbox reaches, where its guest holds that.
-func (c *Client) Network(ctx context.Context) (n wire.Network, err error) {
+func (c *Client) Network(ctx context.Context) (n wire.NetworkPolicy, err error) {
 	return n, c.get(ctx, wire.PathNetwork, nil, &n)
 }
 
 // SetNetwork replaces what the sandbox reaches, at once.
-func (c *Client) SetNetwork(ctx context.Context, n wire.Network) error {
+func (c *Client) SetNetwork(ctx context.Context, n wire.NetworkPolicy) error {
 	return c.call(ctx, http.MethodPut, wire.PathNetwork, n)
 }
 
@@ -400,7 +400,7 @@ func (c *Client) Alive(ctx context.Context) error {
 
 // Stop ends the sandbox. A stream that ends before the answer comes is no error.
 func (c *Client) Stop(ctx context.Context) error {
-	if err := c.call(ctx, http.MethodPost, wire.PathStop, nil); err != nil && !errors.Is(err, ErrLost) {
+	if err := c.call(ctx, http.MethodPost, wire.PathStop, nil); err != nil && !errors.Is(err, ErrConnectionLost) {
 		return err
 	}
 	return nil
@@ -413,23 +413,23 @@ func lost(ctx context.Context, err error) error {
 	if errors.Is(err, wire.ErrFrame) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrLost, err)
+	return fmt.Errorf("%w: %w", ErrConnectionLost, err)
 }
 
 // streamConn makes a connection of a stream.
 type streamConn struct {
 	io.ReadWriteCloser
-	bare
+	noAddrConn
 }
 
-// bare is what a connection needs that has neither addresses nor deadlines.
-type bare struct{}
+// noAddrConn is what a connection needs that has neither addresses nor deadlines.
+type noAddrConn struct{}
 
-func (bare) Network() string { return "stream" }
-func (bare) String() string  { return "guest" }
+func (noAddrConn) Network() string { return "stream" }
+func (noAddrConn) String() string  { return "guest" }
 
-func (b bare) LocalAddr() net.Addr            { return b }
-func (b bare) RemoteAddr() net.Addr           { return b }
-func (bare) SetDeadline(time.Time) error      { return nil }
-func (bare) SetReadDeadline(time.Time) error  { return nil }
-func (bare) SetWriteDeadline(time.Time) error { return nil }
+func (b noAddrConn) LocalAddr() net.Addr            { return b }
+func (b noAddrConn) RemoteAddr() net.Addr           { return b }
+func (noAddrConn) SetDeadline(time.Time) error      { return nil }
+func (noAddrConn) SetReadDeadline(time.Time) error  { return nil }
+func (noAddrConn) SetWriteDeadline(time.Time) error { return nil }

@@ -19,18 +19,18 @@ type Files struct{ c *Client }
 // Files returns access to the sandbox's files.
 func (c *Client) Files() Files { return Files{c} }
 
-// ErrMany is of a folder with more entries than asked for.
-var ErrMany = errors.New("the folder has more entries than are listed")
+// ErrTooManyEntries is of a folder with more entries than asked for.
+var ErrTooManyEntries = errors.New("the folder has more entries than are listed")
 
-// Query is how a request names a file. A mode of nil is none.
-type Query struct {
+// FileQuery is how a request names a file. A mode of nil is none.
+type FileQuery struct {
 	Path               string
 	Mode               *uint32
 	Parents, All, Link bool
 	after              string
 }
 
-func (q Query) values() url.Values {
+func (q FileQuery) values() url.Values {
 	v := url.Values{wire.QueryPath: {q.Path}}
 	for name, yes := range map[string]bool{wire.QueryParents: q.Parents, wire.QueryAll: q.All, wire.QueryLink: q.Link} {
 		if yes {
@@ -46,62 +46,62 @@ func (q Query) values() url.Values {
 	return v
 }
 
-// Content is what a file or a tar has, as it comes.
-type Content struct {
+// FileReader is what a file or a tar has, as it comes.
+type FileReader struct {
 	ctx    context.Context
 	answer *http.Response
-	end    wire.End
+	end    wire.TransferSummary
 }
 
 // Read implements io.Reader. It says io.EOF only where all has come; a tar, of which some files could not be read, is
 // whole and ends in an error.
-func (c *Content) Read(p []byte) (int, error) {
-	n, err := c.answer.Body.Read(p)
+func (r *FileReader) Read(p []byte) (int, error) {
+	n, err := r.answer.Body.Read(p)
 	if err == nil {
 		return n, nil
 	}
 	if !errors.Is(err, io.EOF) {
-		return n, lost(c.ctx, err)
+		return n, lost(r.ctx, err)
 	}
-	value := c.answer.Trailer.Get(wire.TrailerEnd)
+	value := r.answer.Trailer.Get(wire.TrailerEnd)
 	if value == "" {
-		return n, lost(c.ctx, io.ErrUnexpectedEOF)
+		return n, lost(r.ctx, io.ErrUnexpectedEOF)
 	}
-	if c.end, err = wire.ParseEnd(value); err != nil {
+	if r.end, err = wire.ParseTransferSummary(value); err != nil {
 		return n, err
 	}
-	if c.end.Error != nil {
-		return n, shown(c.end.Error)
+	if r.end.Error != nil {
+		return n, shown(r.end.Error)
 	}
 	return n, io.EOF
 }
 
 // End is what the guest said at the end.
-func (c *Content) End() wire.End { return c.end }
+func (r *FileReader) End() wire.TransferSummary { return r.end }
 
 // Close takes no more.
-func (c *Content) Close() error { return c.answer.Body.Close() }
+func (r *FileReader) Close() error { return r.answer.Body.Close() }
 
-func (f Files) content(ctx context.Context, path string, q Query) (*Content, error) {
+func (f Files) content(ctx context.Context, path string, q FileQuery) (*FileReader, error) {
 	answer, err := f.c.do(ctx, http.MethodGet, path, q.values(), nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Content{ctx: ctx, answer: answer}, nil
+	return &FileReader{ctx: ctx, answer: answer}, nil
 }
 
 // Open opens a file for reading. ctx bounds all of it.
-func (f Files) Open(ctx context.Context, q Query) (*Content, error) {
+func (f Files) Open(ctx context.Context, q FileQuery) (*FileReader, error) {
 	return f.content(ctx, wire.PathFiles, q)
 }
 
 // TarOut is a tar of a file or folder. ctx bounds all of it.
-func (f Files) TarOut(ctx context.Context, q Query) (*Content, error) {
+func (f Files) TarOut(ctx context.Context, q FileQuery) (*FileReader, error) {
 	return f.content(ctx, wire.PathFilesTar, q)
 }
 
 // put sends a body and returns the answer's document.
-func (f Files) put(ctx context.Context, path string, q Query, r io.Reader) (*http.Response, error) {
+func (f Files) put(ctx context.Context, path string, q FileQuery, r io.Reader) (*http.Response, error) {
 	src := &source{r: r}
 	answer, err := f.c.do(ctx, http.MethodPut, path, q.values(), body(nil, src))
 	if failed := src.err.Load(); err != nil && failed != nil && ctx.Err() == nil {
@@ -111,7 +111,7 @@ func (f Files) put(ctx context.Context, path string, q Query, r io.Reader) (*htt
 }
 
 // WriteFile makes r, read to its end, the content of a file.
-func (f Files) Write(ctx context.Context, q Query, r io.Reader) error {
+func (f Files) Write(ctx context.Context, q FileQuery, r io.Reader) error {
 	answer, err := f.put(ctx, wire.PathFiles, q, r)
 	if err != nil {
 		return err
@@ -120,31 +120,31 @@ func (f Files) Write(ctx context.Context, q Query, r io.Reader) error {
 }
 
 // TarIn unpacks a tar in a folder.
-func (f Files) TarIn(ctx context.Context, q Query, r io.Reader) (e wire.End, err error) {
+func (f Files) TarIn(ctx context.Context, q FileQuery, r io.Reader) (e wire.TransferSummary, err error) {
 	answer, err := f.put(ctx, wire.PathFilesTar, q, r)
 	if err != nil {
 		return e, err
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(answer.Body, wire.MaxDocument)).Decode(&e); err != nil {
-		return e, fmt.Errorf("%w: unpack %s: %w", ErrLost, q.Path, err)
+		return e, fmt.Errorf("%w: unpack %s: %w", ErrConnectionLost, q.Path, err)
 	}
 	return e, nil
 }
 
 // Info describes a file.
-func (f Files) Info(ctx context.Context, q Query) (i wire.FileInfo, err error) {
+func (f Files) Info(ctx context.Context, q FileQuery) (i wire.FileInfo, err error) {
 	if err := f.c.get(ctx, wire.PathFilesInfo, q.values(), &i); err != nil {
 		return i, err
 	}
 	if err := i.Check(); err != nil {
-		return i, fmt.Errorf("%w: %w", ErrLost, err)
+		return i, fmt.Errorf("%w: %w", ErrConnectionLost, err)
 	}
 	return i, nil
 }
 
-// List lists a directory by name. More than most entries are ErrMany.
-func (f Files) List(ctx context.Context, q Query, most int) (all []wire.FileInfo, err error) {
+// List lists a directory by name. More than most entries are ErrTooManyEntries.
+func (f Files) List(ctx context.Context, q FileQuery, most int) (all []wire.FileInfo, err error) {
 	for {
 		var page wire.FileList
 		if err := f.c.get(ctx, wire.PathFilesList, q.values(), &page); err != nil {
@@ -156,33 +156,33 @@ func (f Files) List(ctx context.Context, q Query, most int) (all []wire.FileInfo
 				err = fmt.Errorf("%q is not in its place in the list", n)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrLost, err)
+				return nil, fmt.Errorf("%w: %w", ErrConnectionLost, err)
 			}
 			q.after = string(i.Name)
 		}
 		if all = append(all, page.Entries...); len(all) > most {
-			return nil, fmt.Errorf("list %s: %w: more than %d", q.Path, ErrMany, most)
+			return nil, fmt.Errorf("list %s: %w: more than %d", q.Path, ErrTooManyEntries, most)
 		}
 		if !page.More {
 			return all, nil
 		}
 		if len(page.Entries) == 0 {
-			return nil, fmt.Errorf("%w: the list of %s goes on with nothing", ErrLost, q.Path)
+			return nil, fmt.Errorf("%w: the list of %s goes on with nothing", ErrConnectionLost, q.Path)
 		}
 	}
 }
 
 // Remove removes a file.
-func (f Files) Remove(ctx context.Context, q Query) error {
+func (f Files) Remove(ctx context.Context, q FileQuery) error {
 	return f.request(ctx, http.MethodDelete, wire.PathFiles, q)
 }
 
 // MakeDir creates a directory.
-func (f Files) MakeDir(ctx context.Context, q Query) error {
+func (f Files) MakeDir(ctx context.Context, q FileQuery) error {
 	return f.request(ctx, http.MethodPost, wire.PathFilesFolder, q)
 }
 
-func (f Files) request(ctx context.Context, method, path string, q Query) error {
+func (f Files) request(ctx context.Context, method, path string, q FileQuery) error {
 	answer, err := f.c.do(ctx, method, path, q.values(), nil)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ type Watch struct {
 }
 
 // Watch watches a file or directory and reports every change after it returns. ctx bounds all of it.
-func (f Files) Watch(ctx context.Context, q Query) (*Watch, error) {
+func (f Files) Watch(ctx context.Context, q FileQuery) (*Watch, error) {
 	answer, err := f.c.do(ctx, http.MethodGet, wire.PathWatch, q.values(), nil)
 	if err != nil {
 		return nil, err

@@ -14,46 +14,46 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/wire"
 )
 
-// Lease is a lease of a sandbox: what talks to the guest in it.
-type Lease struct {
+// Nested is a lease of a sandbox: what talks to the guest in it.
+type Nested struct {
 	*Client
 	stream *leaseStream
 }
 
-// ErrNoLease means that a lease could not begin: the sandbox lacks what it needs for one.
-var ErrNoLease = errors.New("the sandbox can make no lease")
+// ErrNoNested means that a lease could not begin: the sandbox lacks what it needs for one.
+var ErrNoNested = errors.New("the sandbox can make no lease")
 
-// Lease makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this
+// NewNested makes a lease and says hello to its guest. ctx bounds that and not the lease, which ends with End, or with this
 // client's connection.
-func (c *Client) Lease(ctx context.Context) (*Lease, error) {
+func (c *Client) NewNested(ctx context.Context) (*Nested, error) {
 	open, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the lease outlives ctx
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	r, w := io.Pipe()
-	answer, err := c.do(open, http.MethodPost, wire.PathLease, nil, r)
+	answer, err := c.do(open, http.MethodPost, wire.PathNested, nil, r)
 	if err != nil {
 		cancel()
 		if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CodeFailed {
-			err = fmt.Errorf("%w: %w", ErrNoLease, err)
+			err = fmt.Errorf("%w: %w", ErrNoNested, err)
 		}
 		return nil, err
 	}
 	s := &leaseStream{tunnel: tunnel{in: w, out: answer.Body, cancel: cancel}, answer: answer, over: make(chan struct{})}
 	inner, err := New(ctx, s)
 	if err != nil {
-		if why := s.end(ctx); why != nil && !errors.Is(why, ErrLost) && ctx.Err() == nil { // the guest says why
-			err = fmt.Errorf("%w: %w", ErrNoLease, why)
+		if why := s.end(ctx); why != nil && !errors.Is(why, ErrConnectionLost) && ctx.Err() == nil { // the guest says why
+			err = fmt.Errorf("%w: %w", ErrNoNested, why)
 		}
 		return nil, errors.Join(fmt.Errorf("make a lease: %w", err), s.Close())
 	}
 	s.begun.Store(true)
-	return &Lease{inner, s}, nil
+	return &Nested{inner, s}, nil
 }
 
 // End ends the lease with all that runs in it. After an error something of it may be left, and the sandbox is not clean.
-func (l *Lease) End(ctx context.Context) error {
-	err := l.stream.end(ctx)
-	return errors.Join(err, l.Close())
+func (n *Nested) End(ctx context.Context) error {
+	err := n.stream.end(ctx)
+	return errors.Join(err, n.Close())
 }
 
 // leaseStream leads to the guest of a lease.
@@ -108,7 +108,7 @@ func (s *leaseStream) end(ctx context.Context) error {
 		return fmt.Errorf("end the lease: %w", context.Cause(ctx))
 	}
 	if !errors.Is(s.err, io.EOF) {
-		return fmt.Errorf("end the lease: %w: %w", ErrLost, s.err)
+		return fmt.Errorf("end the lease: %w: %w", ErrConnectionLost, s.err)
 	}
 	if why := s.answer.Trailer.Get(wire.TrailerError); why != "" {
 		if text, err := url.QueryUnescape(why); err == nil {

@@ -26,7 +26,7 @@ func TestEndOutlastsTheTransport(t *testing.T) {
 					t.Error(err)
 				}
 				_ = guest.CloseWithError(said)
-				if err := <-ended; (err == nil) != errors.Is(said, io.EOF) || err != nil && !errors.Is(err, ErrLost) {
+				if err := <-ended; (err == nil) != errors.Is(said, io.EOF) || err != nil && !errors.Is(err, ErrConnectionLost) {
 					t.Error(err)
 				}
 			})

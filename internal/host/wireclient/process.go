@@ -157,7 +157,7 @@ func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, e
 
 // SFTP is a connection to a server of SFTP in the sandbox, whose relative paths are below the one of the query. ctx
 // bounds the attempt, not the connection.
-func (f Files) SFTP(ctx context.Context, q Query) (net.Conn, error) {
+func (f Files) SFTP(ctx context.Context, q FileQuery) (net.Conn, error) {
 	conn, err := f.c.tunnel(ctx, wire.PathFilesSFTP, q.values())
 	if err != nil {
 		return nil, fmt.Errorf("begin SFTP in the sandbox: %w", err)
@@ -180,7 +180,7 @@ func (c *Client) tunnel(ctx context.Context, path string, query url.Values) (net
 
 // tunnel is a connection into the sandbox.
 type tunnel struct {
-	bare
+	noAddrConn
 	in     *io.PipeWriter
 	out    io.ReadCloser
 	cancel context.CancelFunc

@@ -27,10 +27,10 @@ func (c *Client) OpenSession(ctx context.Context, spec wire.SessionSpec) (s wire
 		return s, lost(ctx, err)
 	}
 	if err := s.Check(); err != nil {
-		return s, fmt.Errorf("%w: %w", ErrLost, err)
+		return s, fmt.Errorf("%w: %w", ErrConnectionLost, err)
 	}
 	if s.ID != spec.ID || s.Driver != spec.Driver {
-		return s, fmt.Errorf("%w: asked for session %s of %s, it came as %s of %s", ErrLost, spec.ID, spec.Driver, s.ID, s.Driver)
+		return s, fmt.Errorf("%w: asked for session %s of %s, it came as %s of %s", ErrConnectionLost, spec.ID, spec.Driver, s.ID, s.Driver)
 	}
 	return s, nil
 }
@@ -42,7 +42,7 @@ func (c *Client) Sessions(ctx context.Context) (all []wire.Session, err error) {
 	}
 	for _, s := range all {
 		if err := s.Check(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrLost, err)
+			return nil, fmt.Errorf("%w: %w", ErrConnectionLost, err)
 		}
 	}
 	return all, nil

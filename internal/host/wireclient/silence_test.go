@@ -54,7 +54,7 @@ func TestSilentGuest(t *testing.T) {
 			if begins && err == nil {
 				_, err = p.Follow(ctx, nil, nil, nil)
 			}
-			if !errors.Is(err, ErrLate) || !errors.Is(err, ErrLost) {
+			if !errors.Is(err, ErrLate) || !errors.Is(err, ErrConnectionLost) {
 				t.Errorf("got %v", err)
 			}
 		})

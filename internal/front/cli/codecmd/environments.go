@@ -67,9 +67,9 @@ func listPresets(f *cmdutil.Factory, all []code.Preset, asJSON bool) error {
 	}
 	w := tabwriter.NewWriter(f.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENVIRONMENT\tBACKEND\tSESSIONS\tSOURCE\tDESCRIPTION")
-	for _, e := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(e.Name), cmp.Or(string(e.Runtime), "auto"), cmp.Or(string(e.Driver), "-"),
-			text.Clean(e.Source), text.Clean(e.Description))
+	for _, p := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Clean(p.Name), cmp.Or(string(p.Runtime), "auto"), cmp.Or(string(p.Driver), "-"),
+			text.Clean(p.Source), text.Clean(p.Description))
 	}
 	return w.Flush()
 }

@@ -282,12 +282,12 @@ func (o *notebookOptions) environment(ctx context.Context, f *cmdutil.Factory, i
 		in.open = func(ctx context.Context) (*sandbox.Session, error) { return r.Interpreter(ctx, name, o.session) }
 		return in, done, nil
 	}
-	room, e, leave, err := r.Acquire(ctx, name)
+	room, p, leave, err := r.Acquire(ctx, name)
 	if err != nil {
 		done()
 		return nil, nil, runError(ctx, err)
 	}
-	in.Executor, in.session.Env, in.session.Driver, in.session.Kernel = room, e.Env, e.Driver, e.Kernel
+	in.Executor, in.session.Env, in.session.Driver, in.session.Kernel = room, p.Env, p.Driver, p.Kernel
 	return in, func() { _ = leave(); done() }, nil
 }
 

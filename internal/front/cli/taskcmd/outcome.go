@@ -76,7 +76,7 @@ func (o *runOptions) report(f *cmdutil.Factory, out app.TaskOutcome) error {
 		if out.Verb != tasks.Create {
 			fmt.Fprintf(f.Stderr, "hint: `sandbox-agent continue %s --wait` waits for that, --now tries at once\n", out.Task)
 		}
-		return cmdutil.Ended(workorder.StatusParked, workorder.ByLimit)
+		return cmdutil.Ended(workorder.StatusParked, workorder.EndedByLimit)
 	}
 	if rec == nil {
 		rec = &store.Record{}

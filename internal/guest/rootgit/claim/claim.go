@@ -224,7 +224,7 @@ func (ls *Claimer) known(refs []byte) (string, error) {
 }
 
 // holder returns another box's lease that is in force; nil if there is none.
-func (ls *Claimer) holder(s *workorder.State) *workorder.Lease {
+func (ls *Claimer) holder(s *workorder.State) *workorder.TaskLease {
 	if s == nil || s.Lease == nil || ls.Ledger.Holds(s.Lease) || slices.Contains(ls.Repos.Order.Ended, s.Lease.AttemptID) {
 		return nil
 	}
@@ -239,12 +239,12 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 	known := v.state != nil || v.damaged != "" || head != "" || checkpoint != ""
 	// The push that took the lease may have succeeded although its answer was lost.
 	ours := v.state != nil && ls.Ledger.OwnAttempt(v.state) != nil
-	goesOn := o.Mode.GoesOn() || !ours && ls.onWith(v)
+	goesOn := o.Mode.Continues() || !ours && ls.onWith(v)
 	newPlan := o.Mode == workorder.ModePlan && head == "" && checkpoint == "" && onlyPlans(v.state)
 	switch {
 	case !goesOn && known && !ours && !newPlan:
 		return nil, nil, fmt.Errorf("%w: `sandbox-agent continue %s`", &existsError{o.TaskID}, o.TaskID)
-	case o.Mode.GoesOn() && !known && strings.TrimSpace(o.Task) == "":
+	case o.Mode.Continues() && !known && strings.TrimSpace(o.Task) == "":
 		return nil, nil, &git.Error{
 			Verb: "fetch", Kind: git.KindNotFound, Err: fmt.Errorf("%w: no branch and no state of %s on %s", ErrTaskUnknown, o.TaskID, o.Repo),
 		}
@@ -285,7 +285,7 @@ func (ls *Claimer) plan(ctx context.Context, v remoteTask, base, sha string) (*R
 	}
 	ls.Feedback.AddTo(s, c.Head)
 	mode := o.Mode
-	if c.Continues && !mode.GoesOn() {
+	if c.Continues && !mode.Continues() {
 		mode = workorder.ModeContinue
 	}
 	ls.enrol(s, mode, now)
@@ -341,7 +341,7 @@ func (ls *Claimer) enrol(s *workorder.State, mode workorder.Mode, now time.Time)
 			a.Usage.CostUSD = &usd
 		}
 		if a.Status == "" {
-			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.ByHost, now
+			a.Status, a.EndedBy, a.EndedAt = workorder.StatusLost, workorder.EndedByHost, now
 			a.Reasons = workorder.Because(workorder.ReasonVanished, "the sandbox vanished: it stopped giving signs of life")
 		}
 	}
@@ -357,7 +357,7 @@ func (ls *Claimer) enrol(s *workorder.State, mode workorder.Mode, now time.Time)
 
 // watch waits until the lease's holder has been silent for the lease's time; lives means that it was not silent. A
 // changed state ends the wait, too: the lease may have been released.
-func (ls *Claimer) watch(ctx context.Context, seen remoteTask, l *workorder.Lease) (lives bool, err error) {
+func (ls *Claimer) watch(ctx context.Context, seen remoteTask, l *workorder.TaskLease) (lives bool, err error) {
 	state, alive := workorder.StateRef(ls.Repos.Order.TaskID), workorder.AliveRef(ls.Repos.Order.TaskID)
 	var first map[string]string
 	ttl := workorder.LeaseMisses * workorder.LeaseRenewal // no box takes longer

@@ -29,7 +29,7 @@ func (e *DoneError) Error() string {
 // onWith reports whether to continue a task that the remote has, although the order's mode does not request
 // it. A plan never becomes an ordinary task, nor the other way round.
 func (ls *Claimer) onWith(v remoteTask) bool {
-	if !ls.Repos.Order.MayGoOn() || ls.Repos.Order.Mode.GoesOn() {
+	if !ls.Repos.Order.MayContinue() || ls.Repos.Order.Mode.Continues() {
 		return false
 	}
 	return v.state == nil || !onlyPlans(v.state) || len(v.state.Attempts) == 0
@@ -38,11 +38,11 @@ func (ls *Claimer) onWith(v remoteTask) bool {
 // done returns the result to report instead of a run; nil if there is work to do or another check decides.
 func (ls *Claimer) done(ctx context.Context, v remoteTask) *DoneError {
 	s, o := v.state, ls.Repos.Order
-	if o.IfExists != workorder.ExistsTell || s == nil || s.Lease != nil || ls.Ledger.OwnAttempt(s) != nil {
+	if o.IfExists != workorder.IfExistsReport || s == nil || s.Lease != nil || ls.Ledger.OwnAttempt(s) != nil {
 		return nil
 	}
 	last := s.Last()
-	if last == nil || !workorder.Tells(last, time.Now()) || (last.Mode == workorder.ModePlan) != (o.Mode == workorder.ModePlan) {
+	if last == nil || !workorder.ReportsResult(last, time.Now()) || (last.Mode == workorder.ModePlan) != (o.Mode == workorder.ModePlan) {
 		return nil
 	}
 	e := &DoneError{State: s, Attempt: *last}
@@ -79,7 +79,7 @@ type existsError struct{ task string }
 func (e *existsError) Error() string { return "the remote knows task " + e.task + " already" }
 
 // EndedBy implements boot.EndedByer.
-func (e *existsError) EndedBy() workorder.EndedBy { return workorder.ByOrder }
+func (e *existsError) EndedBy() workorder.EndedBy { return workorder.EndedByOrder }
 
 func (e *existsError) Is(target error) bool { return target == ErrTaskExists }
 

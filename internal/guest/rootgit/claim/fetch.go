@@ -13,7 +13,7 @@ import (
 func (ls *Claimer) won(ctx context.Context, seen remoteTask, c *Result) {
 	ls.sayDamaged(seen)
 	c.State = remote.CopyState(ls.Ledger.State)
-	if c.Continues && !ls.Repos.Order.Mode.GoesOn() {
+	if c.Continues && !ls.Repos.Order.Mode.Continues() {
 		ls.Repos.Order.Mode = workorder.ModeContinue // from here on the box continues a task
 	}
 	ls.compare(ctx, seen, c)
@@ -57,7 +57,7 @@ func (ls *Claimer) Fetch(ctx context.Context) (base, sha string, err error) {
 	}
 	ls.unbundle(ctx)
 	base, sha, err = ls.Repos.BaseBranch(ctx)
-	if git.KindOf(err) == git.KindNotFound && ls.Repos.Order.MayGoOn() {
+	if git.KindOf(err) == git.KindNotFound && ls.Repos.Order.MayContinue() {
 		// The branch may have been renamed or deleted since; the task's first commit is known.
 		if v, lerr := ls.look(ctx); lerr == nil && v.state != nil && git.ValidSHA(v.state.BaseSHA) &&
 			ls.Repos.Mirror().Run(ctx, "cat-file", "-e", v.state.BaseSHA+"^{commit}") == nil {

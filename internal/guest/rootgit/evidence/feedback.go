@@ -57,7 +57,7 @@ func (f *Feedback) takeOver(r, pending *workorder.Review) {
 	}
 	room, left := maxPending, 0
 	for _, it := range pending.Items {
-		fromFile := it.Source == workorder.FromFile
+		fromFile := it.Source == workorder.ReviewFromFile
 		if asked && !fromFile || slices.ContainsFunc(r.Items, func(has workorder.ReviewItem) bool { return sameItem(&has, &it) }) {
 			continue
 		}
@@ -93,7 +93,7 @@ func (f *Feedback) takeOver(r, pending *workorder.Review) {
 
 func lastOfForge(items []workorder.ReviewItem) int {
 	for i := range slices.Backward(items) {
-		if items[i].Source != workorder.FromFile {
+		if items[i].Source != workorder.ReviewFromFile {
 			return i
 		}
 	}

@@ -205,7 +205,7 @@ func (c *comparison) explain(ctx context.Context) error {
 		var err error
 		switch {
 		case o.merge:
-			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: "a merge: its commits were rebased one by one"}
+			p = workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Reason: "a merge: its commits were rebased one by one"}
 		case n == nil:
 			p, err = c.gone(ctx, o, on)
 		case c.ids[o.sha] != "" && c.ids[o.sha] == c.ids[n.sha] || c.ids[o.sha] == c.ids[n.sha] && c.ids[o.sha] == "":
@@ -228,7 +228,7 @@ func (c *comparison) explain(ctx context.Context) error {
 	}
 	for _, n := range c.new {
 		if !c.taken[n.sha] {
-			c.out.Moved = append(c.out.Moved, workorder.RangePair{New: n.sha, Subject: n.subject, How: workorder.RangeAdded, Why: byRebase})
+			c.out.Moved = append(c.out.Moved, workorder.RangePair{New: n.sha, Subject: n.subject, How: workorder.RangeAdded, Reason: byRebase})
 		}
 	}
 	return nil
@@ -242,7 +242,7 @@ func (c *comparison) problem(format string, a ...any) {
 
 // gone describes a commit without a successor. That is right only if the new base has its change.
 func (c *comparison) gone(ctx context.Context, o *rangeCommit, on string) (workorder.RangePair, error) {
-	p := workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Why: inBase}
+	p := workorder.RangePair{Old: o.sha, Subject: o.subject, How: workorder.RangeDropped, Reason: inBase}
 	m, err := c.move(ctx, o, on)
 	if err != nil {
 		return p, err
@@ -254,10 +254,10 @@ func (c *comparison) gone(ctx context.Context, o *rangeCommit, on string) (worko
 	switch {
 	case len(m.files) > 0:
 		c.out.Conflicts = append(c.out.Conflicts, m.files...)
-		p.Why = "left out, where it conflicted in " + named(m.files)
+		p.Reason = "left out, where it conflicted in " + named(m.files)
 		c.problem("the commit %.12s %q is gone: it conflicted in %s and was left out", o.sha, o.subject, named(m.files))
 	case m.tree != at:
-		p.Why = leftOut
+		p.Reason = leftOut
 		c.problem("the commit %.12s %q is gone, though its change is not in the new base", o.sha, o.subject)
 	}
 	return p, nil
@@ -277,17 +277,17 @@ func (c *comparison) changed(ctx context.Context, o, n *rangeCommit) (workorder.
 	switch {
 	case len(m.files) > 0:
 		c.out.Conflicts = append(c.out.Conflicts, m.files...)
-		p.Why = "conflict in " + named(m.files) + ", resolved by " + cmp.Or(c.Resolver, "git")
+		p.Reason = "conflict in " + named(m.files) + ", resolved by " + cmp.Or(c.Resolver, "git")
 		if err := c.marks(ctx, o, n, m.files); err != nil {
 			return p, err
 		}
 	case m.tree == n.tree:
-		p.Why = around
+		p.Reason = around
 	default:
-		p.Why = altered
+		p.Reason = altered
 	}
 	if n.tree == nothing {
-		p.Why += "; nothing is left of it"
+		p.Reason += "; nothing is left of it"
 	}
 	return p, nil
 }

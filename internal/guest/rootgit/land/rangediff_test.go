@@ -100,10 +100,10 @@ func TestCompare(t *testing.T) {
 	}
 	for i, m := range c.Moved {
 		w := want[i]
-		if m.How != w.how || w.conflict == "" && m.Why != w.why || strings.Contains(m.Subject, "\x1b") {
+		if m.How != w.how || w.conflict == "" && m.Reason != w.why || strings.Contains(m.Subject, "\x1b") {
 			t.Errorf("%d: %+v, want %+v", i, m, w)
 		}
-		if w.conflict != "" && (!strings.Contains(m.Why, " "+w.conflict+",") || !strings.HasSuffix(m.Why, resolver)) {
+		if w.conflict != "" && (!strings.Contains(m.Reason, " "+w.conflict+",") || !strings.HasSuffix(m.Reason, resolver)) {
 			t.Errorf("%d: %+v, want the conflict in %s and who resolved it", i, m, w.conflict)
 		}
 	}

@@ -86,7 +86,7 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 		return nil, &RebaseError{
 			"the last attempt left uncommitted work, which a rebase could lose: `sandbox-agent continue " + id + "` resumes and commits it; " +
 				"rebase after that",
-			workorder.ByOrder,
+			workorder.EndedByOrder,
 		}
 	}
 	r := &RebasePlan{Onto: cmp.Or(rb.Repos.Order.Rebase.Onto, c.Base), OldBase: c.BaseSHA, OldHead: rb.Ledger.Start}
@@ -97,10 +97,10 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 	switch {
 	case r.NewBase == "":
 		return nil, &RebaseError{
-			fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.Repos.Order.Repo, r.Onto), workorder.ByGit,
+			fmt.Sprintf("the remote %s has no branch %q to rebase onto: name another with --onto", rb.Repos.Order.Repo, r.Onto), workorder.EndedByGit,
 		}
 	case r.Onto == rb.Ledger.Branch():
-		return nil, &RebaseError{fmt.Sprintf("%s is the task's own branch: name another with --onto", r.Onto), workorder.ByOrder}
+		return nil, &RebaseError{fmt.Sprintf("%s is the task's own branch: name another with --onto", r.Onto), workorder.EndedByOrder}
 	}
 	if err := rb.upstream(ctx, r, c.Base); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (rb *Rebaser) Plan(ctx context.Context, c *claim.Result) (*RebasePlan, erro
 				"includes them first",
 			len(list), rb.Ledger.Branch(), b.String(), id,
 		),
-		workorder.ByGit,
+		workorder.EndedByGit,
 	}
 }
 
@@ -160,7 +160,7 @@ func (rb *Rebaser) upstream(ctx context.Context, r *RebasePlan, base string) err
 		}
 	}
 	if r.Upstream == "" {
-		return &RebaseError{fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.Ledger.Branch(), r.Onto), workorder.ByGit}
+		return &RebaseError{fmt.Sprintf("%s and %s have no commit in common: rebase impossible", rb.Ledger.Branch(), r.Onto), workorder.EndedByGit}
 	}
 	return nil
 }

@@ -16,10 +16,10 @@ type Fence struct {
 	losing sync.Once // the first caller reports the loss; the others wait until it has
 
 	mu   sync.Mutex
-	sent []string         // state commits that this box sent
-	lost bool             // another box has the lease
-	by   *workorder.Lease // its lease; nil if unknown
-	gone chan struct{}    // closed when lost
+	sent []string             // state commits that this box sent
+	lost bool                 // another box has the lease
+	by   *workorder.TaskLease // its lease; nil if unknown
+	gone chan struct{}        // closed when lost
 }
 
 // Lost returns a channel that is closed when another box holds the lease.
@@ -34,7 +34,7 @@ func (l *Fence) Lost() chan struct{} {
 
 // markLost records the lease's new holder, only once. It calls say before
 // Lost is closed: after that the process, or the reading of events, may end.
-func (l *Fence) markLost(by *workorder.Lease, say func()) {
+func (l *Fence) markLost(by *workorder.TaskLease, say func()) {
 	l.losing.Do(func() {
 		say()
 		gone := l.Lost()
@@ -46,7 +46,7 @@ func (l *Fence) markLost(by *workorder.Lease, say func()) {
 }
 
 // LostTo returns the lease of the box that replaced this one if lost is true; nil if it is unknown.
-func (l *Fence) LostTo() (by *workorder.Lease, lost bool) {
+func (l *Fence) LostTo() (by *workorder.TaskLease, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.by, l.lost

@@ -177,8 +177,8 @@ func (h *Heartbeat) sign(ctx context.Context) (string, error) {
 }
 
 // reportLost records and reports, once, that the state is another box's; nil means that the state cannot be read.
-func (h *Heartbeat) reportLost(s *workorder.State) *workorder.Lease {
-	var l *workorder.Lease
+func (h *Heartbeat) reportLost(s *workorder.State) *workorder.TaskLease {
+	var l *workorder.TaskLease
 	if s != nil {
 		l = s.Lease
 	}
@@ -204,10 +204,10 @@ func (e *LeaseHeldError) Error() string {
 }
 
 // EndedBy implements boot.EndedByer.
-func (e *LeaseHeldError) EndedBy() workorder.EndedBy { return workorder.ByLease }
+func (e *LeaseHeldError) EndedBy() workorder.EndedBy { return workorder.EndedByLease }
 
 // Held returns the error for a lease l of another box; l is nil if its holder is unknown.
-func (h *Heartbeat) Held(l *workorder.Lease) *LeaseHeldError {
+func (h *Heartbeat) Held(l *workorder.TaskLease) *LeaseHeldError {
 	e := &LeaseHeldError{TaskID: h.Repos.Order.TaskID}
 	if l != nil {
 		e.Holder, e.AttemptID, e.RenewedAt = l.Holder, l.AttemptID, l.RenewedAt

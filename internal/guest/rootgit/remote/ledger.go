@@ -238,12 +238,12 @@ func CopyState(s *workorder.State) *workorder.State {
 }
 
 // Lease returns a lease of this box, renewed now.
-func (l *Ledger) Lease() *workorder.Lease {
+func (l *Ledger) Lease() *workorder.TaskLease {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return &workorder.Lease{
+	return &workorder.TaskLease{
 		AttemptID: l.repos.Order.AttemptID, Incarnation: l.BoxID, Holder: host, RenewedAt: time.Now().UTC(),
 		TTLSeconds: (workorder.LeaseMisses * l.renewal()).Seconds(),
 	}
@@ -295,7 +295,7 @@ func (l *Ledger) IsOwn(s *workorder.State) bool {
 }
 
 // Holds reports whether a lease is this box's.
-func (l *Ledger) Holds(lease *workorder.Lease) bool {
+func (l *Ledger) Holds(lease *workorder.TaskLease) bool {
 	return lease.AttemptID == l.repos.Order.AttemptID && lease.Incarnation == l.BoxID
 }
 

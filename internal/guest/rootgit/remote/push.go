@@ -191,7 +191,7 @@ func (p *Pusher) unexpected(ctx context.Context, sha string) error {
 }
 
 // forfeit records in the ledger that the lease is lost: rescue reads it.
-func (p *Pusher) forfeit(by *workorder.Lease) error {
+func (p *Pusher) forfeit(by *workorder.TaskLease) error {
 	if !p.Ledger.Lost {
 		p.Ledger.Lost, p.Ledger.State.Lease, p.Ledger.Pending = true, by, nil
 		p.Ledger.StoreBestEffort()

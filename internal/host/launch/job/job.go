@@ -104,15 +104,15 @@ func Access(o *workorder.Order) []Line {
 
 func usersOf(u workorder.SecretUse) string {
 	switch u {
-	case workorder.ForCommands:
+	case workorder.SecretForCommands:
 		return "setup, agent and validate"
-	case workorder.ForGateway:
+	case workorder.SecretForGateway:
 		return "the gateway only"
 	}
 	return string(u) + " only"
 }
 
-func networkText(n *workorder.Network) string {
+func networkText(n *workorder.NetworkPolicy) string {
 	var s string
 	switch n.Mode {
 	case workorder.NetworkFull:
@@ -158,7 +158,7 @@ func PlanText(job *Job) string {
 	}
 	if o.Rebase != nil {
 		line("rebase", "%s", rebase(o))
-	} else if o.Mode.GoesOn() {
+	} else if o.Mode.Continues() {
 		line("restore", "%s and the last checkpoint, once no other sandbox works on the task", o.TargetBranch)
 	}
 	if r := o.Review; r != nil {
@@ -180,7 +180,7 @@ func PlanText(job *Job) string {
 	for _, l := range Access(o) {
 		line(l.Name, "%s", l.Text)
 	}
-	if o.TrustBranchConfig && o.Mode.GoesOn() {
+	if o.TrustBranchConfig && o.Mode.Continues() {
 		line("trust", "agents' settings, hooks and MCP files as the branch has them")
 	}
 	if len(o.Packages) > 0 {

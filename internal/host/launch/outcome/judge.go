@@ -21,11 +21,11 @@ import (
 // Names that scripts act on come from the order; words outside the contract are errors of the box.
 func Judge(res *workorder.Result, rec *store.Record) {
 	if s := res.Status; !slices.Contains(workorder.Statuses(), s) || s == workorder.StatusLost {
-		res.Status, res.EndedBy = workorder.StatusError, workorder.ByBox
+		res.Status, res.EndedBy = workorder.StatusError, workorder.EndedByBox
 		res.Reasons = append(workorder.Because(workorder.ReasonBadResult, "the sandbox gave a result with the status %q", s), res.Reasons...)
 	}
 	if !slices.Contains(workorder.Endings(), res.EndedBy) {
-		res.EndedBy = workorder.ByBox
+		res.EndedBy = workorder.EndedByBox
 	}
 	for i := range res.Reasons {
 		if c := &res.Reasons[i].Code; !slices.Contains(workorder.ReasonCodes(), *c) {

@@ -65,7 +65,7 @@ func asked(rec *store.Record, t pullrequest.Told) *workorder.Result {
 	}
 	add(t.Order.Task)
 	r := *t.Result
-	r.Asked = state.Asked()
+	r.TaskText = state.TaskText()
 	return &r
 }
 
@@ -92,7 +92,7 @@ func KnownPR(rec *store.Record, res *workorder.Result) {
 // page that opens from disk. Without an order it is made of the result alone.
 func WriteReport(rec *store.Record, res *workorder.Result) error {
 	t, dir := Tell(rec, res)
-	if t.Result.Asked == nil {
+	if t.Result.TaskText == nil {
 		t.Result = asked(rec, t)
 	}
 	// Files that the box left in the folder may be links; the root keeps writes in the folder.

@@ -22,9 +22,9 @@ func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
 	}
 	first := &workorder.Result{
 		TaskID: rec.TaskID, Mode: workorder.ModeCreate, Status: workorder.StatusSuccess, Branch: rec.TargetBranch, BaseBranch: "main", Pushed: true, HeadSHA: oldHead,
-		Asked: &workorder.Asked{Task: "Do it well"}, Commits: []workorder.Commit{{SHA: oldHead, Subject: "Do it"}}, PR: &workorder.PR{Number: 7, State: "open"},
+		TaskText: &workorder.TaskText{Task: "Do it well"}, Commits: []workorder.Commit{{SHA: oldHead, Subject: "Do it"}}, PR: &workorder.PR{Number: 7, State: "open"},
 		Proof: &workorder.Proof{
-			Head: oldHead, Checks: []workorder.CheckProof{{Name: "test", Transition: workorder.Fixed, Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{Passed: true}}},
+			Head: oldHead, Checks: []workorder.CheckProof{{Name: "test", Transition: workorder.TransitionFixed, Base: &workorder.CheckRun{}, Head: &workorder.CheckRun{Passed: true}}},
 			Pages: []workorder.PageProof{{Path: "/", Width: 390, Head: &workorder.PageView{Status: 200, Picture: "evidence/pages/1.png"}}},
 		},
 	}
@@ -41,7 +41,7 @@ func twoAttempts(t *testing.T) (*store.Record, *workorder.Result) {
 	writeOrder(t, past.Dir, rec, workorder.ModeCreate)
 	writeOrder(t, rec.Dir, rec, workorder.ModeRebase)
 	later := *first
-	later.Mode, later.Status, later.EndedBy, later.Reasons = workorder.ModeRebase, workorder.StatusNoChanges, workorder.ByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
+	later.Mode, later.Status, later.EndedBy, later.Reasons = workorder.ModeRebase, workorder.StatusNoChanges, workorder.EndedByGit, workorder.Because(workorder.ReasonUnchanged, "it is on main already")
 	later.Proof, later.PR, later.Restored = nil, nil, &workorder.Restored{Head: oldHead}
 	later.Steps = []workorder.Step{{Name: "agent", Status: workorder.StepSkipped}, {Name: workorder.StepPR, Status: workorder.StepSkipped}}
 	return rec, &later
@@ -51,8 +51,8 @@ func writeOrder(t *testing.T, dir string, rec *store.Record, mode workorder.Mode
 	t.Helper()
 	o := &workorder.Order{
 		Version: workorder.Version, TaskID: rec.TaskID, Mode: mode, Repo: rec.Repo, CloneURL: rec.Repo, TargetBranch: rec.TargetBranch, TimeoutMinutes: 30,
-		Harness: workorder.Harness{Name: "command", Command: []string{"true"}}, Validate: []workorder.Command{{Name: "test", Run: "make test"}},
-		Spec: workorder.Spec{Network: workorder.Network{Mode: workorder.NetworkFull}},
+		Harness: workorder.Harness{Name: "command", Command: []string{"true"}}, Validate: []workorder.Check{{Name: "test", Run: "make test"}},
+		BoxSpec: workorder.BoxSpec{Network: workorder.NetworkPolicy{Mode: workorder.NetworkFull}},
 	}
 	if mode == workorder.ModeRebase {
 		o.Rebase = &workorder.Rebase{}
@@ -81,7 +81,7 @@ func TestReportOfLaterAttempt(t *testing.T) {
 		t.Errorf("%+v, next: %s", later.PR, later.NextCommand)
 	}
 	for _, r := range []*workorder.Result{later, {
-		TaskID: rec.TaskID, Mode: workorder.ModeRebase, Status: workorder.StatusError, EndedBy: workorder.ByGit, Reasons: workorder.Because(workorder.ReasonPush, "somebody else pushed"), HeadSHA: oldHead,
+		TaskID: rec.TaskID, Mode: workorder.ModeRebase, Status: workorder.StatusError, EndedBy: workorder.EndedByGit, Reasons: workorder.Because(workorder.ReasonPush, "somebody else pushed"), HeadSHA: oldHead,
 		Restored: later.Restored, Commits: later.Commits, Branch: later.Branch, Pushed: true,
 	}} {
 		if err := WriteReport(rec, r); err != nil {
@@ -121,7 +121,7 @@ func TestReportAfterAnUnprovenAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.Proof, first.Status, first.EndedBy = nil, workorder.StatusTimeout, workorder.ByTimeout
+	first.Proof, first.Status, first.EndedBy = nil, workorder.StatusTimeout, workorder.EndedByTimeout
 	if err := WriteResult(past, first); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (h *Held) Release(show func(workorder.Event), now func() time.Time, rec *st
 
 // LostTo is the ending of a run of which nothing more is known.
 func LostTo(code workorder.ReasonCode, detail string) workorder.Ending {
-	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.ByHost, Reasons: workorder.Because(code, "%s", detail)}
+	return workorder.Ending{Status: workorder.StatusLost, EndedBy: workorder.EndedByHost, Reasons: workorder.Because(code, "%s", detail)}
 }
 
 // WriteResult writes the result of an attempt.

@@ -34,7 +34,7 @@ func networkOf(s *container.NetworkSettingsSummary) workorder.NetworkMode {
 }
 
 // SetNetwork implements runtime.Networker. The engine keeps a container's networks over its stop.
-func (e *Sandboxes) SetNetwork(ctx context.Context, id string, n workorder.Network) error {
+func (e *Sandboxes) SetNetwork(ctx context.Context, id string, n workorder.NetworkPolicy) error {
 	doing := fmt.Sprintf("put the sandbox onto network %s", n.Mode)
 	if n.Mode != workorder.NetworkFull && n.Mode != workorder.NetworkNone {
 		return fmt.Errorf("%s: %w", doing, runtime.ErrUnsupported)

@@ -73,7 +73,7 @@ func TestSilentEngine(t *testing.T) {
 		},
 		"Pause": func(ctx context.Context) error { return e.Pause(ctx, "x") },
 		"SetNetwork": func(ctx context.Context) error {
-			return sandboxes.SetNetwork(ctx, "x", workorder.Network{Mode: workorder.NetworkNone})
+			return sandboxes.SetNetwork(ctx, "x", workorder.NetworkPolicy{Mode: workorder.NetworkNone})
 		},
 		"RemoveSnapshot": func(ctx context.Context) error { return sandboxes.RemoveSnapshot(ctx, "x") },
 	}

@@ -68,7 +68,7 @@ func standConfig(s runtime.StandSpec, volumes map[string]struct{}) (*container.C
 		CgroupnsMode:  container.CgroupnsModePrivate,
 		Resources:     container.Resources{Memory: s.MemoryBytes, MemorySwap: s.MemoryBytes, NanoCPUs: int64(s.CPUs * 1e9)},
 	}
-	if s.Config.Leases != nil {
+	if s.Config.Nested != nil {
 		hc.CapAdd = append(slices.Clone(standCaps), leaseCaps...)
 		// The engine's profile of AppArmor lets no container mount.
 		hc.SecurityOpt = append(hc.SecurityOpt, "apparmor=unconfined")

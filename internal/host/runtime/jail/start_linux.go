@@ -223,7 +223,7 @@ func (s *stander) plan(f *folder, r record, guest string) (keep.Plan, error) {
 	var inside []string
 	p.Groups, inside = at.groups(f.path, r.standing)
 	if s.kind == kindMachine {
-		config.Machine = true
+		config.Unisolated = true
 		if config.Dir == "" {
 			config.Dir = filepath.Join(f.path, workspaceDir)
 		}
