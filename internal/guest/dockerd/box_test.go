@@ -71,7 +71,7 @@ const engineGroup = 61990
 
 // network is the box's network policy, which all engines of these tests share.
 var network = sync.OnceValues(func() (*egress.Egress, error) {
-	e, err := egress.New(egress.Config{Policy: workorder.Network{Mode: workorder.NetworkFull}, EngineGID: engineGroup})
+	e, err := egress.New(egress.Config{Policy: workorder.NetworkPolicy{Mode: workorder.NetworkFull}, EngineGID: engineGroup})
 	if err != nil {
 		return nil, err
 	}

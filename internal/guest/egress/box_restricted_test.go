@@ -17,7 +17,7 @@ var restrictedRules = []string{
 }
 
 func TestRestricted(t *testing.T) {
-	b := newBox(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: restrictedRules})
+	b := newBox(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: restrictedRules})
 	b.always()
 	t.Run("names", func(t *testing.T) { b.t = t; b.names() })
 	t.Run("tls", func(t *testing.T) { b.t = t; b.tls() })
@@ -169,7 +169,7 @@ func (b *box) afterBoot() {
 }
 
 func TestLearn(t *testing.T) {
-	b := newBox(t, workorder.Network{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}, Learn: true})
+	b := newBox(t, workorder.NetworkPolicy{Mode: workorder.NetworkRestricted, Allow: []string{"good.test"}, Learn: true})
 	b.always()
 	e := b.synthetic("evil.test")
 	b.untrusted("ok", "sni=evil.test at="+evil, "tls", e+":443", "evil.test")
@@ -197,7 +197,7 @@ func TestResolverOfTheEngineOnLoopback(t *testing.T) {
 
 func loopbackResolver(t *testing.T, mode workorder.NetworkMode) {
 	t.Helper()
-	b := newBox(t, workorder.Network{Mode: mode}, netip.MustParseAddr("127.0.0.11"), netip.MustParseAddr("198.51.100.53"))
+	b := newBox(t, workorder.NetworkPolicy{Mode: mode}, netip.MustParseAddr("127.0.0.11"), netip.MustParseAddr("198.51.100.53"))
 	commands(t, `
 		nft add table ip of_the_engine
 		nft add chain ip of_the_engine output { type nat hook output priority -100 ; }

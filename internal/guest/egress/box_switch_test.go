@@ -32,10 +32,10 @@ func (b *box) holds(who string) (p *proc.Process, out *syncBuffer) {
 
 // Another policy counts at once, for what is open too, and can be taken back.
 func TestSetPolicy(t *testing.T) {
-	b := newBox(t, workorder.Network{Mode: workorder.NetworkFull})
+	b := newBox(t, workorder.NetworkPolicy{Mode: workorder.NetworkFull})
 	set := func(mode workorder.NetworkMode, allow ...string) {
 		t.Helper()
-		if err := b.e.SetPolicy(t.Context(), workorder.Network{Mode: mode, Allow: allow}); err != nil {
+		if err := b.e.SetPolicy(t.Context(), workorder.NetworkPolicy{Mode: mode, Allow: allow}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestSetPolicy(t *testing.T) {
 	b.untrusted("error", "refused", "send", good+":80", page("good.test"))
 	b.untrusted("ok", "NameError", "dns", "udp", "198.51.100.53:53", "good.test.", "A")
 	b.always()
-	if err := b.e.SetPolicy(t.Context(), workorder.Network{Mode: "some"}); err == nil {
+	if err := b.e.SetPolicy(t.Context(), workorder.NetworkPolicy{Mode: "some"}); err == nil {
 		t.Error("an unknown mode")
 	}
 	b.untrusted("error", "refused", "send", good+":80", page("good.test"))

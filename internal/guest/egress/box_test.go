@@ -143,7 +143,7 @@ type box struct {
 	events []workorder.Event
 }
 
-func newBox(t *testing.T, p workorder.Network, resolvers ...netip.Addr) *box {
+func newBox(t *testing.T, p workorder.NetworkPolicy, resolvers ...netip.Addr) *box {
 	t.Helper()
 	b := &box{t: t, world: setWorld(t)}
 	_ = proc.Run(t.Context(), proc.Spec{Argv: []string{"ip", "link", "del", "br-in"}})
@@ -314,7 +314,7 @@ func page(host string) string {
 }
 
 func TestFull(t *testing.T) {
-	b := newBox(t, workorder.Network{Mode: workorder.NetworkFull})
+	b := newBox(t, workorder.NetworkPolicy{Mode: workorder.NetworkFull})
 	b.always()
 	b.untrusted("ok", "page", "send", evil+":80", page("x"))
 	b.untrusted("ok", "ping", "udp", evil+":4000")
@@ -327,7 +327,7 @@ func TestFull(t *testing.T) {
 }
 
 func TestNone(t *testing.T) {
-	b := newBox(t, workorder.Network{Mode: workorder.NetworkNone})
+	b := newBox(t, workorder.NetworkPolicy{Mode: workorder.NetworkNone})
 	b.always()
 	b.untrusted("error", "refused", "send", good+":80", page("good.test"))
 	b.untrusted("error", "refused", "send", "[2001:db8:2::1]:80", page("x"))
@@ -398,7 +398,7 @@ func (s *syncBuffer) String() string {
 
 // An inner network can be given any range; boot's connections must not go there.
 func TestAgentMadeNetworkAttractsNothing(t *testing.T) {
-	b := newBox(t, workorder.Network{Mode: workorder.NetworkFull})
+	b := newBox(t, workorder.NetworkPolicy{Mode: workorder.NetworkFull})
 	commands(t, `
 		ip addr add 93.184.216.254/24 dev br-in
 		ip -n inner addr add 93.184.216.1/24 dev eth0`)
@@ -413,7 +413,7 @@ func TestAgentMadeNetworkAttractsNothing(t *testing.T) {
 func TestUpFailsWithoutNFT(t *testing.T) {
 	setWorld(t)
 	t.Setenv("PATH", "/nowhere")
-	e, err := egress.New(egress.Config{Policy: workorder.Network{Mode: workorder.NetworkFull}, EngineGID: engineGID})
+	e, err := egress.New(egress.Config{Policy: workorder.NetworkPolicy{Mode: workorder.NetworkFull}, EngineGID: engineGID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +422,7 @@ func TestUpFailsWithoutNFT(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(err)
-	if _, err := egress.New(egress.Config{Policy: workorder.Network{Mode: "open"}, EngineGID: engineGID}); err == nil {
+	if _, err := egress.New(egress.Config{Policy: workorder.NetworkPolicy{Mode: "open"}, EngineGID: engineGID}); err == nil {
 		t.Error("an unknown mode was taken")
 	}
 }

@@ -26,7 +26,7 @@ type policy struct {
 	rules []workorder.AllowRule
 }
 
-func newPolicy(n workorder.Network) (policy, error) {
+func newPolicy(n workorder.NetworkPolicy) (policy, error) {
 	p := policy{mode: n.Mode, learn: n.Learn}
 	for _, s := range n.Allow {
 		r, err := workorder.ParseAllowRule(s)
