@@ -18,7 +18,7 @@ type briefing struct {
 	allow    []string // rules of a restricted network
 	services []string // names
 	ports    []string // that the user sees
-	checks   []workorder.Command
+	checks   []workorder.Check
 	docker   bool   // the sandbox has an engine of its own
 	project  string // text of the project
 }

@@ -12,7 +12,7 @@ func TestBriefing(t *testing.T) {
 	t.Parallel()
 	all := briefing{
 		sandbox: "dev", runtime: "box", workdir: "/workspace", branch: "sandbox/dev", network: "restricted", allow: []string{"b.example", "a.example"},
-		services: []string{"redis"}, ports: []string{"3000"}, checks: []workorder.Command{{Name: "test", Run: "go vet ./...\ngo test ./..."}}, docker: true, project: "the project's own",
+		services: []string{"redis"}, ports: []string{"3000"}, checks: []workorder.Check{{Name: "test", Run: "go vet ./...\ngo test ./..."}}, docker: true, project: "the project's own",
 	}
 	for name, row := range map[string]struct {
 		f         briefing
