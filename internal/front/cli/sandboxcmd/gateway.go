@@ -4,29 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/sshserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/loopback"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/sshgate"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-const (
-	gatewayAddress = "127.0.0.1:2200"
-	gatewayKey     = "gateway.key" // in the state folder
-)
+const gatewayAddress = "127.0.0.1:2200"
 
 type gatewayOptions struct{ listen, keys string }
 
@@ -74,7 +67,7 @@ func (o *gatewayOptions) do(ctx context.Context, f *cmdutil.Factory) error {
 		return err
 	}
 	defer m.Close()
-	s, key, err := gateway(f, m, keys, slog.LevelInfo)
+	s, key, err := sshServer(f, m, keys, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
@@ -101,7 +94,7 @@ func gatewayKeys(f *cmdutil.Factory, file string) (keys []ssh.PublicKey, err err
 	}
 	var errs []error
 	for _, f := range files {
-		some, err := sshgate.ReadKeys(f)
+		some, err := sshserver.ReadKeys(f)
 		keys, errs = append(keys, some...), append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil && (file != "" || len(keys) == 0) { // one of the user's own may be of another program
@@ -114,18 +107,11 @@ func gatewayKeys(f *cmdutil.Factory, file string) (keys []ssh.PublicKey, err err
 	return keys, nil
 }
 
-// gateway makes the server and its key.
-func gateway(
+// sshServer makes the SSH server of a manager's sandboxes with the key of this state directory.
+func sshServer(
 	f *cmdutil.Factory, m *sandbox.Manager, keys func() ([]ssh.PublicKey, error), level slog.Level,
-) (*sshgate.Server, ssh.Signer, error) {
-	st, err := f.Store()
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := os.MkdirAll(st.Dir(), 0o700); err != nil {
-		return nil, nil, fmt.Errorf("create the state directory: %w", err)
-	}
-	key, err := sshgate.HostKey(filepath.Join(st.Dir(), gatewayKey))
+) (*sshserver.Server, ssh.Signer, error) {
+	key, err := sshserver.StateKey(&f.Env)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,137 +119,5 @@ func gateway(
 	if f.Debug {
 		log = f.Log()
 	}
-	return sshgate.New(sshgate.Options{HostKey: key, Keys: keys, Sandboxes: &gatewaySandboxes{f, m}, Log: log}), key, nil
+	return sshserver.New(sshserver.Options{HostKey: key, Keys: keys, Sandboxes: sshserver.Managed(&f.Env, m), Log: log}), key, nil
 }
-
-// gatewaySandboxes are those that the gateway serves.
-type gatewaySandboxes struct {
-	f *cmdutil.Factory
-	m *sandbox.Manager
-}
-
-func (g *gatewaySandboxes) List(ctx context.Context) ([]sshgate.Row, error) {
-	all, err := g.m.List(ctx)
-	rows := make([]sshgate.Row, 0, len(all))
-	for _, i := range all {
-		if i.Spec.Lifetime == sandbox.LifetimeNamed {
-			rows = append(rows, sshgate.Row{Name: i.Name, State: string(i.State), What: string(i.Runtime) + " " + i.Image, Created: i.Created})
-		}
-	}
-	return rows, err
-}
-
-func (g *gatewaySandboxes) Open(ctx context.Context, name string) (sshgate.Sandbox, error) {
-	if !sandbox.ValidName(name) {
-		return nil, sshgate.ErrNotFound
-	}
-	sb, err := g.m.Get(ctx, name)
-	if err != nil {
-		if r, rerr := g.f.Registry(); rerr == nil {
-			if _, known := r.Load(name); known == nil && !errors.Is(err, sandbox.ErrNotFound) {
-				return nil, err // its engine does not answer
-			}
-		}
-		// Another kind that does not answer, as an engine that this user has no right to, has none: the list tells of it.
-		return nil, fmt.Errorf("%w: %w", sshgate.ErrNotFound, err)
-	}
-	g.f.Endpoints().Ensure(ctx, name)
-	return &gatewaySandbox{g.f, sb}, nil
-}
-
-// Create implements sshgate.Sandboxes.
-func (g *gatewaySandboxes) Create(ctx context.Context, name string) error {
-	s := sandbox.Spec{Name: name}
-	if err := g.f.Sandboxes().ChooseRuntime(ctx, g.m, &s, ""); err != nil {
-		return err
-	}
-	sb, err := g.m.Create(ctx, s)
-	if err != nil {
-		return err
-	}
-	return sb.Close()
-}
-
-// Remove implements sshgate.Sandboxes.
-func (g *gatewaySandboxes) Remove(ctx context.Context, name string) error {
-	sb, err := g.m.Get(ctx, name)
-	if err != nil {
-		return err
-	}
-	if err := app.RemoveSandbox(ctx, sb, false); err != nil {
-		return err
-	}
-	g.f.Sandboxes().WarnOfRepositories(ctx, sb)
-	return nil
-}
-
-type gatewaySandbox struct {
-	f  *cmdutil.Factory
-	sb *sandbox.Sandbox
-}
-
-func (g *gatewaySandbox) Run(ctx context.Context, c sshgate.Command) (int, error) {
-	what := sandbox.Command{Argv: []string{"sh"}, Env: c.Env, Stdin: c.Stdin}
-	if c.Terminal != nil {
-		what.Terminal = &sandbox.Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}
-	}
-	switch {
-	case c.Line != "":
-		what.Argv = []string{"sh", "-c", c.Line}
-	case c.Terminal != nil:
-		var err error
-		if what.Argv, err = app.VisitorTerminal(ctx, g.sb); err != nil {
-			return 0, err
-		}
-	}
-	if c.Terminal != nil {
-		defer g.f.Sandboxes().MarkAttached(g.sb.Name())()
-	}
-	started := time.Now()
-	p, err := g.sb.Start(ctx, what)
-	if err != nil {
-		return 0, err
-	}
-	if said := app.RenewedNote(g.sb); said != "" {
-		fmt.Fprint(c.Stderr, said+"\r\n")
-	}
-	over := make(chan struct{})
-	defer close(over)
-	go hand(ctx, p, c, over)
-	r, err := p.Wait(ctx, c.Stdout, c.Stderr)
-	if err != nil { // the client is gone, or the sandbox has stopped
-		ctx, cancel := app.Outlast(ctx)
-		defer cancel()
-		_, _ = g.sb.Branch().SaveIfRunning(ctx, app.RanNow(what.Argv, started, cmdutil.ExitLost))
-		return 0, err
-	}
-	g.f.Sandboxes().Save(ctx, g.sb, app.RanNow(what.Argv, started, r.ExitCode))
-	if r.Reason != "" {
-		fmt.Fprintf(c.Stderr, "error: %s\r\n", r.Reason)
-	}
-	return r.ExitCode, nil
-}
-
-// hand hands a client's sizes and signals on to its command.
-func hand(ctx context.Context, p *sandbox.Process, c sshgate.Command, over <-chan struct{}) {
-	for {
-		select {
-		case s := <-c.Resized:
-			_ = p.Resize(ctx, sandbox.Size{Rows: s.Rows, Cols: s.Cols}) // a command that has ended has none
-		case s := <-c.Signals:
-			_ = p.Signal(ctx, s)
-		case <-over:
-			return
-		}
-	}
-}
-
-func (g *gatewaySandbox) Reach(ctx context.Context, port int) (net.Conn, error) {
-	return g.sb.Endpoints().DialPort(ctx, port)
-}
-
-func (g *gatewaySandbox) Files(ctx context.Context) (io.ReadWriteCloser, error) {
-	return g.sb.Files().SFTP(ctx)
-}
-
-func (g *gatewaySandbox) Close(context.Context) error { return g.sb.Close() }

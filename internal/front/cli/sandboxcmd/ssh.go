@@ -23,6 +23,7 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
+	"github.com/sandbox-agent/sandbox-agent/internal/front/sshserver"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/statedir"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
@@ -79,7 +80,7 @@ func (o *sshOptions) serve(ctx context.Context, f *cmdutil.Factory, args []strin
 		return err
 	}
 	defer m.Close()
-	s, _, err := gateway(f, m, nil, slog.LevelError)
+	s, _, err := sshServer(f, m, nil, slog.LevelError)
 	if err != nil {
 		return err
 	}
@@ -195,20 +196,15 @@ func clientOptions(ctx context.Context, f *cmdutil.Factory, name string) ([]sshO
 		return nil, err
 	}
 	done()
-	m, err := f.Manager(false)
+	key, err := sshserver.StateKey(&f.Env)
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	_, key, err := gateway(f, m, nil, slog.LevelError)
+	dir, err := f.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	st, err := f.Store()
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(st.Dir(), knownHosts)
+	file := filepath.Join(dir, knownHosts)
 	line := []byte(knownhosts.Line([]string{hostAlias}, key.PublicKey()) + "\n")
 	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, line) {
 		if err := statedir.WriteFile(file, line, 0o600); err != nil {
@@ -220,7 +216,7 @@ func clientOptions(ctx context.Context, f *cmdutil.Factory, name string) ([]sshO
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	// What names the sandbox's place has to be the same wherever ssh is started.
-	words := []string{"env", "SANDBOX_AGENT_STATE_DIR=" + st.Dir()}
+	words := []string{"env", "SANDBOX_AGENT_STATE_DIR=" + dir}
 	if engine := f.Getenv("DOCKER_HOST"); engine != "" {
 		words = append(words, "DOCKER_HOST="+engine)
 	}

@@ -1,10 +1,10 @@
-// Package sshgate serves the terminals of sandboxes to SSH clients: one port for all sandboxes, their commands, files
+// Package sshserver serves the terminals of sandboxes to SSH clients: one port for all sandboxes, their commands, files
 // and ports, and a list to choose from.
 //
 // A client names a sandbox by its user name or by the first word of its command. A name is looked up, and never part of
 // a command. What a client asks for happens in a sandbox, with the rights that commands there have: the machine that
 // runs the gateway is not to be reached by it.
-package sshgate
+package sshserver
 
 import (
 	"bytes"
