@@ -281,7 +281,7 @@ func TestNetworkPolicyInside(t *testing.T) {
 // What setup left, below the folders of later boxes, on a confined box's own mounts.
 func TestSnapshotsInside(t *testing.T) {
 	t.Parallel()
-	in := newInside(t, "snapshots")
+	in := newInside(t, "setupcache")
 	in.create(nil, nil, in.tests...).passed()
 }
 

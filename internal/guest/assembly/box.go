@@ -19,8 +19,8 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/proving"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/record"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/setupcache"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/shell"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/task"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
@@ -50,7 +50,7 @@ type parts struct {
 	engine *innerengine.Engine
 	repo   *rootgit.Repository
 	stack  *innerengine.Services
-	kept   *snapshots.Task // nil if files of setup are not cached
+	kept   *setupcache.Task // nil if files of setup are not cached
 }
 
 // newBox connects the parts. rec and mask are nil if only the plan is requested.
@@ -184,9 +184,9 @@ func (p *parts) addSnapshots() {
 	if p.rec == nil || o.Repo == "" || o.Mode == workorder.ModeStandalone || len(o.Setup)+len(o.Validate) == 0 {
 		return
 	}
-	c := snapshots.Config{
-		Dir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log, Binding: p.engine.Binding,
-		Places: []snapshots.Place{
+	c := setupcache.Config{
+		MountDir: p.paths.layers, ID: o.TaskID + "-" + o.AttemptID, User: p.user, Log: p.log, Binding: p.engine.Binding,
+		Dirs: []setupcache.Dir{
 			// The repository stays in the box's own file system: unpushed parts of it are copied out of a stopped box.
 			{Name: "tree", Path: workorder.Workspace, Whole: true, Apart: []string{".git"}, Own: []string{rootgit.EnvFile}},
 			{Name: "home", Path: workorder.SandboxHome},
@@ -198,14 +198,14 @@ func (p *parts) addSnapshots() {
 	if len(o.SecretNames) > 0 {
 		c.Secret, c.Unseen = p.mask.In, p.mask.Ignored()
 	}
-	if err := snapshots.Reserve(workorder.CacheDir, c.Dir); err != nil {
+	if err := setupcache.Reserve(workorder.CacheDir, c.MountDir); err != nil {
 		p.log.Warn("results of earlier sandboxes are not reused", "error", err)
 	}
 	c.Beside = func(ctx context.Context) (map[string]string, error) { return p.ground().Beside(ctx, p.paths.state) }
-	p.kept = &snapshots.Task{Store: snapshots.New(c), Order: o, Say: func(text string) {
+	p.kept = &setupcache.Task{Store: setupcache.New(c), Order: o, Say: func(text string) {
 		p.emit(workorder.Event{Type: workorder.EventOutput, Name: string(workorder.StepSetup), Text: text})
 	}}
-	p.repo.Checkpoints.Lay = p.kept.Lay
+	p.repo.Checkpoints.Lay = p.kept.Mount
 }
 
 func (p *parts) addServices() {
@@ -254,7 +254,7 @@ func (p *parts) box() *boot.Box {
 	}
 	if most := o.Limits.DiskBytes; most > 0 {
 		b.WatchDisk = func(ctx context.Context, over func(string)) {
-			watchDisk(ctx, []string{"/", workorder.DataRoot, snapshots.Own(p.paths.layers)}, most, over)
+			watchDisk(ctx, []string{"/", workorder.DataRoot, setupcache.OwnDir(p.paths.layers)}, most, over)
 		}
 	}
 	return b

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/initd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rescue"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/rootgit"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/setupcache"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/internal/redact"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -34,7 +34,7 @@ func Rescue(ctx context.Context, log *slog.Logger) int {
 			if err != nil {
 				return nil, nil, err
 			}
-			if err := snapshots.Hold(boxPaths().layers); err != nil {
+			if err := setupcache.Hold(boxPaths().layers); err != nil {
 				rec.Warn("another sandbox may remove files of this one: " + err.Error())
 			}
 			space := &rootgit.Workspace{Dir: workorder.Workspace, User: cred, Home: workorder.SandboxHome}

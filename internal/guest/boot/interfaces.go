@@ -176,11 +176,11 @@ type Prover interface {
 
 // Snapshots caches the files that setup left, for later boxes.
 type Snapshots interface {
-	// Begin is called before setup. It returns how many of its commands, from the first on, need not run,
+	// Skippable is called before setup. It returns how many of its commands, from the first on, need not run,
 	// because their results exist already.
-	Begin(ctx context.Context) int
-	// Over reports whether files of an earlier setup are in the work tree or the home.
-	Over() bool
+	Skippable(ctx context.Context) int
+	// Restored reports whether files of an earlier setup are in the work tree or the home.
+	Restored() bool
 	// Empty removes those files, also from the home; the work tree then has no files. Nothing of this box will
 	// be cached. After an error the work tree is unusable.
 	Empty() error

@@ -126,7 +126,7 @@ func (b *setupRunner) run(ctx context.Context) error {
 // over reports whether setup starts on files of an earlier one that can be removed again: nothing in the work
 // tree exists only there.
 func (b *setupRunner) over() bool {
-	return b.Snapshots != nil && b.Snapshots.Over() && b.work.left == nil
+	return b.Snapshots != nil && b.Snapshots.Restored() && b.work.left == nil
 }
 
 // fresh reports whether the work tree is the base's, without changes of a task.
@@ -177,7 +177,7 @@ func (b *setupRunner) runSetup(ctx context.Context, over bool) (failed bool, err
 func (b *setupRunner) commands(ctx context.Context, strict bool) (failed bool, err error) {
 	done := 0
 	if b.Snapshots != nil {
-		done = b.Snapshots.Begin(ctx)
+		done = b.Snapshots.Skippable(ctx)
 	}
 	for i, command := range b.Order.Setup {
 		name := fmt.Sprintf("setup-%d", i+1)
@@ -236,7 +236,7 @@ func (b *setupRunner) keepSetup(ctx context.Context) (again bool, err error) {
 	if !warm || !reset {
 		return false, nil
 	}
-	if b.Snapshots.Begin(ctx) < len(b.Order.Setup) {
+	if b.Snapshots.Skippable(ctx) < len(b.Order.Setup) {
 		again, err = true, b.Snapshots.ClearScratch()
 	}
 	if err != nil {

@@ -25,13 +25,13 @@ type fakeSnapshots struct {
 	err     error
 }
 
-func (s *fakeSnapshots) Begin(context.Context) int   { return s.done }
-func (s *fakeSnapshots) SetAside() error             { s.did("aside"); return nil }
-func (s *fakeSnapshots) ClearScratch() error         { s.did("clear"); return nil }
-func (s *fakeSnapshots) Keeps() bool                 { return s.done == 0 && !s.emptied }
-func (s *fakeSnapshots) Over() bool                  { return s.over }
-func (s *fakeSnapshots) Empty() error                { s.did("empty"); s.over, s.emptied = false, true; return nil }
-func (s *fakeSnapshots) Quiet(context.Context) error { return s.loud }
+func (s *fakeSnapshots) Skippable(context.Context) int { return s.done }
+func (s *fakeSnapshots) SetAside() error               { s.did("aside"); return nil }
+func (s *fakeSnapshots) ClearScratch() error           { s.did("clear"); return nil }
+func (s *fakeSnapshots) Keeps() bool                   { return s.done == 0 && !s.emptied }
+func (s *fakeSnapshots) Restored() bool                { return s.over }
+func (s *fakeSnapshots) Empty() error                  { s.did("empty"); s.over, s.emptied = false, true; return nil }
+func (s *fakeSnapshots) Quiet(context.Context) error   { return s.loud }
 func (s *fakeSnapshots) Keep(_ context.Context, whole bool) (why, err error) {
 	if s.did("keep"); whole {
 		s.did("keep whole")

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/dockerd"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/layercache"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/services"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/setupcache"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
@@ -26,8 +26,8 @@ import (
 // have their own limits.
 const cacheLimit = 2 * time.Hour
 
-// cacheBox is the maintenance box of the layer cache. It runs only the product's own code.
-type cacheBox struct {
+// cacheServer is the maintenance box of the layer cache. It runs only the product's own code.
+type cacheServer struct {
 	log *slog.Logger
 	out io.Writer
 
@@ -41,7 +41,7 @@ func ServeCache(ctx context.Context, log *slog.Logger, verb string, from io.Read
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, cacheLimit, fmt.Errorf("not done after %s", cacheLimit))
 	defer cancel()
-	k := &cacheBox{log: log, out: out}
+	k := &cacheServer{log: log, out: out}
 	in := bufio.NewReaderSize(from, workorder.MaxCacheRequest)
 	req, err := readRequest(in)
 	var rep *workorder.CacheReport
@@ -89,9 +89,9 @@ func readRequest(in *bufio.Reader) (*workorder.CacheRequest, error) {
 	}
 }
 
-func (k *cacheBox) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
-	up := layercache.Upkeep{Dir: workorder.CacheDir, Log: k.log}
-	kept := snapshots.Upkeep{Dir: workorder.CacheDir, Log: k.log}
+func (k *cacheServer) do(ctx context.Context, verb string, req *workorder.CacheRequest, in io.Reader) (*workorder.CacheReport, error) {
+	up := layercache.Maintainer{Dir: workorder.CacheDir, Log: k.log}
+	kept := setupcache.Maintainer{Dir: workorder.CacheDir, Log: k.log}
 	switch verb {
 	case workorder.CacheList:
 		r, err := up.List(ctx)
@@ -122,25 +122,25 @@ func (k *cacheBox) do(ctx context.Context, verb string, req *workorder.CacheRequ
 	return nil, fmt.Errorf("entrypoint cache: unknown command %q", verb)
 }
 
-// cacheHome records whether the engine's data root is in the cache.
-type cacheHome struct {
+// trackedDataRoot records whether the engine's data root is in the cache.
+type trackedDataRoot struct {
 	*layercache.Cache
 	placed bool
 	note   string
 }
 
-func (h *cacheHome) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
+func (h *trackedDataRoot) Prepare(ctx context.Context, driver string, uid, gid int) (placed bool, note string, err error) {
 	h.placed, h.note, err = h.Cache.Prepare(ctx, driver, uid, gid)
 	return h.placed, h.note, err
 }
 
 // bring starts an engine like a run would, so that owners and driver are the same, lets get fill it, and
 // publishes the new images.
-func (k *cacheBox) bring(
+func (k *cacheServer) bring(
 	ctx context.Context, req *workorder.CacheRequest, get func(context.Context, *dockerd.Engine) ([]string, error),
 ) (rep *workorder.CacheReport, err error) {
 	warn := func(text string) { k.emit(workorder.Event{Type: workorder.EventWarning, Text: text}) }
-	cache := &cacheHome{Cache: layercache.New(layercache.Config{
+	cache := &trackedDataRoot{Cache: layercache.New(layercache.Config{
 		Dir: workorder.CacheDir, DataRoot: workorder.DataRoot, ID: req.ID, Images: req.Images, Layers: true, Log: k.log,
 	})}
 	eng, err := dockerd.New(dockerd.Config{
@@ -173,9 +173,9 @@ func (k *cacheBox) bring(
 	}, errors.Join(geterr, err)
 }
 
-func (k *cacheBox) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
+func (k *cacheServer) emit(e workorder.Event) { k.write(workorder.CacheLine{Event: e}) }
 
-func (k *cacheBox) report(rep *workorder.CacheReport, err error) {
+func (k *cacheServer) report(rep *workorder.CacheReport, err error) {
 	line := workorder.CacheLine{Event: workorder.Event{Type: workorder.EventCacheReport, Status: "ok"}, Report: rep}
 	if err != nil {
 		line.Status, line.Text = "error", err.Error()
@@ -183,7 +183,7 @@ func (k *cacheBox) report(rep *workorder.CacheReport, err error) {
 	k.write(line)
 }
 
-func (k *cacheBox) write(line workorder.CacheLine) {
+func (k *cacheServer) write(line workorder.CacheLine) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seq++

@@ -21,21 +21,21 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// tree is the image store of a data root: the seed's or a run's.
-type tree struct{ root string }
+// imageStore is the image store of a data root: the seed's or a run's.
+type imageStore struct{ root string }
 
-func (t tree) layers(p ...string) string {
+func (t imageStore) layers(p ...string) string {
 	return filepath.Join(append([]string{t.root, driver}, p...)...)
 }
 
-func (t tree) meta(p ...string) string {
+func (t imageStore) meta(p ...string) string {
 	return filepath.Join(append([]string{t.root, "image", driver}, p...)...)
 }
-func (t tree) record(chain string) string { return t.meta("layerdb", "sha256", chain) }
-func (t tree) config(image string) string { return t.meta("imagedb", "content", "sha256", image) }
+func (t imageStore) record(chain string) string { return t.meta("layerdb", "sha256", chain) }
+func (t imageStore) config(image string) string { return t.meta("imagedb", "content", "sha256", image) }
 
 // cacheID returns the directory of a layer, "" if the tree lacks the layer.
-func (t tree) cacheID(chain string) string {
+func (t imageStore) cacheID(chain string) string {
 	b, err := os.ReadFile(filepath.Join(t.record(chain), "cache-id"))
 	if err != nil {
 		return ""
@@ -44,7 +44,7 @@ func (t tree) cacheID(chain string) string {
 }
 
 // parent returns the layer below, "" for the lowest.
-func (t tree) parent(chain string) string {
+func (t imageStore) parent(chain string) string {
 	b, err := os.ReadFile(filepath.Join(t.record(chain), "parent"))
 	if err != nil {
 		return ""
@@ -54,7 +54,7 @@ func (t tree) parent(chain string) string {
 
 // sound reports whether the layer and all below it exist. A record of an unusable layer would keep the engine
 // from fetching it again.
-func (t tree) sound(chain string) bool {
+func (t imageStore) sound(chain string) bool {
 	for ; chain != ""; chain = t.parent(chain) {
 		id := t.cacheID(chain)
 		if st, err := os.Lstat(t.layers(id, "diff")); id == "" || err != nil || !st.IsDir() {
@@ -69,7 +69,7 @@ type repositories struct {
 	Repositories map[string]map[string]string
 }
 
-func (t tree) names() (repositories, error) {
+func (t imageStore) names() (repositories, error) {
 	r := repositories{Repositories: map[string]map[string]string{}}
 	b, err := os.ReadFile(t.meta("repositories.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func (t tree) names() (repositories, error) {
 	return r, nil
 }
 
-func (t tree) setNames(r repositories) error {
+func (t imageStore) setNames(r repositories) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ type layer struct {
 }
 
 // chain lists an image's layers from the bottom.
-func (t tree) chain(image string) ([]layer, error) {
+func (t imageStore) chain(image string) ([]layer, error) {
 	b, err := os.ReadFile(t.config(image))
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (t tree) chain(image string) ([]layer, error) {
 
 // describe copies an image's metadata, without its layers. The
 // configuration comes last, because it makes the image exist.
-func describe(from, to tree, image string, layers []layer) error {
+func describe(from, to imageStore, image string, layers []layer) error {
 	for _, p := range []string{
 		"imagedb/content/sha256", "imagedb/metadata/sha256", "layerdb/sha256",
 		"distribution/diffid-by-digest/sha256", "distribution/v2metadata-by-diffid/sha256",
@@ -206,7 +206,7 @@ func describe(from, to tree, image string, layers []layer) error {
 }
 
 // describeSource copies a layer's registry and digest; loaded layers have none.
-func describeSource(from, to tree, l layer) error {
+func describeSource(from, to imageStore, l layer) error {
 	src := filepath.Join("distribution", "v2metadata-by-diffid", "sha256", l.diff)
 	b, err := os.ReadFile(from.meta(src))
 	if err != nil {
@@ -228,8 +228,8 @@ func describeSource(from, to tree, l layer) error {
 	return nil
 }
 
-type stock struct {
-	seed   tree
+type seedContent struct {
+	seed   imageStore
 	names  repositories
 	images []image
 	// records are the existing layers: directory by chain.
@@ -252,8 +252,8 @@ func (i image) unused() time.Time {
 	return i.published
 }
 
-func (c *folder) stock() (*stock, error) {
-	s := &stock{seed: tree{c.seed()}, records: map[string]string{}}
+func (c *diskCache) content() (*seedContent, error) {
+	s := &seedContent{seed: imageStore{c.seed()}, records: map[string]string{}}
 	var err error
 	if s.names, err = s.seed.names(); err != nil {
 		return nil, err
@@ -288,7 +288,7 @@ func (c *folder) stock() (*stock, error) {
 	return s, nil
 }
 
-func (c *folder) image(s *stock, id string, names []string) image {
+func (c *diskCache) image(s *seedContent, id string, names []string) image {
 	i := image{id: id, names: slices.Sorted(slices.Values(names))}
 	if st, err := os.Stat(s.seed.config(id)); err == nil {
 		i.published = st.ModTime()
@@ -301,10 +301,10 @@ func (c *folder) image(s *stock, id string, names []string) image {
 		i.problem = err.Error()
 	}
 	for _, l := range i.layers {
-		folder := s.records[l.chain]
-		if folder == "" {
+		dir := s.records[l.chain]
+		if dir == "" {
 			i.problem = "its layer " + l.chain + " is missing"
-		} else if st, err := os.Lstat(s.seed.layers(folder, "diff")); err != nil || !st.IsDir() {
+		} else if st, err := os.Lstat(s.seed.layers(dir, "diff")); err != nil || !st.IsDir() {
 			i.problem = "the content of its layer " + l.chain + " is missing"
 		}
 	}
@@ -312,14 +312,14 @@ func (c *folder) image(s *stock, id string, names []string) image {
 }
 
 // top returns the directory of the image's last layer, "" if it has none.
-func (s *stock) top(i image) string {
+func (s *seedContent) top(i image) string {
 	if len(i.layers) == 0 {
 		return ""
 	}
 	return s.records[i.layers[len(i.layers)-1].chain]
 }
 
-func (s *stock) report(i image, used map[string]int, holders []holder) workorder.CacheImage {
+func (s *seedContent) report(i image, used map[string]int, holders []layerUser) workorder.CacheImage {
 	r := workorder.CacheImage{
 		ID: "sha256:" + i.id, Names: append([]string{}, i.names...), PublishedAt: i.published.UTC(), UsedAt: i.unused().UTC(),
 		Boxes: []string{}, Problem: i.problem,
@@ -340,7 +340,7 @@ func (s *stock) report(i image, used map[string]int, holders []holder) workorder
 }
 
 // size returns the size of a layer's content, as counted by the engine; 0 if it did not count.
-func (s *stock) size(chain string) int64 {
+func (s *seedContent) size(chain string) int64 {
 	b, _ := os.ReadFile(filepath.Join(s.seed.record(chain), "size"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	return n

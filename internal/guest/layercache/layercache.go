@@ -4,7 +4,7 @@
 // A data root belongs to one engine. Only finished layers can be shared, because they never change. The volume
 // therefore has a seed (finished layers and their metadata) and, per box, a private data root in which the layers of
 // the wanted images are symbolic links into the seed. So every box starts without containers, networks and volumes, and
-// any number of boxes run at once. New layers move into the seed by exchanging folder and link in one system call,
+// any number of boxes run at once. New layers move into the seed by exchanging directory and link in one system call,
 // while containers use them.
 //
 // Layout, below <volume>/v1/<driver>-<uid>.<gid> (owners inside layers are
@@ -96,15 +96,15 @@ const defaultView = "/var/lib/sandbox-agent/layers"
 type Cache struct {
 	*linker
 	*pruner
-	*folder
+	*diskCache
 
 	placed bool
 	sealed bool
 }
 
-// folder is the cache on the disk, and the parts that this box uses.
-type folder struct {
-	*cachevolume.Folder // of this driver and these ids
+// diskCache is the cache on the disk, and the parts that this box uses.
+type diskCache struct {
+	*cachevolume.Dir // of this driver and these ids
 
 	cfg  Config
 	ids  string          // uid.gid, or "" without remapping
@@ -112,14 +112,14 @@ type folder struct {
 }
 
 // linker creates a data root with the layers of the cache.
-type linker struct{ *folder }
+type linker struct{ *diskCache }
 
 // pruner lists the cache's content, and removes unused parts.
-type pruner struct{ *folder }
+type pruner struct{ *diskCache }
 
 func open(cfg Config, base string) *Cache {
-	f := &folder{cfg: cfg, Folder: &cachevolume.Folder{Base: base, ID: cfg.ID, Log: cfg.Log}}
-	return &Cache{linker: &linker{f}, pruner: &pruner{f}, folder: f}
+	f := &diskCache{cfg: cfg, Dir: &cachevolume.Dir{Base: base, ID: cfg.ID, Log: cfg.Log}}
+	return &Cache{linker: &linker{f}, pruner: &pruner{f}, diskCache: f}
 }
 
 // New returns the cache; nothing is touched yet.
@@ -279,27 +279,27 @@ func (c *Cache) Close() error {
 // drop undoes a failed placement. The next box removes what this one cannot.
 func (c *Cache) drop() { _ = c.Leave() }
 
-func (c *folder) seed() string { return c.Path("seed") }
-func (c *folder) data() string { return filepath.Join(c.Run(), "data") }
+func (c *diskCache) seed() string { return c.Path("seed") }
+func (c *diskCache) data() string { return filepath.Join(c.Run(), "data") }
 
 // store returns the engine's directory in the data root, shifted by the ids.
-func (c *folder) store() string { return filepath.Join(c.data(), c.ids) }
+func (c *diskCache) store() string { return filepath.Join(c.data(), c.ids) }
 
-type holder struct {
+type layerUser struct {
 	id     string
 	layers map[string]bool
 	// all is set for a box whose program is older than the list of layers: it may use any layer.
 	all bool
 }
 
-func (h holder) has(layer string) bool { return h.all || h.layers[layer] }
+func (h layerUser) has(layer string) bool { return h.all || h.layers[layer] }
 
-func held(holders []holder, layer string) bool {
-	return slices.ContainsFunc(holders, func(h holder) bool { return h.has(layer) })
+func held(holders []layerUser, layer string) bool {
+	return slices.ContainsFunc(holders, func(h layerUser) bool { return h.has(layer) })
 }
 
 // hold records the layers, and those of the images, before they are linked.
-func (c *folder) hold(seed tree, images, chains []string) error {
+func (c *diskCache) hold(seed imageStore, images, chains []string) error {
 	var ids []string
 	for _, chain := range chains {
 		ids = append(ids, seed.cacheID(chain))
@@ -316,7 +316,7 @@ func (c *folder) hold(seed tree, images, chains []string) error {
 	return c.note(ids...)
 }
 
-func (c *folder) note(layers ...string) error {
+func (c *diskCache) note(layers ...string) error {
 	if c.held == nil {
 		c.held = map[string]bool{}
 	}
@@ -331,10 +331,10 @@ func (c *folder) note(layers ...string) error {
 }
 
 // live lists the live boxes, including this one. The list of runs is locked.
-func (c *folder) live() (all []holder, err error) {
+func (c *diskCache) live() (all []layerUser, err error) {
 	ids, err := c.Live()
 	for _, id := range ids {
-		h := holder{id: id, layers: map[string]bool{}}
+		h := layerUser{id: id, layers: map[string]bool{}}
 		b, err := os.ReadFile(c.Path("runs", id, "layers"))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -351,7 +351,7 @@ func (c *folder) live() (all []holder, err error) {
 }
 
 // touch marks images as used. If a mark cannot be set, the image only looks older; the run continues.
-func (c *folder) touch(images []string) {
+func (c *diskCache) touch(images []string) {
 	now := time.Now()
 	for _, id := range images {
 		f, err := os.OpenFile(c.Path("used", id), os.O_CREATE|os.O_RDONLY, 0o600)

@@ -37,7 +37,7 @@ func (flat) Detach(string) error { return nil }
 type box struct {
 	*Cache
 	t     *testing.T
-	store tree
+	store imageStore
 }
 
 func newBox(t *testing.T, dir, id string, images ...string) *box {
@@ -52,7 +52,7 @@ func newBox(t *testing.T, dir, id string, images ...string) *box {
 		t.Fatal(placed, note, err)
 	}
 	t.Cleanup(func() { runtime.KeepAlive(c) }) // a box that the test forgets would give its locks back
-	return &box{Cache: c, t: t, store: tree{c.store()}}
+	return &box{Cache: c, t: t, store: imageStore{c.store()}}
 }
 
 func (b *box) die() { _ = b.Abandon() }
@@ -282,7 +282,7 @@ func TestDeathWhilePublishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The record's place is taken by a file, so that publishing stops right there.
-	inTheWay := tree{a.seed()}.record(chain)
+	inTheWay := imageStore{a.seed()}.record(chain)
 	a.write("", inTheWay)
 	if _, err := a.Publish(t.Context()); err == nil {
 		t.Fatal("published")
@@ -297,7 +297,7 @@ func TestDeathWhilePublishing(t *testing.T) {
 	}
 	a.die()
 	b := newBox(t, dir, "b", "redis:7")
-	if (tree{b.seed()}).cacheID(chain) != "" {
+	if (imageStore{b.seed()}).cacheID(chain) != "" {
 		t.Fatal("half a layer is referred to")
 	}
 	b.declares("redis:7", "base")

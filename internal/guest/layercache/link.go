@@ -14,7 +14,7 @@ import (
 // link adds the wanted images to the run's data root and reports the linked
 // layers. The caller holds the seed's lock, shared.
 func (c *linker) link() (int, error) {
-	seed, run := tree{c.seed()}, tree{c.store()}
+	seed, run := imageStore{c.seed()}, imageStore{c.store()}
 	names, err := seed.names()
 	if err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func (c *linker) link() (int, error) {
 	return n, run.setNames(names)
 }
 
-func (c *linker) linkLayers(seed, run tree, chains []string) (n int, err error) {
+func (c *linker) linkLayers(seed, run imageStore, chains []string) (n int, err error) {
 	for _, chain := range chains {
 		did, err := c.linkLayer(seed, run, chain)
 		if err != nil {
@@ -87,7 +87,7 @@ func (c *linker) linkLayers(seed, run tree, chains []string) (n int, err error) 
 }
 
 // skeleton creates the directories of the layers like the engine does.
-func (c *linker) skeleton(from, to tree) error {
+func (c *linker) skeleton(from, to imageStore) error {
 	return errors.Join(
 		mkdirLike(from.layers(), to.layers()),
 		mkdirLike(from.layers("l"), to.layers("l")),
@@ -97,7 +97,7 @@ func (c *linker) skeleton(from, to tree) error {
 
 // linkLayer creates a layer directory whose content is a link to the seed's. The directory itself is real:
 // the engine writes into it.
-func (c *linker) linkLayer(seed, run tree, chain string) (bool, error) {
+func (c *linker) linkLayer(seed, run imageStore, chain string) (bool, error) {
 	if run.cacheID(chain) != "" {
 		return false, nil
 	}
@@ -131,7 +131,7 @@ func (c *linker) linkLayer(seed, run tree, chain string) (bool, error) {
 func (c *linker) view(id string) string { return filepath.Join(c.cfg.View, driver, id, "diff") }
 
 // linkName creates the short name by which other layers refer to this one.
-func linkName(t tree, id string) error {
+func linkName(t imageStore, id string) error {
 	name, err := os.ReadFile(t.layers(id, "link"))
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (c *Cache) Publish(ctx context.Context) (int, error) {
 }
 
 func (c *Cache) publish() (int, error) {
-	seed, run := tree{c.seed()}, tree{c.store()}
+	seed, run := imageStore{c.seed()}, imageStore{c.store()}
 	all, err := run.names()
 	fresh := all.only(c.cfg.Images)
 	if err != nil || len(fresh.Repositories) == 0 {
@@ -238,7 +238,7 @@ func (c *Cache) publish() (int, error) {
 }
 
 // publishLayer moves one layer. The record, which makes it exist, comes last; a layer without one is ignored.
-func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error) {
+func (c *Cache) publishLayer(seed, run imageStore, chain, parent string) (bool, error) {
 	if seed.cacheID(chain) != "" {
 		return false, nil
 	}
@@ -282,7 +282,7 @@ func (c *Cache) publishLayer(seed, run tree, chain, parent string) (bool, error)
 
 // writeLower names the layers below, by the seed's names for them: another box may have published the same
 // parent first, under another directory.
-func writeLower(seed tree, id, parent string) error {
+func writeLower(seed imageStore, id, parent string) error {
 	if parent == "" {
 		return nil
 	}

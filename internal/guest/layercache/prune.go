@@ -17,7 +17,7 @@ import (
 // prune implements Prune for one store. The caller holds its lock exclusively. It returns the entries that a
 // dry run would have moved to the trash.
 func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (gone []string, err error) {
-	st, err := c.stock()
+	st, err := c.content()
 	if err != nil {
 		return nil, err
 	}
@@ -63,13 +63,13 @@ func (c *pruner) prune(s *workorder.CacheStore, o PruneOptions, now time.Time) (
 
 // unneeded returns the layers that no image needs and no live box uses, the upper ones first: an interrupted
 // removal leaves no layer without those below it.
-func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
+func (s *seedContent) unneeded(keep []image, holders []layerUser) (chains []string) {
 	needed := map[string]bool{}
 	for chain := range users(keep) {
 		needed[chain] = true
 	}
-	for chain, folder := range s.records {
-		if !held(holders, folder) {
+	for chain, dir := range s.records {
+		if !held(holders, dir) {
 			continue
 		}
 		for ; chain != "" && !needed[chain]; chain = s.seed.parent(chain) {
@@ -92,7 +92,7 @@ func (s *stock) unneeded(keep []image, holders []holder) (chains []string) {
 
 // choose decides by image. An image that a live box uses stays whole, so that its
 // name remains valid. A damaged one is removed: a box that wants it works without the cache.
-func choose(st *stock, holders []holder, o PruneOptions, now time.Time) (keep, drop []image) {
+func choose(st *seedContent, holders []layerUser, o PruneOptions, now time.Time) (keep, drop []image) {
 	for _, i := range st.images {
 		top := st.top(i)
 		switch {
@@ -110,7 +110,7 @@ func choose(st *stock, holders []holder, o PruneOptions, now time.Time) (keep, d
 }
 
 // dropImages removes the names first: boxes ignore an image without one.
-func (c *pruner) dropImages(st *stock, keep, drop []image) error {
+func (c *pruner) dropImages(st *seedContent, keep, drop []image) error {
 	if len(drop) == 0 {
 		return c.dropMarks(keep)
 	}
@@ -155,7 +155,7 @@ func (c *pruner) dropMarks(keep []image) error {
 }
 
 // dropLayers removes the records first: boxes ignore a layer without one.
-func (c *pruner) dropLayers(st *stock, chains []string) (err error) {
+func (c *pruner) dropLayers(st *seedContent, chains []string) (err error) {
 	for _, chain := range chains {
 		err = errors.Join(err, c.Discard(st.seed.record(chain)))
 	}
@@ -173,7 +173,7 @@ func (c *pruner) dropLayers(st *stock, chains []string) (err error) {
 }
 
 // dropSources removes the registry records of layers that no longer exist.
-func (c *pruner) dropSources(seed tree, keep []image) error {
+func (c *pruner) dropSources(seed imageStore, keep []image) error {
 	known := map[string]bool{}
 	for _, i := range keep {
 		for _, l := range i.layers {
@@ -210,7 +210,7 @@ func remove(path string) error {
 // leftovers lists the leftovers of boxes that died while they published: layers without a record, unfinished records,
 // partly written files. A live box may use a layer without a record, if its publish failed half-way. The caller holds
 // the lock exclusively.
-func (c *pruner) leftovers(seed tree, holders []holder) ([]string, error) {
+func (c *pruner) leftovers(seed imageStore, holders []layerUser) ([]string, error) {
 	known := map[string]bool{"l": true}
 	chains, err := list(seed.meta("layerdb", "sha256"))
 	if err != nil {
@@ -269,7 +269,7 @@ func unfinished(dir string) (found []string, err error) {
 }
 
 // sweep moves leftovers to the trash and reports their number. The caller holds the lock exclusively.
-func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
+func (c *pruner) sweep(seed imageStore, holders []layerUser) (int, error) {
 	found, err := c.leftovers(seed, holders)
 	for _, p := range found {
 		err = errors.Join(err, c.Discard(p))
@@ -277,7 +277,7 @@ func (c *pruner) sweep(seed tree, holders []holder) (int, error) {
 	return len(found), errors.Join(err, c.unlinkNames(seed))
 }
 
-func (c *pruner) unlinkNames(seed tree) error {
+func (c *pruner) unlinkNames(seed imageStore) error {
 	names, err := list(seed.layers("l"))
 	for _, n := range names {
 		if _, serr := os.Stat(seed.layers("l", n)); errors.Is(serr, fs.ErrNotExist) {

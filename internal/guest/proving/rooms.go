@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cgroups"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cleanroom"
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/innerengine"
-	"github.com/sandbox-agent/sandbox-agent/internal/guest/snapshots"
+	"github.com/sandbox-agent/sandbox-agent/internal/guest/setupcache"
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 	"github.com/sandbox-agent/sandbox-agent/runner/proof"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
@@ -28,7 +28,7 @@ type Ground struct {
 	// Hidden lists directories that are empty in a room.
 	Hidden []string
 	// Snapshots are the cached files of setup, below the work tree and the home; nil if there is no cache.
-	Snapshots *snapshots.Task
+	Snapshots *setupcache.Task
 
 	clean *cleanroom.Ground // nil if not recorded
 }
@@ -49,7 +49,7 @@ func (g *Ground) config(dir string) (c cleanroom.Config, err error) {
 		return c, err
 	}
 	var layered []string
-	if g.Snapshots != nil && g.Snapshots.Laid() {
+	if g.Snapshots != nil && g.Snapshots.Mounted() {
 		layered = g.Snapshots.Paths()
 	}
 	return cleanroom.Config{
@@ -82,14 +82,14 @@ func (g *Ground) Room(ctx context.Context, repo git.Repo, commit string, bare bo
 	r := &room{ground: g, begins: proof.Begins{Tree: workorder.Workspace, Home: workorder.SandboxHome}}
 	var layers cleanroom.Fresh
 	if g.Snapshots != nil {
-		var side snapshots.Side
+		var side setupcache.CheckoutStart
 		if !bare {
 			var err error
-			if side, err = g.Snapshots.Side(ctx, repo, commit); err != nil {
+			if side, err = g.Snapshots.CheckoutStart(ctx, repo, commit); err != nil {
 				return nil, err
 			}
 		}
-		r.begins.Index, r.begins.Done, r.begins.Over = side.Index, side.Done, g.Snapshots.Over()
+		r.begins.Index, r.begins.Done, r.begins.Over = side.Index, side.Done, g.Snapshots.Restored()
 		layers = func(path string) (string, func(context.Context) error, bool, error) {
 			return g.Snapshots.Fresh(path, side, bare)
 		}

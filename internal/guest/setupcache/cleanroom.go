@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -7,20 +7,20 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
 
-// Fresh recreates a place in its state before any code of a task ran: its layers, with an empty directory
-// above. whole allows the layers of a work tree, scratch those of places of temporary files; bare uses only
+// Fresh recreates a directory in its state before any code of a task ran: its layers, with an empty directory
+// above. whole allows the layers of a work tree, scratch those of directories of temporary files; bare uses only
 // the image's content. ok is false for a path without layers. remove deletes it with all writes to it.
 func (s *Store) Fresh(path string, whole, scratch, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
-	for _, l := range s.laid {
+	for _, l := range s.mounts.dirs {
 		if l.Path != path || l.Whole && !whole {
 			continue
 		}
 		if bare || l.Scratch && !scratch {
-			l = &laid{Place: l.Place, upper: l.upper}
+			l = &mountedDir{Dir: l.Dir, upper: l.upper}
 		}
-		name := s.name(l)
-		at, run := s.at("mounts", name), s.at("run", name)
-		if err := overlay(at, run, s.at("mounts", l.upper), s.layers(l)); err != nil {
+		name := s.mounts.newUpper(l)
+		at, run := s.mounts.path("mounts", name), s.mounts.path("run", name)
+		if err := overlay(at, run, s.mounts.path("mounts", l.upper), s.mounts.layers(l)); err != nil {
 			return "", nil, false, err
 		}
 		return at, func(ctx context.Context) error {

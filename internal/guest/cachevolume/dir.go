@@ -30,8 +30,8 @@ const (
 	lockPause   = 5 * time.Millisecond
 )
 
-// Folder is one box's access to the directory. It is not safe for concurrent use.
-type Folder struct {
+// Dir is one box's access to the directory. It is not safe for concurrent use.
+type Dir struct {
 	Base string // path of the directory
 	ID   string // id of the run, unique among the boxes of the engine
 	// Grace is how long a dead box's directory stays after another box first detected its death: another program
@@ -44,8 +44,8 @@ type Folder struct {
 
 // Open creates the directory with the given subdirectories, if they are missing. A box that was killed
 // meanwhile may have left out some.
-func (f *Folder) Open(subfolders ...string) error {
-	for _, d := range append([]string{"runs", "trash"}, subfolders...) {
+func (f *Dir) Open(subdirs ...string) error {
+	for _, d := range append([]string{"runs", "trash"}, subdirs...) {
 		if err := os.MkdirAll(f.Path(d), 0o700); err != nil {
 			return err
 		}
@@ -54,16 +54,16 @@ func (f *Folder) Open(subfolders ...string) error {
 }
 
 // Path returns a path below the directory.
-func (f *Folder) Path(p ...string) string {
+func (f *Dir) Path(p ...string) string {
 	return filepath.Join(append([]string{f.Base}, p...)...)
 }
 
 // Run returns the path of this box's own directory.
-func (f *Folder) Run() string { return f.Path("runs", f.ID) }
+func (f *Dir) Run() string { return f.Path("runs", f.ID) }
 
 // Register removes the directories of dead boxes, creates this box's own, and reports whether another box is
 // alive. The caller holds the lock exclusively.
-func (f *Folder) Register() (alive bool, err error) {
+func (f *Dir) Register() (alive bool, err error) {
 	if alive, err = f.Reap(); err != nil {
 		return alive, err
 	}
@@ -77,13 +77,13 @@ func (f *Folder) Register() (alive bool, err error) {
 
 // Reap moves the directories of dead boxes to the trash and reports whether another box is alive. The caller
 // holds the lock exclusively.
-func (f *Folder) Reap() (alive bool, err error) {
+func (f *Dir) Reap() (alive bool, err error) {
 	live, err := f.each(func(dir string) error { return f.Discard(dir) })
 	return len(live) > 0, err
 }
 
 // Dead returns the directories of dead boxes. The caller holds the lock.
-func (f *Folder) Dead() (dirs []string, err error) {
+func (f *Dir) Dead() (dirs []string, err error) {
 	_, err = f.each(func(dir string) error {
 		dirs = append(dirs, dir)
 		return nil
@@ -92,13 +92,13 @@ func (f *Folder) Dead() (dirs []string, err error) {
 }
 
 // Live returns the names of the live boxes' directories, including this box's. The caller holds the lock.
-func (f *Folder) Live() ([]string, error) {
+func (f *Dir) Live() ([]string, error) {
 	return f.each(func(string) error { return nil })
 }
 
 // each calls dead with the directory of each dead box, whose lock it holds meanwhile, and returns the names
 // of the others.
-func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
+func (f *Dir) each(dead func(dir string) error) (live []string, err error) {
 	runs, err := os.ReadDir(f.Path("runs"))
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (f *Folder) each(dead func(dir string) error) (live []string, err error) {
 }
 
 // over reports whether a dead box's directory may be removed: its death was detected longer than the grace period ago.
-func (f *Folder) over(dir string) bool {
+func (f *Dir) over(dir string) bool {
 	if f.Grace == 0 {
 		return true
 	}
@@ -152,7 +152,7 @@ func Hold(dir string) error {
 }
 
 // Leave discards this box's own directory, which must no longer be in use. If it is not called, the next box does it.
-func (f *Folder) Leave() error {
+func (f *Dir) Leave() error {
 	if f.runLock == nil {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (f *Folder) Leave() error {
 }
 
 // Abandon releases this box's own directory as its death would.
-func (f *Folder) Abandon() error {
+func (f *Dir) Abandon() error {
 	if f.runLock == nil {
 		return nil
 	}
@@ -171,15 +171,15 @@ func (f *Folder) Abandon() error {
 }
 
 // Discard moves a file or directory to the trash atomically.
-func (f *Folder) Discard(path string) error {
+func (f *Dir) Discard(path string) error {
 	return os.Rename(path, f.Path("trash", filepath.Base(path)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
 // Trash opens the trash; EmptyTrash works on it even if the directory is no longer reachable.
-func (f *Folder) Trash() (*os.Root, error) { return os.OpenRoot(f.Path("trash")) }
+func (f *Dir) Trash() (*os.Root, error) { return os.OpenRoot(f.Path("trash")) }
 
 // EmptyTrash deletes everything in the trash, and closes it.
-func (f *Folder) EmptyTrash(trash *os.Root) {
+func (f *Dir) EmptyTrash(trash *os.Root) {
 	defer trash.Close()
 	entries, err := fs.ReadDir(trash.FS(), ".")
 	for _, e := range entries {
@@ -191,16 +191,16 @@ func (f *Folder) EmptyTrash(trash *os.Root) {
 }
 
 // Shared calls do under the lock, which others may have at the same time.
-func (f *Folder) Shared(ctx context.Context, do func() error) error {
+func (f *Dir) Shared(ctx context.Context, do func() error) error {
 	return f.locked(ctx, (*flock.Flock).TryRLockContext, do)
 }
 
 // Exclusive calls do under the lock.
-func (f *Folder) Exclusive(ctx context.Context, do func() error) error {
+func (f *Dir) Exclusive(ctx context.Context, do func() error) error {
 	return f.locked(ctx, (*flock.Flock).TryLockContext, do)
 }
 
-func (f *Folder) locked(ctx context.Context, take func(*flock.Flock, context.Context, time.Duration) (bool, error), do func() error) error {
+func (f *Dir) locked(ctx context.Context, take func(*flock.Flock, context.Context, time.Duration) (bool, error), do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	l := newLock(f.Path("lock"))

@@ -13,10 +13,10 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-func upkeep(dir string) *Upkeep { return &Upkeep{Dir: dir, Log: slog.New(slog.DiscardHandler)} }
+func upkeep(dir string) *Maintainer { return &Maintainer{Dir: dir, Log: slog.New(slog.DiscardHandler)} }
 
 // later is upkeep some time from now.
-func later(dir string, d time.Duration) *Upkeep {
+func later(dir string, d time.Duration) *Maintainer {
 	u := upkeep(dir)
 	u.Now = func() time.Time { return time.Now().Add(d) }
 	return u
@@ -30,7 +30,7 @@ func theStore(t *testing.T, r *workorder.CacheReport, err error) workorder.Cache
 	return r.Stores[0]
 }
 
-func prune(t *testing.T, u *Upkeep, o PruneOptions) workorder.CacheStore {
+func prune(t *testing.T, u *Maintainer, o PruneOptions) workorder.CacheStore {
 	t.Helper()
 	r, err := u.Prune(t.Context(), o)
 	return theStore(t, r, err)
@@ -57,7 +57,7 @@ func names(images []workorder.CacheImage) string {
 func tidy(t *testing.T, dir string) {
 	t.Helper()
 	base := filepath.Join(dir, format, driver+"-1000.1000")
-	seed := tree{filepath.Join(base, "seed")}
+	seed := imageStore{filepath.Join(base, "seed")}
 	known := map[string]bool{"l": true}
 	chains, err := list(seed.meta("layerdb", "sha256"))
 	if err != nil {
@@ -101,12 +101,12 @@ func TestList(t *testing.T) {
 	a.declares("one:1", "base", "one")
 	a.declares("two:1", "base", "two")
 	a.publish1(3)
-	chains, err := list(tree{a.seed()}.meta("layerdb", "sha256"))
+	chains, err := list(imageStore{a.seed()}.meta("layerdb", "sha256"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range chains {
-		a.write("1000", filepath.Join(tree{a.seed()}.record(c), "size"))
+		a.write("1000", filepath.Join(imageStore{a.seed()}.record(c), "size"))
 	}
 	newBox(t, dir, "b", "one:1")
 	s := listed(t, dir)
@@ -190,7 +190,7 @@ func TestPruneByAge(t *testing.T) {
 	old := time.Now().Add(-20 * day)
 	for _, i := range listed(t, dir).Images {
 		id := strings.TrimPrefix(i.ID, "sha256:")
-		for _, p := range []string{a.Path("used", id), tree{a.seed()}.config(id)} {
+		for _, p := range []string{a.Path("used", id), imageStore{a.seed()}.config(id)} {
 			if err := os.Chtimes(p, old, old); err != nil {
 				t.Fatal(err)
 			}
@@ -261,11 +261,11 @@ func TestPruneDamaged(t *testing.T) {
 	a.declares("app:1", "base", "app")
 	a.publish1(2)
 	a.die()
-	layers, err := tree{a.seed()}.chain(strings.TrimPrefix(listed(t, dir).Images[0].ID, "sha256:"))
+	layers, err := imageStore{a.seed()}.chain(strings.TrimPrefix(listed(t, dir).Images[0].ID, "sha256:"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(tree{a.seed()}.record(layers[0].chain)); err != nil {
+	if err := os.RemoveAll(imageStore{a.seed()}.record(layers[0].chain)); err != nil {
 		t.Fatal(err)
 	}
 	if s := listed(t, dir); len(s.Images) != 1 || !strings.Contains(s.Images[0].Problem, layers[0].chain) {
@@ -288,7 +288,7 @@ func TestLeftovers(t *testing.T) {
 	a := newBox(t, dir, "a")
 	a.declares("one:1", "base")
 	a.publish1(1)
-	seed := tree{a.seed()}
+	seed := imageStore{a.seed()}
 	litter := func() {
 		a.write("x", seed.meta("layerdb", "tmp", "abc", "diff"))
 		a.write("x", seed.meta("imagedb", "content", "sha256", ".new-1"))
@@ -300,7 +300,7 @@ func TestLeftovers(t *testing.T) {
 	a.declares("two:1", "two")
 	a.publish1(1)
 	if err := upkeep(dir).each(func(c *Cache, _ string) error {
-		left, err := c.leftovers(tree{c.seed()}, nil)
+		left, err := c.leftovers(imageStore{c.seed()}, nil)
 		if len(left) > 0 {
 			t.Errorf("after a publish: %v", left)
 		}

@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -14,33 +14,33 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
 
-// Upkeep maintains the snapshots of a volume, in a standalone box. It works while boxes run.
-type Upkeep struct {
+// Maintainer maintains the snapshots of a volume, in a standalone box. It works while boxes run.
+type Maintainer struct {
 	Dir string // mount point of the volume
 	Log *slog.Logger
 	Now func() time.Time // nil for time.Now
 }
 
 // with calls do with all snapshots, under the lock. It does nothing for a volume without any.
-func (u *Upkeep) with(ctx context.Context, do func(shelf) error) error {
+func (u *Maintainer) with(ctx context.Context, do func(entries) error) error {
 	base := filepath.Join(u.Dir, format)
 	if _, err := os.Lstat(base); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	f := &cachevolume.Folder{Base: base, Grace: grace, Log: u.Log}
+	f := &cachevolume.Dir{Base: base, Grace: grace, Log: u.Log}
 	if err := f.Open("kept"); err != nil {
 		return fmt.Errorf("snapshots: %w", err)
 	}
-	if err := f.Exclusive(ctx, func() error { return do(shelf{f}) }); err != nil {
+	if err := f.Exclusive(ctx, func() error { return do(entries{f}) }); err != nil {
 		return fmt.Errorf("snapshots: %w", err)
 	}
 	return nil
 }
 
 // List adds the snapshots to a report.
-func (u *Upkeep) List(ctx context.Context, r *workorder.CacheReport) error {
+func (u *Maintainer) List(ctx context.Context, r *workorder.CacheReport) error {
 	var dirs []string
-	err := u.with(ctx, func(s shelf) error {
+	err := u.with(ctx, func(s entries) error {
 		used, err := s.used()
 		if err != nil {
 			return err
@@ -72,29 +72,29 @@ func (m *Meta) report(dir string) workorder.CacheSnapshot {
 
 // Prune removes snapshots that no box used for olderThan, and leftovers of dead boxes; dryRun only reports
 // them. It adds to the report.
-func (u *Upkeep) Prune(ctx context.Context, r *workorder.CacheReport, olderThan time.Duration, dryRun bool) error {
+func (u *Maintainer) Prune(ctx context.Context, r *workorder.CacheReport, olderThan time.Duration, dryRun bool) error {
 	now := time.Now()
 	if u.Now != nil {
 		now = u.Now()
 	}
 	var trash *os.Root
-	var folder *cachevolume.Folder
+	var cacheDir *cachevolume.Dir
 	var gone []removed
 	var dead []string
-	err := u.with(ctx, func(s shelf) (err error) {
+	err := u.with(ctx, func(s entries) (err error) {
 		keep := func(_ int, used time.Time) bool { return olderThan > 0 && now.Sub(used) < olderThan }
 		if gone, err = s.prune(keep, dryRun); err != nil {
 			return err
 		}
 		if dryRun {
-			dead, err = s.folder.Dead()
+			dead, err = s.dir.Dead()
 			return err
 		}
-		folder = s.folder
-		if _, err = s.folder.Reap(); err != nil {
+		cacheDir = s.dir
+		if _, err = s.dir.Reap(); err != nil {
 			return err
 		}
-		trash, err = s.folder.Trash()
+		trash, err = s.dir.Trash()
 		return err
 	})
 	for _, g := range gone {
@@ -108,10 +108,10 @@ func (u *Upkeep) Prune(ctx context.Context, r *workorder.CacheReport, olderThan 
 	freed, uerr := cachevolume.Usage(ctx, dead...)
 	r.FreedBytes += freed
 	if trash != nil {
-		freed, terr := cachevolume.Usage(ctx, folder.Path("trash"))
+		freed, terr := cachevolume.Usage(ctx, cacheDir.Path("trash"))
 		r.FreedBytes += freed
 		err = errors.Join(err, terr)
-		folder.EmptyTrash(trash)
+		cacheDir.EmptyTrash(trash)
 	}
 	return errors.Join(err, uerr)
 }

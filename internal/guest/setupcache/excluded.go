@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -25,15 +25,15 @@ var passing = []string{"index", "objects", "logs", "FETCH_HEAD", "ORIG_HEAD", "g
 const maxApart = 100_000
 
 // note records the state of everything that is not stored: the separate directories, which are the
-// repository, and files outside the places.
+// repository, and files outside the directories.
 func (s *Store) note(ctx context.Context) {
-	s.apartAt = s.lookApart()
+	s.apartAt = s.mounts.excludedState()
 	if s.cfg.Beside != nil {
 		s.beside, _ = s.cfg.Beside(ctx) // nil never equals a recorded state
 	}
 }
 
-// nothingBeside refuses if setup wrote outside the places: the next box would not have those files.
+// nothingBeside refuses if setup wrote outside the directories: the next box would not have those files.
 func (s *Store) nothingBeside(ctx context.Context) error {
 	if s.cfg.Beside == nil {
 		return nil
@@ -61,17 +61,13 @@ func (s *Store) nothingBeside(ctx context.Context) error {
 // maxName bounds a name that setup chose, in a message.
 const maxName = 200
 
-// settled reports whether setup changed nothing in the separate directories: a hook, a setting or a tag there
-// would be missing in the next box.
-func (s *Store) settled() bool { return s.apartAt == s.lookApart() }
-
-// lookApart returns a digest of names, modes, sizes and times. If a directory cannot be read, the result
+// excludedState returns a digest of names, modes, sizes and times in the separate directories. If a directory cannot be read, the result
 // never repeats.
-func (s *Store) lookApart() string {
+func (m *mounts) excludedState() string {
 	h, n := sha256.New(), 0
-	for _, l := range s.laid {
+	for _, l := range m.dirs {
 		for _, a := range l.Apart {
-			top := s.at("apart", l.Name, a)
+			top := m.path("apart", l.Name, a)
 			err := untrusted.Walk(top, func(path string, info fs.FileInfo, err error) error {
 				if n++; err == nil && n > maxApart {
 					err = fmt.Errorf("it has more than %d files", maxApart)
@@ -79,7 +75,7 @@ func (s *Store) lookApart() string {
 				if err != nil || path == top {
 					return err
 				}
-				return apart(h, strings.TrimPrefix(path, top+"/"), info)
+				return describe(h, strings.TrimPrefix(path, top+"/"), info)
 			})
 			if err != nil {
 				return rand.Text()
@@ -89,8 +85,8 @@ func (s *Store) lookApart() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// apart writes the relevant properties of a file.
-func apart(w io.Writer, name string, info fs.FileInfo) error {
+// describe writes the relevant properties of a file.
+func describe(w io.Writer, name string, info fs.FileInfo) error {
 	first, _, _ := strings.Cut(name, "/")
 	switch passes := slices.Contains(passing, first); {
 	case passes && info.IsDir():

@@ -1,6 +1,6 @@
 //go:build boxtest
 
-package snapshots
+package setupcache
 
 import (
 	"bytes"
@@ -81,14 +81,14 @@ func (w *world) box(id string) *box {
 		w.t.Fatal(err)
 	}
 	b.Store = New(Config{
-		Dir: filepath.Join(dir, "mounts"), ID: id, Log: slog.New(slog.DiscardHandler), User: &proc.Credential{UID: uid, GID: uid, Place: place},
-		Places: []Place{{Name: "tree", Path: b.tree, Whole: true, Apart: []string{".git"}, Own: []string{".env"}}, {Name: "home", Path: b.home}, {Name: "tmp", Path: b.tmp, Scratch: true}},
+		MountDir: filepath.Join(dir, "mounts"), ID: id, Log: slog.New(slog.DiscardHandler), User: &proc.Credential{UID: uid, GID: uid, Place: place},
+		Dirs: []Dir{{Name: "tree", Path: b.tree, Whole: true, Apart: []string{".git"}, Own: []string{".env"}}, {Name: "home", Path: b.home}, {Name: "tmp", Path: b.tmp, Scratch: true}},
 	})
-	if err := Reserve(w.volume, b.cfg.Dir); err != nil {
+	if err := Reserve(w.volume, b.cfg.MountDir); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		_ = errors.Join(b.takeAway(), b.Close(), place.Close())
+		_ = errors.Join(b.mounts.unmountAll(), b.Close(), place.Close())
 		for _, d := range []string{"kept", "run"} {
 			_ = unix.Unmount(filepath.Join(dir, "mounts", d), unix.MNT_DETACH)
 		}
@@ -102,13 +102,13 @@ func (w *world) box(id string) *box {
 	return b
 }
 
-func want(key string) Want {
-	return Want{Project: "https://example.org/p", Branch: "main", Image: "sha256:1", Key: key, Tree: "t-" + key}
+func want(key string) Key {
+	return Key{Project: "https://example.org/p", Branch: "main", Image: "sha256:1", Digest: key, Tree: "t-" + key}
 }
 
-func (b *box) lay(w Want) {
+func (b *box) lay(w Key) {
 	b.t.Helper()
-	if note, err := b.Lay(b.t.Context(), w); err != nil || !b.Laid() {
+	if note, err := b.Mount(b.t.Context(), w); err != nil || !b.Mounted() {
 		b.t.Fatalf("%q, %v", note, err)
 	}
 	b.note(b.t.Context())
@@ -157,7 +157,7 @@ func TestKept(t *testing.T) {
 	w := newWorld(t)
 	a := w.box("a")
 	a.lay(want("k"))
-	if fits, _ := a.Fits(); fits {
+	if fits, _ := a.Matches(); fits {
 		t.Error("there is nothing yet")
 	}
 	a.must("mkdir node_modules && echo dep >node_modules/dep && echo store >$HOME/store && echo idx >.git/index && echo secret=1 >.env && rm -r $HOME/image && cat node_modules/dep", "dep")
@@ -170,7 +170,7 @@ func TestKept(t *testing.T) {
 
 	b := w.box("b")
 	b.lay(want("k"))
-	if fits, same := b.Fits(); !fits || !same || b.Index() != nil {
+	if fits, same := b.Matches(); !fits || !same || b.Index() != nil {
 		t.Errorf("%v %v %q", fits, same, b.Index())
 	}
 	b.must("ls -A; cat node_modules/dep $HOME/store; ls $HOME", ".git\nnode_modules\ndep\nstore\nstore")
@@ -185,7 +185,7 @@ func TestKept(t *testing.T) {
 	c.must("ls -A; cat $HOME/store", ".git\nstore")
 	c.must("mkdir node_modules && echo 2 >node_modules/dep && echo 2 >$HOME/two && cat $HOME/two", "2")
 	c.keep()
-	for id, change := range map[string]func(*Want){"d-image": func(o *Want) { o.Image = "sha256:2" }, "d-branch": func(o *Want) { o.Branch = "agent/evil" }} {
+	for id, change := range map[string]func(*Key){"d-image": func(o *Key) { o.Image = "sha256:2" }, "d-branch": func(o *Key) { o.Branch = "agent/evil" }} {
 		d, other := w.box(id), want("k")
 		change(&other)
 		d.lay(other)
@@ -219,7 +219,7 @@ func TestScratch(t *testing.T) {
 	installs := other
 	installs.Installs = true
 	for id, c := range map[string]struct {
-		want Want
+		want Key
 		has  string
 	}{"same": {same, "d\np"}, "other": {other, ""}, "installs": {installs, "d\np"}, "key": {want("k2"), ""}} {
 		b := w.box(id)
@@ -282,11 +282,11 @@ func TestCannotBeLaid(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Places = append(b.cfg.Places, Place{Name: "file", Path: file})
-	if _, err := b.Lay(t.Context(), want("k")); err == nil || b.Laid() {
+	b.cfg.Dirs = append(b.cfg.Dirs, Dir{Name: "file", Path: file})
+	if _, err := b.Mount(t.Context(), want("k")); err == nil || b.Mounted() {
 		t.Fatal("a file has layers", err)
 	}
-	if fits, same := b.Fits(); fits || same || b.Index() != nil || b.Attached() != nil {
+	if fits, same := b.Matches(); fits || same || b.Index() != nil || b.Attached() != nil {
 		t.Errorf("fits %v, same %v, index %q, known %q", fits, same, b.Index(), b.Attached())
 	}
 	b.must("ls -A; ls $HOME", ".git\nimage")
@@ -373,7 +373,7 @@ func TestEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.must("ls -A; ls .git; ls $HOME; echo again >f; cat f", ".git\nb\nimage\nagain")
-	if fits, _ := b.Fits(); fits || (&Task{Store: b.Store}).Keeps() {
+	if fits, _ := b.Matches(); fits || (&Task{Store: b.Store}).Keeps() {
 		t.Error("it keeps or has something")
 	}
 	c := w.box("c")
@@ -460,7 +460,7 @@ func TestNotWhole(t *testing.T) {
 		a.lay(want(name))
 		a.must(c.script, "")
 		a.keep()
-		if _, same := a.Fits(); same != c.whole {
+		if _, same := a.Matches(); same != c.whole {
 			t.Errorf("%s: %v", name, same)
 		}
 	}
@@ -507,7 +507,7 @@ func TestBounded(t *testing.T) {
 	if err != nil || len(runs) != 3 { // first, user, last
 		t.Errorf("%v, %v", runs, err)
 	}
-	if err := last.folder.Abandon(); err != nil { // boot died
+	if err := last.dir.Abandon(); err != nil { // boot died
 		t.Fatal(err)
 	}
 	again := w.box("again")
@@ -516,7 +516,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("a box's files went before rescue could begin: %v", err)
 	}
 	last.must("cat $HOME/f", "7")
-	if err := Hold(last.cfg.Dir); err != nil {
+	if err := Hold(last.cfg.MountDir); err != nil {
 		t.Error(err)
 	}
 }

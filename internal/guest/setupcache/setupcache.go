@@ -1,4 +1,4 @@
-// Package snapshots stores the files that setup left on a base commit, and mounts them below the directories
+// Package setupcache stores the files that setup left on a base commit, and mounts them below the directories
 // of later boxes.
 //
 // A snapshot is the difference that setup made to the directories that it can write (the work tree, the home,
@@ -7,15 +7,15 @@
 // another's files. A snapshot contains only the state before code of a task could run: after setup, on the
 // base commit of a new task.
 //
-// Layout, below <volume>/setup-v1 (a cachevolume.Folder):
+// Layout, below <volume>/setup-v1 (a cachevolume.Dir):
 //
-//	kept/<project>/<id>/   meta.json, index (git's, of the work tree), a directory for each place (tree/, home/, tmp/)
+//	kept/<project>/<id>/   meta.json, index (git's, of the work tree), a directory for each of Config.Dirs (tree/, home/, tmp/)
 //	runs/<id>/             uses (ids of the snapshots that the box has below it), and its own upper directories
 //
 // A project is a repository's address together with the base branch and the box's image: snapshots of another
 // repository, branch or image are not used. Setup is code of the branch, and an agent may have written the
 // branch.
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -50,8 +50,8 @@ const (
 	lowDisk = 4 << 30
 )
 
-// Place is a directory with layers below.
-type Place struct {
+// Dir describes a directory that gets layers below its content.
+type Dir struct {
 	Name string // of its directory in a snapshot
 	Path string // path in the box
 	// Whole means that only a snapshot of the same key fits: the work tree. Elsewhere a snapshot of another key
@@ -68,10 +68,10 @@ type Place struct {
 
 // Config describes the snapshots of one box.
 type Config struct {
-	Dir    string // root's directory for the mounts, in which Reserve has mounted the volume; without it there are no snapshots
-	ID     string // identifies the run uniquely among the boxes of the engine
-	Places []Place
-	// User is the user of the places: they are mounted in the user's mount namespace, too.
+	MountDir string // root's directory for the mounts, in which Reserve has mounted the volume; without it there are no snapshots
+	ID       string // identifies the run uniquely among the boxes of the engine
+	Dirs     []Dir
+	// User is the user of Dirs: they are mounted in the user's mount namespace, too.
 	User *proc.Credential
 	// Secret reports whether a text has a secret that setup knew. Nil if there were none.
 	Secret func(io.Reader) (bool, error)
@@ -79,7 +79,7 @@ type Config struct {
 	Unseen []string
 	// Binding counts the running containers that bind directories of the user. Nil if there are none.
 	Binding func(context.Context) (int, error)
-	// Beside describes the files that the user wrote outside the places, one entry for each path. Nil if there
+	// Beside describes the files that the user wrote outside of Dirs, one entry for each path. Nil if there
 	// are none.
 	Beside func(context.Context) (map[string]string, error)
 	Log    *slog.Logger
@@ -91,11 +91,11 @@ type Meta struct {
 	Key string `json:"key"`
 	// Tree is the id of the base commit's tree.
 	Tree string `json:"tree"`
-	// Layers are the ids of the snapshots below it, by the name of the place, uppermost first.
+	// Layers are the ids of the snapshots below it, by Dir.Name, uppermost first.
 	Layers map[string][]string `json:"layers"`
-	// Whole means that setup changed nothing outside the places.
+	// Whole means that setup changed nothing outside of Config.Dirs.
 	Whole bool `json:"whole"`
-	// Scratch means that setup left files in a place of temporary files.
+	// Scratch means that setup left files in a directory of temporary files.
 	Scratch bool `json:"scratch,omitempty"`
 	// Made is when setup ended.
 	Made time.Time `json:"made"`
@@ -105,46 +105,36 @@ type Meta struct {
 
 // Store is one box's access to the snapshots. It is not safe for concurrent use.
 type Store struct {
-	cfg    Config
-	folder *cachevolume.Folder
-	root   *os.Root // handle on the directory, which stays valid when the volume is no longer reachable
+	cfg  Config
+	dir  *cachevolume.Dir
+	root *os.Root // handle on the directory, which stays valid when the volume is no longer reachable
 
 	project string // directory of the project
-	want    Want
+	want    Key
 	under   *Meta // the snapshot below; nil if none
-	fits    bool  // it has the wanted key
+	matches bool  // it has the wanted key
 	emptied bool  // setup could not run on top of it
-	laid    []*laid
-	uppers  int // number created so far
+	mounts  mounts
 	attach  []byte
 	apartAt string            // state of the separate directories before setup
 	beside  map[string]string // result of Config.Beside before setup; nil if it failed
 }
 
-// laid is a mounted place.
-type laid struct {
-	Place
-	layers []string // ids of snapshots, uppermost first
-	upper  string   // name of its directory in the run's directory
-	set    string   // name of the directory below that, with setup's writes to a place of temporary files; empty before SetAside
-	shown  bool     // its path shows the layers
-}
-
-// Want describes the snapshot that a box would use.
-type Want struct {
+// Key describes the snapshot that a box would use.
+type Key struct {
 	Project string // the repository's address
 	Branch  string // base branch of the task
 	Image   string // id of the box's image; without it there are no snapshots
-	Key     string // digest of everything that setup depends on
+	Digest  string // digest of everything that setup depends on
 	Tree    string // id of the commit's tree
 	// Installs means that setup has no command that must run even with the same key.
 	Installs bool
 }
 
-// volume is where Reserve mounts the volume, in Config.Dir.
+// volume is where Reserve mounts the volume, in Config.MountDir.
 const volume = "volume"
 
-// Reserve mounts the volume in a directory of root for Lay, which unmounts it again: before that, the
+// Reserve mounts the volume in a directory of root for Store.Mount, which unmounts it again: before that, the
 // volume's own mount point may be closed.
 func Reserve(mountPoint, dir string) error {
 	if !isMount(mountPoint) {
@@ -157,14 +147,14 @@ func Reserve(mountPoint, dir string) error {
 }
 
 // New returns the store; nothing is touched yet.
-func New(c Config) *Store { return &Store{cfg: c} }
+func New(c Config) *Store { return &Store{cfg: c, mounts: mounts{root: c.MountDir, user: c.User}} }
 
-// Lay mounts the wanted snapshot below the places, or harmless parts of another one, and the box's own
-// directories above. note describes the result. An error leaves the places unchanged: a missing snapshot must
+// Mount mounts the wanted snapshot below the directories, or harmless parts of another one, and the box's own
+// directories above. note describes the result. An error leaves the directories unchanged: a missing snapshot must
 // never fail a run.
-func (s *Store) Lay(ctx context.Context, w Want) (note string, err error) {
+func (s *Store) Mount(ctx context.Context, w Key) (note string, err error) {
 	switch {
-	case !isMount(s.at(volume)):
+	case !isMount(s.mounts.path(volume)):
 		return "no volume is mounted", nil
 	case w.Image == "":
 		return "the image name is unknown", nil
@@ -172,15 +162,15 @@ func (s *Store) Lay(ctx context.Context, w Want) (note string, err error) {
 	s.want, s.project = w, sum(w.Project, w.Branch, w.Image)
 	err = s.open(ctx)
 	if err == nil {
-		err = s.layAll()
+		err = s.mountAll()
 	}
 	// From here on only the directory's handle leads to the volume, which untrusted code cannot get.
-	if err = errors.Join(err, drop(s.at(volume))); err != nil {
-		s.under, s.fits = nil, false // so that setup runs
-		return "", errors.Join(err, s.takeAway(), s.Close())
+	if err = errors.Join(err, drop(s.mounts.path(volume))); err != nil {
+		s.under, s.matches = nil, false // so that setup runs
+		return "", errors.Join(err, s.mounts.unmountAll(), s.Close())
 	}
 	switch {
-	case s.fits:
+	case s.matches:
 		return fmt.Sprintf("the files of setup at %s are there", s.under.Made.UTC().Format(time.DateTime)), nil
 	case s.under != nil:
 		return "the home has the files of another setup of this project", nil
@@ -191,22 +181,22 @@ func (s *Store) Lay(ctx context.Context, w Want) (note string, err error) {
 // open registers the box and chooses a snapshot.
 func (s *Store) open(ctx context.Context) error {
 	// Only root may enter the volume.
-	if err := os.Chmod(s.at(volume), 0o700); err != nil {
+	if err := os.Chmod(s.mounts.path(volume), 0o700); err != nil {
 		return err
 	}
-	s.folder = &cachevolume.Folder{Base: s.at(volume, format), ID: s.cfg.ID, Grace: grace, Log: s.cfg.Log}
-	if err := s.folder.Open("kept"); err != nil {
+	s.dir = &cachevolume.Dir{Base: s.mounts.path(volume, format), ID: s.cfg.ID, Grace: grace, Log: s.cfg.Log}
+	if err := s.dir.Open("kept"); err != nil {
 		return err
 	}
-	err := s.folder.Exclusive(ctx, func() error {
-		alive, err := s.folder.Register()
+	err := s.dir.Exclusive(ctx, func() error {
+		alive, err := s.dir.Register()
 		if err != nil {
 			return err
 		}
-		if err := (shelf{s.folder}).bound(alive); err != nil {
+		if err := (entries{s.dir}).bound(alive); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(s.folder.Path("kept", s.project), 0o700); err != nil {
+		if err := os.MkdirAll(s.dir.Path("kept", s.project), 0o700); err != nil {
 			return err
 		}
 		if err := s.choose(); err != nil {
@@ -217,36 +207,74 @@ func (s *Store) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.root, err = os.OpenRoot(s.folder.Base); err != nil {
+	if s.root, err = os.OpenRoot(s.dir.Base); err != nil {
 		return err
 	}
-	trash, err := s.folder.Trash()
+	trash, err := s.dir.Trash()
 	if err != nil {
 		return err
 	}
-	go s.folder.EmptyTrash(trash)
-	for name, from := range map[string]string{"kept": s.folder.Path("kept", s.project), "run": s.folder.Run()} {
-		if err := bind(from, filepath.Join(s.cfg.Dir, name), name == "kept"); err != nil {
+	go s.dir.EmptyTrash(trash)
+	for name, from := range map[string]string{"kept": s.dir.Path("kept", s.project), "run": s.dir.Run()} {
+		if err := bind(from, filepath.Join(s.cfg.MountDir, name), name == "kept"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// mountAll mounts all directories, each on the image's own directory.
+func (s *Store) mountAll() error {
+	for _, p := range s.cfg.Dirs {
+		if _, err := os.Lstat(p.Path); errors.Is(err, os.ErrNotExist) {
+			continue // a user's own image may lack it
+		}
+		if err := bind(p.Path, s.mounts.path("image", p.Name), true); err != nil {
+			return err
+		}
+		for _, a := range p.Apart {
+			if err := bind(filepath.Join(p.Path, a), s.mounts.path("apart", p.Name, a), false); err != nil {
+				return err
+			}
+		}
+		l := &mountedDir{Dir: p}
+		if s.has(p) {
+			l.layers = append([]string{s.under.ID}, s.under.Layers[p.Name]...)
+		}
+		s.mounts.dirs = append(s.mounts.dirs, l)
+		if err := s.mounts.mount(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has reports whether a directory starts with the content of the snapshot below.
+func (s *Store) has(p Dir) bool {
+	switch {
+	case s.under == nil:
+		return false
+	case p.Scratch:
+		_, same := s.Matches()
+		return same || s.matches && s.want.Installs
+	}
+	return s.matches || !p.Whole
+}
+
 // choose takes the newest snapshot of the key, or else the project's newest. The directory is locked.
 func (s *Store) choose() error {
-	all, err := project(s.folder.Path("kept", s.project))
+	all, err := project(s.dir.Path("kept", s.project))
 	if err != nil {
 		return err
 	}
 	for i := range all {
 		m := &all[i]
-		same := m.Key == s.want.Key
-		if s.under == nil || same && (!s.fits || m.Tree == s.want.Tree && s.under.Tree != s.want.Tree) {
-			s.under, s.fits = m, same
+		same := m.Key == s.want.Digest
+		if s.under == nil || same && (!s.matches || m.Tree == s.want.Tree && s.under.Tree != s.want.Tree) {
+			s.under, s.matches = m, same
 		}
 	}
-	if s.under != nil && !s.fits && s.under.depth() >= maxLayers {
+	if s.under != nil && !s.matches && s.under.depth() >= maxLayers {
 		s.under = nil // occasionally start from nothing, which drops files that are no longer needed
 	}
 	return nil
@@ -259,25 +287,25 @@ func (s *Store) use() error {
 	}
 	ids := s.under.needs()
 	now := time.Now()
-	if err := os.Chtimes(s.folder.Path("kept", s.project, s.under.ID), now, now); err != nil {
+	if err := os.Chtimes(s.dir.Path("kept", s.project, s.under.ID), now, now); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.folder.Run(), usesFile), []byte(strings.Join(ids, "\n")+"\n"), 0o600)
+	return os.WriteFile(filepath.Join(s.dir.Run(), usesFile), []byte(strings.Join(ids, "\n")+"\n"), 0o600)
 }
 
-// Fits reports whether the snapshot of the wanted key is below. same means that it is of the same tree, and
-// setup changed nothing outside the places.
-func (s *Store) Fits() (fits, same bool) {
-	return s.fits, s.fits && s.under.Whole && s.under.Tree == s.want.Tree
+// Matches reports whether the snapshot of the wanted key is below. same means that it is of the same tree, and
+// setup changed nothing outside the directories.
+func (s *Store) Matches() (fits, same bool) {
+	return s.matches, s.matches && s.under.Whole && s.under.Tree == s.want.Tree
 }
 
 // Index returns git's index of the work tree below; nil if there is none, or git would not examine all of its
 // files.
 func (s *Store) Index() []byte {
-	if !s.fits {
+	if !s.matches {
 		return nil
 	}
-	b, err := os.ReadFile(filepath.Join(s.cfg.Dir, "kept", s.under.ID, indexFile))
+	b, err := os.ReadFile(filepath.Join(s.cfg.MountDir, "kept", s.under.ID, indexFile))
 	if err != nil || !honest(b, len(s.want.Tree)/2) {
 		return nil
 	}
@@ -289,34 +317,34 @@ func (s *Store) Attach(b []byte) { s.attach = b }
 
 // Attached returns the data about the commit of the snapshot below; nil if there is none.
 func (s *Store) Attached() []byte {
-	if !s.fits {
+	if !s.matches {
 		return s.attach
 	}
-	b, err := os.ReadFile(s.at("kept", s.under.ID, attachFile))
+	b, err := os.ReadFile(s.mounts.path("kept", s.under.ID, attachFile))
 	if err != nil {
 		return s.attach
 	}
 	return b
 }
 
-// Paths returns the paths of the places with layers.
+// Paths returns the paths of the directories with layers.
 func (s *Store) Paths() (all []string) {
-	for _, l := range s.laid {
+	for _, l := range s.mounts.dirs {
 		all = append(all, l.Path)
 	}
 	return all
 }
 
-// Laid reports whether the places are mounted.
-func (s *Store) Laid() bool { return len(s.laid) > 0 }
+// Mounted reports whether the directories are mounted.
+func (s *Store) Mounted() bool { return len(s.mounts.dirs) > 0 }
 
-// Own returns the path of the box's own directories in Config.Dir, which counts as its disk use.
-func Own(dir string) string { return filepath.Join(dir, "run") }
+// OwnDir returns the path of the box's own directories in Config.MountDir, which counts as its disk use.
+func OwnDir(dir string) string { return filepath.Join(dir, "run") }
 
 // Hold keeps the directories of a box whose boot died for the program that continues with them. They may not
 // exist.
 func Hold(dir string) error {
-	err := cachevolume.Hold(Own(dir))
+	err := cachevolume.Hold(OwnDir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -326,9 +354,9 @@ func Hold(dir string) error {
 // removeTime bounds the removal of the box's own directories at its end. The next box removes the rest.
 const removeTime = 10 * time.Second
 
-// Close removes the box's own directories, which may contain secrets. The places must no longer be in use.
+// Close removes the box's own directories, which may contain secrets. The directories must no longer be in use.
 func (s *Store) Close() error {
-	if s.folder == nil {
+	if s.dir == nil {
 		return nil
 	}
 	var err error
@@ -343,8 +371,8 @@ func (s *Store) Close() error {
 			}
 		}
 	}
-	err = errors.Join(err, s.folder.Abandon())
-	s.folder = nil
+	err = errors.Join(err, s.dir.Abandon())
+	s.dir = nil
 	return err
 }
 

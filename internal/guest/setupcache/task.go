@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -18,14 +18,14 @@ type Task struct {
 	at Commit // the commit that the work tree started from
 }
 
-// Lay mounts a fitting snapshot for a commit, of a task that started from the branch base, below a work tree
+// Mount mounts a fitting snapshot for a commit, of a task that started from the branch base, below a work tree
 // without files, and returns git's index of it. Call it once. A run continues without a snapshot if that
 // fails.
-func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
+func (t *Task) Mount(ctx context.Context, repo git.Repo, base, commit string) (index []byte, err error) {
 	note := ""
 	if t.at, err = Look(ctx, repo, commit, &t.Order.BoxSpec); err == nil {
-		note, err = t.Store.Lay(ctx, Want{
-			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Key: t.at.Key, Tree: t.at.Tree,
+		note, err = t.Store.Mount(ctx, Key{
+			Project: t.Order.Repo, Branch: base, Image: t.Order.ImageID, Digest: t.at.Key, Tree: t.at.Tree,
 			Installs: t.installs(t.at) == len(t.Order.Setup),
 		})
 	}
@@ -39,14 +39,14 @@ func (t *Task) Lay(ctx context.Context, repo git.Repo, base, commit string) (ind
 }
 
 // Keeps reports whether Keep would store anything.
-func (t *Task) Keeps() bool { return len(t.laid) > 0 && !t.fits && !t.emptied }
+func (t *Task) Keeps() bool { return t.Mounted() && !t.matches && !t.emptied }
 
-// Over reports whether an earlier setup's files are in the work tree or the home.
-func (t *Task) Over() bool { return t.under != nil }
+// Restored reports whether an earlier setup's files are in the work tree or the home.
+func (t *Task) Restored() bool { return t.under != nil }
 
-// Begin is called before setup. It returns how many of its commands, from the first on, need not run. In a
+// Skippable is called before setup. It returns how many of its commands, from the first on, need not run. In a
 // rebase all run: the work tree no longer is the commit that was examined.
-func (t *Task) Begin(ctx context.Context) int {
+func (t *Task) Skippable(ctx context.Context) int {
 	if t.Keeps() {
 		t.note(ctx)
 	}
@@ -60,7 +60,7 @@ func (t *Task) Begin(ctx context.Context) int {
 // for the same files; otherwise only commands that install what the same lock files name. A command that runs
 // may undo a later one, so later ones run, too.
 func (t *Task) done(c Commit) (n int) {
-	fits, same := t.Fits()
+	fits, same := t.Matches()
 	if !fits || c.Key != t.at.Key {
 		return 0
 	}
@@ -82,29 +82,29 @@ func (t *Task) installs(c Commit) (n int) {
 	return n
 }
 
-// Side describes the start of a clean checkout of a commit.
-type Side struct {
+// CheckoutStart describes the start of a clean checkout of a commit.
+type CheckoutStart struct {
 	Index []byte // git's index of the existing files; nil if there are none
 	Done  int    // number of setup commands that need not run
 	fits  bool
 	all   bool // none need run
 }
 
-// Side examines a commit. If its dependencies differ from those at the task's start, its work tree starts
+// CheckoutStart examines a commit. If its dependencies differ from those at the task's start, its work tree starts
 // empty.
-func (t *Task) Side(ctx context.Context, repo git.Repo, commit string) (Side, error) {
-	if !t.Laid() {
-		return Side{}, nil
+func (t *Task) CheckoutStart(ctx context.Context, repo git.Repo, commit string) (CheckoutStart, error) {
+	if !t.Mounted() {
+		return CheckoutStart{}, nil
 	}
 	c, err := Look(ctx, repo, commit, &t.Order.BoxSpec)
-	if fits, _ := t.Fits(); err != nil || !fits || c.Key != t.at.Key {
-		return Side{}, err
+	if fits, _ := t.Matches(); err != nil || !fits || c.Key != t.at.Key {
+		return CheckoutStart{}, err
 	}
 	n := t.done(c)
-	return Side{Index: t.Index(), Done: n, fits: true, all: n == len(t.Order.Setup)}, nil
+	return CheckoutStart{Index: t.Index(), Done: n, fits: true, all: n == len(t.Order.Setup)}, nil
 }
 
-// Fresh recreates a place for a side; bare with only the image's files.
-func (t *Task) Fresh(path string, s Side, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
+// Fresh recreates a directory for a clean checkout; bare with only the image's files.
+func (t *Task) Fresh(path string, s CheckoutStart, bare bool) (at string, remove func(context.Context) error, ok bool, err error) {
 	return t.Store.Fresh(path, s.fits, s.all, bare)
 }

@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -22,8 +22,8 @@ type Commit struct {
 	Scripts bool
 }
 
-// These are the properties of a box that setup depends on, in addition to the commit.
-type of struct {
+// keyInputs are the properties of a box that setup depends on, in addition to the commit.
+type keyInputs struct {
 	Setup    []string
 	Packages []string
 	Tools    map[string]string
@@ -40,7 +40,10 @@ func Look(ctx context.Context, repo git.Repo, commit string, spec *workorder.Box
 		return Commit{}, fmt.Errorf("list the files of %.12s: %w", commit, err)
 	}
 	tree := strings.TrimSpace(string(out))
-	in := of{Setup: spec.Setup, Packages: spec.Packages, Tools: spec.Tools, Env: spec.Env, Services: spec.Services, Supabase: spec.Supabase}
+	in := keyInputs{
+		Setup: spec.Setup, Packages: spec.Packages, Tools: spec.Tools, Env: spec.Env,
+		Services: spec.Services, Supabase: spec.Supabase,
+	}
 	var manifests []string // ids
 	err = repo.Each(ctx, func(rec string) {
 		meta, name, _ := strings.Cut(rec, "\t")
@@ -87,8 +90,8 @@ var files = []string{
 	"mix.lock", ".tool-versions", "mise.toml", ".mise.toml", ".nvmrc", ".node-version", ".python-version", ".ruby-version", ".java-version",
 }
 
-// folders contain files that package managers apply or run.
-var folders = []string{"patches", ".yarn", ".mvn", "requirements", "buildSrc"}
+// appliedDirs contain files that package managers apply or run.
+var appliedDirs = []string{"patches", ".yarn", ".mvn", "requirements", "buildSrc"}
 
 // names reports whether setup depends on a file of a tree.
 func names(name string) bool {
@@ -99,7 +102,7 @@ func names(name string) bool {
 		}
 	}
 	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
-		if slices.Contains(folders, path.Base(dir)) {
+		if slices.Contains(appliedDirs, path.Base(dir)) {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"context"
@@ -14,6 +14,23 @@ import (
 
 	"github.com/sandbox-agent/sandbox-agent/internal/proc"
 )
+
+// mounts are the mounted directories of one box.
+type mounts struct {
+	root   string           // root's directory, in which the mounts are
+	user   *proc.Credential // the directories are mounted in this user's mount namespace, too
+	dirs   []*mountedDir
+	uppers int // number of upper directories created so far
+}
+
+// mountedDir is one of them.
+type mountedDir struct {
+	Dir
+	layers []string // ids of snapshots, uppermost first
+	upper  string   // name of its directory in the run's directory
+	set    string   // name of the directory below that, with setup's writes to temporary files; empty before SetAside
+	shown  bool     // its path shows the layers
+}
 
 func isMount(path string) bool {
 	var st unix.Statx_t
@@ -99,8 +116,8 @@ func thaw(at string) error {
 }
 
 // show mounts the tree at from over to, here and in the user's mount namespace.
-func (s *Store) show(from, to string) error {
-	return s.everywhere(func(in *proc.Place) error {
+func (m *mounts) show(from, to string) error {
+	return m.everywhere(func(in *proc.Place) error {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open the mount at %s: %w", from, err)
@@ -116,8 +133,8 @@ func (s *Store) show(from, to string) error {
 }
 
 // hide unmounts the uppermost mount, here and in the user's mount namespace.
-func (s *Store) hide(path string) error {
-	return s.everywhere(func(in *proc.Place) error {
+func (m *mounts) hide(path string) error {
+	return m.everywhere(func(in *proc.Place) error {
 		return in.Do(func() error { return drop(path) })
 	})
 }
@@ -131,120 +148,106 @@ func drop(path string) error {
 	return err
 }
 
-func (s *Store) everywhere(do func(*proc.Place) error) error {
-	if err := do(nil); err != nil || s.cfg.User == nil || s.cfg.User.Place == nil {
+func (m *mounts) everywhere(do func(*proc.Place) error) error {
+	if err := do(nil); err != nil || m.user == nil || m.user.Place == nil {
 		return err
 	}
-	return do(s.cfg.User.Place)
+	return do(m.user.Place)
 }
 
-// layAll mounts all places, each on the image's own directory.
-func (s *Store) layAll() error {
-	for _, p := range s.cfg.Places {
-		if _, err := os.Lstat(p.Path); errors.Is(err, os.ErrNotExist) {
-			continue // a user's own image may lack it
-		}
-		if err := bind(p.Path, s.at("image", p.Name), true); err != nil {
-			return err
-		}
-		for _, a := range p.Apart {
-			if err := bind(filepath.Join(p.Path, a), s.at("apart", p.Name, a), false); err != nil {
-				return err
-			}
-		}
-		l := &laid{Place: p}
-		if s.has(p) {
-			l.layers = append([]string{s.under.ID}, s.under.Layers[p.Name]...)
-		}
-		s.laid = append(s.laid, l)
-		if err := s.lay(l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// has reports whether a place starts with the content of the snapshot below.
-func (s *Store) has(p Place) bool {
-	switch {
-	case s.under == nil:
-		return false
-	case p.Scratch:
-		_, same := s.Fits()
-		return same || s.fits && s.want.Installs
-	}
-	return s.fits || !p.Whole
-}
-
-// lay mounts a place's layers with a new upper directory over the existing one.
-func (s *Store) lay(l *laid) error {
-	l.upper = s.name(l)
-	at, run := s.at("mounts", l.upper), s.at("run", l.upper)
-	if err := overlay(at, run, l.Path, s.layers(l)); err != nil {
+// mount mounts the layers of a directory over it, with a new upper directory.
+func (m *mounts) mount(l *mountedDir) error {
+	l.upper = m.newUpper(l)
+	at, run := m.path("mounts", l.upper), m.path("run", l.upper)
+	if err := overlay(at, run, l.Path, m.layers(l)); err != nil {
 		return err
 	}
 	for _, a := range l.Apart {
 		if err := makeLike(filepath.Join(l.Path, a), filepath.Join(at, a)); err != nil {
 			return err
 		}
-		if err := bind(s.at("apart", l.Name, a), filepath.Join(at, a), false); err != nil {
+		if err := bind(m.path("apart", l.Name, a), filepath.Join(at, a), false); err != nil {
 			return err
 		}
 	}
-	return s.showAll(at, l)
+	return m.showAll(at, l)
 }
 
-// name returns the name of a new upper directory.
-func (s *Store) name(l *laid) string {
-	s.uppers++
-	return l.Name + "-" + strconv.Itoa(s.uppers)
+// remount mounts a directory again, with a new upper directory.
+func (m *mounts) remount(l *mountedDir) error {
+	err := errors.Join(m.hide(l.Path), drop(m.path("mounts", l.upper)))
+	if err == nil {
+		err = m.mount(l)
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s again: %w", l.Path, err)
+	}
+	return nil
 }
 
-func (s *Store) showAll(at string, l *laid) error {
+// newUpper returns the name of a new upper directory.
+func (m *mounts) newUpper(l *mountedDir) string {
+	m.uppers++
+	return l.Name + "-" + strconv.Itoa(m.uppers)
+}
+
+func (m *mounts) showAll(at string, l *mountedDir) error {
 	l.shown = true
-	if err := s.show(at, l.Path); err != nil {
+	if err := m.show(at, l.Path); err != nil {
 		return err
 	}
 	for _, a := range l.Apart { // a clone has no mounts below it
-		if err := s.show(filepath.Join(at, a), filepath.Join(l.Path, a)); err != nil {
+		if err := m.show(filepath.Join(at, a), filepath.Join(l.Path, a)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// layers returns the directories below a place, without snapshots that have none for it.
-func (s *Store) layers(l *laid) (dirs []string) {
+// layers returns the layers of a directory, without snapshots that have none for it.
+func (m *mounts) layers(l *mountedDir) (dirs []string) {
 	if l.set != "" {
-		dirs = append(dirs, s.at("run", l.set, "upper"))
+		dirs = append(dirs, m.path("run", l.set, "upper"))
 	}
 	for _, id := range l.layers {
-		dir := s.at("kept", id, l.Name)
+		dir := m.path("kept", id, l.Name)
 		if _, err := os.Lstat(dir); err == nil {
 			dirs = append(dirs, dir)
 		}
 	}
 	if l.Whole {
-		empty := s.at("run", "empty")
+		empty := m.path("run", "empty")
 		_ = os.MkdirAll(empty, 0o755) // the mount reports an error
 		return append(dirs, empty)
 	}
-	return append(dirs, s.at("image", l.Name))
+	return append(dirs, m.path("image", l.Name))
 }
 
-// takeAway restores the original mounts of the places.
-func (s *Store) takeAway() (err error) {
-	for _, l := range s.laid {
-		if l.shown {
-			err = errors.Join(err, s.hide(l.Path))
+// thaw makes the directories writable again.
+func (m *mounts) thaw(all []*mountedDir) error {
+	for _, l := range all {
+		if err := thaw(m.path("mounts", l.upper)); err != nil {
+			return err
 		}
 	}
-	s.laid = nil
+	return nil
+}
+
+// unmountAll restores the original mounts of the directories.
+func (m *mounts) unmountAll() (err error) {
+	for _, l := range m.dirs {
+		if l.shown {
+			err = errors.Join(err, m.hide(l.Path))
+		}
+	}
+	m.dirs = nil
 	return err
 }
 
-// at returns a path below root's directory, where the mounts are.
-func (s *Store) at(p ...string) string { return filepath.Join(append([]string{s.cfg.Dir}, p...)...) }
+// path returns a path below root's directory, where the mounts are.
+func (m *mounts) path(p ...string) string {
+	return filepath.Join(append([]string{m.root}, p...)...)
+}
 
 // makeLike creates a directory with owner and mode of another.
 func makeLike(model, dir string) error {

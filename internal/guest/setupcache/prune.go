@@ -1,4 +1,4 @@
-package snapshots
+package setupcache
 
 import (
 	"errors"
@@ -14,14 +14,14 @@ import (
 	"github.com/sandbox-agent/sandbox-agent/internal/guest/cachevolume"
 )
 
-// shelf holds all snapshots of a volume. The directory is locked.
-type shelf struct{ folder *cachevolume.Folder }
+// entries holds all snapshots of a volume. The directory is locked.
+type entries struct{ dir *cachevolume.Dir }
 
 // bound removes unneeded snapshots: all if the disk is nearly full and no other box is alive, otherwise all
 // but the newest of each project.
-func (s shelf) bound(alive bool) error {
+func (s entries) bound(alive bool) error {
 	var st unix.Statfs_t
-	if err := unix.Statfs(s.folder.Base, &st); err != nil {
+	if err := unix.Statfs(s.dir.Base, &st); err != nil {
 		return err
 	}
 	most := keptPerProject
@@ -40,7 +40,7 @@ type removed struct {
 
 // prune removes snapshots that keep rejects, except those below a kept one or below a live box. rank counts
 // from a project's newest; used is when a box last took it.
-func (s shelf) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gone []removed, err error) {
+func (s entries) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gone []removed, err error) {
 	needed, err := s.used()
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s shelf) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gon
 			if dryRun {
 				continue
 			}
-			if err := s.folder.Discard(filepath.Join(dir, e.Name())); err != nil {
+			if err := s.dir.Discard(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -79,13 +79,13 @@ func (s shelf) prune(keep func(rank int, used time.Time) bool, dryRun bool) (gon
 }
 
 // each calls do with each project's directory and its complete snapshots, newest first.
-func (s shelf) each(do func(dir string, all []Meta) error) error {
-	projects, err := os.ReadDir(s.folder.Path("kept"))
+func (s entries) each(do func(dir string, all []Meta) error) error {
+	projects, err := os.ReadDir(s.dir.Path("kept"))
 	if err != nil {
 		return err
 	}
 	for _, p := range projects {
-		dir := s.folder.Path("kept", p.Name())
+		dir := s.dir.Path("kept", p.Name())
 		all, err := project(dir)
 		if err == nil {
 			err = do(dir, all)
@@ -101,20 +101,20 @@ func (s shelf) each(do func(dir string, all []Meta) error) error {
 // seconds.
 const halfMade = 10 * time.Minute
 
-func (s shelf) recent(e fs.DirEntry) bool {
+func (s entries) recent(e fs.DirEntry) bool {
 	fi, err := e.Info()
 	return err == nil && time.Since(fi.ModTime()) < halfMade
 }
 
 // used returns the snapshots that live boxes have below them.
-func (s shelf) used() (map[string]bool, error) {
-	live, err := s.folder.Live()
+func (s entries) used() (map[string]bool, error) {
+	live, err := s.dir.Live()
 	if err != nil {
 		return nil, err
 	}
 	ids := map[string]bool{}
 	for _, run := range live {
-		b, err := os.ReadFile(s.folder.Path("runs", run, usesFile))
+		b, err := os.ReadFile(s.dir.Path("runs", run, usesFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read the snapshots in use by the sandbox %s: %w", run, err)
 		}

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-func folder(t *testing.T, base, id string) *Folder {
+func folder(t *testing.T, base, id string) *Dir {
 	t.Helper()
-	f := &Folder{Base: base, ID: id, Log: slog.New(slog.DiscardHandler)}
+	f := &Dir{Base: base, ID: id, Log: slog.New(slog.DiscardHandler)}
 	if err := f.Open("shared"); err != nil {
 		t.Fatal(err)
 	}
 	return f
 }
 
-func register(t *testing.T, f *Folder) (alive bool) {
+func register(t *testing.T, f *Dir) (alive bool) {
 	t.Helper()
 	err := f.Exclusive(t.Context(), func() (err error) { alive, err = f.Register(); return err })
 	if err != nil {

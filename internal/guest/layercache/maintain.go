@@ -23,22 +23,22 @@ const (
 	trialAge    = 10 * time.Minute
 )
 
-// Upkeep maintains the whole volume: every driver and every pair of ids. It works while boxes run, and in a
+// Maintainer maintains the whole volume: every driver and every pair of ids. It works while boxes run, and in a
 // box without a data root in the volume. Several boxes may call its methods at the same time.
-type Upkeep struct {
+type Maintainer struct {
 	Dir string // mount point of the volume
 	Log *slog.Logger
 	Now func() time.Time // nil for time.Now
 }
 
-func (u *Upkeep) now() time.Time {
+func (u *Maintainer) now() time.Time {
 	if u.Now != nil {
 		return u.Now()
 	}
 	return time.Now()
 }
 
-func (u *Upkeep) each(f func(c *Cache, name string) error) error {
+func (u *Maintainer) each(f func(c *Cache, name string) error) error {
 	names, err := list(filepath.Join(u.Dir, format))
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (u *Upkeep) each(f func(c *Cache, name string) error) error {
 	return nil
 }
 
-func (u *Upkeep) with(c *Cache, f func() error) error {
+func (u *Maintainer) with(c *Cache, f func() error) error {
 	if err := c.Open("seed", "used"); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (u *Upkeep) with(c *Cache, f func() error) error {
 }
 
 // List describes the volume's content. Boxes may change it meanwhile: sizes on the disk are current values.
-func (u *Upkeep) List(ctx context.Context) (*workorder.CacheReport, error) {
+func (u *Maintainer) List(ctx context.Context) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {
 		s := newStore(name)
@@ -92,7 +92,7 @@ func newStore(name string) workorder.CacheStore {
 }
 
 func (c *pruner) inventory(s *workorder.CacheStore) error {
-	st, err := c.stock()
+	st, err := c.content()
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *pruner) inventory(s *workorder.CacheStore) error {
 	return nil
 }
 
-func describeStore(s *workorder.CacheStore, st *stock, images []image, holders []holder) {
+func describeStore(s *workorder.CacheStore, st *seedContent, images []image, holders []layerUser) {
 	used := users(st.images)
 	for _, i := range images {
 		s.Images = append(s.Images, st.report(i, used, holders))
@@ -128,7 +128,7 @@ type PruneOptions struct {
 
 // Prune removes the images that were not wanted for OlderThan and that no live box
 // uses, then the layers that no image needs and no live box uses, then dead boxes' leftovers.
-func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheReport, error) {
+func (u *Maintainer) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheReport, error) {
 	r := &workorder.CacheReport{Stores: []workorder.CacheStore{}, Brought: []string{}}
 	err := u.each(func(c *Cache, name string) error {
 		s := newStore(name)
@@ -160,7 +160,7 @@ func (u *Upkeep) Prune(ctx context.Context, o PruneOptions) (*workorder.CacheRep
 }
 
 // trials removes the leftovers of boxes that died during a storage driver's trial.
-func (u *Upkeep) trials(ctx context.Context, r *workorder.CacheReport, dryRun bool) error {
+func (u *Maintainer) trials(ctx context.Context, r *workorder.CacheReport, dryRun bool) error {
 	names, err := list(u.Dir)
 	for _, n := range names {
 		path := filepath.Join(u.Dir, n)
