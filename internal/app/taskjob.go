@@ -201,8 +201,12 @@ type served struct {
 	cred *workorder.GitCredential
 }
 
-func (s served) TaskRefs(ctx context.Context, id string) ([]string, error) {
+func (s served) TaskRefs(ctx context.Context, id string) (map[string]string, error) {
 	return s.find.TaskRefs(ctx, s.repo, id, s.cred)
+}
+
+func (s served) DeleteRefs(ctx context.Context, refs map[string]string) error {
+	return s.find.DeleteRefs(ctx, s.repo, refs, s.cred)
 }
 
 func (s served) State(ctx context.Context, id string) (*workorder.State, error) {

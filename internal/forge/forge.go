@@ -20,6 +20,8 @@ type Forge interface {
 	OpenPR(ctx context.Context, spec PRSpec) (PR, error)
 	// PRByNumber reads a pull request.
 	PRByNumber(ctx context.Context, number int) (PR, error)
+	// PRByHead finds the pull request of a branch, an open one first; its number is 0 if there is none.
+	PRByHead(ctx context.Context, branch string) (PR, error)
 	// Issue reads an issue with its comments.
 	Issue(ctx context.Context, number int) (Issue, error)
 	// Feedback reads what reviewers asked for since a time, and is not answered.

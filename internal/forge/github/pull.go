@@ -208,6 +208,17 @@ func (c *pulls) PRByNumber(ctx context.Context, n int) (forge.PR, error) {
 	return pr, err
 }
 
+// PRByHead finds the pull request of a branch.
+func (c *pulls) PRByHead(ctx context.Context, branch string) (forge.PR, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	p, err := c.findPR(ctx, fmt.Sprintf("find the pull request of %q in %s", branch, c.repo), forge.PRSpec{Head: branch})
+	if err != nil || p == nil {
+		return forge.PR{}, err
+	}
+	return c.pr(p), nil
+}
+
 // fork tells whether the head is in another repository than ours, or in none any more.
 func (c *pulls) fork(p *github.PullRequest) bool {
 	return !strings.EqualFold(p.GetHead().GetRepo().GetFullName(), p.GetBase().GetRepo().GetFullName())

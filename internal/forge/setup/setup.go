@@ -18,6 +18,12 @@ func Parse(remote string) (forge.Repo, bool) {
 	return r.Repo, ok
 }
 
+// Known reports whether the host of a remote is a forge by its name alone.
+func Known(remote string) bool {
+	r, ok := github.Parse(remote)
+	return ok && !r.Assumed
+}
+
 // PagesOf returns the addresses of a repository's pages; nil if they are not known.
 func PagesOf(conf forge.Config) forge.Pages { return github.PagesOf(conf) }
 

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-agent/sandbox-agent/internal/app"
 	"github.com/sandbox-agent/sandbox-agent/internal/front/cmdutil"
 	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
-	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/internal/text"
 	"github.com/sandbox-agent/sandbox-agent/sandbox"
 	"github.com/sandbox-agent/sandbox-agent/workorder"
 )
@@ -26,14 +24,15 @@ func newRmCmd(a *App) *cobra.Command {
 		Use: "rm TASK | SANDBOX...", Short: "Remove tasks and sandboxes",
 		ValidArgsFunction: a.CompleteEither(true),
 		Long: `Removes the record and the output directory of a task. A task that still runs,
-is on another engine or has a damaged record is removed only with --force. The
-branch that the task pushed stays, and so do its refs on the remote;
-docs/tasks.md has the git command that removes them.
+is on another engine or has a damaged record is removed only with --force. Its
+branch and its refs stay on the remote. --branch deletes them, too: the branch
+agent/ID and all of refs/sandbox-agent/ID. An open pull request of the branch,
+and commits that exist nowhere else, need --force, or an answer at a terminal.
 
 Removes standalone sandboxes as 'down' does: their files are saved first, if they
 have a branch. One that runs is removed only with --force, which also discards
 what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
-		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2\n  sandbox-agent rm --branch dev",
+		Example: "  sandbox-agent rm T-A1B2C3D4\n  sandbox-agent rm --force A1B2\n  sandbox-agent rm --branch A1B2 dev",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
 				if err := o.do(cmd.Context(), id, a); err != nil {
@@ -44,8 +43,8 @@ what cannot be saved. With --branch their branches go, too, as with 'delete'.`,
 		},
 	}
 	cmd.Args = cmdutil.Each(cmdutil.SomeTasks, app.CheckTask)
-	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also remove what runs, and forget what is on another engine")
-	cmd.Flags().BoolVar(&o.branch, "branch", false, "also delete the branches of sandboxes")
+	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "also remove what runs, is on another engine or exists nowhere else")
+	cmd.Flags().BoolVar(&o.branch, "branch", false, "also delete branches, and a task's refs on the remote")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print each removed one as JSON")
 	return cmd
 }
@@ -59,47 +58,20 @@ func (o *rmOptions) do(ctx context.Context, id string, a *App) error {
 		defer done()
 		return o.sandbox(ctx, sb, a)
 	}
-	if o.branch {
-		return fault.New(workorder.ExitUsage, fmt.Errorf("--branch is for sandboxes: %s is a task", id),
-			"see \"Forget a task\" in docs/tasks.md for the refs of a task")
-	}
-	st, rec, err := a.Tasks().Find(ctx, id)
-	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && o.force {
-		if err := forget(ctx, a, st, damaged.TaskID); err != nil {
-			return err
-		}
-		return o.removed(a, damaged.TaskID)
-	}
+	r, err := a.Tasks().Remove(ctx, id, app.Removal{Force: o.force, Branch: o.branch})
 	if err != nil {
 		return err
 	}
-	if !rec.Collected || slices.ContainsFunc(rec.Attempts(), func(t store.Attempt) bool { return t.Keep || t.Unsure }) {
-		be, err := a.Engine()
-		if err != nil {
-			return err
-		}
-		l := a.Tasks().Launcher(be, st, nil)
-		left, err := l.Discard(ctx, rec, o.force)
-		if err != nil {
-			if errors.Is(err, launch.ErrRunning) {
-				return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
-			}
-			return err
-		}
-		if !rec.Collected {
-			// Its own CLI, if it lives, collects now; the folder is removed after that.
-			if _, err := a.Tasks().Stopping(st).EndBox(ctx, rec, 0); err != nil && (!o.force || !errors.Is(err, launch.ErrElsewhere)) {
-				return err
-			}
-		}
-		for _, box := range left {
-			fmt.Fprintln(a.Stderr, "warning: left behind: "+box+": `sandbox-agent gc` with that engine removes it when it has ended")
-		}
+	return a.taskRemoved(r, o.json)
+}
+
+// taskRemoved reports the removal of a task.
+func (a *App) taskRemoved(r app.RemovedTask, asJSON bool) error {
+	line := r.TaskID
+	if len(r.Refs) > 0 {
+		line += fmt.Sprintf(" with %d refs: %s", len(r.Refs), strings.Join(r.Refs, " "))
 	}
-	if err := st.Remove(rec); err != nil {
-		return err
-	}
-	return o.removed(a, rec.TaskID)
+	return a.Done(asJSON, r, "%s", text.Clean(line))
 }
 
 // removed reports a removal.
@@ -155,28 +127,4 @@ func (o *rmOptions) sandbox(ctx context.Context, sb *sandbox.Sandbox, a *App) er
 	}
 	a.Sandboxes().WarnOfRepositories(ctx, sb)
 	return o.removed(a, sb.Name())
-}
-
-// forget removes the rest of a task whose record is damaged. An output outside of its
-// folder stays, as only the record knew its place.
-func forget(ctx context.Context, a *App, st *store.Store, id string) error {
-	be, err := a.Engine()
-	if err != nil {
-		return err
-	}
-	lock, err := st.TryLock(id)
-	if err != nil {
-		return fault.New(workorder.ExitGeneral, err, "end that command first")
-	}
-	defer lock.Unlock()
-	boxes, err := upkeep.OwnBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
-	if err != nil {
-		return err
-	}
-	for _, b := range boxes {
-		if err := be.Engine.Remove(ctx, b.ID); err != nil {
-			return err
-		}
-	}
-	return st.Remove(&store.Record{TaskID: id})
 }

@@ -218,3 +218,9 @@ func named(pr *workorder.PullRequest) string {
 
 // HasForge reports whether a repository can have pull requests: it is not a path, or pr names its forge.
 func HasForge(repo string, pr *workorder.PullRequest) bool { return !isPath(repo) || named(pr) != "" }
+
+// ExpectsPulls reports whether pull requests of a repository are to be expected: pr asks for them, or the repository's
+// host is a forge by its name.
+func ExpectsPulls(repo string, pr *workorder.PullRequest) bool {
+	return HasForge(repo, pr) && (pr != nil || setup.Known(repo))
+}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,6 +127,35 @@ func list(ctx context.Context, remote string, auth transport.AuthMethod) ([]*plu
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// DeleteRefs deletes refs of a remote that are still at the given objects: all of them or none, if the server can do that.
+func (f *Finder) DeleteRefs(ctx context.Context, remote string, refs map[string]string, cred *workorder.GitCredential) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	auth, err := authMethod(remote, cred)
+	if err != nil {
+		return err
+	}
+	o := &git.PushOptions{Auth: auth, Atomic: true}
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		o.RefSpecs = append(o.RefSpecs, config.RefSpec(":"+name))
+		o.RequireRemoteRefs = append(o.RequireRemoteRefs, config.RefSpec(refs[name]+":"+name))
+	}
+	done := make(chan error, 1) // the library does not always come back, see list
+	go func() {
+		r := git.NewRemote(memory.NewStorage(), &config.RemoteConfig{Name: "origin", URLs: []string{remote}})
+		done <- r.PushContext(ctx, o)
+	}()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+		return explain(ctx, Redacted(remote), cred, fmt.Errorf("delete refs: %w", err))
+	}
+	return nil
 }
 
 // longIDs is the library's message for an object id that is longer than SHA-1.

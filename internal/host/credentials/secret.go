@@ -162,9 +162,9 @@ func notEmpty(v string) (string, error) {
 	return v, nil
 }
 
-// TaskRefs lists the full names of a task's refs on a remote: the branches that can be its own,
+// TaskRefs returns the objects of a task's refs on a remote by their full names: the branches that can be its own,
 // and all refs below workorder.TaskRefs. A remote without any ref has none.
-func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (names []string, err error) {
+func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *workorder.GitCredential) (map[string]string, error) {
 	refs, err := f.refs(ctx, remote, cred)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
 		return nil, nil
@@ -172,13 +172,14 @@ func (f *Finder) TaskRefs(ctx context.Context, remote, taskID string, cred *work
 	if err != nil {
 		return nil, err
 	}
+	found := map[string]string{}
 	for _, ref := range refs {
 		if name := ref.Name(); strings.HasPrefix(name.String(), workorder.TaskRefs(taskID)) || name.IsBranch() &&
 			workorder.OwnBranch(taskID, name.Short()) {
-			names = append(names, name.String())
+			found[name.String()] = ref.Hash().String()
 		}
 	}
-	return names, nil
+	return found, nil
 }
 
 // State reads the task's state from a remote that has one. It lies in a temporary folder meanwhile.

@@ -1,6 +1,7 @@
 package credentials_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,8 +50,7 @@ func TestTaskState(t *testing.T) {
 	}
 	put(string(b), 0)
 	refs, err := f.TaskRefs(t.Context(), url, id, cred)
-	slices.Sort(refs)
-	if want := []string{"refs/heads/agent/" + id, "refs/heads/agent/" + id + "-x", workorder.StateRef(id)}; err != nil || !slices.Equal(refs, want) {
+	if want := []string{"refs/heads/agent/" + id, "refs/heads/agent/" + id + "-x", workorder.StateRef(id)}; err != nil || !slices.Equal(slices.Sorted(maps.Keys(refs)), want) {
 		t.Errorf("%v %v", refs, err)
 	}
 	got, err := f.State(t.Context(), url, id, cred)
@@ -97,7 +97,7 @@ func TestAnswers(t *testing.T) {
 	if err := f.Answers(t.Context(), url, &workorder.GitCredential{Token: "other"}); fault.Code(err) != workorder.ExitGit {
 		t.Errorf("with a wrong credential: %v", err)
 	}
-	if refs, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || !slices.Equal(refs, []string{workorder.CheckpointRef(id)}) {
+	if refs, err := f.TaskRefs(t.Context(), url, id, cred); err != nil || len(refs) != 1 || refs[workorder.CheckpointRef(id)] == "" {
 		t.Errorf("%v, %v", refs, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -319,21 +320,49 @@ func objectID(kind, content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TaskRefs lists the full names of a task's refs in the repository: the branches that can
-// be its own, and all refs below workorder.TaskRefs.
-func (r *Repo) TaskRefs(ctx context.Context, taskID string) (names []string, err error) {
+// TaskRefs returns the objects of a task's refs in the repository by their full names: the branches that can be its
+// own, and all refs below workorder.TaskRefs.
+func (r *Repo) TaskRefs(ctx context.Context, taskID string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
-	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname)", "refs/heads/agent/", workorder.TaskRefs(taskID))
+	out, err := gitOut(ctx, r.Path, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/agent/",
+		workorder.TaskRefs(taskID))
 	if err != nil {
 		return nil, fault.New(workorder.ExitGit, fmt.Errorf("look for task %s in %s: %w", taskID, r.Path, err), "")
 	}
-	for name := range strings.FieldsSeq(out) {
+	found := map[string]string{}
+	for line := range strings.Lines(out) {
+		name, object, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if branch, isBranch := strings.CutPrefix(name, "refs/heads/"); !isBranch || workorder.OwnBranch(taskID, branch) {
-			names = append(names, name)
+			found[name] = object
 		}
 	}
-	return names, nil
+	return found, nil
+}
+
+// DeleteRefs deletes refs of the repository that are still at the given objects: all of them or none. It refuses to
+// delete a branch that a working tree has checked out.
+func (r *Repo) DeleteRefs(ctx context.Context, refs map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	trees, err := gitOut(ctx, r.Path, "worktree", "list", "--porcelain")
+	if err != nil {
+		return fault.New(workorder.ExitGit, fmt.Errorf("list the working trees of %s: %w", r.Path, err), "")
+	}
+	var commands strings.Builder
+	for name, object := range refs {
+		if strings.Contains(trees+"\n", "\nbranch "+name+"\n") {
+			return fault.New(workorder.ExitGit, fmt.Errorf("branch %s is checked out in a working tree of %s", strings.TrimPrefix(name, "refs/heads/"),
+				r.Path), "switch to another branch first: git switch main")
+		}
+		fmt.Fprintf(&commands, "delete %s %s\n", name, object)
+	}
+	const grace = time.Second
+	said, err := Git(r.Path).Stream(ctx, strings.NewReader(commands.String()), io.Discard, grace, "update-ref", "--stdin")
+	if err != nil {
+		return fault.New(workorder.ExitGit, fmt.Errorf("delete refs of %s: %w: %s", r.Path, err, strings.TrimSpace(said)), "")
+	}
+	return nil
 }
 
 // State reads the task's state from a repository that has one.

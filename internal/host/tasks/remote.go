@@ -15,8 +15,8 @@ import (
 
 // Git reads the refs of tasks in a repository.
 type Git interface {
-	// TaskRefs lists the refs of a task.
-	TaskRefs(ctx context.Context, id string) ([]string, error)
+	// TaskRefs returns the objects of a task's refs by their full names.
+	TaskRefs(ctx context.Context, id string) (map[string]string, error)
 	State(ctx context.Context, id string) (*workorder.State, error)
 }
 
@@ -29,12 +29,12 @@ func Ask(ctx context.Context, git Git, id string) (*Remote, error) {
 	}
 	// If someone deleted the state by hand, the work beside it still counts.
 	on := &Remote{Known: len(refs) > 0}
-	for _, ref := range refs {
+	for _, ref := range slices.Sorted(maps.Keys(refs)) {
 		if branch, ok := strings.CutPrefix(ref, workorder.BranchRef("")); ok {
 			on.Branches = append(on.Branches, branch)
 		}
 	}
-	if !slices.Contains(refs, workorder.StateRef(id)) {
+	if refs[workorder.StateRef(id)] == "" {
 		return on, nil
 	}
 	if on.State, err = git.State(ctx, id); err != nil {

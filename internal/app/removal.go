@@ -1,0 +1,262 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-agent/sandbox-agent/internal/forge"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/credentials"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/fault"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/handoff"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/launch/outcome"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/localrepo"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/store"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/tasks"
+	"github.com/sandbox-agent/sandbox-agent/internal/host/upkeep"
+	"github.com/sandbox-agent/sandbox-agent/workorder"
+)
+
+// Removal is how a task is removed.
+type Removal struct {
+	// Force also removes a task that runs, is on another engine or has a damaged record.
+	Force bool
+	// Branch also deletes the task's branch and refs on the remote. Without Force, an open pull request of the branch is
+	// an error, and so are commits that exist nowhere else, unless a person agrees.
+	Branch bool
+	// Merged is a commit whose work exists elsewhere, such as a branch that was just merged; empty for none.
+	Merged string
+}
+
+// RemovedTask is a task that was removed.
+type RemovedTask struct {
+	TaskID string   `json:"removed"`
+	Refs   []string `json:"refs,omitempty"` // that were deleted on the remote
+}
+
+// Remove removes a task. It deletes the refs on the remote before the record, so that an interrupted removal can be
+// repeated.
+func (t *Tasks) Remove(ctx context.Context, id string, r Removal) (done RemovedTask, err error) {
+	st, rec, err := t.Find(ctx, id)
+	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && r.Force {
+		if r.Branch {
+			return done, fault.New(workorder.ExitGeneral, fmt.Errorf("the damaged record does not say where the branch is: %w", err),
+				"remove the record without --branch, then the refs as \"Forget a task\" in docs/tasks.md says")
+		}
+		done.TaskID = damaged.TaskID
+		return done, t.removeDamaged(ctx, st, damaged.TaskID)
+	}
+	if err != nil {
+		return done, err
+	}
+	done.TaskID = rec.TaskID
+	var on taskRefs
+	if r.Branch {
+		if err := t.mustNotRun(ctx, st, rec, r.Force); err != nil {
+			return done, err
+		}
+		if on, err = t.deletable(ctx, rec, r); err != nil {
+			return done, err
+		}
+	}
+	if err := t.discard(ctx, st, rec, r.Force); err != nil {
+		return done, err
+	}
+	if len(on.refs) > 0 {
+		if err := on.remote.DeleteRefs(ctx, on.refs); err != nil {
+			return done, err
+		}
+		done.Refs = slices.Sorted(maps.Keys(on.refs))
+	}
+	return done, st.Remove(rec)
+}
+
+// mustNotRun returns an error for a task that runs, before anything is asked about it.
+func (t *Tasks) mustNotRun(ctx context.Context, st *store.Store, rec *store.Record, force bool) error {
+	if rec.Collected || force {
+		return nil
+	}
+	s, err := t.State(ctx, st, rec)
+	if err == nil && slices.Contains([]string{"starting", "running", "collecting"}, s.Status) {
+		return runningError(rec, fmt.Errorf("task %s: %w", rec.TaskID, launch.ErrRunning))
+	}
+	return err
+}
+
+func runningError(rec *store.Record, err error) error {
+	return fault.New(workorder.ExitGeneral, err, "stop it first (`sandbox-agent stop "+rec.TaskID+"`) or use --force")
+}
+
+// discard removes the task's boxes.
+func (t *Tasks) discard(ctx context.Context, st *store.Store, rec *store.Record, force bool) error {
+	if rec.Collected && !slices.ContainsFunc(rec.Attempts(), func(a store.Attempt) bool { return a.Keep || a.Unsure }) {
+		return nil
+	}
+	be, err := t.Engine()
+	if err != nil {
+		return err
+	}
+	left, err := t.Launcher(be, st, nil).Discard(ctx, rec, force)
+	switch {
+	case errors.Is(err, launch.ErrRunning):
+		return runningError(rec, err)
+	case err != nil:
+		return err
+	case !rec.Collected:
+		// Its own CLI, if it lives, collects now; the directory is removed after that.
+		if _, err := t.Stopping(st).EndBox(ctx, rec, 0); err != nil && (!force || !errors.Is(err, launch.ErrElsewhere)) {
+			return err
+		}
+	}
+	for _, box := range left {
+		t.Warn("left behind: " + box + ": `sandbox-agent gc` with that engine removes it when it has ended")
+	}
+	return nil
+}
+
+// removeDamaged removes the rest of a task whose record is damaged. An output outside of its directory stays, as only
+// the record knew its path.
+func (t *Tasks) removeDamaged(ctx context.Context, st *store.Store, id string) error {
+	be, err := t.Engine()
+	if err != nil {
+		return err
+	}
+	lock, err := st.TryLock(id)
+	if err != nil {
+		return fault.New(workorder.ExitGeneral, err, "end that command first")
+	}
+	defer lock.Unlock()
+	boxes, err := upkeep.OwnBoxes(ctx, be.Engine, st, map[string]string{workorder.LabelTask: id})
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if err := be.Engine.Remove(ctx, b.ID); err != nil {
+			return err
+		}
+	}
+	return st.Remove(&store.Record{TaskID: id})
+}
+
+// refRemote is a remote whose refs can be deleted.
+type refRemote interface {
+	tasks.Git
+	DeleteRefs(ctx context.Context, refs map[string]string) error
+}
+
+// taskRefs are the refs of a task on its remote.
+type taskRefs struct {
+	remote refRemote
+	refs   map[string]string // the objects by their full names
+}
+
+// deletable returns the refs of a task that may be deleted.
+func (t *Tasks) deletable(ctx context.Context, rec *store.Record, r Removal) (on taskRefs, err error) {
+	repo := cmp.Or(rec.LocalRepo, rec.Repo)
+	order, err := outcome.ReadOrder(rec.Dir)
+	if err != nil {
+		order = &workorder.Order{}
+	}
+	if repo = cmp.Or(repo, order.Repo); repo == "" { // it has no repository, so no branch
+		return on, nil
+	}
+	order.Repo = cmp.Or(order.Repo, repo)
+	if filepath.IsAbs(repo) {
+		local, err := localrepo.Open(ctx, repo)
+		if err != nil {
+			return on, err
+		}
+		on.remote = local
+	} else {
+		find := credentials.New(t.Getenv)
+		cred, err := find.Git(ctx, repo)
+		if err != nil {
+			return on, err
+		}
+		on.remote = served{find, repo, cred}
+	}
+	if on.refs, err = on.remote.TaskRefs(ctx, rec.TaskID); err != nil {
+		return on, err
+	}
+	if name := rec.TargetBranch; name != "" && !workorder.OwnBranch(rec.TaskID, name) {
+		t.Warn(fmt.Sprintf("branch %s stays: its name is not that of task %s", name, rec.TaskID))
+	}
+	if r.Force {
+		return on, nil
+	}
+	if on.refs[workorder.StateRef(rec.TaskID)] != "" {
+		state, err := on.remote.State(ctx, rec.TaskID)
+		if err != nil {
+			return on, err
+		}
+		if state.Lease != nil && !rec.Knows(state.Lease.AttemptID) {
+			return on, fault.New(workorder.ExitGit, fmt.Errorf("another sandbox has task %s (host %s)", rec.TaskID, state.Lease.Holder),
+				"wait until it ends, or use --force")
+		}
+	}
+	for name, head := range on.refs {
+		if branch, ok := strings.CutPrefix(name, workorder.BranchRef("")); ok {
+			if err := t.mayDeleteBranch(ctx, rec, order, branch, head, r.Merged); err != nil {
+				return on, err
+			}
+		}
+	}
+	return on, nil
+}
+
+// mayDeleteBranch refuses to delete the head of an open pull request, and the only name of commits unless a person agrees.
+func (t *Tasks) mayDeleteBranch(ctx context.Context, rec *store.Record, order *workorder.Order, branch, head, merged string) error {
+	var pr forge.PR
+	res, _ := outcome.ReadResult(rec) // one without a result has no pull request of its own
+	if credentials.ExpectsPulls(order.Repo, order.PR) || res != nil && res.PR != nil {
+		client, err := t.forge(ctx, order)
+		if err == nil {
+			pr, err = client.PRByHead(ctx, branch)
+			err = client.fault(err)
+		}
+		if err != nil {
+			return fault.New(fault.Code(err), fmt.Errorf("look for an open pull request of %s: %w", branch, err),
+				cmp.Or(fault.Hint(err), "--force deletes the branch without asking the forge"))
+		}
+	}
+	switch {
+	case pr.State == forge.StateOpen:
+		return fault.New(workorder.ExitGeneral, fmt.Errorf("pull request #%d of %s is open", pr.Number, branch),
+			"close or merge it first, or use --force")
+	case head == merged, pr.State == forge.StateMerged && pr.HeadSHA == head, res != nil && head == res.BaseSHA, t.exists(ctx, rec, branch, head):
+		return nil
+	}
+	what := fmt.Sprintf("branch %s (at %.10s) has commits that exist nowhere else", branch, head)
+	if t.Confirm != nil {
+		yes, err := t.Confirm(ctx, what+". Delete it?")
+		if err != nil || yes {
+			return err
+		}
+	}
+	return fault.New(workorder.ExitGeneral, errors.New(what), "`sandbox-agent merge "+rec.TaskID+"` merges them; --force deletes them")
+}
+
+// exists reports whether a ref of the task's repository on this machine, or of the clone that the user is in, has the
+// commit, besides the task's own refs.
+func (t *Tasks) exists(ctx context.Context, rec *store.Record, branch, commit string) bool {
+	dir, own := rec.LocalRepo, []string{workorder.BranchRef(branch)}
+	if dir == "" {
+		top, err := t.RepoRoot()
+		if err != nil || top == "" || !handoff.Of(ctx, rec.Repo, top) {
+			return false
+		}
+		dir, own = top, []string{"refs/remotes/*/" + branch}
+	}
+	args := []string{"rev-list", "--count", commit, "--not"}
+	for _, ref := range append(own, workorder.TaskRefs(rec.TaskID)+"*") {
+		args = append(args, "--exclude="+ref)
+	}
+	out, err := localrepo.Git(dir).Output(ctx, append(args, "--glob=refs/*", "--")...)
+	return err == nil && strings.TrimSpace(string(out)) == "0"
+}
